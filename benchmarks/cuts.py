@@ -80,8 +80,9 @@ async def measured(seconds: float, pause_s: float | None) -> dict[str, float]:
             dead_letters=letters,
             noise={STREAM: SystemNoise()},
             keys=keys,
+            new_store=iter(stores[1:]).__next__,
         )
-        pipeline = Pipeline.over(ports, [Stream(strategy=strategy)], own_store=iter(stores[1:]).__next__)
+        pipeline = Pipeline.over(ports, [Stream(strategy=strategy)])
         await pipeline.agree()
         writer = None
         if pause_s is not None:

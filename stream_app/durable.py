@@ -89,6 +89,15 @@ def write_durably(path: Path, parts: Iterable[bytes]) -> None:
     _sync_directory(path.parent)
 
 
+def locked(descriptor: int) -> bool:
+    """Lock an open file until it is closed; return False if another process holds the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class LineLog:
     """A file of lines that only grows; lines are on the disk when ``append`` returns.
 
@@ -104,16 +113,16 @@ class LineLog:
             secret_directory(path.parent)
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, _OWNER_ONLY)
+            deadline_s = time.monotonic() + patience_s
+            while not locked(self._descriptor):
+                if time.monotonic() >= deadline_s:
+                    self.close()
+                    raise OperatorError(f"{path}: another process writes to it; stop that one first")
+                time.sleep(_LOOK_AGAIN_S)
         except OSError as failure:
             raise OperatorError(
                 f"{path}: cannot be opened: {failure.strerror}; check that this user may"
             ) from None
-        deadline_s = time.monotonic() + patience_s
-        while not self._locked():
-            if time.monotonic() >= deadline_s:
-                self.close()
-                raise OperatorError(f"{path}: another process writes to it; stop that one first")
-            time.sleep(_LOOK_AGAIN_S)
         self._bytes = os.fstat(self._descriptor).st_size
         self._cut_torn_line()
         _sync_directory(path.parent)
@@ -155,13 +164,6 @@ class LineLog:
     def close(self) -> None:
         """Close the file, so that another process can write."""
         os.close(self._descriptor)
-
-    def _locked(self) -> bool:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
 
     def _cut_torn_line(self) -> None:
         whole = self._after_line_end_before(self._bytes)

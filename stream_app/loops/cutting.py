@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from stream_app.core.records import Cut, Reply
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source, check_strategy
 from stream_app.loops.refused_ahead import RefusedAhead
+from stream_app.loops.stream import Ports
 from stream_app.outage import Outage
-from stream_app.ports import Clock, DeadLetters, Source, Store
 from stream_app.together import each_to_its_end, until_one_ends
 
 RETRY_S = 0.5
@@ -58,14 +58,12 @@ class Cutter:
     Raises: OperatorError from ``run`` and ``take_due``. No error or log line contains a position.
     """
 
-    def __init__(
-        self, source: Source, store: Store, clock: Clock, dead_letters: DeadLetters, views: LoadedStreams
-    ) -> None:
-        self._source = source
-        self._store = store
-        self._clock = clock
+    def __init__(self, ports: Ports, views: LoadedStreams) -> None:
+        self._source = ports.source
+        self._store = ports.store
+        self._clock = ports.clock
         self._views = views
-        self._letters = RefusedAhead(store, dead_letters, views)
+        self._letters = RefusedAhead(ports.store, ports.dead_letters, views)
         self._outage = Outage(log, "cuts")
         self._one_at_a_time = asyncio.Lock()
         self._storing: dict[tuple[str, str], asyncio.Task[None]] = {}  # by stream and partition
@@ -115,8 +113,8 @@ class Cutter:
             for one, cuts in await self._taken(due):
                 self._storing[one.place] = asyncio.create_task(self._store_apart(one, cuts))
             return
-        self._until_us = min(await self._instants(partitions), default=now_us + LONGEST_WAIT_US)
-        self._until_us = min(self._until_us, now_us + LONGEST_WAIT_US)
+        instants_us = [_next_instant_us(*place) for place in await self._idle(partitions)]
+        self._until_us = min([*instants_us, now_us + LONGEST_WAIT_US])
         with suppress(TimeoutError):
             async with asyncio.timeout((self._until_us - now_us) / 1e6):
                 await self._wake.wait()
@@ -137,10 +135,6 @@ class Cutter:
             for partition in partitions
             if partition in view.partitions and (view.name, partition) not in self._storing
         ]
-
-    async def _instants(self, partitions: Sequence[str]) -> list[int]:
-        """Return when the next bin of each stream and partition closes."""
-        return [_next_instant_us(view, partition) for view, partition in await self._idle(partitions)]
 
     async def _due(self, partitions: Sequence[str], now_us: int) -> list[_Due]:
         found = []

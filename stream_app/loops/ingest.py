@@ -28,8 +28,8 @@ from stream_app.core.records import Ahead, Apply, PartitionState, Reason, Record
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source, check_strategy
+from stream_app.loops.stream import Ports
 from stream_app.outage import Outage
-from stream_app.ports import Clock, DeadLetters, Source, Store
 from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1
@@ -71,19 +71,16 @@ class Ingest:
 
     def __init__(
         self,
-        source: Source,
-        store: Store,
-        clock: Clock,
-        dead_letters: DeadLetters,
+        ports: Ports,
         cutter: Cutter,
         views: LoadedStreams,
         start: Start = "earliest",
         user_key: bytes = b"",
     ) -> None:
-        self._source = source
-        self._store = store
-        self._clock = clock
-        self._letters = LettersBeside(dead_letters)
+        self._source = ports.source
+        self._store = ports.store
+        self._clock = ports.clock
+        self._letters = LettersBeside(ports.dead_letters)
         self._cutter = cutter
         self._views = views
         self._start = start

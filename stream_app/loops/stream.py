@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dphist.noise import NoiseSource
 from stream_app.core.strategy import Strategy
@@ -22,6 +22,7 @@ class Ports:
         clock: closes bins; ``wall`` makes results visible. They differ in a replay.
         witnesses, noise: by stream.
         make_nonce: returns a new unique name for each attempt to release.
+        new_store: returns a separate store for one loop; None: all loops use ``store``.
     """
 
     store: Store
@@ -33,6 +34,11 @@ class Ports:
     noise: Mapping[str, NoiseSource]
     keys: NoiseKeys
     make_nonce: Callable[[], str] = lambda: secrets.token_hex(16)
+    new_store: Callable[[], Store] | None = None
+
+    def of_one_loop(self) -> Ports:
+        """Return the ports with a store of one loop only, so that it notices a changed server process."""
+        return self if self.new_store is None else replace(self, store=self.new_store())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

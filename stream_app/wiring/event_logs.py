@@ -103,7 +103,7 @@ def check_file(stream: StreamSettings, state_dir: Path) -> None:
     Raises: OperatorError, one line.
     """
     assert isinstance(stream.source, SourceSettings)
-    note = state_dir / "streams" / f"{stream.name}.json"
+    note = note_of(stream.name, state_dir)
     reading = json.dumps({"reading": _reading(stream, stream.source, state_dir)}).encode()
     if not note.exists():
         write_durably(note, [reading])
@@ -112,6 +112,11 @@ def check_file(stream: StreamSettings, state_dir: Path) -> None:
             f"streams.{stream.name}.source.file: {stream.source.file} is not the file that the stream began "
             "with, or it is read in another way; put that back, or give the new stream another name"
         )
+
+
+def note_of(stream: str, state_dir: Path) -> Path:
+    """Return where the state directory notes which file a stream reads."""
+    return state_dir / "streams" / f"{stream}.json"
 
 
 def _open_file(

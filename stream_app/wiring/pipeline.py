@@ -13,7 +13,7 @@ from stream_app.loops.cutting import Cutter
 from stream_app.loops.ingest import Ingest, Start
 from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.loops.stream import Ports, Stream
-from stream_app.ports import Source, Store
+from stream_app.ports import Source
 from stream_app.together import until_all_end, until_one_ends
 
 
@@ -33,21 +33,11 @@ class Counting:
         agree: Callable[[str], Awaitable[object]] | None = None,
         start: Start = "earliest",
         user_key: bytes = b"",
-        own_store: Callable[[], Store] | None = None,
     ) -> Counting:
-        """Return what counts the events of streams that are open.
-
-        Args:
-            agree, start, user_key: as ``LoadedStreams`` and ``Ingest`` need them.
-            own_store: returns a separate store for one loop; None: both use that of the ports.
-        """
-        store_of = own_store or (lambda: ports.store)
+        """Return what counts the events of open streams. Args: as of ``LoadedStreams`` and ``Ingest``."""
         views = LoadedStreams(streams, agree)
-        cutter = Cutter(ports.source, store_of(), ports.clock, ports.dead_letters, views)
-        ingest = Ingest(
-            ports.source, store_of(), ports.clock, ports.dead_letters, cutter, views, start, user_key
-        )
-        return cls(cutter, ingest)
+        cutter = Cutter(ports.of_one_loop(), views)
+        return cls(cutter, Ingest(ports.of_one_loop(), cutter, views, start, user_key))
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -74,17 +64,11 @@ class Pipeline:
         *,
         start: Start = "earliest",
         user_key: bytes = b"",
-        own_store: Callable[[], Store] | None = None,
     ) -> Pipeline:
         """Return the loops over ports. Args: as ``Counting.over``."""
         closers = {stream.strategy.stream: Closer(ports, stream) for stream in streams}
         counting = Counting.over(
-            ports,
-            list(closers),
-            agree=lambda name: closers[name].agree(),
-            start=start,
-            user_key=user_key,
-            own_store=own_store,
+            ports, list(closers), agree=lambda name: closers[name].agree(), start=start, user_key=user_key
         )
         return cls(ports.source, counting, list(closers.values()))
 

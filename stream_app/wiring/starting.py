@@ -22,6 +22,7 @@ from stream_app.core.release import RowLink
 from stream_app.loops.opening import restore_ledger
 from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
 from stream_app.source_ledger import SourceLedger, lost, measured
+from stream_app.wiring.event_logs import note_of
 
 log = logging.getLogger(__name__)
 
@@ -57,13 +58,15 @@ async def check_start(
     for stream in settings.streams:
         witnessed = await witnesses[stream.name].head(stream.name)
         known = await store.ledger(stream.declared.source.name)
-        _check_not_lost(stream, known, None if witnessed is None else RowLink.of(witnessed[1]).epoch, outside)
+        last_epoch = None if witnessed is None else RowLink.of(witnessed[1]).epoch
+        if (entry := lost_measurement(known, stream.name, last_epoch)) is not None:
+            raise lost(entry, outside)
         if witnessed is not None:
             begun.add(stream.name)
             if not any(entry.stream == stream.name for entry in known):
                 ledger = ledger_of(stream, settings, store, outside)
                 await restore_ledger(ledger, witnesses[stream.name], planned(stream))
-        elif await store.load(stream.name) is None and not _noted(stream.name, settings):
+        elif await store.load(stream.name) is None and not note_of(stream.name, settings.state_dir).exists():
             unknown.append(stream.name)
     logs: dict[str, list[str]] = defaultdict(list)
     for stream in settings.streams:
@@ -72,29 +75,12 @@ async def check_start(
     ledgers = {source: await measured(store, source, names) for source, names in logs.items()}
     check_measurements(settings.streams, now_us, ledgers, begun)
     if unknown and outside is None:
-        _warn_of_first(unknown)
-
-
-def _noted(stream: str, settings: Settings) -> bool:
-    """Return whether the state directory has a note of a stream over a file."""
-    return (settings.state_dir / "streams" / f"{stream}.json").exists()
-
-
-def _warn_of_first(unknown: Sequence[str]) -> None:
-    log.warning(
-        "%s: neither the store nor the witness nor state.dir knows of an earlier start, so counting begins; "
-        "if there was one, stop now and restore them, or the same counts get noise again (the key ledger "
-        "keeps a record elsewhere, by which a start notices it)",
-        ", ".join(unknown),
-    )
-
-
-def _check_not_lost(
-    stream: StreamSettings, known: Sequence[LedgerEntry], witnessed: int | None, outside: OutsideLedger | None
-) -> None:
-    entry = lost_measurement(known, stream.name, witnessed)
-    if entry is not None:
-        raise lost(entry, outside)
+        log.warning(
+            "%s: neither the store nor the witness nor state.dir knows of an earlier start, so counting "
+            "begins; if there was one, stop now and restore them, or the same counts get noise again (the "
+            "key ledger keeps a record elsewhere, by which a start notices it)",
+            ", ".join(unknown),
+        )
 
 
 async def compare(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:

@@ -1,4 +1,4 @@
-"""Opens what lies in Kafka topics: event logs, witnesses, and the ledger outside the store.
+"""Opens event logs in Kafka topics, and names the cluster.
 
 Import it only where a topic is configured: Kafka's clients take as long to import as the rest of a worker.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 from stream_app.config import Settings, TopicSettings
 from stream_app.kafka_cluster import Cluster
 from stream_app.ports import Source
-from stream_app.sinks.ledger_topic import LedgerTopic
-from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.topic_records import TopicDecoder
 
@@ -30,18 +28,3 @@ def place_of(source: Source) -> dict[str, str]:
     """Return what identifies an open topic: its cluster and its id. A recreated topic has a new id."""
     assert isinstance(source, KafkaSource)
     return {"cluster_id": source.facts.cluster_id, "topic_id": source.facts.topic_id}
-
-
-async def open_witness(topic: str, settings: Settings) -> WitnessTopic:
-    """Return the witness in an output topic. Raises: OperatorError if it cannot be used."""
-    return await WitnessTopic.open(cluster_of(settings), topic)
-
-
-def ledger_in(topic: str, settings: Settings) -> LedgerTopic:
-    """Return the ledger in a topic."""
-    return LedgerTopic(cluster_of(settings), topic)
-
-
-async def create_ledger(topic: str, settings: Settings) -> LedgerTopic:
-    """Create the ledger in a topic. Raises: OperatorError if it exists; OSError if it cannot be created."""
-    return await LedgerTopic.create(cluster_of(settings), topic)

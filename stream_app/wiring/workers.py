@@ -7,7 +7,6 @@ that only get a reader of public keys.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import secrets
 import time
@@ -16,16 +15,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 from dphist import SystemNoise
 from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.config.access import check_operator
 from stream_app.config.plans import planned
 from stream_app.config.source import by_log
-from stream_app.core.closing import Closing
 from stream_app.core.strategy import Strategy
-from stream_app.durable import state_directory
+from stream_app.durable import locked, state_directory
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
@@ -60,7 +57,7 @@ class Adapters:
 
     settings: Settings
     directory: Path  # of this worker only
-    url: str
+    new_store: Callable[[], RedisStore]  # for one loop, so that the loop notices a changed server process
     store: RedisStore
     witnesses: Mapping[str, Witness]  # by stream
     outside: OutsideLedger | None
@@ -68,12 +65,6 @@ class Adapters:
     metrics: Metrics
     resources: AsyncExitStack
     worker: str = field(default_factory=lambda: secrets.token_hex(8))
-
-    def own_store(self) -> RedisStore:
-        """Return a separate store for one loop, so that the loop notices when the server process changes."""
-        store = watch_store(RedisStore(self.url), self.metrics, _live_closings(self.settings))
-        self.resources.push_async_callback(_close, store.close)
-        return store
 
 
 async def run_worker(settings: Settings) -> None:
@@ -103,17 +94,26 @@ async def _start_and_run(settings: Settings) -> None:
         if url is None:
             raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
         metrics = Metrics()
-        if settings.operator is not None:
-            operator = settings.operator
+        if (operator := settings.operator) is not None:
             endpoint = serving(metrics, operator.host, operator.port, operator.token)
             await resources.enter_async_context(endpoint)
-        store = watch_store(RedisStore(url), metrics, _live_closings(settings))
-        resources.push_async_callback(_close, store.close)
+        # A replay's bins are in the past and never overdue.
+        live = [stream for stream in settings.streams if stream.declared.source.replay is None]
+        closings = {stream.name: stream.declared.time.closing for stream in live}
+
+        def new_store() -> RedisStore:
+            store = watch_store(RedisStore(url), metrics, closings)
+            resources.push_async_callback(_close, store.close)
+            return store
+
+        store = new_store()
         witnesses = await _open_witnesses(settings, resources)
         outside = outside_ledger(settings)
         await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
         keys = noise_keys(settings)
-        adapters = Adapters(settings, directory, url, store, witnesses, outside, keys, metrics, resources)
+        adapters = Adapters(
+            settings, directory, new_store, store, witnesses, outside, keys, metrics, resources
+        )
         pipelines = [await _pipeline(streams, adapters) for streams in by_log(settings.streams)]
         await until_all_end(*(pipeline.run() for pipeline in pipelines))
 
@@ -147,7 +147,7 @@ async def _own_directory(settings: Settings) -> AsyncIterator[Path]:
         directory = settings.state_dir / f"worker-{number}" if sharing else settings.state_dir
         directory.mkdir(mode=0o700, exist_ok=True)
         with (directory / "worker.lock").open("wb") as lock:
-            if _locked(lock):
+            if locked(lock.fileno()):
                 yield directory
                 return
         if sharing:
@@ -159,21 +159,14 @@ async def _own_directory(settings: Settings) -> AsyncIterator[Path]:
         await asyncio.sleep(0.05)
 
 
-def _locked(lock: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 async def _open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:
     """Return each stream's witness: a topic, or a file on this machine."""
     opened: dict[str, Witness] = {}
     for topic in dict.fromkeys(output.topic for output in settings.outputs):
-        from stream_app.wiring.topics import open_witness
+        from stream_app.sinks.witness_topic import WitnessTopic
+        from stream_app.wiring.topics import cluster_of
 
-        opened[topic] = witness = await open_witness(topic, settings)
+        opened[topic] = witness = await WitnessTopic.open(cluster_of(settings), topic)
         resources.push_async_callback(_close, witness.close)
     file = WitnessFile(settings.state_dir / "witness")
     resources.callback(file.close)
@@ -187,10 +180,11 @@ def outside_ledger(settings: Settings) -> OutsideLedger | None:
         return None
     if settings.ledger.file is not None:
         return LedgerFile(settings.ledger.file)
-    from stream_app.wiring.topics import ledger_in
+    from stream_app.sinks.ledger_topic import LedgerTopic
+    from stream_app.wiring.topics import cluster_of
 
     assert settings.ledger.topic is not None  # either is written
-    return ledger_in(settings.ledger.topic, settings)
+    return LedgerTopic(cluster_of(settings), settings.ledger.topic)
 
 
 async def new_ledger(settings: Settings) -> str:
@@ -204,11 +198,12 @@ async def new_ledger(settings: Settings) -> str:
         )
     if settings.ledger.file is not None:
         return LedgerFile.create(settings.ledger.file).name
-    from stream_app.wiring.topics import create_ledger
+    from stream_app.sinks.ledger_topic import LedgerTopic
+    from stream_app.wiring.topics import cluster_of
 
     assert settings.ledger.topic is not None  # either is written
     try:
-        return (await create_ledger(settings.ledger.topic, settings)).name
+        return (await LedgerTopic.create(cluster_of(settings), settings.ledger.topic)).name
     except OSError as failure:
         raise OperatorError(f"ledger.topic: {failure}") from None
 
@@ -238,13 +233,13 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
         dead_letters=watch_dead_letters(letters, identity, adapters.metrics),
         noise=dict.fromkeys(adapters.witnesses, SystemNoise()),
         keys=adapters.noise_keys,
+        new_store=adapters.new_store,
     )
     pipeline = Pipeline.over(
         ports,
         [_stream(stream, strategy, adapters) for stream, strategy in zip(streams, strategies, strict=True)],
         start=streams[0].source.start,
         user_key=await _user_key(streams, adapters),
-        own_store=adapters.own_store,
     )
     for stream in streams:
         adapters.metrics.know(stream.name)
@@ -297,12 +292,6 @@ async def _close(close: Callable[[], Awaitable[None]]) -> None:
             await close()
     except Exception as failure:
         log.info("a client did not close: %s", failure)
-
-
-def _live_closings(settings: Settings) -> dict[str, Closing]:
-    """Return the closing instants of live streams; a replay's bins are in the past and never overdue."""
-    live = [stream for stream in settings.streams if stream.declared.source.replay is None]
-    return {stream.name: stream.declared.time.closing for stream in live}
 
 
 def _clock(streams: Sequence[StreamSettings], wall: Clock) -> Clock:

@@ -60,6 +60,10 @@ class MemoryKeys:
     def __init__(self) -> None:
         self.kept: dict[tuple[str, int, str], tuple[int, bytes]] = {}
 
+    async def user_key(self) -> bytes:
+        """Return the key of the hashes of users."""
+        return bytes(32)
+
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
         """Draw a first chain key, once."""
         return self.kept.setdefault((stream, epoch, nonce), (0, new_chain_key()))[1]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Refusal, Reply
+from stream_app.core.records import GENESIS, Apply, EpochRecord, Refusal, Reply
 from stream_app.loops.clocks import LiveClock
-from stream_app.loops.cutting import Cutter
-from stream_app.loops.ingest import Ingest
-from stream_app.loops.loaded_streams import LoadedStreams
+from stream_app.loops.stream import Ports
+from stream_app.wiring.pipeline import Counting
 from tests.models.memory import MemoryStore
 from tests.simulator.log import Entry, Kind, Log, LogSource
-from tests.simulator.memory_sinks import MemoryDeadLetters
+from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryKeys
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 
 BIN_S = BIN_US / 1e6
@@ -35,7 +35,7 @@ class Live:
         self.source = LogSource(log, self.store.now, random.Random(1), largest_batch=100, exact_cuts=False)
         self.letters = SlowLetters()
         self.streams = streams
-        self.views = LoadedStreams(streams, agree)
+        self.agree = agree
 
     async def run(self, bins: float) -> None:
         """Open the streams, and count until so many bins are over."""
@@ -46,15 +46,19 @@ class Live:
             for partition in self.source.log.partitions:
                 await self.store.start_partition(stream, strategy.hash, partition, 0)
         clock = LiveClock(self.store)
-        cutter = Cutter(self.source, self.store, clock, self.letters, self.views)
-        ingest = Ingest(self.source, self.store, clock, self.letters, cutter, self.views)
-        loops = [asyncio.create_task(loop.run()) for loop in (cutter, ingest)]
-        done, _ = await asyncio.wait(loops, timeout=bins * BIN_S, return_when=asyncio.FIRST_COMPLETED)
-        for loop in loops:
-            loop.cancel()
-        await asyncio.gather(*loops, return_exceptions=True)
-        for ended in done:
-            ended.result()
+        ports = Ports(
+            store=self.store,
+            source=self.source,
+            clock=clock,
+            wall=clock,
+            witnesses={},
+            dead_letters=self.letters,
+            noise={},
+            keys=MemoryKeys(),
+        )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(bins * BIN_S):
+                await Counting.over(ports, self.streams, agree=self.agree).run()
 
 
 class SlowLetters(MemoryDeadLetters):
@@ -97,20 +101,13 @@ class Store(MemoryStore):
             self.applied_s[change.partition, change.new] = (self.now() - START_US) / 1e6
         return reply
 
-    async def take_cuts(
-        self,
-        stream: str,
-        strategy_hash: str,
-        partition: str,
-        expected_last_cut_bin: int,
-        cuts: Sequence[Cut],
-        max_ahead_bins: int = 0,
-    ) -> Reply:
-        """Take them, after a while where this takes long."""
+    async def take_cuts(self, stream: str, *call: Any) -> Reply:
+        """Take the cuts, after a while if this is to take long."""
+        _, partition, last_cut_bin, cuts, *_ = call
         failures = self.fails.get((stream, partition))
         if failures:
             raise failures.pop()
-        for bin in range(expected_last_cut_bin + 1, cuts[-1].bin + 1):
+        for bin in range(last_cut_bin + 1, cuts[-1].bin + 1):
             late_s = (self.now() - (bin + 1) * BIN_US) / 1e6
             self.late_s.setdefault((stream, partition, bin), late_s)
         if (stream, partition) in self.slow:
@@ -118,9 +115,7 @@ class Store(MemoryStore):
             self.most = max(self.most, self._busy)
             await asyncio.sleep(self.slow[stream, partition])
             self._busy -= 1
-        return await super().take_cuts(
-            stream, strategy_hash, partition, expected_last_cut_bin, cuts, max_ahead_bins
-        )
+        return await super().take_cuts(stream, *call)
 
     def late_of(self, partition: str, stream: str = STREAM) -> list[float]:
         """Return how late the cuts of a partition were asked for, in order, in milliseconds."""
