@@ -1,4 +1,4 @@
-"""Takes an address that a predecessor may still hold: after its parent was killed it ends by itself soon."""
+"""Takes an address that an earlier process may still hold: once its parent is gone, it ends by itself."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _ORPHANED_S = 0.05  # within this time a process learns that its parent is gone
 async def once_free(take: Callable[[], Taken], patience_s: float = _PREDECESSOR_S) -> Taken:
     """Return the result of ``take``, trying again while the address is in use.
 
-    Args: take, raises an OSError if the address cannot be taken; patience_s, how long to try.
-    Raises: the OSError of the last try; any error other than "in use" at once.
+    Raises: the OSError of ``take`` after ``patience_s``; any error other than "in use" at once.
     """
     clock = asyncio.get_running_loop().time
     # A process whose parent is gone is cancelled here, before it takes the address from its own successor.

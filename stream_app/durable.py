@@ -33,7 +33,7 @@ def secret_directory(path: Path) -> Path:
 
 
 def state_directory(key: str, path: Path) -> Path:
-    """Make a directory for secrets, or close an existing one to others; return it.
+    """Make a directory for secrets, or close an existing directory to others; return the directory.
 
     Args: key, the configuration key that names it.
     Raises: OperatorError if it cannot be used, or others may read it and this user cannot change that.
@@ -53,11 +53,9 @@ def state_directory(key: str, path: Path) -> Path:
                 "cannot change; name a directory inside it, which is then made with mode 700"
             ) from None
         log.warning(
-            "%s: others could enter %s (mode %o), which holds secrets; its mode is %o now, and X",
-            key,
-            path,
-            mode,
-            mode & ~_OF_OTHERS,
+            "%s: others could enter %s (mode %o), which holds secrets; its mode is %o now, but copies that "
+            "they made before remain",
+            *(key, path, mode, mode & ~_OF_OTHERS),
         )
     return path
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+RETRY_S = 0.5
 
 
 class Outage:
@@ -20,6 +27,21 @@ class Outage:
         self._log = log
         self._loop = loop
         self._since_s: float | None = None
+
+    async def outlast(
+        self, work: Callable[[], Awaitable[T]], doubt: Callable[[OSError], None] = lambda failure: None
+    ) -> T:
+        """Return what ``work`` returns; after each OSError, log it, call ``doubt`` and work again.
+
+        ``over`` is not called: the work knows when it has reached what was unreachable.
+        """
+        while True:
+            try:
+                return await work()
+            except OSError as failure:
+                self.failed(failure)
+                doubt(failure)
+                await asyncio.sleep(RETRY_S)
 
     def failed(self, failure: object) -> None:
         """Log a failure. Args: failure, a text, or an OSError with a readable message."""

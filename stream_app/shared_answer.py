@@ -13,13 +13,12 @@ class SharedAnswer(Generic[T]):
     """A question that is sent once for all tasks that wait for it.
 
     Guarantee: the question is sent after each of its callers has called, so no answer is older than a call.
-        A caller that comes while a question is under way waits for the next one.
+        A caller that comes while a question is under way waits for the next question.
 
-    Only an answer that is the same for all callers may be shared, and only because it is not older than their
-    calls. Each caller relies on the order of two events. The clock is read after the log's end is known, so
-    the records in a cut arrived by then. Partitions are listed after a bin has closed, so a partition created
-    earlier delays its seal. A ledger is read after a row was visible, so it covers everything that the row
-    may reveal. Answers about one stream, above all its state, are never shared.
+    Callers rely on this order. The clock is read after the log's end is known, so the records in a cut
+    arrived by then. Partitions are listed after a bin has closed, so a partition created earlier delays its
+    seal. A ledger is read after a row was visible, so it covers everything that the row may reveal. Answers
+    about one stream, above all its state, are never shared.
     """
 
     def __init__(self, put: Callable[[], Awaitable[T]]) -> None:

@@ -43,8 +43,8 @@ async def _send(store: AlertStore, target: AlertTarget) -> None:
 async def send_waiting(store: AlertStore, target: AlertTarget) -> int:
     """Send a target the transitions that wait for it; return how many were sent.
 
-    The target's position moves after the target has answered: a crash in between sends one transition twice,
-    with the same key. Raises: NotDelivered, OSError.
+    A crash between a target's answer and its acknowledgement sends one transition twice, with the same key.
+    Raises: NotDelivered, OSError.
     """
     after = await store.register(target.name)
     waiting = await store.transitions(after, _TRANSITIONS_A_READ)

@@ -33,10 +33,7 @@ RELEASES_A_STEP = 256  # decided between two writes; after a crash, at most thes
 
 
 class AlertWatcher:
-    """Evaluates every rule once after every release.
-
-    Args: the rules, over any streams; the reader of released values; the store of alert states.
-    """
+    """Evaluates every rule once after every release."""
 
     def __init__(self, rules: Sequence[Rule], reader: PublicReader, store: AlertStore) -> None:
         self._rules: dict[str, list[Rule]] = defaultdict(list)
@@ -77,7 +74,7 @@ class AlertWatcher:
         stored, self._decided = await self._store.load()
         self._states = {name: State.from_json(text) for name, text in stored.items()}
         outcome = retire(self._all, self._states, self._decided, _now_us())
-        for stream in {told["stream"] for told in outcome.transitions}:
+        for stream in {transition["stream"] for transition in outcome.transitions}:
             seq = self._decided.get(stream)
             if seq is not None:
                 await self._commit(stream, seq, seq, _of_stream(outcome, stream))
@@ -123,7 +120,7 @@ class AlertWatcher:
                 await self._commit(stream, seq, seq, outcome)
 
     async def _commit(self, stream: str, before: int | None, seq: int, outcome: Outcome) -> None:
-        """Store the decisions; if another watcher stored first, continue from its state."""
+        """Store the decisions. Raises: ConnectionError if another watcher stored others first."""
         states = {name: state.to_json() for name, state in outcome.states.items()}
         if await self._store.commit(stream, before, seq, states, outcome.transitions):
             self._states |= outcome.states
@@ -163,8 +160,8 @@ def _part(columns: dict[tuple[int, str], tuple[int, Int64Array]], want: Missing)
 
 
 def _of_stream(outcome: Outcome, stream: str) -> Outcome:
-    told = [one for one in outcome.transitions if one["stream"] == stream]
-    return Outcome({one["rule"]: outcome.states[one["rule"]] for one in told}, told)
+    own = [transition for transition in outcome.transitions if transition["stream"] == stream]
+    return Outcome({transition["rule"]: outcome.states[transition["rule"]] for transition in own}, own)
 
 
 def _now_us() -> int:

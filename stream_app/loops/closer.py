@@ -2,10 +2,8 @@
 
     clock -> seal -> exact counts -> release -> read back -> witness -> publish at the next public instant
 
-Anticipating streams take a release's noise from pages stored before the epoch opened. They draw the next
-epoch's noise in the second half of the running epoch. Causal streams over keys and values draw noise between
-closings. A release whose reply is lost is never repeated from memory: the loop loads the store again, and the
-loaded state is the truth.
+A release whose reply is lost is never repeated from memory: the loop loads the store again, and the loaded
+state is the truth.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from stream_app.loops import noise_ahead
 from stream_app.loops.lease import LEASE_S, Leadership
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
-from stream_app.loops.opening import agrees, open_stream
+from stream_app.loops.opening import agrees, is_finished, open_stream
 from stream_app.loops.publishing import Publisher
 from stream_app.loops.recovery import Recovery
 from stream_app.loops.stream import Ports, Stream
@@ -34,7 +32,6 @@ POLL_S = 0.01  # pause before asking again for a due bin whose cut a partition h
 MOST_POLLS = 50  # then everything is checked again: the stream, its lease, its witness
 FOLLOW_S = 0.5  # how often a worker that does not close a stream checks it
 PATIENCE_S = 2 * LEASE_S
-RETRY_S = 0.5
 NOISE_LOST = "its stored noise was lost"
 
 log = logging.getLogger(__name__)
@@ -79,11 +76,10 @@ class Closer:
             self._ports, self._stream, self._strategy, self._ahead, self._recovery
         )
         await self.publisher.witness_released(self._strategy, state.epoch.epoch, state.seq)
-        last_bin = self._strategy.declared.last_bin
-        self._finished = last_bin is not None and state.released_bin >= last_bin
+        self._finished = is_finished(self._strategy, state)
         await self._ahead.settle(self._strategy, state)
         self._note_deletions(state.epoch.epoch)
-        self._ahead.want_next(state, last_bin)
+        self._ahead.want_next(state, self._strategy.declared.last_bin)
         return state
 
     async def agree(self) -> None:
@@ -121,7 +117,7 @@ class Closer:
         )
 
     async def _close(self, outage: Outage) -> None:
-        """Close bins in an endless loop: close all due bins, then sleep until the next closing instant."""
+        """Close all due bins, then sleep until the next closing instant; return at the end of a replay."""
         while True:
             if not await self._leadership.leads():
                 await asyncio.sleep(FOLLOW_S)
@@ -197,7 +193,7 @@ class Closer:
         return await self._store.seal(self._name, self._strategy.hash, listed, bin)
 
     async def _release(self, state: StreamState, last_bin: int) -> None:
-        """Add noise to sealed bins and send the release to the store, which is then always loaded again."""
+        """Add noise to the counts of sealed bins, and store the release; the caller then loads the store."""
         first_bin, width = state.released_bin + 1, self._strategy.width
         ahead: BinsNoise | None = None
         if self._strategy.kind.drawn_ahead:
@@ -236,14 +232,14 @@ class Closer:
             raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")
 
     def _note_deletions(self, epoch: int) -> None:
-        """Have deleted counts dropped from the store's log: at each start, new epoch and end of a replay."""
+        """Have ``_forget`` rewrite the store's log: at each start, each new epoch and the end of a replay."""
         now = epoch, self._finished
         if self._deletions_of != now:
             self._deletions_of = now
             self._deletions.set()
 
     async def _forget(self, outage: Outage) -> None:
-        """Drop deleted counts from the store's log beside all closing; return after the end of a replay."""
+        """Rewrite the store's log without deleted counts, when asked; return after the end of a replay."""
         while self._deletions.is_set() or not self._deletions_of[1]:
             await self._deletions.wait()
             self._deletions.clear()
@@ -255,15 +251,7 @@ class Closer:
             outage.over()
 
     async def _persistently(self, loop: Callable[[Outage], Awaitable[None]]) -> None:
-        """Run a loop, and again whenever the store or the witness did not answer; it begins by loading.
-
-        The loop itself reports when the outage is over.
-        """
+        """Run a loop, and again whenever the store or the witness did not answer."""
         outage = Outage(log, "closer")
-        while True:
-            try:
-                return await loop(outage)
-            except OSError as failure:
-                self._leadership.doubt()  # the store may be a different one: ask the witness again
-                outage.failed(failure)
-                await asyncio.sleep(RETRY_S)
+        # The store may be a different one after a failure: the witness is then asked again.
+        await outage.outlast(lambda: loop(outage), lambda _failure: self._leadership.doubt())

@@ -10,8 +10,8 @@ A cut proves two facts about arrival; each rests on one reading of the clock.
 The process may pause for any time between the two readings; both facts still hold.
 
 The time of a cut must not depend on records. So the loop waits for no reading, decoding, applying or dead
-letter, nor until a cut is stored, which takes long if many records were set aside before it. Only the next
-cut of the same stream and partition waits for that.
+letter. It does not wait until a cut is stored either, which takes long if many records were set aside. Only
+the next cut of the same stream and partition waits for that.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from stream_app.core.records import Cut, Reply
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source, check_strategy
 from stream_app.loops.refused_ahead import RefusedAhead
 from stream_app.loops.stream import Ports
-from stream_app.outage import Outage
+from stream_app.outage import RETRY_S, Outage
 from stream_app.together import each_to_its_end, until_one_ends
 
-RETRY_S = 0.5
 # Partitions move between workers; a worker that gets one looks for its due cuts within this time.
 LONGEST_WAIT_US = 500_000
 
@@ -47,14 +46,14 @@ class _Due:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Return the stream and the partition."""
+        """The stream and the partition."""
         return self.view.name, self.partition
 
 
 class Cutter:
-    """Take the cuts of one source for all its streams.
+    """Takes the cuts of one source for all its streams.
 
-    Args: the loaded streams, shared with the reader.
+    Args: views, the loaded streams, shared with the reader.
     Raises: OperatorError from ``run`` and ``take_due``. No error or log line contains a position.
     """
 
@@ -79,10 +78,7 @@ class Cutter:
             await until_one_ends(self._keep_cutting(), self._letters.run())
 
     async def take_due(self, partitions: Sequence[str]) -> None:
-        """Store a cut for every bin whose closing instant has passed by now, then write their dead letters.
-
-        For virtual clocks only, where time waits until it returns.
-        """
+        """Store all cuts that are due, and write their dead letters; for virtual clocks, whose time waits."""
         async with self._one_at_a_time:
             while due := await self._due(partitions, now_us := await self._clock.now_us()):
                 await each_to_its_end(*(self._store_cuts(one, cuts) for one, cuts in await self._taken(due)))
@@ -93,12 +89,7 @@ class Cutter:
     async def _keep_cutting(self) -> None:
         try:
             while True:
-                try:
-                    await self._start_due_or_wait()
-                except OSError as failure:
-                    self._outage.failed(failure)
-                    self._views.doubt(failure)
-                    await asyncio.sleep(RETRY_S)
+                await self._outage.outlast(self._start_due_or_wait, self._views.doubt)
         finally:
             left = self._storing.values()
             for task in left:
@@ -121,7 +112,7 @@ class Cutter:
         self._wake.clear()
 
     def _drop_stored(self) -> None:
-        """Drop the tasks that have ended. Raises: the OperatorError of one."""
+        """Drop the tasks that have ended. Raises: OperatorError, if one of them did."""
         for place in [place for place, task in self._storing.items() if task.done()]:
             self._storing.pop(place).result()
 
@@ -145,7 +136,7 @@ class Cutter:
         return found
 
     async def _taken(self, due: Sequence[_Due]) -> list[tuple[_Due, list[Cut]]]:
-        """Ask once where the logs end, and return the resulting cuts of every stream and partition."""
+        """Ask once where the logs end; return the cuts of every stream and partition."""
         partitions = sorted({one.partition for one in due})
         instants_us = sorted({instant_us for one in due for _, instant_us in one.bins})
         with asking_source():
@@ -182,7 +173,7 @@ class Cutter:
             view.partitions[partition] = view.partitions[partition].with_cuts(cuts)
         else:
             await self._views.load(view.name, self._store)
-        self._views.tell_cuts()
+        self._views.wake_reader()
 
 
 def _cuts(due: _Due, instants_us: Sequence[int], ends: Sequence[int], answered_us: int) -> list[Cut]:

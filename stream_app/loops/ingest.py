@@ -33,7 +33,6 @@ from stream_app.outage import Outage
 from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1
-RETRY_S = 0.5
 READ_EVERY_S = 0.05  # if reads bring few records, because each read costs every stream an apply
 FEW_RECORDS = 1_000
 CUT_WAIT_S = 0.05  # the wait for a due cut, before the store is asked about it
@@ -60,8 +59,8 @@ class Ingest:
     """Counts the events of one source in the cells of its streams.
 
     Args:
-        cutter: takes the cuts of the same streams. This loop calls it only under a virtual clock, where time
-            waits for cuts; a live cutter runs concurrently.
+        cutter: takes the cuts of the same streams. This loop calls it only under a virtual clock; a live
+            cutter runs beside it.
         views: shared with the cutter. ``Closer.reconcile`` must have opened the streams before this loop
             starts. Each stream counts by the strategy with which it is open.
         start: where a stream without any positions begins to read.
@@ -89,26 +88,18 @@ class Ingest:
 
     async def run(self) -> None:
         """Count until cancelled, which is safe at any await; then write the letters that wait."""
-        try:
-            await self._keep_counting()
-        finally:
-            await self._letters.written()
-
-    async def _keep_counting(self) -> None:
         outage = Outage(log, "ingest")
-        while True:
-            try:
-                records = await self.step()
+        try:
+            while True:
+                records = await outage.outlast(self.step, self._views.doubt)
                 outage.over()
                 if records < FEW_RECORDS and not self._clock.virtual:
                     await self._pause()
-            except OSError as failure:
-                outage.failed(failure)
-                self._views.doubt(failure)
-                await asyncio.sleep(RETRY_S)
+        finally:
+            await self._letters.written()
 
     async def _pause(self) -> None:
-        """Wait for more records until the next multiple of ``READ_EVERY_S``, unless a bin waits for them.
+        """Wait until the next multiple of ``READ_EVERY_S``, or until the next cuts, unless a bin waits now.
 
         The clock and the cuts decide when to read, not the records. So the time that one more record costs
         does not shift later reads.
@@ -174,7 +165,7 @@ class Ingest:
         return await self._source.first_position(partition, start if isinstance(start, int) else None)
 
     async def _apply_to_all(self, streams: Sequence[LoadedStream], batch: RecordBatch) -> list[LoadedStream]:
-        """Apply a batch to all streams, as many at once as its size allows; return their new states."""
+        """Apply a batch to all streams, as many at once as its size allows; return the streams."""
         applied: list[LoadedStream] = []
         while rest := streams[len(applied) :]:
             together = rest[: max(MOST_TOGETHER // max(len(batch.positions), 1), 1)]
@@ -199,10 +190,7 @@ class Ingest:
                 stream = await self._views.load(stream.name, self._store)
 
     async def _sees_cut(self, stream: LoadedStream, part: _Slice) -> bool:
-        """Wait a little for a due cut, whose time does not depend on records.
-
-        Returns: whether the view has a newer cut than the slice was binned against.
-        """
+        """Wait a little for a due cut; return whether the view has a cut that is newer than the slice."""
         partition, known_bin = part.batch.partition, part.state.last_cut_bin
 
         def newer() -> bool:
@@ -265,7 +253,9 @@ class Ingest:
             bins, cells, deltas, users = rows.aggregated(near)
             aside = None
             if len(far):
-                aside = Ahead(*rows.aggregated(far), _named(rows.bins[far], positions[far]))
+                named = far[:MOST_NAMED_AHEAD]
+                places = zip(rows.bins[named].tolist(), positions[named].tolist(), strict=True)
+                aside = Ahead(*rows.aggregated(far), list(places))
             yield Apply(
                 strategy_hash=stream.strategy.hash,
                 partition=part.batch.partition,
@@ -282,7 +272,7 @@ class Ingest:
             expected = new
 
     def _users(self, stream: LoadedStream, part: _Slice, counted: NDArray[np.bool_]) -> UserRecords | None:
-        """For capped streams, return the users of the counted records; otherwise None."""
+        """Return the users of the counted records; None for a stream without a cap."""
         if part.users is None:
             return None
         users = [str(user) for user in part.users[counted].tolist()]
@@ -320,23 +310,17 @@ class _Rows:
 
     @cached_property
     def keys(self) -> Int64Array:
-        """Return a number for each record: equal if the store counts the records together."""
+        """A number for each record; the store counts records with equal numbers together."""
         keys = self.bins * self.width + self.cells
         return keys if self.users is None else self.users.keys(keys)
 
     def aggregated(self, some: Int64Array | slice) -> tuple[Int64Array, Int64Array, Int64Array, Users | None]:
-        """Return bins, cells, deltas and users of some records; records that count together are one row."""
+        """Return bins, cells, deltas and users of some records, with one row per distinct key."""
         if self.users is None:
             return *aggregate(self.bins[some], self.cells[some], self.width), None
         _, firsts, deltas = np.unique(self.keys[some], return_index=True, return_counts=True)
         rows = np.arange(len(self.bins))[some][firsts]
         return self.bins[rows], self.cells[rows], deltas, self.users.users(rows)
-
-
-def _named(bins: Int64Array, positions: Int64Array) -> list[tuple[int, int]]:
-    """Return (own bin, position) of the first ``MOST_NAMED_AHEAD`` records set aside, for dead letters."""
-    first = slice(MOST_NAMED_AHEAD)
-    return list(zip(bins[first].tolist(), positions[first].tolist(), strict=True))
 
 
 def _refusals(part: _Slice, rules: BinRules) -> Iterator[Refusal]:

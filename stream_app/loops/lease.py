@@ -1,7 +1,7 @@
 """Which worker closes a stream: one at a time, by a lease in the store that the worker keeps renewing.
 
-The lease only saves work and unused noise; correctness does not depend on it. If a worker closes after its
-lease has expired, the store's scripts and the fenced witness refuse its writes.
+The lease only saves work and unused noise. If a worker closes after its lease has expired, the store's
+scripts and the fenced witness refuse its writes.
 """
 
 from __future__ import annotations
@@ -54,10 +54,7 @@ class Lease:
 
 
 class Leadership:
-    """Whether this worker closes a stream: it holds the lease, if there is one, and has claimed the witness.
-
-    Args: wall, the clock of public instants; lease, None if this is the only worker.
-    """
+    """Whether this worker closes a stream: it holds the lease, if any, and has claimed the witness."""
 
     def __init__(self, stream: str, witness: Witness, wall: Clock, lease: Lease | None) -> None:
         self._stream = stream
@@ -92,20 +89,17 @@ class Leadership:
             await asyncio.sleep(self._lease.keep_every_s)
 
     def doubt(self) -> None:
-        """Claim the witness again before its next use, because another worker may have claimed it."""
+        """Have ``leads`` claim the witness again, because another worker may have claimed it."""
         self._claimed_term = None
 
     def drop(self) -> None:
-        """Begin a new term, because the witness did not take a row."""
+        """Have ``leads`` begin a new term, because the witness refused a row."""
         self.doubt()
         if self._lease is not None:
             self._lease.drop()
 
     async def _held(self, lease: Lease) -> bool:
-        """Return whether this worker holds the lease; give the lease up while the clocks disagree.
-
-        Raises: OSError, ClockDoubt among them.
-        """
+        """Return whether this worker holds the lease; give the lease up while the clocks disagree."""
         try:
             await self._wall.now_us()
         except ClockDoubt:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
 from stream_app.core.records import Refusal
 from stream_app.outage import Outage
@@ -17,7 +18,6 @@ from stream_app.ports import DeadLetters
 
 MOST_WAITING_BYTES = 16 << 20  # letters that may wait for the disk, and those of one more slice
 LETTER_BYTES = 300  # of memory, for each letter beside its record
-RETRY_S = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class LettersBeside:
         self._writing: asyncio.Task[None] | None = None
 
     async def put(self, refusals: Sequence[Refusal], stream: str | None = None) -> None:
-        """Have letters written. Return at once, or when less than ``MOST_WAITING_BYTES`` wait."""
+        """Have letters written; wait only while ``MOST_WAITING_BYTES`` or more wait for the disk."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._bytes < MOST_WAITING_BYTES)
         self._waiting.append((refusals, stream))
@@ -50,12 +50,7 @@ class LettersBeside:
         outage = Outage(log, "dead letters")
         while self._waiting:
             refusals, stream = self._waiting[0]
-            try:
-                await self._dead_letters.write(refusals, stream)
-            except OSError as failure:
-                outage.failed(failure)
-                await asyncio.sleep(RETRY_S)
-                continue
+            await outage.outlast(partial(self._dead_letters.write, refusals, stream))
             outage.over()
             self._waiting.popleft()
             self._bytes -= _size(refusals)

@@ -56,12 +56,9 @@ def asking_source() -> Iterator[None]:
 class LoadedStreams:
     """The streams of one source.
 
-    Each loop loads through a separate store object: the object reports a changed server only to its first
-    caller, and every loop needs that report.
-
     Args:
         names: the names of the streams, which must be open.
-        agree: makes sure that store and witness agree about a stream. It is awaited before a stream is loaded
+        agree: returns when store and witness agree about a stream. It is awaited before a stream is loaded
             after a doubt: a store that was set back must not count records before its epoch ends.
     """
 
@@ -73,8 +70,8 @@ class LoadedStreams:
         self._completing = asyncio.Lock()
         self._cut = asyncio.Event()
 
-    def tell_cuts(self) -> None:
-        """Wake the reader: cuts were taken, and their bins wait until it has reached them."""
+    def wake_reader(self) -> None:
+        """Wake the reader: cuts were taken, and their bins wait until the reader has reached them."""
         self._cut.set()
         self._cut.clear()
 
@@ -87,12 +84,12 @@ class LoadedStreams:
                     await self._cut.wait()
 
     def reached_cuts(self, partitions: Sequence[str]) -> bool:
-        """Return whether no known bin waits for records of these partitions."""
+        """Return whether these partitions' positions have reached all known cuts."""
         known = [view.partitions.get(name) for view in self._views.values() for name in partitions]
         return not any(state.cuts for state in known if state is not None)
 
     def forget(self) -> None:
-        """Drop the view of all streams; ``complete`` loads it again. Both loops may call it at any await."""
+        """Drop the view of all streams; ``complete`` loads it again. Any loop may call this at any await."""
         self._views.clear()
 
     def doubt(self, failure: OSError) -> None:

@@ -30,7 +30,7 @@ _THREADS = ThreadPoolExecutor(1_024, "noise")
 
 
 async def in_thread(work: Callable[..., Result], *arguments: object) -> Result:
-    """Return what slow work returns, which holds up nothing else. Simulations replace it by a plain call."""
+    """Run slow work beside all loops, and return its result. Simulations replace this by a plain call."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work, *arguments)
 
 
@@ -39,12 +39,7 @@ class NoiseLost(Exception):
 
 
 class NoiseAhead:
-    """One stream's stored noise, for the running epoch and the next.
-
-    Args:
-        noise: a private source of noise.
-        make_nonce: returns a new unique name for each drawing.
-    """
+    """One stream's stored noise, for the running epoch and the next. Args: as in ``Ports``."""
 
     def __init__(
         self, store: Store, keys: NoiseKeys, noise: NoiseSource, stream: str, make_nonce: Callable[[], str]
@@ -63,7 +58,7 @@ class NoiseAhead:
         self._next_number = 0  # the epoch whose noise is drawn next, once the running one is half over
 
     def want_next(self, state: StreamState, last_bin: int | None) -> None:
-        """Want the next epoch's noise once the running one is half over. Args: last_bin, of a replay."""
+        """Have the next epoch's noise drawn once half of the epoch is over. Args: last_bin, of a replay."""
         end = state.epoch.first_bin + state.epoch.bins - 1
         is_last = last_bin is not None and last_bin <= end
         number, half = state.epoch.epoch + 1, end - state.epoch.bins // 2
@@ -74,7 +69,7 @@ class NoiseAhead:
             self._wanted.clear()
 
     async def draw_wanted(self, strategy: Strategy) -> None:
-        """Wait until an epoch's noise is wanted, and draw it, so that its opening does not wait for that."""
+        """Wait until the next epoch's noise is wanted, and draw it before the epoch opens."""
         await self._wanted.wait()
         number = self._next_number
         await self.stored(strategy, number)
@@ -82,10 +77,7 @@ class NoiseAhead:
             self._wanted.clear()
 
     async def stored(self, strategy: Strategy, epoch: int) -> StoredNoise | None:
-        """Return the stored noise for an epoch that is about to open; draw it now unless it is ready.
-
-        Returns: None for a causal strategy, which draws noise at release.
-        """
+        """Return the stored noise of an epoch that is about to open; None for a causal strategy."""
         if not strategy.kind.drawn_ahead:
             return None
         async with self._drawing:
@@ -129,12 +121,12 @@ class NoiseAhead:
             except NoiseLost:
                 now = await self._store.load(self._stream)
                 if now is None or (now.noise, now.released_bin) == (state.noise, state.released_bin):
-                    return False  # and the page was not used up while we looked for it
+                    return False  # the page was not used up meanwhile
             else:
                 return True
 
     async def settle(self, strategy: Strategy, state: StreamState) -> None:
-        """Destroy the keys and delete the pages that no release needs any more; cheap if there are none."""
+        """Destroy the keys and delete the pages that no release needs any more."""
         if not strategy.kind.drawn_ahead:
             return
         geometry, epoch = strategy.kind.page_geometry(), state.epoch

@@ -1,8 +1,7 @@
 """Noise drawn in idle time and kept in memory, for streams too wide to store an epoch's noise ahead.
 
-Every causal close needs vectors of the same scales and shapes. They are drawn between two closings. Each is
-handed out whole, once, to the first caller; a missing vector is drawn at once. Noise in the pool is
-independent of all data and is lost with the process, so no noise is ever used twice.
+Every causal closing needs vectors of the same scales and shapes, which are drawn between two closings. Noise
+in the pool is independent of all data and is lost with the process, so no noise is ever used twice.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ LARGEST_POOL = 4_000_000  # numbers: the vectors of one bin with a million colum
 
 
 class NoisePool:
-    """A noise source that keeps some vectors ready.
+    """A noise source that keeps some vectors ready, and draws a missing vector at once.
 
-    Guarantee: that of ``source``, which draws every vector; each vector is handed out once.
+    Guarantee: as of ``source``, which draws every vector; each vector is handed out whole, once.
     Args: wanted, how many vectors of each scale and shape to keep ready; none are kept if together they have
         more than ``LARGEST_POOL`` numbers.
     """
@@ -42,7 +41,7 @@ class NoisePool:
         return f"<NoisePool of {self._source!r}>"
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        """Return a vector that is ready, or draw it now."""
+        """Return a vector that is ready, or draw one now."""
         whole = (shape,) if isinstance(shape, int) else tuple(shape)
         ready = self._ready.get((Fraction(scale), whole))
         if ready:

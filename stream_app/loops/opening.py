@@ -1,11 +1,10 @@
-"""Opening a stream: its first epoch, the next one, or a new one because the witness knows more.
+"""Opening a stream: its first epoch, the next epoch, or a new epoch because the witness knows more.
 
 The witness is a record of all releases, kept outside the store. A store that is behind the witness was set
-back (a restored backup, a lost disk): it would draw noise again for nodes that people have seen. So that
-epoch ends for good, and a new one starts after everything the witness knows. It starts with the bin after
-the witness's last row, whose records are read again from the log. If retention has removed some of them, it
-starts with the first bin whose records are all still there. The rows of earlier bins that readers need are
-put back from the witness.
+back (a restored backup, a lost disk): it would draw noise again for nodes that people have seen. So the
+running epoch ends for good. The next epoch starts with the bin after the witness's last row, whose records
+are read again from the log. If retention has removed some of these records, the epoch starts with the first
+bin whose records are all still there. The rows of earlier bins are put back from the witness.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from stream_app.core.release import RowLink
 from stream_app.core.restored import epochs_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.noise_ahead import NoiseAhead
-from stream_app.loops.recovery import Recovery, log_loss
+from stream_app.loops.recovery import Recovery
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import OperatorError, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger
@@ -36,15 +35,12 @@ _ATTEMPTS = 5  # other workers may be opening the same stream; in each attempt o
 async def open_stream(
     ports: Ports, stream: Stream, planned: Strategy, noise: NoiseAhead, recovery: Recovery
 ) -> tuple[Strategy, StreamState]:
-    """Make sure that the stream has an open epoch that follows everything store and witness know.
+    """Open the epoch that is due, if any; return the strategy and the state with which the stream runs.
 
     Guarantee: before an epoch opens, it is in the ledger, and noise that is drawn ahead is stored. A node
         that the witness knows is never released again, whatever happened to the store.
-    Args:
-        planned: the configured declaration and the tree planned for it now. An existing stream keeps the tree
-            it began with.
-        recovery: puts history back and notifies the operator, if the store was lost or set back.
-    Returns: the strategy and the state with which the stream runs.
+    Args: planned, the configured declaration and the tree planned for it now. An existing stream keeps the
+        tree it began with.
     Raises: OperatorError for a changed declaration, a strategy that this version cannot read, a second
         measurement without consent, or a witness of another strategy.
     """
@@ -65,7 +61,7 @@ async def open_stream(
         elif head is not None and not await _follows(store, strategy.stream, state, head):
             start = _after_witness(state, head)
             await restore_ledger(ledger, witness, strategy)
-        elif state.epoch.end_reason is not None and not _finished(strategy, state):
+        elif state.epoch.end_reason is not None and not is_finished(strategy, state):
             start = _next(strategy, state)
         else:
             if head is not None:
@@ -73,8 +69,7 @@ async def open_stream(
             return strategy, state
         if await _open(store, noise, strategy, start, ledger) and start.ending is not None:
             assert head is not None
-            log_loss(strategy, start.ending, head, start.record)
-            recovery.on_end(start.ending, start.record.first_bin - head.bin - 1)
+            recovery.report_loss(strategy, start.ending, head, start.record)
     raise OperatorError(
         f"stream {planned.stream}: the ledger of {planned.source} holds another measurement in the place of "
         "its next epoch; restore the store, or give the stream another name"
@@ -82,7 +77,7 @@ async def open_stream(
 
 
 async def agrees(store: Store, witness: Witness, planned: Strategy) -> bool:
-    """Return whether the stream is open and follows everything the witness knows. Changes nothing.
+    """Return whether the stream is open and its chain contains the witness's last row.
 
     Raises: OperatorError for a changed declaration or a witness of another strategy.
     """
@@ -102,7 +97,7 @@ async def _follows(store: Store, stream: str, state: StreamState, head: RowLink)
     return (RowLink.of(following[0][1]).prev if following else state.head) == head.hash
 
 
-def _finished(strategy: Strategy, state: StreamState) -> bool:
+def is_finished(strategy: Strategy, state: StreamState) -> bool:
     """Return whether a replay has released its last bin."""
     last_bin = strategy.declared.last_bin
     return last_bin is not None and state.released_bin >= last_bin
@@ -132,7 +127,7 @@ def _running(state: StreamState, planned: Strategy) -> Strategy:
 
 
 def _began_with(planned: Strategy, log: Log) -> Strategy:
-    """Return what is planned for a stream; without its file's state directory, if none was known then."""
+    """Return the planned strategy, without its state directory's id if the stream began without one."""
     if log.state_id is not None:
         return planned
     source = structs.replace(planned.declared.source, state_id=None)
@@ -159,29 +154,21 @@ def _checked_head(head: tuple[int, bytes] | None, strategy: Strategy) -> RowLink
 
 
 class _Start(NamedTuple):
-    """How the stream continues: a new epoch after a head, not before ``earliest_bin``.
-
-    ``last`` is an earlier epoch: with a cap per user, the new epoch ends where one of its windows ends.
-    ``carried`` is the state of the levels over epochs at the start, SECRET. ``is_first`` means that no epoch
-    of the stream was opened before, so the operator was not yet asked to consent to its measurement.
-    """
+    """The epoch that opens next."""
 
     record: EpochRecord
-    head: str
-    earliest_bin: int
-    last: EpochRecord | None = None
-    carried: bytes = b""
-    is_first: bool = False
+    head: str  # the hash of the row before its first row
+    earliest_bin: int  # a reserved epoch is used only if it begins at or after this bin
+    last: EpochRecord | None = None  # an earlier epoch: with a cap per user, its windows end the new epoch
+    carried: bytes = b""  # SECRET: the state of the levels over epochs
+    is_first: bool = False  # the operator was not yet asked to consent to the stream's measurement
     ending: Ending | None = None  # why the previous epoch ended, if the store was behind the witness
 
 
 async def _first(
     strategy: Strategy, head: RowLink | None, begun: Sequence[EpochRecord], source: Source, now_us: int
 ) -> _Start:
-    """Return the start of a stream that the store does not know, though the witness may.
-
-    Args: begun, the stream's epochs in the ledger.
-    """
+    """Return the start of a stream that the store does not know. Args: begun, the witness's epochs."""
     declared, bins = strategy.declared, strategy.design.horizon
     if head is None:
         # A live stream may have been reserved, but not opened, in an earlier bin.
@@ -223,7 +210,7 @@ def _carried(strategy: Strategy, state: StreamState) -> bytes:
 
 
 def _after_witness(state: StreamState, head: RowLink) -> _Start:
-    """Return the start after everything store and witness know; earlier records may have been counted."""
+    """Return the start after the last bins of store and witness, in which records may have been counted."""
     record = EpochRecord(
         epoch=max(state.epoch.epoch, head.epoch) + 1,
         first_bin=max(state.released_bin, head.bin) + 1,

@@ -13,34 +13,13 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.ports import Store, Witness
 
-OnEnd = Callable[
-    [Ending, int], None
-]  # called with why an epoch ended early, and how many bins stay uncounted
+OnEnd = Callable[[Ending, int], None]
 
 log = logging.getLogger(__name__)
 
 
-def log_loss(strategy: Strategy, ending: Ending, head: RowLink, begun: EpochRecord) -> None:
-    """Log that an epoch ended because the store was lost or set back, and what that means.
-
-    Args: head, the witness's last row; begun, the epoch that begins.
-    """
-    start_us, name = strategy.declared.time.binning.start_us, strategy.stream
-    first = format_instant(start_us(begun.first_bin))
-    what = "lost" if ending is Ending.STORE_LOST else "set back"
-    log.error(
-        "stream %s: the store was %s: epoch %d has ended, epoch %d begins at %s",
-        *(name, what, head.epoch, begun.epoch, first),
-    )
-    if begun.first_bin > head.bin + 1:
-        log.error(
-            "stream %s: the bins from %s to %s are missing: some of their records are no longer in the log",
-            *(name, format_instant(start_us(head.bin + 1)), first),
-        )
-
-
 class Recovery:
-    """Puts one stream's history from the witness back into a store that lost it.
+    """Puts one stream's history from the witness back into a store that lost it, and notifies the operator.
 
     Args: on_end, called when an epoch has ended early, with the reason and the number of uncounted bins.
     """
@@ -48,6 +27,27 @@ class Recovery:
     def __init__(self, on_end: OnEnd) -> None:
         self.on_end = on_end
         self._given_up = ""  # the hash of the witness's last row at the last failed attempt
+
+    def report_loss(self, strategy: Strategy, ending: Ending, head: RowLink, begun: EpochRecord) -> None:
+        """Report that an epoch ended because the store was lost or set back, and what that means.
+
+        Args: head, the witness's last row; begun, the epoch that begins.
+        """
+        start_us, name = strategy.declared.time.binning.start_us, strategy.stream
+        first = format_instant(start_us(begun.first_bin))
+        what = "lost" if ending is Ending.STORE_LOST else "set back"
+        log.error(
+            "stream %s: the store was %s: epoch %d has ended, epoch %d begins at %s",
+            *(name, what, head.epoch, begun.epoch, first),
+        )
+        missing = begun.first_bin - head.bin - 1
+        if missing > 0:
+            log.error(
+                "stream %s: the bins from %s to %s are missing: some of their records are no longer in the "
+                "log",
+                *(name, format_instant(start_us(head.bin + 1)), first),
+            )
+        self.on_end(ending, missing)
 
     async def put_back(
         self, store: Store, witness: Witness, strategy: Strategy, state: StreamState, head: RowLink

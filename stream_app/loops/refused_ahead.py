@@ -14,17 +14,13 @@ from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.outage import Outage
 from stream_app.ports import DeadLetters, Store
 
-RETRY_S = 0.5
 MOST_LETTERS = 1_000  # per write
 
 log = logging.getLogger(__name__)
 
 
 class RefusedAhead:
-    """Writes a dead letter for each known record that a cut refused.
-
-    Args: the loaded streams, which are loaded again after a failure of the store.
-    """
+    """Writes a dead letter for each known record that a cut refused."""
 
     def __init__(self, store: Store, dead_letters: DeadLetters, views: LoadedStreams) -> None:
         self._store = store
@@ -34,7 +30,7 @@ class RefusedAhead:
         self._more = asyncio.Event()
 
     def expect(self, place: tuple[str, str]) -> None:
-        """Have letters written for a stream and a partition whose cut may have refused records."""
+        """Have letters written for a stream and partition in which a cut may have refused records."""
         self._expected[place] = None
         self._more.set()
 
@@ -43,13 +39,8 @@ class RefusedAhead:
         outage = Outage(log, "dead letters")
         while True:
             await self._more.wait()
-            try:
-                await self.write()
-                outage.over()
-            except OSError as failure:
-                outage.failed(failure)
-                self._views.doubt(failure)
-                await asyncio.sleep(RETRY_S)
+            await outage.outlast(self.write, self._views.doubt)
+            outage.over()
 
     async def write(self) -> None:
         """Write the letters that are expected now. Raises: OSError; a further call repeats what it left."""

@@ -1,8 +1,8 @@
 """Encrypts each page of noise with its own key, from a chain of keys that leads forward only.
 
-Each page has one key, derived from a chain: the chain key of page p gives the page's key and the chain key of
-page p + 1, and no key gives an earlier one. With only the chain key of the first page that is not spent, one
-can read that page and later pages, but no earlier page, even with old copies of the store.
+The chain key of page p gives the page's key and the chain key of page p + 1; no key gives an earlier key.
+So the chain key of the first page that is not spent opens that page and later pages, but no earlier page,
+even in old copies of the store.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def later_chain_key(chain_key: bytes, pages: int) -> bytes:
 
 
 def encrypt_page(chain_key: bytes, stream: str, epoch: int, nonce: str, page: int, data: bytes) -> bytes:
-    """Return a page encrypted with its chain key and bound to its place: in another place it is unreadable.
+    """Return a page, encrypted with its chain key and bound to its place: elsewhere it cannot be decrypted.
 
     Source: AES-256-GCM (NIST SP 800-38D); HKDF (RFC 5869).
     """

@@ -13,12 +13,10 @@ from stream_app.vault.cipher import later_chain_key, new_chain_key
 
 
 class KeyFiles:
-    """A small file for each epoch's noise, with its first page that is not spent and that page's chain key.
+    """A small file for each epoch's noise: its first page that is not spent, and the chain key of that page.
 
     A file that is replaced or removed is overwritten as well. Copies that the disk itself keeps of
     overwritten blocks (copy on write, spare flash, snapshots) remain.
-
-    Args: directory, readable by its owner only.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -47,7 +45,7 @@ class KeyFiles:
         return key
 
     async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
-        """Return the first page that can still be read and its chain key; None if there is no key."""
+        """Return the first page that can still be read and its chain key; None if the key is lost."""
         return self._read(self._file(stream, epoch, nonce))
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
@@ -77,10 +75,8 @@ class KeyFiles:
         try:
             fields = json.loads(file.read_bytes())
             return int(fields["page"]), bytes.fromhex(fields["key"])
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError):
-            return None  # damaged: its noise is lost
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None  # missing or damaged: its noise is lost
 
     def _write(self, file: Path, page: int, key: bytes) -> None:
         text = json.dumps({"page": page, "key": key.hex()}).encode()

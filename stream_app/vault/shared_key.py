@@ -12,11 +12,9 @@ from stream_app.vault.cipher import KEY_BYTES, derived_chain_key, derived_user_k
 
 
 class SharedKey:
-    """Derives every epoch's chain of keys from one secret.
+    """Derives every epoch's chain of keys from one secret of at least 32 bytes.
 
-    No key is ever destroyed: with the secret and an old copy of the store one can read pages already spent.
-
-    Args: secret, at least 32 bytes.
+    No key is ever destroyed: the secret and an old copy of the store also reveal spent pages.
     """
 
     def __init__(self, secret: bytes) -> None:

@@ -37,7 +37,10 @@ def test_a_directory_that_others_may_enter_is_closed_to_them_and_logged(
         state_directory("state.dir", state)
     assert mode_of(state) == mode & 0o700
     [line] = caplog.messages
-    assert line.startswith(f"state.dir: others could enter {state} (mode {mode:o}), which holds secrets")
+    assert line == (
+        f"state.dir: others could enter {state} (mode {mode:o}), which holds secrets; its mode is "
+        f"{mode & 0o700:o} now, but copies that they made before remain"
+    )
 
 
 def test_a_directory_that_cannot_be_closed_to_others_is_refused(

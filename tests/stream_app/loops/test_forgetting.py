@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from stream_app import outage
 from stream_app.core.kinds import pages as noise_pages
-from stream_app.loops import closer
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.loops.test_closer import Replay, expected_counts, some_times
@@ -92,7 +92,7 @@ def test_finished_replay_returns_only_after_its_counts_left_the_log(replay: Repl
 def test_failed_rewriting_is_repeated_before_a_replay_returns(
     replay: Replay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closer, "RETRY_S", 0.01)
+    monkeypatch.setattr(outage, "RETRY_S", 0.01)
 
     async def run() -> Forgetful:
         store = Forgetful(replay.store, failures=3)
