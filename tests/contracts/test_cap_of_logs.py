@@ -184,7 +184,7 @@ async def counts_of(inner: Any, log: Sequence[Event], day: int) -> Counter[Cell]
             witnesses={strategy.stream: witness},
             dead_letters=MemoryDeadLetters(),
             noise={strategy.stream: SystemNoise()},
-            keys=keys,  # type: ignore[arg-type]
+            keys=keys,
         )
 
     def closer() -> Closer:
