@@ -27,6 +27,8 @@ LOOK_EVERY_S = 30.0  # for letters that are too old, also while none are written
 
 log = logging.getLogger(__name__)
 
+_Place = tuple[str | None, str, int]  # stream, partition, position
+
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
@@ -59,18 +61,28 @@ class DeadLetterFiles(DeadLetters):
         self._keeping = keeping
         self._wall_s = wall_s
         self._file: LineLog | None = None
-        self._lately = _Lately()
+        # The places of the last letters. The ingest loop reads a batch again if its outcome is unknown, or if
+        # one stream is behind the others. It does so soon, so the places of the oldest may be forgotten.
+        self._older: set[_Place] = set()
+        self._newer: set[_Place] = set()
         self._alone = threading.Lock()
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        new = [refusal for refusal in refusals if (stream, refusal) not in self._lately]
+        placed = {(stream, refusal.partition, refusal.position): refusal for refusal in refusals}
+        new = {
+            place: refusal
+            for place, refusal in placed.items()
+            if place not in self._newer and place not in self._older
+        }
         if new:
             try:
-                await asyncio.to_thread(self._append, new, stream)
+                await asyncio.to_thread(self._append, list(new.values()), stream)
             except (OSError, OperatorError) as failure:
                 log.warning("dead letters: %s; records are refused without a letter", failure)
                 return 0
-            self._lately.add(stream, new)
+            self._newer |= new.keys()
+            if len(self._newer) >= _REMEMBERED:
+                self._older, self._newer = self._newer, set()
         return len(new)
 
     def close(self) -> None:
@@ -175,29 +187,6 @@ def expire(directory: Path, keep_s: float, now_s: float) -> None:
 def _began_us(file: Path) -> int:
     """Return when a file begins; for a file with a different kind of name, when it was last written."""
     return int(file.stem) if file.stem.isdecimal() else file.stat().st_mtime_ns // 1_000
-
-
-class _Lately:
-    """Remembers the letters that were written last, so that repeats are not written again.
-
-    The ingest loop reads a batch again if its outcome is unknown, or if one stream is behind the others. A
-    repeat comes soon after the first letter, so the oldest letters may be forgotten.
-    """
-
-    def __init__(self) -> None:
-        self._older: set[tuple[str | None, str, int]] = set()
-        self._newer: set[tuple[str | None, str, int]] = set()
-
-    def __contains__(self, letter: tuple[str | None, Refusal]) -> bool:
-        stream, refusal = letter
-        place = (stream, refusal.partition, refusal.position)
-        return place in self._newer or place in self._older
-
-    def add(self, stream: str | None, refusals: Sequence[Refusal]) -> None:
-        """Remember letters; forget the oldest."""
-        self._newer.update((stream, refusal.partition, refusal.position) for refusal in refusals)
-        if len(self._newer) >= _REMEMBERED:
-            self._older, self._newer = self._newer, set()
 
 
 def _json(letter: dict[str, object]) -> bytes:

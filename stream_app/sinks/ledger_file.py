@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from stream_app.core.ledger import entry_from_json, entry_to_json
@@ -33,7 +33,7 @@ class LedgerFile(OutsideLedger):
         """Create and return a new ledger. Raises: OperatorError if the file exists already."""
         if path.exists():
             raise OperatorError(f"ledger.file: {path} is there already; a ledger is begun once: keep it")
-        with _log(path) as log:
+        with closing(LineLog(path, PATIENCE_S)) as log:
             log.append([HEADER])
         return cls(path)
 
@@ -59,11 +59,10 @@ class LedgerFile(OutsideLedger):
             if new:
                 log.append(new)
 
-    @contextmanager
-    def _opened(self) -> Iterator[LineLog]:
+    def _opened(self) -> closing[LineLog]:
+        """Return the open ledger; wait until other processes have closed it."""
         self.check_there()
-        with _log(self.path) as log:
-            yield log
+        return closing(LineLog(self.path, PATIENCE_S))
 
     def _lines(self, log: LineLog) -> list[bytes]:
         header, *lines = [*log.lines()] or [b""]
@@ -86,8 +85,3 @@ def missing(name: str) -> str:
         f"{name} does not exist, so it is unknown what was measured before; restore it, or, before the very "
         "first start with it, make it with stream-app new-ledger"
     )
-
-
-def _log(path: Path) -> closing[LineLog]:
-    """Return the open file; wait until other processes have closed it."""
-    return closing(LineLog(path, PATIENCE_S))

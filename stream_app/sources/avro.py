@@ -17,7 +17,7 @@ import numpy as np
 from stream_app.core.records import Reason
 from stream_app.sources.avro_bounds import MOST_VALUES, within_bounds
 from stream_app.sources.decode import Decoded, TimeField, decoded_columns, nested_value
-from stream_app.sources.schema_registry import Schema, SchemaRegistry, Unit
+from stream_app.sources.schema_registry import SchemaRegistry, Unit
 from stream_app.sources.times import TimeFormat, times_us
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class AvroDecoder:
             return Reason.UNDECODABLE, None
         if not isinstance(record, dict) or body.tell() != len(value):
             return Reason.UNDECODABLE, None
-        return record, _unit(schema, self._field.path)
+        return record, schema.unit(self._field.path)
 
     def _time(self, record: dict[str, Any], unit: Unit) -> tuple[TimeFormat, Any] | Reason:
         """Return a record's time with its format, or the reason for its refusal."""
@@ -139,12 +139,6 @@ def _schema_id(value: bytes) -> int | None:
 def _first_of(unanswered: Container[int], ids: Sequence[int | None]) -> int:
     """Return the index of the first record whose schema got no answer; the number of records if none."""
     return next((index for index, found in enumerate(ids) if found in unanswered), len(ids))
-
-
-def _unit(schema: Schema, path: str) -> Unit:
-    if path not in schema.units:
-        schema.units[path] = schema.unit(path)
-    return schema.units[path]
 
 
 def _plain(record: Any, keys: Sequence[str]) -> Any:

@@ -99,7 +99,8 @@ class FileSource(OneFile):
     def _check_position(self, position: int) -> None:
         """Refuse a first position that is not in this file: it belongs to a different file."""
         if not self._position_checked:
-            if position > self._complete or not self._lines.starts_line(position):
+            starts_line = position == 0 or self._lines.bytes_at(position - 1, 1) == b"\n"
+            if position > self._complete or not starts_line:
                 raise OperatorError(f"{self._path}: this is not the file counted so far; put that back")
             self._position_checked = True
 

@@ -57,22 +57,7 @@ def open_lines(path: Path, format: FileFormat, time: TimeField, others: Sequence
         file = path.open("rb", buffering=0)
     except OSError as failure:
         raise OperatorError(f"{path}: cannot be read: {failure.strerror}; check source.file") from None
-    return lines_of(path, file, format, time, others)
-
-
-def lines_of(
-    path: Path, file: IO[bytes], format: FileFormat, time: TimeField, others: Sequence[str]
-) -> LineFile:
-    """Return the records of an open file; close the file if this fails.
-
-    Args: path, for messages.
-    Raises: OperatorError where a CSV file's header lacks a field.
-    """
-    try:
-        return LineFile(path, file, *_decoder(path, file, format, time, others))
-    except BaseException:
-        file.close()
-        raise
+    return LineFile(path, file, format, time, others)
 
 
 def _decoder(
@@ -92,14 +77,22 @@ def _decoder(
 
 
 class LineFile:
-    """An open file whose complete lines are read from a position and decoded."""
+    """An open file whose complete lines are read from a position and decoded.
 
-    def __init__(self, path: Path, file: IO[bytes], decoder: Decoder, first_position: int) -> None:
-        self.path = path
-        self.first_position = first_position
+    Args: path, for messages; others, paths of the fields beside the time.
+    Raises: OperatorError if a CSV file's header lacks a field; the file is then closed.
+    """
+
+    def __init__(
+        self, path: Path, file: IO[bytes], format: FileFormat, time: TimeField, others: Sequence[str]
+    ) -> None:
         self._file = file
-        self._decoder = decoder
         self._line_end = self._searched = 0  # no line ends between the two
+        try:
+            self._decoder, self.first_position = _decoder(path, file, format, time, others)
+        except BaseException:
+            file.close()
+            raise
 
     def __enter__(self) -> LineFile:
         return self
@@ -148,10 +141,6 @@ class LineFile:
         self._line_end = max(self._line_end, from_position)
         self._searched = max(end, self._line_end)
         return self._line_end
-
-    def starts_line(self, position: int) -> bool:
-        """Return whether a line starts at a position (or would, at the end of the file)."""
-        return position == 0 or self.bytes_at(position - 1, 1) == b"\n"
 
     def read(self, start: int, limit: int) -> RecordBatch | None:
         """Return the complete lines in [start, limit), as many as fit a batch; None if there are none.

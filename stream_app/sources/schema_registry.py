@@ -45,15 +45,12 @@ Unit = Literal["ms", "us", "ns", "none"] | None
 
 @dataclass(frozen=True)
 class Schema:
-    """A parsed schema without its logical types, except decimals; ``units`` caches answers by path.
-
-    ``bounded``: whether its records need no check before they are decoded (``avro_bounds.py``).
-    """
+    """A parsed schema without its logical types, except decimals."""
 
     parsed: Any
     named: Mapping[str, Any]
-    bounded: bool
-    units: dict[str, Unit] = field(default_factory=dict)
+    bounded: bool  # whether its records need no check before they are decoded (``avro_bounds.py``)
+    units: dict[str, Unit] = field(default_factory=dict)  # the results of ``unit``, by path
 
     def unit(self, path: str) -> Unit:
         """Return the schema's time unit for the number at a path; "none" if its branches differ.
@@ -64,8 +61,10 @@ class Schema:
         >>> schema.unit("at"), schema.unit("n")
         ('ms', None)
         """
-        units = _units(self.parsed, path.split("."), self.named)
-        return units.pop() if len(units) == 1 else "none" if units else None
+        if path not in self.units:
+            units = _units(self.parsed, path.split("."), self.named)
+            self.units[path] = units.pop() if len(units) == 1 else "none" if units else None
+        return self.units[path]
 
 
 class _Absent(Exception):
@@ -85,7 +84,9 @@ class SchemaRegistry:
 
     def __init__(self, url: str, authority: Path | None = None) -> None:
         self._url = url.rstrip("/")
-        self._trusted = _trusting(authority) if url.startswith("https:") else _trusting_nobody()
+        # For plain HTTP a context that trusts nobody: it is quicker to make.
+        secure = url.startswith("https:")
+        self._trusted = _trusting(authority) if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._place = str(httpx.URL(url).copy_with(username=None, password=None))
         # By id, the last used at the end; None: a schema that is not Avro.
         self.known: OrderedDict[int, Schema | None] = OrderedDict()
@@ -99,7 +100,11 @@ class SchemaRegistry:
         Returns: the ids without an answer within ``ANSWER_WITHIN_S``, the limit for the whole call, and why.
         """
         missing = [schema_id for schema_id in dict.fromkeys(schema_ids) if schema_id not in self.known]
-        unanswered: dict[int, OSError] = dict.fromkeys(missing, self._too_slow())
+        too_slow = ConnectionError(
+            f"schema registry {self._place}: no answer for every schema within {ANSWER_WITHIN_S:g} s; "
+            "records that need the others wait"
+        )
+        unanswered: dict[int, OSError] = dict.fromkeys(missing, too_slow)
         if missing:
             waiting = iter(missing)
             with suppress(TimeoutError):
@@ -136,12 +141,6 @@ class SchemaRegistry:
                 self.known.move_to_end(schema_id)
         while len(self.known) > max(MOST_KNOWN, len(needed)):
             self.known.popitem(last=False)
-
-    def _too_slow(self) -> OSError:
-        return ConnectionError(
-            f"schema registry {self._place}: no answer for every schema within {ANSWER_WITHIN_S:g} s; "
-            "records that need the others wait"
-        )
 
     async def reach(self) -> None:
         """Check that the registry answers. Raises: OSError if it does not."""
@@ -203,10 +202,6 @@ class SchemaRegistry:
                 "wait: mend it, or correct source.schema_registry"
             )
         return answer
-
-
-def _trusting_nobody() -> ssl.SSLContext:
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # for plain HTTP only: quick to make, trusts nobody
 
 
 def _trusting(authority: Path | None) -> ssl.SSLContext:

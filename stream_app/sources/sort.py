@@ -17,7 +17,7 @@ from stream_app.core.records import RecordBatch
 from stream_app.durable import secret_directory, write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField
-from stream_app.sources.lines import FileFormat, LineFile, lines_of, open_lines
+from stream_app.sources.lines import FileFormat, LineFile, open_lines
 
 _RECORDS_PER_PIECE = 10_000
 _NOT_A_TIME = np.iinfo(np.int64).min
@@ -64,7 +64,7 @@ def in_order_of_time(
         if copied:
             copy, positions = _write_copy(lines, positions, directory)
             lines.close()
-            lines = lines_of(path, copy, format, field, others)
+            lines = LineFile(path, copy, format, field, others)
         return Ordered(lines, *_on_disk(directory, times_us, positions))
     except BaseException:
         lines.close()

@@ -187,8 +187,8 @@ def test_the_last_letters_are_remembered_however_many_there_were(
     with closing(Letters(tmp_path)) as letters:
         batches = [range(10 * batch, 10 * batch + 7) for batch in range(9)]
         assert [letters.refuse(*batch) for batch in batches for _ in range(2)] == [7, 0] * 9
-        lately = letters._files._lately
-        assert len(lately._older) + len(lately._newer) <= 2 * (5 + 7)
+        files = letters._files
+        assert len(files._older) + len(files._newer) <= 2 * (5 + 7)
 
 
 def test_no_letter_is_older_than_it_may_be_and_none_goes_much_earlier(tmp_path: Path) -> None:
