@@ -10,24 +10,9 @@ from typing import Any
 import numpy as np
 
 from dphist.laws.interval import half_widths
-from stream_app.api import formats
+from stream_app.api import formats, schemas
 from stream_app.api.distribution import axes_of
 from stream_app.api.ranges import edge, edges_of, edges_s, estimated, released, span_of
-from stream_app.api.schemas import (
-    AlertAnswer,
-    AlertList,
-    CountAnswer,
-    CountQuery,
-    EpochAnswer,
-    LedgerRow,
-    NodesAnswer,
-    NodesQuery,
-    PrivacyAnswer,
-    SeriesAnswer,
-    SeriesQuery,
-    StreamDetail,
-    StreamSummary,
-)
 from stream_app.api.windows import described
 from stream_app.core.alerts.states import State
 from stream_app.core.answered import QueryError, SeriesPoints
@@ -69,15 +54,15 @@ NOT_PROTECTED_USERS = [
 _LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 
 
-def summary(view: StreamView) -> StreamSummary:
+def summary(view: StreamView) -> schemas.StreamSummary:
     """Return the short description of a stream."""
-    return StreamSummary(**_summary(view))
+    return schemas.StreamSummary(**_summary(view))
 
 
-def detail(view: StreamView) -> StreamDetail:
+def detail(view: StreamView) -> schemas.StreamDetail:
     """Return the description of a stream with its tree and epochs."""
     design = view.strategy.design
-    return StreamDetail(
+    return schemas.StreamDetail(
         **_summary(view),
         strategy_hash=view.strategy.hash,
         branching=list(design.branching),
@@ -90,16 +75,16 @@ def detail(view: StreamView) -> StreamDetail:
     )
 
 
-def count(view: StreamView, query: CountQuery) -> CountAnswer:
+def count(view: StreamView, query: schemas.CountQuery) -> schemas.CountAnswer:
     """Answer a range count. Raises: QueryError."""
     span = span_of(view, query)
     counted = view.of_key(query.key).count(span)
-    return CountAnswer(
+    return schemas.CountAnswer(
         **released(view), key=query.key, **edges_of(view, span), **estimated(counted, query.confidence)
     )
 
 
-def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
+def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer:
     """Answer a series. Consistent values have the intervals of the unbiased ones, cut off at zero.
 
     Raises: QueryError.
@@ -123,7 +108,7 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
         values = counted.consistent(starts, stops, query.method or "top_down").astype(np.float64)
         lower, upper = np.maximum(lower, 0.0), np.maximum(upper, 0.0)
         note = f"{_CONSISTENT} {note}"
-    return SeriesAnswer(
+    return schemas.SeriesAnswer(
         **released(view),
         **query.model_dump(include={"key", "kind", "view", "step", "window", "confidence"}),
         **edges_s(view, found.spans),
@@ -138,12 +123,12 @@ def series(view: StreamView, query: SeriesQuery) -> SeriesAnswer:
     )
 
 
-def rendered_series(view: StreamView, query: SeriesQuery, form: formats.Format) -> bytes:
+def rendered_series(view: StreamView, query: schemas.SeriesQuery, form: formats.Format) -> bytes:
     """Answer a series in a format. Raises: QueryError."""
     return formats.rendered(series(view, query), form)
 
 
-def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
+def nodes(view: StreamView, query: schemas.NodesQuery) -> schemas.NodesAnswer:
     """Return released nodes of one level. Raises: QueryError for an unknown epoch or level."""
     design = view.strategy.design
     number = view.epoch if query.epoch is None else query.epoch
@@ -163,7 +148,7 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
         )
     values = epoch.rows(node_table(level))
     limit = min(query.limit, max(1, MOST_NUMBERS // values.shape[1]))
-    return NodesAnswer(
+    return schemas.NodesAnswer(
         **released(view),
         epoch=number,
         level=level,
@@ -177,7 +162,7 @@ def nodes(view: StreamView, query: NodesQuery) -> NodesAnswer:
 
 def privacy(
     view: StreamView, ledger: Sequence[LedgerEntry], may_read: Callable[[str], bool] = lambda _stream: True
-) -> PrivacyAnswer:
+) -> schemas.PrivacyAnswer:
     """Return the stream's privacy statement: what is protected, and how strongly.
 
     Args: ledger, of the stream's source; may_read, whether a reader may see a stream's name.
@@ -186,7 +171,7 @@ def privacy(
     stated = statement(source, ledger)
     private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user
     for_users = stated.unit == "user"  # not where a sibling protects events, or other users, only
-    return PrivacyAnswer(
+    return schemas.PrivacyAnswer(
         **released(view) | {"private": private},
         epsilon=in_words(view.strategy.epsilon),
         unit="event" if per_user is None else "user",
@@ -204,18 +189,17 @@ def privacy(
     )
 
 
-def alerts(states: Mapping[str, bytes], private: Callable[[str], bool]) -> AlertList:
+def alerts(states: Mapping[str, State], private: Callable[[str], bool]) -> schemas.AlertList:
     """Return the state of each rule that has changed. Args: private, whether a stream is private now."""
-    found = {name: State.from_json(text) for name, text in states.items()}
-    return AlertList(
+    return schemas.AlertList(
         alerts=[
-            AlertAnswer(
+            schemas.AlertAnswer(
                 **state.last | {"private": state.last["private"] and private(state.last["stream"])},
                 phase=state.phase,
                 since=format_instant(state.since_us),
                 changed=format_instant(state.last["at_us"]),
             )
-            for _, state in sorted(found.items())
+            for _, state in sorted(states.items())
             if state.last is not None
         ]
     )
@@ -237,10 +221,10 @@ def _summary(view: StreamView) -> dict[str, Any]:
     }
 
 
-def _ledger_row(view: StreamView, entry: LedgerEntry, named: bool) -> LedgerRow:
+def _ledger_row(view: StreamView, entry: LedgerEntry, named: bool) -> schemas.LedgerRow:
     epochs = view.epochs if entry.stream == view.strategy.stream else ()
     ends = {epoch.record.epoch: epoch.record.end_reason for epoch in epochs}
-    return LedgerRow(
+    return schemas.LedgerRow(
         stream=entry.stream if named else "another stream",
         epoch=entry.epoch,
         start=format_instant(entry.start_us),
@@ -252,9 +236,9 @@ def _ledger_row(view: StreamView, entry: LedgerEntry, named: bool) -> LedgerRow:
     )
 
 
-def _epoch(view: StreamView, epoch: EpochView) -> EpochAnswer:
+def _epoch(view: StreamView, epoch: EpochView) -> schemas.EpochAnswer:
     record = epoch.record
-    return EpochAnswer(
+    return schemas.EpochAnswer(
         epoch=record.epoch,
         start=edge(view, record.first_bin),
         end=edge(view, last_bin_of(record) + 1),

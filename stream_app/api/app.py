@@ -18,7 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from stream_app.api import errors, flat_rows, pages, routes
 from stream_app.api.admission.access import Access, AccessRules
 from stream_app.api.admission.apart import Apart
-from stream_app.api.admission.connections import BoundedProtocol, Entrance, Limits
+from stream_app.api.admission.connections import BoundedProtocol, Entrance
 from stream_app.api.admission.turns import LongTurns, Places
 from stream_app.api.overview import Glances
 from stream_app.api.panels import routes as panel_routes
@@ -68,7 +68,12 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY, apart: Apar
     app.state.replicas = replicas
     app.state.glances = Glances(replicas, apart)
     app.state.long_turns = LongTurns()
-    app.state.followers = followers_of(rules.limits)
+    app.state.followers = Places(
+        "streams of events",
+        rules.limits.connections,
+        rules.limits.followers,
+        ("api.limits.connections", "api.limits.followers"),
+    )
     app.state.making_turns = LongTurns(together=1)
     app.state.apart = apart
     errors.install(app)
@@ -84,12 +89,6 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY, apart: Apar
             CORSMiddleware, allow_origins=rules.origins, allow_methods=["GET", "POST"], allow_headers=headers
         )
     return app
-
-
-def followers_of(limits: Limits) -> Places:
-    """Return the limit on followers."""
-    keys = ("api.limits.connections", "api.limits.followers")
-    return Places("streams of events", limits.connections, limits.followers, keys)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -141,10 +140,6 @@ async def serve_on(
             raise
 
 
-def _protocol(limits: Limits) -> type[BoundedProtocol]:
-    return type("Protocol", (BoundedProtocol,), {"slow_s": limits.slow_s})
-
-
 class _Server(uvicorn.Server):
     """A server with its own entrance, which ends its followers before it shuts down.
 
@@ -161,13 +156,13 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and accept connections."""
         await super().startup(sockets)
-        config, protocol = self.config, _protocol(self._rules.limits)
+        protocol = type("Protocol", (BoundedProtocol,), {"slow_s": self._rules.limits.slow_s})
         self._entrance = Entrance(
             self._listener,
             self._rules.limits,
             self._rules.proxies,
-            lambda: protocol(config, self.server_state, self.lifespan.state),
-            config.ssl,
+            lambda: protocol(self.config, self.server_state, self.lifespan.state),
+            self.config.ssl,
         )
         self._entrance.open()
 

@@ -6,26 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from dphist.product.answers import Cdf, Histogram, Quantile
+from stream_app.api import schemas
 from stream_app.api.ranges import edges_of, released, span_of
-from stream_app.api.schemas import (
-    AxesAnswer,
-    CdfAnswer,
-    CdfQuery,
-    ColumnsAnswer,
-    EstimatedQuantile,
-    QuantileQuery,
-    QuantilesAnswer,
-)
 from stream_app.core.answered import QueryError
 from stream_app.core.cells import Buckets
 from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 
 
-def cdf(view: StreamView, query: CdfQuery) -> CdfAnswer:
+def cdf(view: StreamView, query: schemas.CdfQuery) -> schemas.CdfAnswer:
     """Return the distribution over a range of time. Raises: QueryError."""
     found, buckets, common = _cdf(view, query)
-    return CdfAnswer(
+    return schemas.CdfAnswer(
         **common,
         upto=buckets.edges[1:].tolist(),
         value=found.values.tolist(),
@@ -36,12 +28,12 @@ def cdf(view: StreamView, query: CdfQuery) -> CdfAnswer:
     )
 
 
-def quantiles(view: StreamView, query: QuantileQuery) -> QuantilesAnswer:
+def quantiles(view: StreamView, query: schemas.QuantileQuery) -> schemas.QuantilesAnswer:
     """Return quantiles over a range of time. Raises: QueryError."""
     check_quantiles(query.q)
     found, buckets, common = _cdf(view, query)
     wanted = [in_values(found, found.quantile(q), buckets) for q in query.q]
-    return QuantilesAnswer(**common, quantiles=wanted)
+    return schemas.QuantilesAnswer(**common, quantiles=wanted)
 
 
 def check_quantiles(asked: Sequence[float]) -> None:
@@ -58,13 +50,13 @@ def buckets_of(view: StreamView) -> Buckets:
     return buckets
 
 
-def axes_of(strategy: Strategy) -> AxesAnswer | None:
+def axes_of(strategy: Strategy) -> schemas.AxesAnswer | None:
     """Return the axes besides time and the meaning of each column; None without axes."""
     axes = strategy.kind.axes
     if axes is None:
         return None
     declared = strategy.declared
-    return AxesAnswer(
+    return schemas.AxesAnswer(
         keys=None if declared.keys is None else list(declared.keys.labels),
         edges=None if declared.value is None else declared.value.edges.tolist(),
         value_field=None if declared.value is None else declared.value.field,
@@ -72,7 +64,7 @@ def axes_of(strategy: Strategy) -> AxesAnswer | None:
         value_shares=[str(share) for share in axes.values.shares],
         total_share=str(axes.keys.total_share),
         columns=[
-            ColumnsAnswer(
+            schemas.ColumnsAnswer(
                 total=group.total,
                 value_level=group.value_level,
                 keys=group.keys,
@@ -85,7 +77,7 @@ def axes_of(strategy: Strategy) -> AxesAnswer | None:
     )
 
 
-def _cdf(view: StreamView, query: CdfQuery) -> tuple[Cdf, Buckets, dict[str, Any]]:
+def _cdf(view: StreamView, query: schemas.CdfQuery) -> tuple[Cdf, Buckets, dict[str, Any]]:
     """Return the distribution, its buckets, and the fields that all its answers share."""
     span, buckets = span_of(view, query), buckets_of(view)
     found = Histogram.of(view.cells(span), view.place_of(query.key)).cdf(query.confidence)
@@ -93,7 +85,7 @@ def _cdf(view: StreamView, query: CdfQuery) -> tuple[Cdf, Buckets, dict[str, Any
     return found, buckets, released(view) | edges_of(view, span) | common
 
 
-def in_values(cdf: Cdf, quantile: Quantile, buckets: Buckets) -> EstimatedQuantile:
+def in_values(cdf: Cdf, quantile: Quantile, buckets: Buckets) -> schemas.EstimatedQuantile:
     """Return a quantile in units of the value instead of buckets."""
     value = None
     if quantile.bucket is not None:
@@ -103,4 +95,4 @@ def in_values(cdf: Cdf, quantile: Quantile, buckets: Buckets) -> EstimatedQuanti
         start, end = buckets.edges[place : place + 2].tolist()
         value = start + part * (end - start)
     interval = float(buckets.edges[quantile.first]), float(buckets.edges[quantile.last + 1])
-    return EstimatedQuantile(q=quantile.q, value=value, interval=interval)
+    return schemas.EstimatedQuantile(q=quantile.q, value=value, interval=interval)

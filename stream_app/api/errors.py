@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -31,9 +32,9 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(QueryError, _query_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(TooManyError, _too_many)
+    app.add_exception_handler(TooManyError, _again_later(429))
     app.add_exception_handler(ClientDisconnect, _gone)
-    app.add_exception_handler(ProcessEndedError, _ended)
+    app.add_exception_handler(ProcessEndedError, _again_later(503))
     app.add_exception_handler(Exception, _fault)
 
 
@@ -73,15 +74,12 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": line}, error.status_code, headers=error.headers)
 
 
-async def _too_many(_request: Request, error: Exception) -> JSONResponse:
-    answer = reply(429, str(error))
-    answer.headers["Retry-After"] = "1"
-    return answer
+def _again_later(status: int) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
+    async def answer(_request: Request, error: Exception) -> JSONResponse:
+        refusal = reply(status, str(error))
+        refusal.headers["Retry-After"] = "1"
+        return refusal
 
-
-async def _ended(_request: Request, error: Exception) -> JSONResponse:
-    answer = reply(503, str(error))
-    answer.headers["Retry-After"] = "1"
     return answer
 
 

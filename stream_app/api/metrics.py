@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+from dphist.arrays import FloatArray
 from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
 from stream_app.api.answers import DEFAULT_CONFIDENCE
@@ -18,6 +19,15 @@ from stream_app.core.alerts.states import State
 from stream_app.core.query import StreamView
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_STREAM = {
+    "running": "Estimated events since the stream's first bin",
+    "running_lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval",
+    "running_upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval",
+    "running_stderr": "Standard error of the running count",
+    "released_until_seconds": "End of the last released bin, seconds since 1970",
+    "released_bins": "Bins released so far",
+    "epsilon": "Privacy loss of one epoch, for the unit that /privacy names",
+}
 
 
 @dataclass(frozen=True)
@@ -55,78 +65,62 @@ class Newest:
 def exposition(streams: Sequence[Newest], alerts: Mapping[str, State]) -> bytes:
     """Return the text that Prometheus scrapes. Args: alerts, the state of every rule by name."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Released(streams))
-    registry.register(_Alerts(alerts))
+    registry.register(_Gauges([*_of_streams(streams), *_of_keys(streams), _of_alerts(alerts)]))
     return generate_latest(registry)
 
 
-class _Alerts(Collector):
-    """1 for a firing rule, decided by the exact law of the noise, which PromQL cannot compute."""
+class _Gauges(Collector):
+    """Gauges of released values. A noisy count may fall, so ``rate()`` does not apply."""
 
-    def __init__(self, alerts: Mapping[str, State]) -> None:
-        self._alerts = alerts
+    def __init__(self, gauges: Sequence[GaugeMetricFamily]) -> None:
+        self._gauges = gauges
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        firing = GaugeMetricFamily(
-            "private_counts_alert_firing", "1 while an alert rule fires", labels=["rule", "stream"]
-        )
-        for name, state in sorted(self._alerts.items()):
-            if state.last is not None:
-                firing.add_metric([name, state.last["stream"]], float(state.phase == "firing"))
-        yield firing
+    def collect(self) -> Sequence[GaugeMetricFamily]:
+        return self._gauges
 
 
-class _Released(Collector):
-    """Gauges of releases: a noisy count may fall, so it is no counter and ``rate()`` does not apply."""
+def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
+    gauges = {name: _gauge(name, what, ["stream", "private"]) for name, what in _STREAM.items()}
+    for one in streams:
+        values = {"released_bins": one.seq, "epsilon": one.epsilon}
+        if one.until_us is not None and one.running is not None:
+            values["released_until_seconds"] = one.until_us / 1e6
+            values |= {f"running{part}": value.item() for part, value in _parts(one.running, 1).items()}
+        for name, value in values.items():
+            gauges[name].add_metric([one.stream, one.private], value)
+    return gauges.values()
 
-    def __init__(self, streams: Sequence[Newest]) -> None:
-        self._streams = streams
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        def gauge(name: str, what: str) -> GaugeMetricFamily:
-            return GaugeMetricFamily(f"private_counts_{name}", what, labels=["stream", "private"])
+def _of_keys(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
+    """Return gauges of keys, under separate names, so that a sum over one name counts events once."""
+    labels, what = ["stream", "key", "private"], "of a key: estimated events since the stream's first bin"
+    gauges = {
+        part: _gauge(f"key_running{part}", f"{part[1:]} {what}".strip(), labels)
+        for part in ("", "_lower", "_upper", "_stderr")
+    }
+    for one in streams:
+        if one.of_keys is not None:
+            for part, column in _parts(one.of_keys, len(one.keys)).items():
+                for key, value in zip(one.keys, column.tolist(), strict=True):
+                    gauges[part].add_metric([one.stream, key, one.private], value)
+    return gauges.values()
 
-        running = gauge("running", "Estimated events since the stream's first bin")
-        lower = gauge("running_lower", f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval")
-        upper = gauge("running_upper", f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval")
-        stderr = gauge("running_stderr", "Standard error of the running count")
-        until = gauge("released_until_seconds", "End of the last released bin, seconds since 1970")
-        bins = gauge("released_bins", "Bins released so far")
-        epsilon = gauge("epsilon", "Privacy loss of one epoch, for the unit that /privacy names")
-        for one in self._streams:
-            labels = [one.stream, one.private]
-            epsilon.add_metric(labels, one.epsilon)
-            bins.add_metric(labels, one.seq)
-            if one.until_us is None or one.running is None:
-                continue
-            estimate = one.running
-            interval = estimate.interval(DEFAULT_CONFIDENCE)
-            until.add_metric(labels, one.until_us / 1e6)
-            running.add_metric(labels, float(estimate.value))
-            lower.add_metric(labels, float(interval.lower))
-            upper.add_metric(labels, float(interval.upper))
-            stderr.add_metric(labels, estimate.stderr)
-        yield from (running, lower, upper, stderr, until, bins, epsilon)
-        yield from self._keys()
 
-    def _keys(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the keys in separate metrics, because with the totals their events would be summed twice."""
-        labels = ["stream", "key", "private"]
-        what = "of a key: estimated events since the stream's first bin"
-        ends = {part: f"private_counts_key_running{part}" for part in ("", "_lower", "_upper", "_stderr")}
-        gauges = {
-            part: GaugeMetricFamily(name, f"{part[1:]} {what}".strip(), labels=labels)
-            for part, name in ends.items()
-        }
-        for one in self._streams:
-            counts = one.of_keys
-            if counts is None:
-                continue
-            interval = counts.interval(DEFAULT_CONFIDENCE)
-            columns = {"": counts.value, "_lower": interval.lower, "_upper": interval.upper}
-            for place, key in enumerate(one.keys):
-                own = [one.stream, key, one.private]
-                for part, column in columns.items():
-                    gauges[part].add_metric(own, float(np.asarray(column)[place]))
-                gauges["_stderr"].add_metric(own, counts.stderr)
-        yield from gauges.values()
+def _parts(counts: Estimate, width: int) -> dict[str, FloatArray]:
+    """Return value, interval and standard error of some counts, by the ends of their metrics' names."""
+    interval = counts.interval(DEFAULT_CONFIDENCE)
+    columns = {"": counts.value, "_lower": interval.lower, "_upper": interval.upper, "_stderr": counts.stderr}
+    return {part: np.broadcast_to(np.asarray(column, np.float64), width) for part, column in columns.items()}
+
+
+def _of_alerts(alerts: Mapping[str, State]) -> GaugeMetricFamily:
+    """Return 1 for every firing rule, decided by the exact law of the noise, which PromQL cannot compute."""
+    firing = _gauge("alert_firing", "1 while an alert rule fires", ["rule", "stream"])
+    for name, state in sorted(alerts.items()):
+        if state.last is not None:
+            firing.add_metric([name, state.last["stream"]], float(state.phase == "firing"))
+    return firing
+
+
+def _gauge(name: str, what: str, labels: Sequence[str]) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"private_counts_{name}", what, labels=labels)

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from dphist.laws.interval import half_widths
 from stream_app.api.admission.apart import Apart
 from stream_app.api.answers import DEFAULT_CONFIDENCE, summary
+from stream_app.api.formats import as_json
 from stream_app.api.panels.schemas import Overview, OverviewStream, Sparkline
 from stream_app.api.ranges import edges_s
 from stream_app.api.replica import Replicas, StreamReplica
@@ -28,18 +29,12 @@ def overview_of(view: StreamView, states: Mapping[str, State]) -> OverviewStream
     """Return a stream's part of the overview. Args: states, of the alert rules over it."""
     said = summary(view)
     return OverviewStream(
-        **said.model_dump(exclude={"start", "running"}),
-        running=said.running,
+        **said.model_dump(exclude={"start"}),
         sparkline=sparkline(view),
         next_release=next_release(view),
         firing=[name for name, state in sorted(states.items()) if state.phase == "firing"],
         pending=[name for name, state in sorted(states.items()) if state.phase == "pending"],
     )
-
-
-def overview_text(view: StreamView, states: Mapping[str, State]) -> bytes:
-    """Return a stream's part of the overview as JSON."""
-    return overview_of(view, states).model_dump_json().encode()
 
 
 def sparkline(view: StreamView) -> Sparkline | None:
@@ -132,7 +127,7 @@ class Glances:
                 return None
             if (found := replica.answers.get(key)) is None:
                 seq, private = view.visible_seq, view.private
-                found = await self._apart.of_view(view, overview_text, states)
+                found = await self._apart.of_view(view, as_json, overview_of, states)
                 if (replica.view, view.visible_seq, view.private) == (view, seq, private):
                     replica.answers[key] = found
             self._last[replica] = found

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stream_app.api import errors, metrics
 from stream_app.api.admission.access import may_read
-from stream_app.api.replica import STALE_AFTER_S, Replicas
+from stream_app.api.replica import STALE_AFTER_S
 from stream_app.api.replies import apart_of, computed, long_turn
-from stream_app.api.schemas import Health, NoQuery
-from stream_app.core.alerts.states import State
+from stream_app.api.routes import Nothing, all_replicas, readable, states_of
+from stream_app.api.schemas import Health
 
 DASHBOARD = Path(__file__).parent / "dashboard"
 
 router = APIRouter(responses={422: errors.REPLIES[422]})
-Nothing = Annotated[NoQuery, Query()]
 
 
 class SafeHeaders:
@@ -96,8 +94,7 @@ async def healthz(_query: Nothing) -> Health:
 @router.get("/readyz", response_model=Health, responses={503: {"model": Health}})
 async def readyz(request: Request, _query: Nothing) -> JSONResponse:
     """Whether the store was read recently; answers from memory continue in any case."""
-    replicas: Replicas = request.app.state.replicas
-    if replicas.ready:
+    if all_replicas(request).ready:
         return JSONResponse(Health(status="ready").model_dump())
     line = f"the store was not read for {STALE_AFTER_S:g} s; is Redis up, and may the api user read it?"
     return errors.reply(503, line)
@@ -106,10 +103,8 @@ async def readyz(request: Request, _query: Nothing) -> JSONResponse:
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics_text(request: Request, _query: Nothing) -> Response:
     """Private values in Prometheus' text format."""
-    replicas: Replicas = request.app.state.replicas
-    readable = [one for name, one in sorted(replicas.by_name.items()) if may_read(request, name)]
-    newest = [await computed(request, one, metrics.Newest.of) for one in readable if one.view is not None]
-    states = {name: State.from_json(text) for name, text in replicas.alerts.items()}
+    newest = [await computed(request, one, metrics.Newest.of) for one in readable(request)]
+    states = states_of(request)
     of_reader = {
         name: one for name, one in states.items() if one.last and may_read(request, one.last["stream"])
     }

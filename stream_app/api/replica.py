@@ -43,24 +43,26 @@ _WOKEN_A_TURN = 16
 
 
 class StreamReplica:
-    """One stream's view for answers, and its last rows for followers."""
+    """One stream's view for answers, and its last rows for followers.
 
-    def __init__(self, reader: PublicReader, stream: str) -> None:
+    Args: stated, returns a source's privacy statement. It is read before a release is shown, because the
+        ledger already holds every measurement of visible releases.
+    """
+
+    def __init__(self, reader: PublicReader, stream: str, stated: Stated) -> None:
         self.stream = stream
         self.view: StreamView | None = None
         self.asked_apart = asyncio.Lock()  # held by the one question that another process answers
         self.answers: dict[object, bytes] = {}  # rendered answers at the view's seq
         self.seq = 0  # of the last bin that followers may see
         self.closed = False
-        self._reader = reader
+        self._reader, self._stated = reader, stated
         self._recent: deque[tuple[int, bytes]] = deque(maxlen=RECENT_ROWS)
         self._waiting: dict[asyncio.Future[None], None] = {}  # followers that wait for new rows
 
-    async def refresh(self, stated: Stated | None = None) -> None:
+    async def refresh(self) -> None:
         """Read newly visible releases; readers see all of them or none.
 
-        Args: stated, reads a source's statement from its ledger. It is called before anything is shown,
-            because visible releases are always in the ledger already.
         Raises: the reader's exception if the store cannot be read.
         """
         state = await self._reader.public_state(self.stream)
@@ -81,28 +83,28 @@ class StreamReplica:
             ),
             self._new_rows(state.visible_seq),
         )
-        if stated is not None:
-            view.set_statement(await stated(view.strategy.source))
+        view.statement = await self._stated(view.strategy.source)
         self._show(view, state, zip(wanted, tables, strict=True), rows)
 
-    async def read_news(self, seq: int, stated: Stated) -> None:
+    async def read_news(self, seq: int) -> None:
         """Read the releases up to a visible seq: in one round trip, if nothing else has changed.
 
-        Args and raises: as ``refresh``.
+        Raises: as ``refresh``.
         """
         view = self.view
         if view is not None and self._last_seq <= view.visible_seq < seq <= self._last_seq + _ROWS_A_READ:
             state = replace(view.shown, visible_seq=seq)
             wanted = view.missing(state)
             # Both questions follow the one that found the seq visible, so the ledger covers its release.
-            news, told = await asyncio.gather(
-                self._reader.news(self.stream, state, self._last_seq, wanted), stated(view.strategy.source)
+            news, statement = await asyncio.gather(
+                self._reader.news(self.stream, state, self._last_seq, wanted),
+                self._stated(view.strategy.source),
             )
             if news is not None and self.view is view:
-                view.set_statement(told)
+                view.statement = statement
                 self._show(view, state, zip(wanted, news.tables, strict=True), news.rows)
                 return
-        await self.refresh(stated)
+        await self.refresh()
 
     def _show(
         self,
@@ -125,16 +127,15 @@ class StreamReplica:
         return self._recent[-1][0] if self._recent else 0
 
     def set_statement(self, statement: Statement) -> None:
-        """Update the source's privacy statement; answers that differ from it are computed again."""
+        """Set the source's statement. If privacy has changed, forget all answers, which say otherwise."""
         if self.view is not None:
-            before = self.view.private
-            self.view.set_statement(statement)
+            before, self.view.statement = self.view.private, statement
             if self.view.private != before:
                 self.answers.clear()
 
     @property
     def private(self) -> bool:
-        """Return whether the stream is known to be private."""
+        """Whether the stream is known to be private."""
         return self.view is not None and self.view.private
 
     async def rows_after(self, seq: int) -> list[tuple[int, bytes]]:
@@ -225,8 +226,8 @@ class Replicas:
         names = await self._reader.streams()
         for name in names:
             if name not in self.by_name:
-                self.by_name[name] = StreamReplica(self._reader, name)
-        await each_to_its_end(*(self.by_name[name].refresh(self.stated) for name in names))
+                self.by_name[name] = StreamReplica(self._reader, name, self.stated)
+        await each_to_its_end(*(self.by_name[name].refresh() for name in names))
         for gone in set(self.by_name) - set(names):
             self.by_name.pop(gone).close()
         sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
@@ -240,18 +241,14 @@ class Replicas:
     async def stated(self, source: str) -> Statement:
         """Return the current statement of a source's ledger, after updating all streams over the source."""
         if source not in self._asked:
-            self._asked[source] = SharedAnswer(partial(self._ledger, source))
+            self._asked[source] = SharedAnswer(partial(measured, self._reader, source))
         ledger = await self._asked[source]()
         if ledger != self.ledgers.get(source):
-            told = statement(source, ledger)
-            self.ledgers[source], self._statements[source] = ledger, told
+            self.ledgers[source], self._statements[source] = ledger, statement(source, ledger)
             for replica in self.by_name.values():
                 if replica.view is not None and replica.view.strategy.source == source:
-                    replica.set_statement(told)
+                    replica.set_statement(self._statements[source])
         return self._statements[source]
-
-    async def _ledger(self, source: str) -> tuple[LedgerEntry, ...]:
-        return await measured(self._reader, source)
 
     async def _read_alerts(self) -> tuple[dict[str, bytes], dict[str, tuple[bytes, ...]]]:
         """Return the rules' states, and all transitions of streams with a changed state."""
@@ -289,7 +286,7 @@ class Replicas:
                 visible = await self._reader.visible_seqs(names)
                 pairs = zip(names, visible, strict=True)
                 news = [(self.by_name[name], seq) for name, seq in pairs if self.by_name[name].seq != seq]
-                await each_to_its_end(*(replica.read_news(seq, self.stated) for replica, seq in news))
+                await each_to_its_end(*(replica.read_news(seq) for replica, seq in news))
             except Exception:
                 return  # the next full refresh reports the error
 

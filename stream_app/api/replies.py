@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -114,10 +113,10 @@ async def rendered(
     form: formats.Format = "json",
 ) -> Response:
     """Return the bytes of ``make``, cached and with an ETag. Args and raises: as ``computed``."""
-    if (known := _Asked.of(request, replica, form).known()) is not None:
+    if (known := _Asked(request, replica, form).known()) is not None:
         return known
     async with _work(request, us, replica) as compute:
-        asked = _Asked.of(request, replica, form)  # the stream may have grown, or the answer exist
+        asked = _Asked(request, replica, form)  # the stream may have grown, or the answer exist
         return asked.known() or asked.reply(await compute(asked.view, make, *arguments))
 
 
@@ -127,29 +126,15 @@ def _view_of(replica: StreamReplica) -> StreamView:
     return replica.view
 
 
-@dataclass(frozen=True)
 class _Asked:
     """A question about the stream's current release, with its cache key."""
 
-    replica: StreamReplica
-    view: StreamView
-    form: formats.Format
-    key: tuple[str, bytes, str]
-    etag: str
-    etags_seen: str
-
-    @classmethod
-    def of(cls, request: Request, replica: StreamReplica, form: formats.Format) -> _Asked:
-        view = _view_of(replica)
-        return cls(
-            replica,
-            view,
-            form,
-            # Uses only the path and query: a reader may choose any header Host.
-            (request.scope["path"], request.scope["query_string"], form),
-            _etag(view, form),
-            request.headers.get("if-none-match", ""),
-        )
+    def __init__(self, request: Request, replica: StreamReplica, form: formats.Format) -> None:
+        self.replica, self.view, self.form = replica, _view_of(replica), form
+        # Uses only the path and query: a reader may choose any header Host.
+        self.key = (request.scope["path"], request.scope["query_string"], form)
+        self.etag = _etag(self.view, form)
+        self.etags_seen = request.headers.get("if-none-match", "")
 
     @property
     def headers(self) -> dict[str, str]:

@@ -8,32 +8,14 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from stream_app.api import answers, distribution, errors, formats, sse, windows
+from stream_app.api import answers, distribution, errors, formats, schemas, sse, windows
 from stream_app.api.admission.access import may_read, reader_of
 from stream_app.api.admission.turns import Places
 from stream_app.api.admission.work import epochs_us
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
-from stream_app.api.schemas import (
-    MAX_WHOLE,
-    AlertList,
-    CdfAnswer,
-    CdfQuery,
-    CountAnswer,
-    CountQuery,
-    EventsQuery,
-    NodesAnswer,
-    NodesQuery,
-    NoQuery,
-    PrivacyAnswer,
-    QuantileQuery,
-    QuantilesAnswer,
-    SeriesAnswer,
-    SeriesQuery,
-    StreamDetail,
-    StreamList,
-)
 from stream_app.api.window_schemas import WindowAnswer, WindowQuery
+from stream_app.core.alerts.states import State
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 
@@ -42,6 +24,17 @@ def all_replicas(request: Request) -> Replicas:
     """Return the process's replicas."""
     replicas: Replicas = request.app.state.replicas
     return replicas
+
+
+def states_of(request: Request) -> dict[str, State]:
+    """Return the state of every alert rule, by the rule's name."""
+    return {name: State.from_json(text) for name, text in all_replicas(request).alerts.items()}
+
+
+def readable(request: Request) -> list[StreamReplica]:
+    """Return the streams that the request's reader may see, by name."""
+    replicas = sorted(all_replicas(request).by_name.items())
+    return [one for name, one in replicas if one.view is not None and may_read(request, name)]
 
 
 def replica_of(request: Request, stream: str) -> StreamReplica:
@@ -59,48 +52,46 @@ async def known_replica(request: Request, stream: str) -> StreamReplica:
 
 
 Known = Annotated[StreamReplica, Depends(known_replica)]
-Nothing = Annotated[NoQuery, Query()]
+Nothing = Annotated[schemas.NoQuery, Query()]
 
 
-@router.get("/streams", response_model=StreamList)
-async def list_streams(request: Request, _query: Nothing) -> StreamList:
+@router.get("/streams", response_model=schemas.StreamList)
+async def list_streams(request: Request, _query: Nothing) -> schemas.StreamList:
     """All streams, each with the best current estimate of its running count."""
-    replicas = all_replicas(request).by_name
-    views = [replicas[name].view for name in sorted(replicas) if may_read(request, name)]
-    return StreamList(streams=[answers.summary(view) for view in views if view is not None])
+    return schemas.StreamList(streams=[answers.summary(one.view) for one in readable(request) if one.view])
 
 
-@router.get("/alerts", response_model=AlertList)
-async def list_alerts(request: Request, _query: Nothing) -> AlertList:
+@router.get("/alerts", response_model=schemas.AlertList)
+async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
     """Current state of every alert rule that has changed at least once."""
     replicas = all_replicas(request)
     found = answers.alerts(
-        replicas.alerts, lambda stream: stream not in replicas.by_name or replicas.by_name[stream].private
+        states_of(request), lambda stream: stream not in replicas.by_name or replicas.by_name[stream].private
     )
-    return AlertList(alerts=[one for one in found.alerts if may_read(request, one.stream)])
+    return schemas.AlertList(alerts=[one for one in found.alerts if may_read(request, one.stream)])
 
 
-@router.get("/streams/{stream}", response_model=StreamDetail)
+@router.get("/streams/{stream}", response_model=schemas.StreamDetail)
 async def show_stream(request: Request, replica: Known, _query: Nothing) -> Response:
     """One stream: its running count, its tree and its epochs."""
     return await answered(request, replica, answers.detail, us=epochs_us(replica.view))
 
 
-@router.get("/streams/{stream}/count", response_model=CountAnswer)
-async def count(request: Request, replica: Known, query: Annotated[CountQuery, Query()]) -> Response:
+@router.get("/streams/{stream}/count", response_model=schemas.CountAnswer)
+async def count(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Number of events from start to end: the best linear unbiased estimate from all released nodes."""
     return await answered(request, replica, answers.count, query, us=epochs_us(replica.view))
 
 
 @router.get(
     "/streams/{stream}/series",
-    response_model=SeriesAnswer,
+    response_model=schemas.SeriesAnswer,
     responses={200: {"content": {formats.CONTENT_TYPES[form]: {} for form in ("csv", "arrow")}}},
 )
 async def series(
     request: Request,
     replica: Known,
-    query: Annotated[SeriesQuery, Query()],
+    query: Annotated[schemas.SeriesQuery, Query()],
     accept: Annotated[str, Header()] = "",
 ) -> Response:
     """Running counts, counts per bin or over sliding windows, each point with its error.
@@ -111,14 +102,16 @@ async def series(
     return await rendered(request, replica, answers.rendered_series, query, form, form=form)
 
 
-@router.get("/streams/{stream}/cdf", response_model=CdfAnswer)
-async def cdf(request: Request, replica: Known, query: Annotated[CdfQuery, Query()]) -> Response:
+@router.get("/streams/{stream}/cdf", response_model=schemas.CdfAnswer)
+async def cdf(request: Request, replica: Known, query: Annotated[schemas.CdfQuery, Query()]) -> Response:
     """The distribution of the value from start to end, with a simultaneous band."""
     return await answered(request, replica, distribution.cdf, query)
 
 
-@router.get("/streams/{stream}/quantile", response_model=QuantilesAnswer)
-async def quantile(request: Request, replica: Known, query: Annotated[QuantileQuery, Query()]) -> Response:
+@router.get("/streams/{stream}/quantile", response_model=schemas.QuantilesAnswer)
+async def quantile(
+    request: Request, replica: Known, query: Annotated[schemas.QuantileQuery, Query()]
+) -> Response:
     """Quantiles of the value from start to end, with simultaneous intervals."""
     return await answered(request, replica, distribution.quantiles, query)
 
@@ -134,14 +127,14 @@ async def window(request: Request, replica: Known, query: Annotated[WindowQuery,
     return await answered(request, replica, windows.window, query, windows.calibrated(replica.view, query))
 
 
-@router.get("/streams/{stream}/nodes", response_model=NodesAnswer)
-async def nodes(request: Request, replica: Known, query: Annotated[NodesQuery, Query()]) -> Response:
+@router.get("/streams/{stream}/nodes", response_model=schemas.NodesAnswer)
+async def nodes(request: Request, replica: Known, query: Annotated[schemas.NodesQuery, Query()]) -> Response:
     """Released noisy values of the tree's nodes, so that anyone can recompute every answer."""
     return await answered(request, replica, answers.nodes, query)
 
 
-@router.get("/streams/{stream}/privacy", response_model=PrivacyAnswer)
-async def privacy(request: Request, replica: Known, _query: Nothing) -> PrivacyAnswer:
+@router.get("/streams/{stream}/privacy", response_model=schemas.PrivacyAnswer)
+async def privacy(request: Request, replica: Known, _query: Nothing) -> schemas.PrivacyAnswer:
     """What is protected and how strongly: in words, in numbers, and the ledger of the source."""
     assert replica.view is not None
     ledger = all_replicas(request).ledgers.get(replica.view.strategy.source, ())
@@ -156,8 +149,8 @@ async def privacy(request: Request, replica: Known, _query: Nothing) -> PrivacyA
 async def events(
     request: Request,
     replica: Known,
-    query: Annotated[EventsQuery, Query()],
-    last_event_id: Annotated[int | None, Header(ge=0, le=MAX_WHOLE)] = None,
+    query: Annotated[schemas.EventsQuery, Query()],
+    last_event_id: Annotated[int | None, Header(ge=0, le=schemas.MAX_WHOLE)] = None,
 ) -> StreamingResponse:
     """Every release as it becomes visible; ``id`` is its seq, from which a reader resumes."""
     after = last_event_id if last_event_id is not None else query.after

@@ -51,7 +51,7 @@ class StreamView:
         self._of_key: dict[str, StreamView] = {}
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, cached by the callers
         self._key: int | None = None  # the place of the key that this view shows; None: all keys
-        self._statement: Statement | None = None
+        self.statement: Statement | None = None  # of the ledger of the source; None: not known yet
 
     # -- the promise --------------------------------------------------------------------------------
 
@@ -61,17 +61,7 @@ class StreamView:
 
         Another stream over the source may show the same events, and may begin later.
         """
-        return self.declared.privacy.private and (self._statement is None or self._statement.private)
-
-    @property
-    def statement(self) -> Statement | None:
-        """Return the statement of the source's ledger; None if it was not set yet."""
-        return self._statement
-
-    def set_statement(self, statement: Statement) -> None:
-        """Set the current statement of the source's ledger."""
-        self._statement = statement
-        self._of_key.clear()
+        return self.declared.privacy.private and (self.statement is None or self.statement.private)
 
     # -- the visible part ---------------------------------------------------------------------------
 
@@ -179,6 +169,7 @@ class StreamView:
             if len(self._of_key) >= KEPT_KEYS:
                 self._of_key.clear()
             self._of_key[key] = own
+        own.statement = self.statement
         return own
 
     def place_of(self, key: str | None) -> int | None:

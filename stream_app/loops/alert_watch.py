@@ -101,7 +101,7 @@ class AlertWatcher:
             for want, rows in await self._read(stream, view, target)
         }
         source = view.strategy.source
-        view.set_statement(statement(source, await measured(self._reader, source)))
+        view.statement = statement(source, await measured(self._reader, source))
         total = Outcome({}, [])
         for seq in range(before + 1, upto + 1):
             state = _state_at(public, seq)

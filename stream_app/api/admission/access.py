@@ -107,9 +107,8 @@ class Access:
         await self._turnstile.passed(reader.name if reader else client_of(address))
         refusal = self._refusal(scope, headers, reader, address)
         if refusal is not None:
-            status, line, more = refusal
-            answer = reply(status, line)
-            answer.headers.update(more)
+            answer = reply(refusal.status_code, refusal.detail)
+            answer.headers.update(refusal.headers or {})
             await answer(scope, receive, exchange.send)
             return
         scope.setdefault("state", {})["reader"] = reader
@@ -124,33 +123,33 @@ class Access:
 
     def _refusal(
         self, scope: Scope, headers: Headers, reader: Reader | None, address: str
-    ) -> tuple[int, str, dict[str, str]] | None:
+    ) -> HTTPException | None:
         if not self._rules.hosts.know(headers.get("host", "")):
             line = (
                 f"{headers.get('host', '')[:80]!r} is not known as a name of this service; ask for localhost "
                 "or an address, or add the name to api.hosts"
             )
-            return 421, line, {}
+            return HTTPException(421, line)
         if len(scope.get("query_string", b"")) > LARGEST_QUERY_BYTES:
-            return 414, f"the question is longer than {LARGEST_QUERY_BYTES:,} bytes; shorten it", {}
+            return HTTPException(
+                414, f"the question is longer than {LARGEST_QUERY_BYTES:,} bytes; shorten it"
+            )
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdecimal()):
-            return (
-                400,
-                "Content-Length is not a number of bytes; leave it out, or send how many there are",
-                {},
-            )
+            line = "Content-Length is not a number of bytes; leave it out, or send how many there are"
+            return HTTPException(400, line)
         if int(length[-_MOST_DIGITS:]) > LARGEST_BODY_BYTES or length[:-_MOST_DIGITS].strip("0"):
-            return 413, _TOO_LARGE, {}
+            return HTTPException(413, _TOO_LARGE)
         counted = not scope["path"].startswith(PAGE_FILES)
         wait_s = self._budgets.take(reader.name if reader else client_of(address)) if counted else 0.0
         if wait_s > 0:
-            more = {"Retry-After": str(max(1, round(wait_s)))}
-            return 429, f"more than {self._rules.requests_per_s:g} requests a second; ask more slowly", more
+            line = f"more than {self._rules.requests_per_s:g} requests a second; ask more slowly"
+            return HTTPException(429, line, {"Retry-After": str(max(1, round(wait_s)))})
         if reader is None and scope["path"] not in OPEN_PATHS:
-            more = {"WWW-Authenticate": 'Basic realm="private counts", charset="UTF-8"'}
             line = "a key is needed: Authorization: Bearer KEY, or as the password of a browser's prompt"
-            return 401, line, more
+            return HTTPException(
+                401, line, {"WWW-Authenticate": 'Basic realm="private counts", charset="UTF-8"'}
+            )
         return None
 
     def _reader(self, headers: Headers, address: str) -> Reader | None:

@@ -87,9 +87,8 @@ class Entrance:
         make: Callable[[], BoundedProtocol],
         tls: ssl.SSLContext | None,
     ) -> None:
-        self._listener, self._limits, self._proxies, self._make, self._tls = (
-            *(listener, limits, proxies, make, tls),
-        )
+        self._listener, self._limits, self._proxies = listener, limits, proxies
+        self._make, self._tls = make, tls
         self._places = Places(
             "connections",
             limits.connections,

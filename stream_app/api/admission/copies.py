@@ -55,6 +55,5 @@ def grown(copy: StreamView | None, growth: Growth) -> StreamView:
         copy = StreamView(growth.state.strategy)
     if copy.shown != growth.state:
         copy.extend(growth.state, growth.blocks)
-    if growth.statement is not None and growth.statement != copy.statement:
-        copy.set_statement(growth.statement)
+    copy.statement = growth.statement
     return copy

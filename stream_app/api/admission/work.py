@@ -24,22 +24,17 @@ def epochs_us(view: StreamView | None) -> float:
     return 0.0 if view is None else EPOCH_US * len(view.epochs)
 
 
-def columns_of(view: StreamView) -> int:
-    """Return how many columns an answer over a range of time reads."""
-    axes = view.strategy.kind.axes
-    return axes.columns if axes else 1
-
-
 def slices_us(view: StreamView, slices: int) -> float:
     """Return the cost of reading all cells over this many ranges of time."""
-    return slices * (SLICE_US + COLUMN_US * columns_of(view))
+    axes = view.strategy.kind.axes
+    return slices * (SLICE_US + COLUMN_US * (axes.columns if axes else 1))
 
 
-def check_work(us: float, parameter: str, what: str, instead: str) -> None:
+def check_work(us: float, parameter: str, instead: str) -> None:
     """Refuse a question that would take too long. Raises: QueryError."""
     if us > MOST_US:
         raise QueryError(
-            f"{parameter}: {what} would take about {us / 1e6:.0f} s of work; at most {MOST_US / 1e6:g} s are "
+            f"{parameter}: this would take about {us / 1e6:.0f} s of work; at most {MOST_US / 1e6:g} s are "
             f"spent on one question, {instead}",
             parameter,
         )

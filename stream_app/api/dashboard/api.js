@@ -1,4 +1,4 @@
-// Requests to the service. All answers are computed from released values.
+// Functions that send requests to the service.
 
 export class ApiError extends Error {
   name = "ApiError";
@@ -8,7 +8,7 @@ export class ApiError extends Error {
     this.status = status;
   }
 
-  // Whether the same request may succeed a little later.
+  // Return whether the same request may succeed if it is repeated later.
   get passing() {
     return this.status === 429 || this.status >= 500;
   }
@@ -26,7 +26,8 @@ export async function get(path, query = {}, signal = undefined) {
 
 export const streamPath = (stream) => `/v1/streams/${encodeURIComponent(stream)}`;
 
-// Follow a stream's releases. The browser reconnects by itself and resumes after the last id it saw.
+// Receive every release of a stream as a server-sent event. If the connection is lost, the browser opens a new
+// one and sends the id of the last event. The service continues after that event. Returns a function that stops.
 export function follow(stream, after, { onRelease, onState, onPrivacy }) {
   const events = new EventSource(`${streamPath(stream)}/events?after=${after}`);
   events.onopen = () => onState("live");

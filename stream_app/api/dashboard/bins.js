@@ -1,9 +1,11 @@
-// The time line of a stream as bins: absolute whole numbers, as the service has them; instants in seconds.
+// Converts between instants and bins. A bin has the same number here as in the service. An instant is in
+// seconds since 1970.
 
 const DAY = 86400;
 const WEEK = 7 * DAY;
 
-// Return the bins of a stream: bins of one length, or calendar days of a zone. Args: the answer of /v1/streams/{s}.
+// Return the bins of a stream: bins of equal length, or the calendar days of a time zone.
+// Args: the answer of /v1/streams/{s}.
 export const binsOf = ({ bin_seconds: length, timezone }) => (timezone === null ? new FixedBins(length) : new CalendarDays(timezone));
 
 class FixedBins {
@@ -15,12 +17,12 @@ class FixedBins {
     return Math.round(bin * this.length * 1e6) / 1e6;
   }
 
-  // The bin that an instant lies in.
+  // Return the bin that contains an instant.
   of(instant) {
-    return Math.floor(instant / this.length + 1e-6); // an edge lies in the bin that it begins
+    return Math.floor(instant / this.length + 1e-6); // the start of a bin belongs to that bin; the term absorbs rounding
   }
 
-  // Bins in a week; null if a week is not a whole number of bins.
+  // Return the number of bins in a week. Return null if a week is not a whole number of bins.
   get week() {
     return WEEK % this.length === 0 ? WEEK / this.length : null;
   }
@@ -28,14 +30,15 @@ class FixedBins {
 
 class CalendarDays {
   constructor(zone) {
-    this.length = DAY; // days on which clocks change are an hour longer or shorter
+    this.length = DAY; // a day is an hour longer or shorter if the clocks change on it
     this.week = 7;
     const parts = { year: "numeric", month: "numeric", day: "numeric", hour: "numeric", minute: "numeric", second: "numeric" };
     this.clock = new Intl.DateTimeFormat("en-US", { timeZone: zone, hourCycle: "h23", ...parts });
     this.starts = new Map();
   }
 
-  // Midnight. If clocks pass midnight twice, the first one; if they skip it, the instant of the skip.
+  // Return the instant at which a day starts, usually midnight. If the clocks show midnight twice, this is the
+  // first time. If the clocks skip midnight, this is the instant of the skip.
   start(day) {
     if (!this.starts.has(day)) this.starts.set(day, this.#midnight(day * DAY));
     return this.starts.get(day);
@@ -46,7 +49,8 @@ class CalendarDays {
     return [near + 1, near, near - 1].find((day) => this.start(day) <= instant);
   }
 
-  // Args: midnight in local time. Clocks change at most once in the days around it.
+  // Return the instant of a midnight. Args: the seconds from 1970 to that midnight on the local calendar.
+  // This assumes that the clocks change at most once within a day before and a day after.
   #midnight(wall) {
     const [before, after] = [this.#offset(wall - DAY), this.#offset(wall + DAY)];
     return this.#offset(wall - Math.max(before, after)) === after ? wall - after : wall - before;

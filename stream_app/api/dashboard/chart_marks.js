@@ -1,12 +1,15 @@
-// Draws thresholds, changes of alerts and the names of lines on a chart.
+// Draws three things over a chart: thresholds, changes of alerts and the names of lines.
 
 import { colour } from "./frame.js";
 
-const LEAST_ROOM = 24, ROWS = 3, REACH = 5; // pixels, rows of names, pixels
+const LEAST_ROOM = 24; // pixels per change; with less room, ticks replace the lines
+const ROWS = 3; // rows of names
+const REACH = 5; // pixels between a change and a pointer that points at it
 const DASH = { resolved: [4, 3], pending: [1, 3], inactive: [1, 3] };
 const INK = { firing: "--bad", resolved: "--good", pending: "--wait", inactive: "--muted" };
 
-// Extend the axis to a threshold, unless the values would then be too small to read.
+// Return the ends of the vertical axis: extended to the thresholds, except to those so far away that the chart
+// would become too flat to read.
 export function levelsWithin(levels, low, high) {
   const room = 2 * Math.max(high - low, 1);
   const near = levels.map((level) => level.value).filter((value) => value > low - room && value < high + room);
@@ -25,8 +28,9 @@ export function drawLevels(u, levels) {
   });
 }
 
-// Draw a line for every change, with its name where there is room. If lines would hide the counts, draw ticks
-// at the top instead. The readout at the pointer and the tables name all changes.
+// Draw a vertical line for every change of an alert, and write its name if there is room. If there are so many
+// changes that the lines would hide the counts, draw short ticks at the top instead. The table and the text for
+// the pointed-at point always name every change.
 export function drawMarks(u, marks) {
   onPaper(u, (paper, ratio, font) => {
     const shown = marks.filter(({ at }) => at >= u.scales.x.min && at <= u.scales.x.max).map((mark) => ({ ...mark, x: u.valToPos(mark.at, "x", true) }));
@@ -50,14 +54,14 @@ export function drawMarks(u, marks) {
   });
 }
 
-// Return the changes within a few pixels of the pointer.
+// Return the changes that are at most REACH pixels left or right of the pointer.
 export function marksUnder(u, marks) {
   const { left } = u.cursor;
   if (left === undefined || left < 0) return [];
   return marks.filter(({ at }) => Math.abs(u.valToPos(at, "x") - left) <= REACH);
 }
 
-// Write names at the ends of their lines, at least one line of text apart.
+// Write each line's name at its right end. Names are moved down so that they do not overlap.
 export function drawNames(u, lines) {
   onPaper(u, (paper, ratio, font) => {
     const ends = lines

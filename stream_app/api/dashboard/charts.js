@@ -1,9 +1,10 @@
-// Lines with the bands of their intervals over time or over a value, drawn by uPlot.
+// Draws lines with uPlot. A band around each line shows the intervals of its points. The horizontal axis is time
+// or the stream's value.
 //
-// A picture is what a chart shows: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` is the place
-// of each point. If points stand for spans, ``start`` is the start of each span. A line is {name, value, lower,
-// upper}; ``dash`` makes it dashed, ``quiet`` draws it without accent. ``levels`` are thresholds {value, name},
-// ``marks`` instants {at, name, kind}.
+// A chart draws a picture: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` has the position of each
+// point on the horizontal axis. If each point counts a span of that axis, ``start`` has the starts of the spans.
+// A line is {name, value, lower, upper}. A line with ``dash`` is dashed; a line with ``quiet`` has a muted colour.
+// ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 import { colour } from "./frame.js";
 import { drawLevels, drawMarks, drawNames, levelsWithin, marksUnder } from "./chart_marks.js";
@@ -14,10 +15,16 @@ const WHOLE_STEPS = [1, 10, 100, 1000, 10000].flatMap((one) => [one, 2 * one, 5 
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 export class BandChart {
-  // Options: stepped (each value stands for a span), strip (low, signed), value (the horizontal axis is a
-  // value, not time), place(number) (words for whole numbers on it, where it is no value either), fromZero,
-  // numbers (words for values), times() (words for instants), sync (a key shared by charts whose cursors move
-  // together), title(), onZoom(start, end), onReset(), and the sinks readout(point) and speak(text).
+  // Options:
+  //   stepped: each value belongs to a whole span and is drawn as a step.
+  //   strip: the chart is low and shows signed numbers.
+  //   value: the horizontal axis is the stream's value, not time.
+  //   place(number): text for a whole number on the horizontal axis, for example the key at this place.
+  //   fromZero: the vertical axis starts at 0.
+  //   numbers: how to write the lines' values. times(): how to write instants.
+  //   sync: charts with the same key move their cursors together.
+  //   title(): the chart's title. onZoom(start, end), onReset(): called when the reader zooms in or out.
+  //   readout(point), speak(text): show or speak the point under the cursor.
   constructor(host, options) {
     this.host = host;
     this.options = { numbers: COUNTS, ...options };
@@ -28,7 +35,7 @@ export class BandChart {
     host.addEventListener("blur", () => this.plot?.setCursor({ left: -10, top: -10 }, true, true));
   }
 
-  // Show a picture between two ends of the horizontal axis, in one redraw. Args: the length of a point's span.
+  // Draw a picture. Args: spanSeconds, the length of each point's span; start and end of the horizontal axis.
   show(picture, spanSeconds, { start, end }) {
     const known = this.plot && this.picture.lines.length === picture.lines.length;
     this.picture = picture;
@@ -44,7 +51,7 @@ export class BandChart {
     this.host.setAttribute("aria-label", this.#summary());
   }
 
-  // Colours are read from the style sheet once per plot, so a new theme needs a new plot.
+  // Draw again after a change of the theme. A plot reads its colours only once, so this makes a new plot.
   restyle() {
     if (this.plot) this.#build(this.plot.data);
   }
@@ -53,7 +60,7 @@ export class BandChart {
     return this.plot?.ctx.canvas ?? null;
   }
 
-  // Return one point as text, with the changes of alerts since the previous point.
+  // Return the texts that describe one point. Its changes of alerts are all since the previous point.
   point(index) {
     const { lines, start, end, nodes } = this.picture;
     const { numbers, unit = "", times } = this.options;
@@ -76,7 +83,7 @@ export class BandChart {
     return this.#told(marks.filter(({ at }) => at > from && at <= end[index]));
   }
 
-  // Changes of alerts with their words: "busy firing at 3 Jan 2013, 02:00".
+  // Add a text to each change of an alert, for example "busy firing at 3 Jan 2013, 02:00".
   #told(marks) {
     return marks.map((mark) => ({ ...mark, words: `${mark.name} ${mark.kind} at ${this.options.times().until(mark.at, null)}` }));
   }
@@ -85,7 +92,7 @@ export class BandChart {
     const { lines, start, end } = this.picture;
     const columns = lines.flatMap((line) => [line.value, line.lower, line.upper]);
     if (!this.options.stepped || !end.length) return [end, ...columns];
-    // The last value is drawn up to the end of its span.
+    // uPlot draws a step up to the next point. So one point is added at the end of the last span.
     const closed = (column) => [...column, column[column.length - 1]];
     return [[...start, end[end.length - 1]], ...columns.map(closed)];
   }
@@ -146,7 +153,7 @@ export class BandChart {
     };
   }
 
-  // The vertical axis of bars starts at 0. Other axes fit the values.
+  // Return the ends of the vertical axis. With the option fromZero it starts at 0, unless values are negative.
   #limits(low, high) {
     if (low === null || high === null) return [0, 1];
     const [least, most] = levelsWithin(this.picture.levels ?? [], low, high);
@@ -172,7 +179,7 @@ export class BandChart {
     this.options.onZoom(from, to);
   }
 
-  // Return the point under the pointer: the span that contains the pointer, not the span with the nearest start.
+  // Return the index of the point whose span contains the pointer. uPlot itself would take the nearest start.
   #under(u, nearest) {
     if (!this.options.stepped || !nearest) return nearest;
     return u.valToPos(u.data[0][nearest], "x") - u.cursor.left > 0.5 ? nearest - 1 : nearest;

@@ -1,4 +1,4 @@
-// The bar above the panels: range of time, values, key.
+// The bar above the panels. The reader chooses a range of time, a kind of values and a key there.
 
 import { at, make } from "./elements.js";
 import { presets } from "./ranges.js";

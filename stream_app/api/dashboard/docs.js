@@ -1,4 +1,4 @@
-// The API as a page, made from /openapi.json in the browser: every address, its parameters and its answer.
+// Makes the page /docs from /openapi.json: every address, its parameters and its answer.
 
 import { get } from "./api.js";
 import { grid } from "./tables.js";
@@ -39,7 +39,7 @@ function fieldRows(schema) {
 
 function card(path, method, operation) {
   const section = make("section", "", "card");
-  section.tabIndex = 0; // so that the keyboard can scroll tables that are wider than the screen
+  section.tabIndex = 0; // makes wide tables scrollable with the keyboard
   section.setAttribute("aria-label", `${method.toUpperCase()} ${path}`);
   const head = document.createElement("h2");
   head.append(make("span", method.toUpperCase(), "method"), make("code", path));

@@ -1,4 +1,4 @@
-// Saving what a panel shows: its numbers as CSV or JSON, its picture as PNG. Nothing is sent anywhere.
+// Saves a panel's numbers as a CSV or JSON file, and its charts as a PNG file. Nothing is sent over the network.
 
 import { make } from "./elements.js";
 import { colour } from "./frame.js";
@@ -19,10 +19,11 @@ export function saveJson(name, answer) {
   save(`${name}.json`, new Blob([`${JSON.stringify(answer, null, 1)}\n`], { type: "application/json" }));
 }
 
-// Args: canvases, laid out in columns as wide as the first; lines of text above them.
+// Save canvases as one picture, with lines of text above them. Args: labels, one text above each canvas; canvases
+// with labels are in three columns.
 export function savePng(name, [title, ...lines], canvases, labels = []) {
   const ratio = window.devicePixelRatio || 1;
-  const across = labels.length ? 3 : 1; // small multiples side by side
+  const across = labels.length ? 3 : 1; // columns
   const [width, height] = [canvases[0].width, canvases[0].height + (labels.length ? 22 * ratio : 0)];
   const head = (34 + 18 * lines.length) * ratio;
   const paper = make("canvas", { width: Math.max(width * across, 560 * ratio) + 32 * ratio, height: head + Math.ceil(canvases.length / across) * height + 16 * ratio });
@@ -41,7 +42,7 @@ export function savePng(name, [title, ...lines], canvases, labels = []) {
     if (labels[i]) write(labels[i], x, y + 15 * ratio, `${12.5 * ratio}px ${family}`, "--ink");
     ink.drawImage(canvas, x, y + (labels.length ? 22 * ratio : 0));
   });
-  // Start the download at once, not in a callback: browsers allow it only shortly after the click.
+  // canvas.toBlob would answer later. Browsers allow a download only shortly after a click, so this line does not wait.
   const bytes = Uint8Array.from(atob(paper.toDataURL("image/png").split(",")[1]), (letter) => letter.charCodeAt(0));
   save(`${name}.png`, new Blob([bytes], { type: "image/png" }));
 }

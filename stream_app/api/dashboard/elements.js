@@ -1,8 +1,9 @@
-// Makes elements of the page by script. No string is parsed as markup, so nothing can be injected.
+// Makes elements of the page. No text is parsed as HTML, so names of streams and keys cannot inject any.
 
 export const at = (id) => document.getElementById(id);
 
-// make("p", { className: "muted" }, "text", another): properties, attributes with a dash or "role", children.
+// Return a new element. Args: properties; names with a dash, "role" and "for" are set as attributes; then the
+// children, elements or texts. Example: make("p", { className: "muted" }, "text", another).
 export function make(name, properties = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
@@ -20,7 +21,7 @@ export function facts(host, entries) {
   host.replaceChildren(...entries.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
 }
 
-// Set text only if it changed, because screen readers read a live region again when it is set.
+// Set an element's text if it differs. Setting an equal text would make screen readers read it again.
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,4 +1,4 @@
-// Parts of every page: the theme and the state of the connection.
+// Two parts that all pages have: the button for the theme, and the state of the connection.
 
 import { at, say } from "./elements.js";
 
@@ -14,7 +14,7 @@ export function isDark() {
   return chosen ? chosen === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-// Let the button switch the theme; then call the listeners, which draw with its colours.
+// Switch the theme when its button is clicked. Then call ``changed``, because charts read the theme's colours.
 export function watchTheme(changed) {
   const tell = () => {
     at("theme").setAttribute("aria-label", isDark() ? "Switch to light colours" : "Switch to dark colours");

@@ -1,5 +1,5 @@
-// The page of all streams. One connection brings every change. Each event holds the whole summary of its
-// stream, so nothing is missing after a reconnection.
+// The page of all streams. One connection receives the changes of all streams. Every event has the whole summary
+// of a stream, so the page is up to date again after each reconnection.
 
 import { get } from "./api.js";
 import { at, bold, make, say } from "./elements.js";
@@ -9,7 +9,7 @@ import { seconds, timesOf } from "./times.js";
 import * as words from "./words.js";
 
 const cards = new Map(); // by stream
-let ahead = 0; // how far the service's clock is ahead of ours, in seconds
+let ahead = 0; // seconds by which the service's clock is ahead of the browser's clock
 
 const now = () => Date.now() / 1000 + ahead;
 
@@ -67,7 +67,7 @@ class StreamCard {
     say(this.state, text);
   }
 
-  // Update the words that change with time; called every second.
+  // Update the texts that depend on the current time. This is called every second.
   tick() {
     const { next_release: next, released_until: until } = this.told;
     const upto = until ? `Until ${this.times.onPage(this.times.until(seconds(until)))}` : "";

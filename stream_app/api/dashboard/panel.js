@@ -1,4 +1,5 @@
-// A panel: a card with a chart, what the pointer reads, its numbers as a table, and ways to save them.
+// A panel is a card with a chart, a text about the point under the pointer, a table of the chart's numbers and
+// buttons that save files.
 
 import { BandChart } from "./charts.js";
 import { saveCsv, saveJson, savePng } from "./download.js";
@@ -6,8 +7,9 @@ import { bold, make, say } from "./elements.js";
 import { pictureTable } from "./tables.js";
 
 export class Panel {
-  // Subclasses have: static applies(detail); async ask(page) for the answer, show(answer, page) to draw it. They
-  // also have table(), csv() and canvases() if they draw anything other than one BandChart.
+  // A subclass defines ask(page), which requests the answer, and show(answer, page), which draws it. It may define
+  // static applies(page), which says whether the stream has this panel. A subclass that draws anything other than
+  // one BandChart also defines table(), csv() and canvases().
   constructor(page, name, title, about = "") {
     this.page = page;
     this.name = name;
@@ -52,7 +54,7 @@ export class Panel {
     });
   }
 
-  // Ask and draw. If the service refuses the question, show its message in place of the panel.
+  // Request the answer and draw it. If the service refuses the request, show its message instead of the chart.
   async load() {
     try {
       this.answer = await this.ask(this.page);
@@ -122,7 +124,7 @@ export class Panel {
   }
 }
 
-// Return a picture of one line from the service's answer to /series.
+// Return a picture with one line, from an answer of /series.
 export function pictureOf(answer, page, name = "") {
   const { start, end, value, lower, upper, stderr, nodes, seq, view } = answer;
   return { start, end, stderr, nodes, seq, view, lines: [{ name, value, lower, upper }], levels: [], marks: page.marks };

@@ -1,11 +1,11 @@
-// The panel that says what is protected. The service writes the words; this file only shows them.
+// The panel that says what is protected. All of its sentences come from the service.
 
 import { grid } from "./tables.js";
 import { seconds } from "./times.js";
 
 const at = (id) => document.getElementById(id);
 
-// Args: times of this page's stream. The ledger may also hold other streams over the same source.
+// Args: times, of this page's stream. They are also used for other streams in the ledger of the same source.
 export function showPrivacy(privacy, times) {
   at("promise").replaceChildren(...withPowers(privacy.promise));
   showList(at("protected"), privacy.protected);
@@ -24,7 +24,7 @@ export function showPrivacy(privacy, times) {
   );
 }
 
-// Show "e^0.5" in a sentence as a power.
+// Return the nodes of a sentence in which "e^0.5" is shown as a power.
 function withPowers(text) {
   return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? Object.assign(document.createElement("sup"), { textContent: part }) : part));
 }

@@ -1,7 +1,8 @@
-// The ranges of time to choose from, and the number of bins per point of the lower chart. In seconds.
+// The ranges of time that a reader can choose, and how many bins each point of a chart counts. Lengths are in
+// seconds.
 
 const HOUR = 3600, DAY = 86400;
-// No range between three hours and a day: half a day mostly shows that nights are quiet.
+// No step is between three hours and a day, because steps of half a day mostly show that nights are quiet.
 const STEPS = [1, 5, 10, 15, 30, 60, 300, 600, 900, 1800, HOUR, 3 * HOUR, DAY, 7 * DAY, 28 * DAY];
 const PRESETS = [
   { name: "1 year", seconds: 365 * DAY },
@@ -14,7 +15,7 @@ const PRESETS = [
   { name: "15 minutes", seconds: 900 },
 ];
 
-// At most four ranges: shorter than the whole stream, with at least a dozen bins.
+// Return the ranges to offer: the whole stream and at most three shorter ranges of at least 12 bins.
 export function presets(whole, binSeconds) {
   const fitting = PRESETS.filter(
     ({ seconds }) => seconds < whole.end - whole.start && seconds >= 12 * binSeconds && seconds % binSeconds === 0,
@@ -22,7 +23,8 @@ export function presets(whole, binSeconds) {
   return [{ name: "all", seconds: null }, ...fitting.slice(0, 3)];
 }
 
-// Bins per point, so that the number of points stays below the limit and each has a familiar length of time.
+// Return how many bins each point counts. Points have a familiar length of time, such as an hour, and there are at
+// most ``most`` of them.
 export function chooseStep({ start, end }, binSeconds, most) {
   if (binSeconds === null) return [1, 7, 28].find((step) => (end - start) / (step * DAY) <= most) ?? Math.ceil((end - start) / DAY / most);
   const fits = (seconds) => seconds % binSeconds === 0 && (end - start) / seconds <= most;
@@ -31,16 +33,16 @@ export function chooseStep({ start, end }, binSeconds, most) {
   return chosen ? chosen / binSeconds : Math.ceil((end - start) / binSeconds / most);
 }
 
-// How many points a chart of this width has room for, each a few pixels wide.
+// Return how many points fit into a chart of this width, in pixels.
 export const roomFor = (width) => Math.max(60, Math.min(400, width / 2.5));
 
-// Windows of a rate: familiar lengths, whole numbers of bins, that fit into the stream several times.
+// Return the lengths of windows that the rate panel offers: whole numbers of bins, at most half of the stream.
 export function windows(whole, binSeconds) {
   const lengths = [60, 300, 900, HOUR, 6 * HOUR, DAY, 7 * DAY, 28 * DAY];
   return lengths.filter((seconds) => seconds % binSeconds === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
 }
 
-// Slices begin at round times (midnight for days), whatever the start of the range.
+// Return the range with its start moved to the next round time, so that slices start at round times too.
 export function snapRange({ start, end }, stepSeconds, first) {
   if (!stepSeconds) return { start, end };
   const round = Math.ceil(start / stepSeconds) * stepSeconds;

@@ -1,8 +1,9 @@
-// A small line with the band of its intervals, without axes, on a separate canvas.
+// Draws a small chart without axes: a line, and a band that shows the intervals of its points.
 
 import { colour } from "./frame.js";
 
-// Args: value, lower, upper, of equal length; scale {low, high}, computed from the values if left out.
+// Args: value, lower and upper, arrays of equal length; scale, the ends {low, high} of the vertical axis. Without a
+// scale the axis fits the values.
 export function drawSparkline(canvas, { value, lower, upper }, scale = ownScale(value, lower, upper)) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];

@@ -1,4 +1,5 @@
-// The reader's choices on a stream's page, kept in the page's address, and values that depend on them.
+// The reader's choices on a stream's page, and values that follow from them. The address of the page contains the
+// choices, so a copied address shows the same page.
 
 import { get, streamPath } from "./api.js";
 import { chooseStep, presets, snapRange } from "./ranges.js";
@@ -7,7 +8,7 @@ import { seconds, timesOf } from "./times.js";
 const VIEWS = ["unbiased", "first_published", "consistent"];
 
 export class StreamPage {
-  // Args: speak(text) for screen readers; changed(what) when the reader chose something.
+  // Args: speak(text), passes a text to screen readers; changed(chosen), is called when the reader chose something.
   constructor(location, { speak, changed }) {
     const asked = new URL(location).searchParams;
     const number = (name) => (asked.has(name) && Number.isFinite(Number(asked.get(name))) ? Number(asked.get(name)) : null);
@@ -16,8 +17,8 @@ export class StreamPage {
     this.changed = changed;
     this.detail = null; // the answer of /v1/streams/{s}
     this.alerts = [];
-    this.transitions = []; // how their rules changed, oldest first
-    this.transitionsKept = 0; // the service keeps at most this many
+    this.transitions = []; // changes of alert rules, oldest first
+    this.transitionsKept = 0; // the largest number of changes that the service keeps
     this.seq = 0;
     this.preset = asked.get("range") ?? "all";
     this.closer = readRange(asked.get("from"), asked.get("to"));
@@ -25,8 +26,8 @@ export class StreamPage {
     this.key = asked.get("key");
     this.compare = asked.get("compare") === "1";
     this.window = number("window");
-    this.ending = asked.get("ending"); // the end of the chosen tumbling window; null: the last window of the range
-    this.histogram = asked.get("of"); // which of that window's histograms
+    this.ending = asked.get("ending"); // end of the chosen tumbling window; null: the last window in the range
+    this.histogram = asked.get("of"); // name of the chosen histogram of that window
     this.cumulative = asked.get("curve") === "cumulative";
     this.epsilon = number("epsilon");
   }
@@ -35,17 +36,17 @@ export class StreamPage {
     return this.detail.bin_seconds;
   }
 
-  // How instants are written.
+  // Return the object that writes instants as text.
   get times() {
     return timesOf(this.detail);
   }
 
-  // The time line: which bin an instant lies in, and where bins start.
+  // Return the object that converts between instants and bins.
   get bins() {
     return this.times.bins;
   }
 
-  // The name of the stream's value.
+  // Return the name of the stream's value.
   get field() {
     return this.detail.axes?.value_field ?? "value";
   }
@@ -66,12 +67,13 @@ export class StreamPage {
     return { start: Math.max(this.before(whole.end, preset.seconds / this.bins.length), whole.start), end: whole.end };
   }
 
-  // The edge that is a given number of bins before an edge.
+  // Return the instant that is a number of bins before the start of a bin.
   before(edge, bins) {
     return this.bins.start(this.bins.of(edge) - bins);
   }
 
-  // The range in slices of equal length that begin at round times. Args: the largest number of slices.
+  // Return the range and a step, in bins, that divide it into equal slices. Slices start at round times.
+  // Args: the largest number of slices.
   slices(most) {
     const range = this.range();
     const step = chooseStep(range, this.binSeconds, most);
@@ -82,18 +84,19 @@ export class StreamPage {
     return get(`${streamPath(this.stream)}/${path}`, { key: this.key, ...query });
   }
 
-  // The alert rules for the shown counts: for all events, or for one key.
+  // Return the alert rules about the shown counts: those of all events, or of the chosen key.
   get rules() {
     return this.alerts.filter(({ keys }) => (this.key === null ? keys.length === 0 : keys.length === 1 && keys[0] === this.key));
   }
 
-  // Changes of alerts as marks on charts of time.
+  // Return the changes of these rules as marks for charts over time.
   get marks() {
     const shown = new Set(this.rules.map(({ rule }) => rule));
     return this.transitions.filter(({ rule }) => shown.has(rule)).map(({ at, rule, kind }) => ({ at, name: rule, kind }));
   }
 
-  // Thresholds of the rules that a chart can show. Args: which of them; scale, from events to the chart's unit.
+  // Return the thresholds of these rules for a chart. Args: fits(rule), whether the chart can show the rule's
+  // threshold; scale, converts events to the chart's unit.
   levels(fits, scale = 1) {
     return this.rules.filter((one) => one.threshold_events !== null && fits(one)).map((one) => level(one, one.threshold_events * scale));
   }
@@ -101,12 +104,12 @@ export class StreamPage {
   choose(chosen) {
     if ("closer" in chosen) this.ending = null;
     Object.assign(this, chosen);
-    if (this.key !== null && this.view === "first_published") this.view = "unbiased"; // first published values exist for totals only
+    if (this.key !== null && this.view === "first_published") this.view = "unbiased"; // the service has first published values of totals only
     this.remember();
     this.changed(chosen);
   }
 
-  // Zoom to a part of the range; null returns to the preset.
+  // Show only a part of the range. With null, show the range that the reader chose before.
   zoom(start, end) {
     if (start === null) return this.closer && this.choose({ closer: null });
     return this.choose({ closer: this.#widened(this.#onEdges(start, end)) });

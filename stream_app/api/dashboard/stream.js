@@ -1,7 +1,8 @@
-// A stream's page: its current number, its panels, and the privacy promise.
+// A stream's page: the current number, the panels and the privacy statement.
 //
-// Releases arrive by server-sent events. A release moves the number and marks all panels as stale. Stale panels
-// in sight are loaded again at most once a second, so thousands of bins at once cost one redraw.
+// Every release arrives as a server-sent event. It changes the number and marks all panels as stale. A stale panel
+// that is visible is loaded again at most once a second. So the page is redrawn only once even if thousands of
+// bins are released together.
 
 import { ApiError, follow, get, streamPath } from "./api.js";
 import { listenToControls, showControls } from "./controls.js";
@@ -23,19 +24,19 @@ import { seconds } from "./times.js";
 import * as words from "./words.js";
 
 const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
-// Choices that concern one panel only; every other choice concerns all panels.
+// Choices that change one panel only. All other choices change all panels.
 const OWN = [["epsilon", Preview], ["window", Rate], ["compare", Bins], ["ending", Windows], ["histogram", Windows], ["cumulative", Windows]];
 const REFRESH_MS = 1000;
-const SHARE_OF_SERVER = 4; // a panel that took t seconds rests for at least three times as long
+const SHARE_OF_SERVER = 4; // a panel that took t seconds to load is not loaded again for 3 t seconds
 const PRIVACY_MS = 15000;
 const ALERTS_MS = 3000;
 
-const panels = new Map(); // by kind
+const panels = new Map(); // panels by their class
 const inSight = new Set();
 const loading = new Set();
-const again = new Set(); // panels to load again when their current load has ended
+const again = new Set(); // panels to load again after their current load
 const stale = new Set();
-let newest = null; // the text of the newest release, not drawn yet
+let newest = null; // the newest release as JSON, if it is not drawn yet
 let refreshing = null;
 let behind = false; // whether a release is newer than page.detail
 let unfollow = () => {};
@@ -45,7 +46,7 @@ const page = new StreamPage(window.location.href, {
   changed: (chosen) => {
     showControls(page);
     const own = OWN.find(([name]) => name in chosen);
-    if (own) load(panels.get(own[1]), true); // the reader waits for this panel, even if it is out of sight
+    if (own) load(panels.get(own[1]), true); // load it even if it is not visible, because the reader waits for it
     else KINDS.forEach((kind) => load(panels.get(kind)));
     if ("key" in chosen) refresh();
   },
@@ -78,8 +79,9 @@ function intervalWords({ interval, confidence }) {
   return ["True count between ", bold(lower), " and ", bold(upper), `, with ${words.percent(confidence)} probability`];
 }
 
-// A row's count starts at its epoch's first bin and is per cell. If the stream has one cell and one epoch so far,
-// that is the running count, and the number follows each release at once. Otherwise it follows the summary.
+// Show the newest release in the number. A release has a count per cell since the start of its epoch. This is the
+// stream's running count only if the stream has one cell and is in its first epoch. For all other streams the
+// number changes when the page reads the stream's summary again.
 function drawReleased() {
   const text = newest;
   newest = null;
@@ -100,12 +102,12 @@ function onRelease(seq, text) {
 
 // ---- panels ---------------------------------------------------------------------------------------
 
-// Load a panel: one request at a time, and none while the panel is out of sight. A call during a request starts
-// the next request when that one has ended.
+// Load a panel if it is visible. A panel has at most one request at a time. If it is loading already, it is loaded
+// once more afterwards.
 async function load(panel, awaited = inSight.has(panel)) {
   if (!panel || !page.detail?.released_until) return;
   stale.add(panel);
-  panel.element.setAttribute("aria-busy", "true"); // until it shows the reader's choice
+  panel.element.setAttribute("aria-busy", "true"); // removed when the panel shows the reader's choice
   if (document.hidden || !awaited) return;
   if (loading.has(panel)) {
     again.add(panel);
@@ -118,7 +120,7 @@ async function load(panel, awaited = inSight.has(panel)) {
     await panel.load();
     panel.element.setAttribute("aria-busy", String(again.has(panel)));
   } catch {
-    stale.add(panel); // the service is unreachable; the next refresh tries again
+    stale.add(panel); // the service is down; the next refresh loads the panel again
   } finally {
     loading.delete(panel);
     panel.restUntil = performance.now() + Math.max(REFRESH_MS, (performance.now() - began) * (SHARE_OF_SERVER - 1));
@@ -131,7 +133,7 @@ function loadRested() {
   for (const panel of stale) if (inSight.has(panel) && panel.restUntil < now) load(panel);
 }
 
-// Read the stream's summary, then load the stale panels that are in sight and have rested.
+// Read the stream's summary. Then load the visible stale panels that may be loaded again by now.
 async function refresh() {
   if (document.hidden || refreshing) return;
   refreshing = refreshDetail();
@@ -152,11 +154,11 @@ async function refreshDetail() {
   const base = streamPath(page.stream);
   behind = false;
   const [detail] = await Promise.all([get(base), readAlerts()]);
-  // A panel that was loaded just before ends at the bin that was the last one then.
+  // There are new bins, and panels that were loaded before do not show them.
   if (page.detail && page.detail.seq !== detail.seq) panels.forEach((panel) => stale.add(panel));
   page.detail = detail;
   if (detail.seq < page.seq) {
-    // The stream began anew: its seq is lower than the one that the browser would resume after.
+    // The stream was started anew and counts its seq from 1 again. Follow it from there.
     page.seq = detail.seq;
     panels.forEach((panel) => stale.add(panel));
     listen();
@@ -190,7 +192,7 @@ function listen() {
     onPrivacy: (known) => { page.detail.private = known; showWhetherPrivate(); },
     onState: (state) => {
       setConnection(state === "closed" ? "lost" : state);
-      if (state === "live") { // rows may have been missed, or the stream began anew
+      if (state === "live") { // releases may have been missed while the connection was down
         behind = true;
         panels.forEach((panel) => stale.add(panel));
       }
@@ -221,7 +223,7 @@ async function showPicker() {
   at("picker").hidden = names.length < 2;
 }
 
-// A rule's change also changes its current state, so the list of all changes is read only after that.
+// Read the alert rules' current states. Read the list of changes only if a state differs from before.
 async function readAlerts() {
   const base = streamPath(page.stream);
   const { alerts } = await get(`${base}/marks`);
@@ -231,7 +233,7 @@ async function readAlerts() {
   panels.forEach((panel) => stale.add(panel));
 }
 
-// Rules are decided a moment after the release that they judge.
+// Read the alerts on a timer, because a rule is decided shortly after the release that it is about.
 async function refreshAlerts() {
   await readAlerts();
   addPanels();

@@ -1,4 +1,4 @@
-// Shows numbers as tables, for readers who cannot use charts.
+// Makes tables of a chart's numbers, for readers who cannot use charts.
 
 import { make } from "./elements.js";
 
@@ -10,7 +10,8 @@ export function grid(caption, heads, rows) {
     make("tbody", {}, ...rows.map((cells) => line("td", cells))));
 }
 
-// The newest points of a chart. Each line has a count and an interval; a single line also has its error.
+// Return a table of a chart's newest points: a count and an interval for each line. If there is only one line, the
+// table has its standard error too.
 export function pictureTable(chart, most = 60) {
   const { picture } = chart;
   const last = picture.end.length - 1;

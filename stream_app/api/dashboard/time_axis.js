@@ -1,10 +1,10 @@
-// Axes of time, as uPlot wants them: ticks at round times of UTC, or at the beginnings of calendar days.
+// uPlot's options for axes of time. Ticks are at round times of UTC, or at the starts of calendar days.
 
 const DAY = 86400;
-const MONTH = 30 * DAY, YEAR = 365 * DAY; // approximate distances of ticks, to tell months from days
+const MONTH = 30 * DAY, YEAR = 365 * DAY; // approximate lengths, for choosing the distance of ticks
 
-// Labels by the distance of ticks in seconds: a format, and what is added on the next line where the year or
-// the day changes (columns as uPlot wants them).
+// Formats of labels, in uPlot's columns: the least distance of ticks in seconds, the format, and the text that is
+// added on a second line when the year or the day changes.
 const DAY_CHANGES = [null, "\n{D} {MMM}", null, null, null, 1];
 const TIME_LABELS = [
   [31536000, "{YYYY}", null, null, null, null, null, null, 1],
@@ -22,8 +22,8 @@ const DISTANCES = [
   ...[1, 2, 5, 10, 20, 50, 100].map((years) => years * YEAR),
 ];
 
-// Ticks at the beginnings of days. If days are too many: at Mondays, or at the first days of months or years.
-// Args: bins, calendar days; date(day), "29 Mar 2013".
+// Return an axis with ticks at the starts of days. If that is too many ticks, they are at Mondays, or at the first
+// days of months or years. Args: bins, which are calendar days; date(day), returns a text such as "29 Mar 2013".
 export function dayAxis(bins, date) {
   return {
     incrs: DISTANCES,
@@ -43,7 +43,7 @@ export function dayAxis(bins, date) {
 }
 
 function isRound(day, distance) {
-  if (distance < MONTH) return (day + 3) % Math.round(distance / DAY) === 0; // day 4 of 1970 was a Monday
+  if (distance < MONTH) return (day + 3) % Math.round(distance / DAY) === 0; // day 4 since 1970-01-01 was a Monday
   const at = new Date(day * DAY * 1000);
   const months = distance < YEAR ? Math.round(distance / MONTH) : 12 * Math.round(distance / YEAR);
   return at.getUTCDate() === 1 && (at.getUTCFullYear() * 12 + at.getUTCMonth()) % months === 0;

@@ -1,7 +1,7 @@
-// Writes instants for readers: in UTC, or as days of the stream's zone if bins are calendar days.
+// Writes instants as text: in UTC, or as days of the stream's time zone if its bins are calendar days.
 //
-// Instants are seconds since 1970. A page uses the stream's ``times`` for all text about time, for the axes of
-// charts and for dates that the reader fills in. Addresses, CSV and JSON keep RFC 3339 in UTC.
+// Instants are seconds since 1970. All text about time, the axes of charts and the date form use the ``times`` of
+// the page's stream. Addresses, CSV and JSON files have instants in UTC (RFC 3339).
 
 import { binsOf } from "./bins.js";
 import { dayAxis, utcAxis } from "./time_axis.js";
@@ -13,7 +13,8 @@ const dates = new Intl.DateTimeFormat("en-GB", { ...DATE, timeZone: "UTC" });
 
 export const seconds = (rfc3339) => Date.parse(rfc3339) / 1000;
 
-// Return the times of a stream; streams with equal bins share them. Args: the answer of /v1/streams/{s}.
+// Return the object that writes a stream's instants. Streams with equal bins share one such object.
+// Args: the answer of /v1/streams/{s}.
 export function timesOf(detail) {
   const name = `${detail.timezone} ${detail.bin_seconds}`;
   if (!known.has(name)) known.set(name, detail.timezone === null ? new UtcTimes(detail) : new DayTimes(detail));
@@ -21,7 +22,8 @@ export function timesOf(detail) {
 }
 const known = new Map();
 
-// An instant in UTC; only the date if the thing that begins or ends there lasts whole days.
+// Return an instant in UTC as text. Args: spanSeconds, the length of the span that starts or ends there. For whole
+// days the text is the date only.
 function instant(at, spanSeconds = HOUR) {
   const options = { ...DATE, timeZone: "UTC" };
   if (spanSeconds === null || spanSeconds % DAY !== 0) Object.assign(options, CLOCK);
@@ -44,7 +46,8 @@ class UtcTimes {
     this.form = { type: "datetime-local", from: "From (UTC)", to: "To (UTC)" };
   }
 
-  // An edge at which something begins, an edge at which it ends, a range. Args: the length of that thing.
+  // Three texts: the instant at which a span starts, the instant at which it ends, and the whole span.
+  // Args: the length of the span in seconds.
   from(at, spanSeconds = this.binSeconds) {
     return instant(at, spanSeconds);
   }
@@ -53,19 +56,19 @@ class UtcTimes {
     return instant(at, spanSeconds);
   }
 
-  // When something happened.
+  // Return the text of an instant at which something happened.
   moment(at, spanSeconds = this.binSeconds) {
     return instant(at, spanSeconds);
   }
 
-  // If both ends are on the same day, the day is written once.
+  // A range within one day names the day only once.
   period(start, end, spanSeconds = this.binSeconds) {
     const [from, to] = [instant(start, spanSeconds), instant(end, spanSeconds)];
     const [day, time] = to.split(", ");
     return time && from.startsWith(`${day}, `) ? `${from}–${time}` : `${from} – ${to}`;
   }
 
-  // With the zone's name: on the stream's page, and in places outside this page.
+  // Add the name of the time zone: on the stream's page, and in texts that leave the page, such as files.
   onPage(text) {
     return `${text} UTC`;
   }
@@ -74,14 +77,14 @@ class UtcTimes {
     return `${text} UTC`;
   }
 
-  // Labels under slices of time: [index, text] for each slice that may have one.
+  // Return labels for slices of time: pairs [index of the slice, text].
   sliceLabels(starts) {
     const days = starts.at(-1) - starts[0] > 2 * DAY;
     return starts.map((from, i) => [i, days ? withoutYear(instant(from, DAY)) : instant(from).split(", ")[1]])
       .filter(([i]) => !days || starts[i] % DAY === 0 || starts[i + 1] - starts[i] >= DAY);
   }
 
-  // Convert a range to the fields of the date form, and back.
+  // Two conversions: from a range to the fields of the date form, and back.
   toForm({ start, end }) {
     return [start, end].map((at) => new Date(at * 1000).toISOString().slice(0, 19));
   }
@@ -91,7 +94,8 @@ class UtcTimes {
   }
 }
 
-// A range of days names its last day, so an edge at which something ends is written as the day before.
+// Writes instants as days. A range of days names its first and its last day, so the end of a range is written as
+// the day before it.
 class DayTimes {
   constructor(detail) {
     this.bins = binsOf(detail);
@@ -121,7 +125,7 @@ class DayTimes {
 
   period(start, end) {
     if (!this.#isEdge(start) || !this.#isEdge(end)) return `${this.#clockAt(start)} – ${this.#clockAt(end)}`;
-    const last = start < end ? this.#lastDay(end) : this.bins.of(end) - 1; // a day that the zone skipped
+    const last = start < end ? this.#lastDay(end) : this.bins.of(end) - 1; // the time zone skipped a day
     return days(Math.min(this.bins.of(start), last), last);
   }
 
@@ -159,12 +163,13 @@ class DayTimes {
   }
 }
 
-// "29 Mar 2013". Args: days since 1970 on the calendar, of whatever zone.
+// Return a date such as "29 Mar 2013". Args: the day, counted from 1970-01-01 on the calendar.
 function date(day) {
   return dates.format(new Date(day * DAY * 1000));
 }
 
-// "29 Mar 2013", "1–7 Apr 2013", "29 Mar – 3 Apr 2013", "29 Mar 2013 – 2 Jan 2014".
+// Return a range of days, such as "29 Mar 2013", "1–7 Apr 2013", "29 Mar – 3 Apr 2013" or
+// "29 Mar 2013 – 2 Jan 2014".
 function days(first, last) {
   const [from, to] = [first, last].map((day) => date(day).split(" "));
   if (first === last) return to.join(" ");

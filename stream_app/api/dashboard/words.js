@@ -1,4 +1,4 @@
-// Writes numbers and lengths of time for readers; times.js writes instants.
+// Writes numbers and lengths of time as text. The file times.js writes instants.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
@@ -7,10 +7,11 @@ const MINUTE = 60, HOUR = 3600, DAY = 86400;
 export const count = (value) => whole.format(Math.round(value) || 0);
 export const error = (value) => (value >= 100 ? whole.format(value) : fine.format(value));
 
-// An interval is rounded outwards, so that the shown interval still contains the promised one.
+// Return both ends of an interval of counts as text. They are rounded outwards, so the shown interval contains the
+// exact one.
 export const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), whole.format(Math.ceil(upper - 1e-9) || 0)];
 
-// The same for rates and for values of events, which are not whole numbers.
+// The same for numbers that need not be whole: rates, and values of events.
 export const amount = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : fine.format(value || 0));
 export function spread(lower, upper) {
   const size = Math.max(Math.abs(lower), Math.abs(upper), 1e-9);
@@ -28,7 +29,7 @@ export function length(seconds) {
   return `${seconds} seconds`;
 }
 
-// "12 s", "3 min 20 s", "5 h 10 min", "2 days".
+// Return a length of time such as "12 s", "3 min 20 s", "5 h 10 min" or "2 days".
 export function wait(seconds) {
   const left = Math.max(0, Math.round(seconds));
   if (left < MINUTE) return `${left} s`;

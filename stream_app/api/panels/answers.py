@@ -10,29 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from dphist.arrays import FloatArray
+from dphist.consistency.trellis import rising_cdfs
 from dphist.product.answers import Histogram
 from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import check_work, slices_us
 from stream_app.api.distribution import buckets_of, check_quantiles, in_values
-from stream_app.api.panels.schemas import (
-    MOST_SLICES,
-    AlertMark,
-    AlertMarks,
-    AlertTransition,
-    AlertTransitions,
-    HeatAnswer,
-    HeatQuery,
-    KeyCounts,
-    KeysAnswer,
-    KeysQuery,
-    QuantileOverTime,
-    QuantileSlicesAnswer,
-    QuantileSlicesQuery,
-    SlicesQuery,
-)
-from stream_app.api.ranges import edges_s, estimated, reach, released, span_of
+from stream_app.api.panels import schemas
+from stream_app.api.ranges import edge, edges_s, estimated, instants_s, reach, released, span_of
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answered import QueryError
@@ -42,30 +27,34 @@ from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
 
 _OF_EVENTS = ("count", "sum", "rate")
+_RISING = (
+    "Whole counts that fall neither over the value nor over time; they are biased, and stderr is that of the "
+    "unbiased ones. /cdf has those of one end, with a band."
+)
 _OWN_POINT = "Each interval holds for its own point, not for the worst of many."
 
 
-def slices_of(view: StreamView, query: SlicesQuery) -> list[Span]:
+def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
     """Return the slices of a query's range, without those that were never measured.
 
     Raises: QueryError if there are too many or none.
     """
     span = span_of(view, query)
-    least = -(-(span.stop - span.start) // MOST_SLICES)
+    least = -(-(span.stop - span.start) // schemas.MOST_SLICES)
     step = least if query.step is None else query.step
     starts = range(span.start, span.stop - step + 1, step)
     if not starts:
         raise QueryError("step: longer than the range; ask for a shorter step or a longer range", "step")
-    if len(starts) > MOST_SLICES:
-        raise QueryError(f"step: at most {MOST_SLICES} slices; write {least} or more bins", "step")
+    if len(starts) > schemas.MOST_SLICES:
+        raise QueryError(f"step: at most {schemas.MOST_SLICES} slices; write {least} or more bins", "step")
     slices = [one for start in starts if _measured(view, one := Span(start, start + step))]
-    check_work(slices_us(view, len(slices)), "step", "this", "ask for longer slices, or one /count for all")
+    check_work(slices_us(view, len(slices)), "step", "ask for longer slices, or one /count for all")
     if not slices:
         raise QueryError("start, end: no slice between them was measured whole; ask for others", "start")
     return slices
 
 
-def keys(view: StreamView, query: KeysQuery) -> KeysAnswer:
+def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     """Return the keys with the largest estimates, each over the range and in every slice."""
     declared = declared_keys(view, "configure keys, and start another stream")
     slices = slices_of(view, query)
@@ -77,11 +66,17 @@ def keys(view: StreamView, query: KeysQuery) -> KeysAnswer:
     values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)
     left_out = len(declared.labels) - len(order)
     note = f"{left_out:,} keys with smaller estimates are not shown. " if left_out else ""
-    return KeysAnswer(
+    return schemas.KeysAnswer(
         **released(view),
         **edges_s(view, slices),
         keys=[
-            _key_counts(declared.labels[place], _at(totals, place), of_key, halves, query.confidence)
+            schemas.KeyCounts(
+                **estimated(_at(totals, place), query.confidence),
+                key=declared.labels[place],
+                counts=of_key.tolist(),
+                lower=(of_key - halves).tolist(),
+                upper=(of_key + halves).tolist(),
+            )
             for place, of_key in zip(order, values.T, strict=True)
         ],
         keys_available=len(declared.labels),
@@ -89,7 +84,7 @@ def keys(view: StreamView, query: KeysQuery) -> KeysAnswer:
     )
 
 
-def heat(view: StreamView, query: HeatQuery) -> HeatAnswer:
+def heat(view: StreamView, query: schemas.HeatQuery) -> schemas.HeatAnswer:
     """Return counts by ranges of the value and slices of time, with the standard error of each."""
     buckets, slices = buckets_of(view), slices_of(view, query)
     place = view.place_of(query.key)
@@ -102,7 +97,7 @@ def heat(view: StreamView, query: HeatQuery) -> HeatAnswer:
         stderr.append([cell.stderr for cell in cells])
     joined = len(edges) - 1 < buckets.count
     note = f"Ranges of the value join up to {edges[1]} of {buckets.count} buckets. " if joined else ""
-    return HeatAnswer(
+    return schemas.HeatAnswer(
         **released(view),
         **edges_s(view, slices),
         key=query.key,
@@ -113,7 +108,29 @@ def heat(view: StreamView, query: HeatQuery) -> HeatAnswer:
     )
 
 
-def quantile_slices(view: StreamView, query: QuantileSlicesQuery) -> QuantileSlicesAnswer:
+def running_cdfs(view: StreamView, query: schemas.SlicesQuery) -> schemas.CdfsAnswer:
+    """Return the distributions from the start of a range to the end of each of its slices.
+
+    Raises: QueryError.
+    Cost: O(columns) for each end.
+    """
+    place, buckets = view.place_of(query.key), buckets_of(view)
+    slices = slices_of(view, query)
+    start, ends = slices[0].start, [one.stop for one in slices]
+    found = [Histogram.of(view.cells(Span(start, end)), place) for end in ends]
+    return schemas.CdfsAnswer(
+        **released(view),
+        key=query.key,
+        start=edge(view, start),
+        end=instants_s(view, ends),
+        upto=buckets.edges[1:].tolist(),
+        counts=rising_cdfs(np.array([one.estimated() for one in found])).tolist(),
+        stderr=[one.cumulative_stderr.tolist() for one in found],
+        note=_RISING,
+    )
+
+
+def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> schemas.QuantileSlicesAnswer:
     """Return quantiles in every slice of time, from that slice's band."""
     check_quantiles(query.q)
     buckets, slices = buckets_of(view), slices_of(view, query)
@@ -124,8 +141,8 @@ def quantile_slices(view: StreamView, query: QuantileSlicesQuery) -> QuantileSli
         found = [in_values(band, band.quantile(q), buckets) for band in bands]
         lower, upper = zip(*(one.interval for one in found), strict=True)
         value = [one.value for one in found]
-        over_time.append(QuantileOverTime(q=q, value=value, lower=list(lower), upper=list(upper)))
-    return QuantileSlicesAnswer(
+        over_time.append(schemas.QuantileOverTime(q=q, value=value, lower=list(lower), upper=list(upper)))
+    return schemas.QuantileSlicesAnswer(
         **released(view),
         **edges_s(view, slices),
         key=query.key,
@@ -137,15 +154,17 @@ def quantile_slices(view: StreamView, query: QuantileSlicesQuery) -> QuantileSli
     )
 
 
-def marks(view: StreamView, states: Mapping[str, State]) -> AlertMarks:
+def marks(view: StreamView, states: Mapping[str, State]) -> schemas.AlertMarks:
     """Return the rules over a stream: their thresholds and last changes."""
     name = view.strategy.stream
     lasts = [(state, state.last) for _, state in sorted(states.items()) if state.last is not None]
     found = [_mark(view, state, last) for state, last in lasts if last["stream"] == name]
-    return AlertMarks(**released(view), alerts=found)
+    return schemas.AlertMarks(**released(view), alerts=found)
 
 
-def transitions(view: StreamView, kept: Sequence[bytes], states: Mapping[str, State]) -> AlertTransitions:
+def transitions(
+    view: StreamView, kept: Sequence[bytes], states: Mapping[str, State]
+) -> schemas.AlertTransitions:
     """Return the changes of the rules over a stream, up to the release that the view shows.
 
     Args: kept, the stream's last transitions, oldest first. A store of an older version keeps none; each
@@ -157,9 +176,9 @@ def transitions(view: StreamView, kept: Sequence[bytes], states: Mapping[str, St
     distinct = {(one["rule"], one["seq"], one["kind"]): one for one in every}
     shown = [one for one in distinct.values() if one["seq"] <= view.visible_seq]
     found = sorted(shown, key=lambda one: int(one["seq"]))
-    return AlertTransitions(
+    return schemas.AlertTransitions(
         **released(view),
-        transitions=[AlertTransition(**one, at=one["at_us"] / 1e6) for one in found],
+        transitions=[schemas.AlertTransition(**one, at=one["at_us"] / 1e6) for one in found],
         kept=KEPT_FOR_READERS,
     )
 
@@ -169,13 +188,13 @@ def _measured(view: StreamView, span: Span) -> bool:
     return sum(part.stop - part.start for part in parts) == span.stop - span.start
 
 
-def _mark(view: StreamView, state: State, last: dict[str, Any]) -> AlertMark:
+def _mark(view: StreamView, state: State, last: dict[str, Any]) -> schemas.AlertMark:
     condition = _condition(last["condition"])
     window_us = condition.window_us if condition else None
     events = None
     if condition is not None and condition.threshold is not None and condition.measure in _OF_EVENTS:
         events = condition.events(condition.threshold)
-    return AlertMark(
+    return schemas.AlertMark(
         **last,
         phase=state.phase,
         measure=condition.measure if condition else last["condition"].partition("(")[0],
@@ -208,19 +227,3 @@ def _at(counts: Estimate, places: int | list[int]) -> Estimate:
     """Return the counts of the keys at these indices; for one index, a number."""
     found = np.asarray(counts.value)[places]
     return replace(counts, value=float(found) if isinstance(places, int) else found)
-
-
-def _key_counts(
-    label: str,
-    total: Estimate,
-    values: FloatArray,
-    halves: FloatArray,
-    confidence: float,
-) -> KeyCounts:
-    return KeyCounts(
-        **estimated(total, confidence),
-        key=label,
-        counts=values.tolist(),
-        lower=(values - halves).tolist(),
-        upper=(values + halves).tolist(),
-    )

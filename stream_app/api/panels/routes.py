@@ -11,25 +11,10 @@ from stream_app.api import errors
 from stream_app.api.admission.access import may_read
 from stream_app.api.overview import Glances
 from stream_app.api.panels import answers as panels
+from stream_app.api.panels import schemas
 from stream_app.api.panels.preview import plan, preview
-from stream_app.api.panels.running_cdfs import CdfsAnswer, running_cdfs
-from stream_app.api.panels.schemas import (
-    AlertMarks,
-    AlertTransitions,
-    HeatAnswer,
-    HeatQuery,
-    KeysAnswer,
-    KeysQuery,
-    Overview,
-    PreviewAnswer,
-    PreviewQuery,
-    QuantileSlicesAnswer,
-    QuantileSlicesQuery,
-    SlicesQuery,
-)
 from stream_app.api.replies import answered, apart_of, making_turn
-from stream_app.api.routes import Known, Nothing, all_replicas, followed
-from stream_app.core.alerts.states import State
+from stream_app.api.routes import Known, Nothing, all_replicas, followed, states_of
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 
@@ -40,8 +25,8 @@ def glances(request: Request) -> Glances:
     return found
 
 
-@router.get("/overview", response_model=Overview)
-async def show_overview(request: Request, _query: Nothing) -> Overview:
+@router.get("/overview", response_model=schemas.Overview)
+async def show_overview(request: Request, _query: Nothing) -> schemas.Overview:
     """An overview of all streams: count, last bins, next release, alerts."""
     return await glances(request).all(lambda stream: may_read(request, stream))
 
@@ -56,34 +41,36 @@ async def overview_events(request: Request, _query: Nothing) -> StreamingRespons
     return followed(request, glances(request).follow(lambda stream: may_read(request, stream)))
 
 
-@router.get("/streams/{stream}/keys", response_model=KeysAnswer)
-async def keys(request: Request, replica: Known, query: Annotated[KeysQuery, Query()]) -> Response:
+@router.get("/streams/{stream}/keys", response_model=schemas.KeysAnswer)
+async def keys(request: Request, replica: Known, query: Annotated[schemas.KeysQuery, Query()]) -> Response:
     """The keys with the largest estimates, over the range and in slices of it."""
     return await answered(request, replica, panels.keys, query)
 
 
-@router.get("/streams/{stream}/heat", response_model=HeatAnswer)
-async def heat(request: Request, replica: Known, query: Annotated[HeatQuery, Query()]) -> Response:
+@router.get("/streams/{stream}/heat", response_model=schemas.HeatAnswer)
+async def heat(request: Request, replica: Known, query: Annotated[schemas.HeatQuery, Query()]) -> Response:
     """Events by value and time."""
     return await answered(request, replica, panels.heat, query)
 
 
-@router.get("/streams/{stream}/quantiles", response_model=QuantileSlicesAnswer)
+@router.get("/streams/{stream}/quantiles", response_model=schemas.QuantileSlicesAnswer)
 async def quantiles(
-    request: Request, replica: Known, query: Annotated[QuantileSlicesQuery, Query()]
+    request: Request, replica: Known, query: Annotated[schemas.QuantileSlicesQuery, Query()]
 ) -> Response:
     """Quantiles of the value in slices of time."""
     return await answered(request, replica, panels.quantile_slices, query)
 
 
-@router.get("/streams/{stream}/cdfs", response_model=CdfsAnswer)
-async def cdfs(request: Request, replica: Known, query: Annotated[SlicesQuery, Query()]) -> Response:
+@router.get("/streams/{stream}/cdfs", response_model=schemas.CdfsAnswer)
+async def cdfs(request: Request, replica: Known, query: Annotated[schemas.SlicesQuery, Query()]) -> Response:
     """The distribution of the value from start to the end of every step, rising over value and time."""
-    return await answered(request, replica, running_cdfs, query)
+    return await answered(request, replica, panels.running_cdfs, query)
 
 
-@router.get("/streams/{stream}/preview", response_model=PreviewAnswer)
-async def show_preview(request: Request, replica: Known, query: Annotated[PreviewQuery, Query()]) -> Response:
+@router.get("/streams/{stream}/preview", response_model=schemas.PreviewAnswer)
+async def show_preview(
+    request: Request, replica: Known, query: Annotated[schemas.PreviewQuery, Query()]
+) -> Response:
     """The same intervals at another epsilon, by the planner; nothing is measured."""
     assert replica.view is not None
     async with making_turn(request):  # the plan takes seconds, and the next question finds it cached
@@ -91,20 +78,16 @@ async def show_preview(request: Request, replica: Known, query: Annotated[Previe
     return await answered(request, replica, preview, query)
 
 
-@router.get("/streams/{stream}/marks", response_model=AlertMarks)
-async def marks(request: Request, replica: Known, _query: Nothing) -> AlertMarks:
+@router.get("/streams/{stream}/marks", response_model=schemas.AlertMarks)
+async def marks(request: Request, replica: Known, _query: Nothing) -> schemas.AlertMarks:
     """Alert rules over a stream, with their thresholds in events."""
     assert replica.view is not None
-    return panels.marks(replica.view, _states(request))
+    return panels.marks(replica.view, states_of(request))
 
 
-@router.get("/streams/{stream}/transitions", response_model=AlertTransitions)
-async def transitions(request: Request, replica: Known, _query: Nothing) -> AlertTransitions:
+@router.get("/streams/{stream}/transitions", response_model=schemas.AlertTransitions)
+async def transitions(request: Request, replica: Known, _query: Nothing) -> schemas.AlertTransitions:
     """The last 1,000 changes of the alert rules over a stream, each a function of released rows."""
     assert replica.view is not None
     kept = all_replicas(request).transitions.get(replica.stream, ())
-    return panels.transitions(replica.view, kept, _states(request))
-
-
-def _states(request: Request) -> dict[str, State]:
-    return {name: State.from_json(text) for name, text in all_replicas(request).alerts.items()}
+    return panels.transitions(replica.view, kept, states_of(request))

@@ -128,6 +128,18 @@ class HeatAnswer(Released):
     note: str
 
 
+class CdfsAnswer(Released):
+    """Cumulative counts of a value from one start to each end: ``counts[end][bucket]``."""
+
+    key: str | None
+    start: str
+    end: list[float] = Field(description="seconds since 1970")
+    upto: list[float] = Field(description="end of each bucket; what is beyond the range counts in the last")
+    counts: list[list[int]] = Field(description="the nearest whole ones, made to rise over time too; biased")
+    stderr: list[list[float]] = Field(description="of the unbiased counts")
+    note: str
+
+
 class QuantileOverTime(BaseModel):
     """One quantile in each slice, as a range of the value."""
 

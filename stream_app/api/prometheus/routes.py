@@ -13,14 +13,14 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from stream_app.api.admission.access import may_read
 from stream_app.api.admission.work import check_work
 from stream_app.api.prometheus import of_stream
 from stream_app.api.prometheus.bin_samples import KEY_METRICS, METRICS
 from stream_app.api.prometheus.of_stream import MOST_VALUES, Reading, Shape
 from stream_app.api.prometheus.promql import PromQLError, Selector, parse
-from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import computed
+from stream_app.api.routes import readable
 from stream_app.api.schemas import MAX_POINTS
 from stream_app.core.instants import parse_instant
 
@@ -149,7 +149,7 @@ async def _of_matched(request: Request, part: Callable[..., Part], *more: object
     """Return the part of every stream for the selectors of a question. Raises: PromQLError."""
     asked = await _parameters(request)
     matching = [text for name, text in asked if name == "match[]"]
-    return await _listed(request, _readable(request), len(matching), part, matching, *more)
+    return await _listed(request, readable(request), len(matching), part, matching, *more)
 
 
 async def _listed(
@@ -162,16 +162,6 @@ async def _listed(
     """Return a part of each stream, which costs a comparison of all its labels with the selectors."""
     us = sum(of_stream.listing_us(one.view, selectors) for one in replicas if one.view is not None)
     return [await computed(request, one, part, *arguments, us=us) for one in replicas]
-
-
-def _readable(request: Request) -> list[StreamReplica]:
-    """Return the streams that the reader may see."""
-    replicas: Replicas = request.app.state.replicas
-    return [
-        one
-        for name, one in sorted(replicas.by_name.items())
-        if one.view is not None and may_read(request, name)
-    ]
 
 
 def _check_series(found: int) -> None:
@@ -198,7 +188,7 @@ async def _over_range(request: Request, shape: Shape) -> Response:
 
 async def _read(request: Request, reading: Reading) -> Response:
     """Answer a reading, stream by stream: a slow one does not delay the others. Raises: ValueError."""
-    replicas = _readable(request)
+    replicas = readable(request)
     extents = await _listed(request, replicas, 1, of_stream.extent, reading)
     found, times = sum(one.series for one in extents), len(reading.times_us)
     _check_series(found)
@@ -208,7 +198,7 @@ async def _read(request: Request, reading: Reading) -> Response:
             "at once, name a stream and a metric"
         )
     us = sum(one.us for one in extents)
-    check_work(us, "query", "this", "ask for fewer series, a longer step or a shorter range")
+    check_work(us, "query", "ask for fewer series, a longer step or a shorter range")
     parts = [
         await computed(request, replica, of_stream.samples, reading, us=us)
         for replica, one in zip(replicas, extents, strict=True)

@@ -1,4 +1,4 @@
-"""A service over a memory store for a real browser, and pages that ask nobody but it."""
+"""Serve a memory store to a real browser. A page may send requests to this service only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUIET = [
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """Start a headless Chromium; it ends with the context."""
+    """Yield a headless Chromium, and end it afterwards."""
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         found = str(DEBIAN_CHROMIUM) if DEBIAN_CHROMIUM.exists() else None
@@ -47,18 +47,18 @@ def launched() -> Iterator[Browser]:
 
 
 class WithAlerts:
-    """A reader that also knows where rules stand, as that of Redis does."""
+    """A reader of released values that also has the states of alert rules, like the reader of Redis."""
 
     def __init__(self, reader: PublicReader, alerts: MemoryAlertStore) -> None:
         self._reader, self._alerts = reader, alerts
 
     async def alerts(self) -> dict[str, bytes]:
-        """Return where every rule stands."""
+        """Return the state of every alert rule."""
         states, _decided = await self._alerts.load()
         return states
 
     async def transitions(self, stream: str) -> list[bytes]:
-        """Return how the rules over a stream changed."""
+        """Return the transitions of the rules over a stream."""
         return self._alerts.transitions_of(stream)
 
     def __getattr__(self, name: str) -> Any:
@@ -66,7 +66,7 @@ class WithAlerts:
 
 
 class Backstage:
-    """An event loop in a thread with a store, a stream and a server that can be stopped and started."""
+    """A store, a stream and a server in a thread. A test can stop the server and start it again."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -78,7 +78,7 @@ class Backstage:
         self._server: Any = None
 
     def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = 60) -> Any:
-        """Run a coroutine in the loop and wait for it."""
+        """Run a coroutine in the thread's loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     def stream(self, counts: list[int], **options: Any) -> Published:
@@ -89,13 +89,13 @@ class Backstage:
         return stream
 
     def watch(self, rules: Sequence[Rule]) -> AlertWatcher:
-        """Return a watcher of rules that has seen the present."""
+        """Return a watcher of rules that has read the current state of the stream."""
         watcher = AlertWatcher(rules, self.store.reader(), self.alerts)
         self.run(watcher.look())
         return watcher
 
     def start(self, rules: AccessRules = EVERYBODY) -> str:
-        """Serve, on the same port as before; return the address."""
+        """Start the server on the port of before; return its address."""
 
         @asynccontextmanager
         async def reader() -> Any:
@@ -107,7 +107,7 @@ class Backstage:
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
-        """Stop serving; the store stays."""
+        """Stop the server and keep the store."""
         self._server.cancel()
         self.run(self._settled())
 
@@ -126,7 +126,7 @@ class Backstage:
 
 @contextmanager
 def opened(browser: Browser, address: str, expect_errors: bool = False, **options: Any) -> Iterator[Page]:
-    """Open a page; at its end no request has left the host and nothing was wrong."""
+    """Yield a page. Afterwards fail if a request left the host or the page logged an error."""
     context: BrowserContext = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -143,7 +143,7 @@ def opened(browser: Browser, address: str, expect_errors: bool = False, **option
 
 
 def panel(page: Page, name: str) -> Any:
-    """Bring a panel into sight and wait until it shows what was chosen."""
+    """Scroll to a panel and wait until it shows the reader's choice."""
     found = page.locator(f"#{name}")
     found.scroll_into_view_if_needed()
     expect(found).to_have_attribute("data-seq", re.compile(r"^\d+$"))
@@ -153,14 +153,14 @@ def panel(page: Page, name: str) -> Any:
 
 
 def photograph(page: Page, name: str) -> None:
-    """Keep a picture of a whole page."""
+    """Save a screenshot of the whole page."""
     ARTIFACTS.mkdir(exist_ok=True)
     page.evaluate("scrollTo(0, 0)")  # or what sticks to the top lies over a panel
     page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
 
 
 def table(page: Page, name: str) -> list[list[str]]:
-    """Open a panel's numbers and return their rows."""
+    """Open a panel's table of numbers and return its rows."""
     found = panel(page, name)
     if not found.locator("details").evaluate("details => details.open"):
         found.locator("summary").click()
@@ -170,5 +170,5 @@ def table(page: Page, name: str) -> list[list[str]]:
 
 
 def whole(text: str) -> int:
-    """Read a number as the page writes it."""
+    """Return the number that a text of the page means."""
     return int(text.replace(",", ""))

@@ -1,4 +1,4 @@
-"""The application over a memory store, asked without a network."""
+"""Send requests to the application over a memory store, without a network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHARED = Apart()  # one computing process for the applications of all tests; it 
 
 
 class Api:
-    """A client whose app was refreshed by hand: nothing runs in the background."""
+    """A client of an application that reads the store only when ``refresh`` is called."""
 
     def __init__(
         self, app: FastAPI, client: httpx.AsyncClient, store: MemoryStore, stream: Published
@@ -29,38 +29,38 @@ class Api:
         self.app, self.client, self.store, self.stream = app, client, store, stream
 
     async def get(self, path: str, **query: Any) -> httpx.Response:
-        """Ask for an address below the stream's own, or from the root with a leading slash."""
+        """Request an address: relative to the stream's address, or absolute with a leading slash."""
         url = path if path.startswith("/") else f"/v1/streams/{self.stream.name}{'/' if path else ''}{path}"
         headers = query.pop("headers", None)
         return await self.client.get(url, params=query, headers=headers)
 
     async def json(self, path: str, **query: Any) -> Any:
-        """Return the body of a good answer."""
+        """Return the body of a successful answer."""
         response = await self.get(path, **query)
         assert response.status_code == 200, response.text
         return response.json()
 
     async def error(self, path: str, **query: Any) -> tuple[int, dict[str, Any]]:
-        """Return status and body of a refusal, which is one line."""
+        """Return the status and the body of a refusal; fail if its message has several lines."""
         response = await self.get(path, **query)
         body = response.json()
         assert "\n" not in body["error"]
         return response.status_code, body
 
     async def refresh(self) -> None:
-        """Take up what became visible."""
+        """Read newly visible releases from the store."""
         await self.app.state.replicas.refresh()
 
     @property
     def replica(self) -> StreamReplica:
-        """Return the replica of the stream."""
+        """Return the stream's replica."""
         replica: StreamReplica = self.app.state.replicas.by_name[self.stream.name]
         return replica
 
 
 @asynccontextmanager
 async def api_over(counts: Sequence[int] = (), **options: Any) -> AsyncIterator[Api]:
-    """Release counts, show them, and open the application over them."""
+    """Yield the application over a stream with these counts, all of them visible."""
     stream = Published(MemoryStore(), **options)
     await stream.open()
     if counts:
@@ -71,7 +71,7 @@ async def api_over(counts: Sequence[int] = (), **options: Any) -> AsyncIterator[
 
 @asynccontextmanager
 async def api_at(stream: Published) -> AsyncIterator[Api]:
-    """Open the application over what a stream has released."""
+    """Yield the application over the releases of a stream."""
     store = stream.store
     app = create_app(store.reader(), apart=SHARED)
     await app.state.replicas.refresh()
@@ -83,7 +83,7 @@ async def api_at(stream: Published) -> AsyncIterator[Api]:
 def with_api(
     counts: Sequence[int] = (), **options: Any
 ) -> Callable[[Callable[[Api], Awaitable[None]]], Callable[[], None]]:
-    """Make a test of a coroutine that takes the application."""
+    """Turn a coroutine that takes the application into a test."""
 
     def decorate(test: Callable[[Api], Awaitable[None]]) -> Callable[[], None]:
         def run() -> None:

@@ -1,4 +1,4 @@
-"""A headless Chromium for the whole module, and a service for each test."""
+"""Fixtures: one headless Chromium per module, and one service per test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may read what: keys and their streams, a trusted proxy, limits; and what is said to the others."""
+"""Access to the API: keys and their streams, a trusted proxy, limits, and the refusals of other requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEYS = (
 async def asking(
     rules: AccessRules, address: str = "10.0.0.9", source: str | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client of a service with two streams, of sources of their own unless one is named."""
+    """Yield a client of a service with two streams. Each has its own source, unless one is named for both."""
     store = MemoryStore()
     for name in ("clicks", "views"):
         stream = Published(store, name=name, source=source or f"{name}.ndjson")
@@ -54,7 +54,7 @@ def basic(key: str) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"anyone:{key}".encode()).decode()}
 
 
-def test_without_a_key_there_is_nothing_but_health() -> None:
+def test_request_without_a_key_gets_only_health() -> None:
     async def run() -> None:
         async with asking(AccessRules(keys=KEYS)) as client:
             paths = (
@@ -93,7 +93,7 @@ def test_without_a_key_there_is_nothing_but_health() -> None:
     asyncio.run(run())
 
 
-def test_a_key_opens_its_streams_and_hides_the_others_everywhere() -> None:
+def test_key_reads_its_streams_and_sees_no_others() -> None:
     async def run() -> None:
         async with asking(AccessRules(keys=KEYS)) as client:
             for headers, seen in ((bearer("k-all"), {"clicks", "views"}), (basic("k-one"), {"clicks"})):
@@ -119,7 +119,7 @@ def test_a_key_opens_its_streams_and_hides_the_others_everywhere() -> None:
     asyncio.run(run())
 
 
-def test_a_key_that_is_taken_out_opens_nothing_more_and_ends_what_it_opened() -> None:
+def test_removed_key_reads_nothing_and_its_open_answers_end() -> None:
     async def run() -> None:
         rules = AccessRules(keys=KEYS)
         sent: list[Message] = []
@@ -197,7 +197,7 @@ def test_keys_are_read_again_when_their_file_changes(
     asyncio.run(asyncio.wait_for(run(), 120))
 
 
-def test_the_epsilon_of_other_streams_of_a_source_is_shown_without_their_names() -> None:
+def test_ledger_shows_epsilon_of_unreadable_streams_without_their_names() -> None:
     async def run() -> None:
         async with asking(AccessRules(keys=KEYS), source="events.ndjson") as client:
             names = []
@@ -210,7 +210,7 @@ def test_the_epsilon_of_other_streams_of_a_source_is_shown_without_their_names()
     asyncio.run(run())
 
 
-def test_a_header_is_believed_from_the_proxy_only() -> None:
+def test_user_header_is_accepted_only_from_the_proxy() -> None:
     async def run() -> None:
         rules = AccessRules(proxy_header="X-Forwarded-User", proxies=frozenset({"10.0.0.9"}))
         user = {"X-Forwarded-User": "ann"}
@@ -224,7 +224,7 @@ def test_a_header_is_believed_from_the_proxy_only() -> None:
     asyncio.run(run())
 
 
-def test_limits_answer_in_one_line() -> None:
+def test_exceeded_limits_are_refused_in_one_line() -> None:
     async def run() -> None:
         async with asking(AccessRules(requests_per_s=2)) as client:
             statuses = [(await client.get("/v1/streams")).status_code for _ in range(5)]
@@ -252,7 +252,7 @@ def test_limits_answer_in_one_line() -> None:
     asyncio.run(run())
 
 
-def test_browsers_of_named_origins_may_ask_first_without_a_key() -> None:
+def test_preflight_request_of_a_listed_origin_needs_no_key() -> None:
     async def run() -> None:
         async with asking(AccessRules(keys=KEYS, origins=("https://charts.example.org",))) as client:
             for origin, allowed in (
@@ -267,7 +267,7 @@ def test_browsers_of_named_origins_may_ask_first_without_a_key() -> None:
     asyncio.run(run())
 
 
-def test_a_budget_fills_steadily() -> None:
+def test_request_budget_refills_at_a_constant_rate() -> None:
     now = [0.0]
     budgets = Budgets(10.0, lambda: now[0])
     assert [budgets.take("a") for _ in range(20)] == [0.0] * 20
@@ -279,7 +279,7 @@ def test_a_budget_fills_steadily() -> None:
     assert sum(budgets.take("a") == 0 for _ in range(30)) == 20
 
 
-def test_keys_are_kept_as_hashes_for_their_owner_only(tmp_path: Path) -> None:
+def test_key_file_holds_hashes_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "keys.ndjson"
     text, other = add_key(path, "grafana", ["clicks"]), add_key(path, "ann", [])
     assert path.stat().st_mode & 0o077 == 0

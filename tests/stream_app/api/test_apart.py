@@ -1,4 +1,4 @@
-"""Computations in a process of their own: elsewhere, one after the other, and ended with the service."""
+"""The process apart computes outside the service's process, and ends when the service ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if __name__ == "__main__":
 
 
 def is_there(pid: int) -> bool:
-    """Return whether a process runs."""
+    """Return whether a process is running."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -37,7 +37,7 @@ def is_there(pid: int) -> bool:
 
 
 def gone(pid: int) -> bool:
-    """Wait for the end of a process, a while."""
+    """Wait until a process has ended; fail if it takes too long."""
     return _until(lambda: not is_there(pid))
 
 
@@ -48,7 +48,7 @@ def _until(true: Callable[[], bool]) -> bool:
     return true()
 
 
-def test_another_process_computes_until_this_one_closes_it() -> None:
+def test_process_apart_computes_until_it_is_closed() -> None:
     async def run() -> None:
         apart = Apart()
         first = await apart.of(os.getpid)
@@ -67,7 +67,7 @@ def test_another_process_computes_until_this_one_closes_it() -> None:
     asyncio.run(run())
 
 
-def test_an_answer_is_computed_once_though_every_reader_leaves(tmp_path: Path) -> None:
+def test_answer_is_computed_once_even_if_all_readers_leave(tmp_path: Path) -> None:
     async def run() -> None:
         apart, answers, key = Apart(), dict[tuple[object, ...], None](), (str(tmp_path / "made"),)
         for _ in range(3):  # they leave before the other process has begun
@@ -82,7 +82,7 @@ def test_an_answer_is_computed_once_though_every_reader_leaves(tmp_path: Path) -
     asyncio.run(run())
 
 
-def test_no_process_is_left_when_the_service_is_killed() -> None:
+def test_process_apart_ends_when_the_service_is_killed() -> None:
     command = [sys.executable, "-c", SERVICE]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None

@@ -1,4 +1,4 @@
-"""Keys and values as clients, the terminal, Prometheus and flat rows see them: what a recount says."""
+"""Keys and values in the clients, the terminal, Prometheus and flat rows equal a recount."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Counted = tuple[ProductSource, Table]
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
-    """Return a stream without noise, and its exact table (bins, keys, buckets)."""
+    """Return a stream without noise and its exact counts, shape (bins, keys, buckets)."""
     one = ProductSource(tmp_path_factory.mktemp("surface"), product_strategy(total=True))
     events = [(FIRST_BIN + bin, carrier, delay) for bin, carrier, delay in some_events(3, BINS)]
     one.append_events(events)
@@ -88,7 +88,7 @@ def seconds(bin: int) -> float:
     return (FIRST_BIN + bin) * BIN_US / 1e6
 
 
-def test_all_keys_at_once_are_each_key_by_itself(counted: Counted) -> None:
+def test_keys_read_together_equal_keys_read_one_by_one(counted: Counted) -> None:
     one, table = counted
     total = asyncio.run(view_of(one.store)).cells()
     found = key_counts(total)
@@ -99,7 +99,7 @@ def test_all_keys_at_once_are_each_key_by_itself(counted: Counted) -> None:
         assert (alone.law, alone.rounding) == (found.law, found.rounding)
 
 
-def test_metrics_name_every_key_beside_the_total(counted: Counted) -> None:
+def test_metrics_have_every_key_and_the_total(counted: Counted) -> None:
     one, table = counted
     samples = {
         (sample.name, sample.labels.get("key")): sample.value
@@ -153,7 +153,7 @@ def test_rows_are_flat(counted: Counted) -> None:
     assert all(all(not isinstance(cell, dict | list) for cell in row.values()) for row in rows)
 
 
-def test_rows_that_cannot_be_are_refused_in_one_line(counted: Counted) -> None:
+def test_impossible_rows_are_refused_in_one_line(counted: Counted) -> None:
     one, _ = counted
     for path, parameters, status in (
         ("keys", {"stream": "nothing"}, 404),
@@ -167,7 +167,7 @@ def test_rows_that_cannot_be_are_refused_in_one_line(counted: Counted) -> None:
         assert "\n" not in body["error"]
 
 
-def test_everything_that_the_dashboards_ask_is_answered(counted: Counted) -> None:
+def test_every_query_of_the_grafana_dashboards_is_answered(counted: Counted) -> None:
     one, _ = counted
     boards = sorted((Path(__file__).parents[3] / "deploy/grafana/dashboards").glob("*.json"))
     assert boards
@@ -207,7 +207,7 @@ def test_both_clients_and_the_terminal_give_distributions(counted: Counted) -> N
         with listen("127.0.0.1", 0) as listener:
             server = asyncio.create_task(serve_on(listener, reader))
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            async with AsyncClient(url) as client:
+            async with AsyncClient(url, timeout_s=60.0) as client:
                 for _ in range(6_000):
                     if await client.streams():
                         break
@@ -285,7 +285,7 @@ def test_keys_in_windows_have_no_series_and_no_rules(tmp_path: Path) -> None:
     assert [reading is None for reading in found] == [True, True, False]
 
 
-def test_no_event_has_no_quantile(tmp_path: Path) -> None:
+def test_quantile_of_no_events_is_null(tmp_path: Path) -> None:
     one = ProductSource(tmp_path, product_strategy())
     one.append_events([(FIRST_BIN, "UA", 5)])
     one.run_until(FIRST_BIN + 2)

@@ -1,4 +1,5 @@
-"""The live page in headless Chromium: it draws, follows, resumes, and asks nobody but its own host."""
+"""The live page in headless Chromium: it draws, follows releases, reconnects, and requests nothing from other
+hosts."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ PAGE = "/streams/departures"
 
 
 def day_and_night(bins: int) -> list[int]:
-    """Return hourly counts that rise by day and stop at night."""
+    """Return hourly counts that are high by day and 0 at night."""
     return [max(0, round(40 * math.sin((hour % 24 - 5) / 19 * math.pi))) for hour in range(bins)]
 
 
 def inked(page: Page, chart: str) -> int:
-    """Return how many pixels of a chart are drawn on, after it has data."""
+    """Wait until a chart has data, and return how many of its pixels are drawn."""
     page.wait_for_function("id => Number(document.getElementById(id).dataset.points) > 0", arg=chart)
     return int(
         page.evaluate(
@@ -47,14 +48,14 @@ def inked(page: Page, chart: str) -> int:
 
 
 def shows_seq(page: Page, seq: int) -> None:
-    """Wait until number and charts stand at a release."""
+    """Wait until the number and the charts show a release."""
     expect(page.get_by_test_id("value")).to_have_attribute("data-seq", str(seq))
     for chart in ("running-chart", "band-chart", "bins-chart"):
         page.locator(f"#{chart}").scroll_into_view_if_needed()  # panels out of sight are not read
         expect(page.locator(f"#{chart}")).to_have_attribute("data-seq", str(seq))
 
 
-def test_the_page_draws_and_follows(browser: Browser, backstage: Backstage) -> None:
+def test_page_draws_charts_and_shows_new_releases(browser: Browser, backstage: Backstage) -> None:
     stream = backstage.stream(day_and_night(24 * 14), epoch_bins=24 * 60)
     with opened(browser, backstage.start() + PAGE) as page:
         shows_seq(page, 24 * 14)
@@ -71,7 +72,9 @@ def test_the_page_draws_and_follows(browser: Browser, backstage: Backstage) -> N
         expect(page.locator("#released-until")).to_have_text("15 Jan 2013, 01:00 UTC")
 
 
-def test_thousands_of_bins_at_once_cost_few_redraws(browser: Browser, backstage: Backstage) -> None:
+def test_thousands_of_bins_released_together_cause_few_redraws(
+    browser: Browser, backstage: Backstage
+) -> None:
     stream = backstage.stream([5] * 50, epoch_bins=3000)
     with opened(browser, backstage.start() + PAGE) as page:
         shows_seq(page, 50)
@@ -101,13 +104,13 @@ def test_a_page_of_a_quiet_stream_sends_few_requests(browser: Browser, backstage
 
 
 def band_width(page: Page) -> int:
-    """Return the summed widths of the intervals in the table of bins."""
+    """Return the sum of the interval widths in the table of bins."""
     rows = page.locator("#bins-table tbody tr").all_inner_texts()
     edges = [[int(cell.replace(",", "")) for cell in row.split("\t")[2:4]] for row in rows]
     return sum(upper - lower for lower, upper in edges)
 
 
-def test_the_band_differs_between_first_published_and_now_known(
+def test_first_published_values_have_wider_bands_than_current_estimates(
     browser: Browser, backstage: Backstage
 ) -> None:
     backstage.stream(day_and_night(24 * 14), epoch_bins=24 * 14, branching=(6, 7, 8))
@@ -128,7 +131,7 @@ def test_the_band_differs_between_first_published_and_now_known(
         expect(page.get_by_label("First published")).to_be_checked()
 
 
-def test_ranges_and_zoom(browser: Browser, backstage: Backstage) -> None:
+def test_reader_chooses_ranges_and_zooms(browser: Browser, backstage: Backstage) -> None:
     backstage.stream(day_and_night(24 * 40), epoch_bins=24 * 60)
     with opened(browser, backstage.start() + PAGE) as page:
         shows_seq(page, 24 * 40)
@@ -158,7 +161,7 @@ def test_ranges_and_zoom(browser: Browser, backstage: Backstage) -> None:
         expect(page.locator("#running-table tbody tr")).to_have_count(60)
 
 
-def test_a_lost_server_is_said_and_then_resumed(browser: Browser, backstage: Backstage) -> None:
+def test_page_shows_a_lost_connection_and_resumes(browser: Browser, backstage: Backstage) -> None:
     stream = backstage.stream([5] * 50)
     with opened(browser, backstage.start() + PAGE, expect_errors=True) as page:
         shows_seq(page, 50)
@@ -183,7 +186,7 @@ def test_a_stream_that_begins_anew_is_followed_from_its_start(browser: Browser, 
         shows_seq(page, 7)
 
 
-def test_the_promise_is_on_the_page(browser: Browser, backstage: Backstage) -> None:
+def test_page_shows_the_privacy_statement(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5] * 30)
     backstage.stream([3] * 30, name="departures again", epsilon="0.5")
     with opened(browser, backstage.start() + PAGE) as page:
@@ -207,7 +210,7 @@ def test_a_page_marks_a_stream_that_is_not_private(browser: Browser, backstage: 
         expect(page.get_by_test_id("value")).to_have_text("150")
 
 
-def test_a_stream_before_its_first_release(browser: Browser, backstage: Backstage) -> None:
+def test_page_of_a_stream_without_releases(browser: Browser, backstage: Backstage) -> None:
     stream = Published(backstage.store)
     backstage.run(stream.open())
     with opened(browser, backstage.start() + PAGE) as page:
@@ -216,7 +219,7 @@ def test_a_stream_before_its_first_release(browser: Browser, backstage: Backstag
         shows_seq(page, 2)
 
 
-def test_a_reader_who_is_slowed_down_sees_everything_later(browser: Browser, backstage: Backstage) -> None:
+def test_page_shows_everything_after_requests_were_limited(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([40] * 200, epoch_bins=256)
     address = backstage.start(AccessRules(requests_per_s=3)) + PAGE
     with opened(browser, address, expect_errors=True) as page:
@@ -229,8 +232,8 @@ def test_a_reader_who_is_slowed_down_sees_everything_later(browser: Browser, bac
         assert not [one for one in refused if "/v1/" not in one]
 
 
-def test_bins_of_calendar_days(browser: Browser, backstage: Backstage) -> None:
-    """Such bins have no fixed length; panels take days as they are."""
+def test_page_of_a_stream_of_calendar_days(browser: Browser, backstage: Backstage) -> None:
+    """Days differ in length, so the panels use them as days and not as hours."""
     day_us, first = 86_400_000_000, 15_706  # 2013-01-01
     backstage.stream([40] * 90, bin_us=day_us, first_bin=first, timezone="America/New_York", epoch_bins=128)
     with opened(browser, backstage.start() + PAGE) as page:
@@ -243,7 +246,7 @@ def test_bins_of_calendar_days(browser: Browser, backstage: Backstage) -> None:
         expect(page.get_by_label("Compare with the week before")).to_be_disabled()
 
 
-def test_the_page_of_the_api(browser: Browser, backstage: Backstage) -> None:
+def test_docs_page_lists_every_address(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5] * 30)
     with opened(browser, backstage.start() + "/docs") as page:
         described = httpx.get(page.url.replace("/docs", "/openapi.json"), timeout=60).json()["paths"]
@@ -275,9 +278,7 @@ def test_the_page_fits_in_each_theme_and_size(browser: Browser, backstage: Backs
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
 
 
-def test_a_page_says_so_when_its_source_protects_nobody_any_more(
-    browser: Browser, backstage: Backstage
-) -> None:
+def test_page_warns_when_its_source_stops_being_private(browser: Browser, backstage: Backstage) -> None:
     stream = backstage.stream([5] * 10)
     with opened(browser, backstage.start() + PAGE) as page:
         expect(page.get_by_test_id("value")).to_have_attribute("data-seq", "10")

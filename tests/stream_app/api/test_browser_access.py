@@ -1,4 +1,4 @@
-"""The pages with axe-core: nothing serious stands in the way of keyboards, screen readers or weak eyes."""
+"""axe-core finds no serious accessibility fault on any page, and every control works with the keyboard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAGES = (
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    """Serve streams with everything that a page may show: alerts, keys, values, one without privacy."""
+    """Serve streams with alerts, keys and values, and a stream that is not private."""
     behind = Backstage()
     rules = [
         Rule("busy", text := "sum(departures, 1h) > 100", parse_condition(text)),
@@ -53,7 +53,7 @@ def site() -> Iterator[str]:
 
 
 def faults(page: Page) -> list[str]:
-    """Return what axe-core finds grave, one line each."""
+    """Return the serious faults that axe-core finds, one line for each."""
     page.evaluate(AXE.read_text() + "; undefined")
     found: dict[str, Any] = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
     assert len(found["passes"]) > 10
@@ -66,7 +66,7 @@ def faults(page: Page) -> list[str]:
 
 
 def show_everything(page: Page) -> None:
-    """Scroll along all panels until each has come, and open what can be opened."""
+    """Scroll to every panel, wait until it is drawn, and open every part that can be opened."""
     for section in page.locator("#panels > section").all():
         section.scroll_into_view_if_needed()
         expect(section).to_have_attribute("data-seq", re.compile(r"\d"))
@@ -86,7 +86,7 @@ def test_no_page_has_a_serious_accessibility_fault(browser: Browser, site: str, 
     assert found == []
 
 
-def test_axe_does_find_faults(browser: Browser, site: str) -> None:
+def test_axe_finds_faults_that_were_made_on_purpose(browser: Browser, site: str) -> None:
     with opened(browser, site) as page:
         page.locator("article").first.wait_for()
         assert faults(page) == []
@@ -103,7 +103,7 @@ def test_axe_does_find_faults(browser: Browser, site: str) -> None:
         }
 
 
-def test_everything_is_reached_and_worked_by_keyboard(browser: Browser, site: str) -> None:
+def test_every_control_works_with_the_keyboard(browser: Browser, site: str) -> None:
     with opened(browser, site) as page:
         page.locator("article").first.wait_for()
         page.keyboard.press("Tab")

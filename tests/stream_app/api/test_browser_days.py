@@ -1,4 +1,4 @@
-"""Streams whose bins are calendar days, in headless Chromium: people read dates, machines read UTC."""
+"""Streams with bins of calendar days in headless Chromium: the page shows dates, and files hold UTC."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ZONES = ("Europe/Paris", "Australia/Lord_Howe", "America/Sao_Paulo", "America/Ha
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    """Serve 70 days of Paris: counts with an alert, keys and a value, windows of a week."""
+    """Serve 70 days of the time zone of Paris: counts with an alert, keys and a value, windows of a week."""
     behind = Backstage()
     stream = behind.stream([100] * 60, epoch_bins=128, **PARIS)
     text = "sum(departures, 1d) > 200"
@@ -54,7 +54,7 @@ def site() -> Iterator[str]:
 
 
 def everything_read(page: Page) -> str:
-    """Open every table and return all words of the page, those for screen readers included."""
+    """Open every table and return all texts of the page, including those for screen readers."""
     for section in page.locator("#panels > section").all():
         panel(page, str(section.get_attribute("id")))
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
@@ -66,7 +66,7 @@ def everything_read(page: Page) -> str:
 
 
 def drawn_from_now_on(page: Page) -> None:
-    """Remember what is written on canvases."""
+    """Record every text that is written on a canvas."""
     page.evaluate(
         """() => {
           window.drawn = [];
@@ -79,7 +79,7 @@ def drawn_from_now_on(page: Page) -> None:
     )
 
 
-def test_no_time_of_day_is_read_where_bins_are_days(browser: Browser, site: str) -> None:
+def test_pages_of_day_bins_show_no_time_of_day(browser: Browser, site: str) -> None:
     with opened(browser, f"{site}/streams/delays") as page:
         panel(page, "running")
         expect(page.locator("#panels > section")).to_have_count(8)
@@ -101,7 +101,7 @@ def test_no_time_of_day_is_read_where_bins_are_days(browser: Browser, site: str)
         )
 
 
-def test_a_day_is_its_date(browser: Browser, site: str) -> None:
+def test_page_shows_a_day_as_its_date(browser: Browser, site: str) -> None:
     with opened(browser, f"{site}/streams/departures") as page:
         rows = table(page, "bins")
         expect(page.locator("#stream-about")).to_have_text(
@@ -128,7 +128,7 @@ def test_a_day_is_its_date(browser: Browser, site: str) -> None:
         expect(page.locator("#bins-readout")).to_have_text(re.compile(r"^24 Feb 2013 "))
 
 
-def test_a_window_is_a_range_of_days(browser: Browser, site: str) -> None:
+def test_page_shows_a_window_as_a_range_of_days(browser: Browser, site: str) -> None:
     with opened(browser, f"{site}/streams/windows") as page:
         panel(page, "windows")
         expect(page.locator("#windows-which")).to_have_text(re.compile(rf"^28 Apr – {LAST}: "))
@@ -137,8 +137,8 @@ def test_a_window_is_a_range_of_days(browser: Browser, site: str) -> None:
         assert "ending=2013-04-27T22%3A00%3A00Z" in page.url
 
 
-def test_days_are_chosen_by_date_and_saved_in_utc(browser: Browser, site: str, tmp_path: Path) -> None:
-    """The page is read in the zone; the address and what is saved for machines stay as they were."""
+def test_reader_chooses_dates_and_files_hold_utc(browser: Browser, site: str, tmp_path: Path) -> None:
+    """The page shows times in the stream's zone. The address and saved files keep UTC."""
     with opened(browser, f"{site}/streams/departures") as page:
         panel(page, "bins")
         drawn_from_now_on(page)
@@ -169,8 +169,8 @@ def test_days_are_chosen_by_date_and_saved_in_utc(browser: Browser, site: str, t
         expect(page.locator("#ranges label").last).to_have_text("29 Mar – 3 Apr 2013")
 
 
-def test_days_of_every_zone_are_the_calendar_s(browser: Browser, site: str) -> None:
-    """Over years with every sort of change: ranges, the form, ticks; the oracle is Python's calendar."""
+def test_page_and_calendar_agree_on_days_of_every_zone(browser: Browser, site: str) -> None:
+    """Ranges, the date form and ticks agree with Python's calendar over years of clock changes."""
     spans = [1, 2, 7, 30, 365, 2]
     firsts = list(range(15_000, 16_400, 7)) + list(range(15_336, 15_341))
     ranges = [(first, first + spans[at % len(spans)]) for at, first in enumerate(firsts)]

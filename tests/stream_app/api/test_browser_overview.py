@@ -1,4 +1,4 @@
-"""The overview in headless Chromium: every stream with its number, its error and its last bins, live."""
+"""The overview in headless Chromium: each stream's count, its error, its last bins, and new releases."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_overview_follows_streams_and_shows_new_ones(browser: Browser, backs
         expect(page.locator("article h2")).to_have_text(["arrivals", "departures"])
 
 
-def test_a_lost_connection_is_said_and_what_was_missed_is_shown(
+def test_overview_shows_a_lost_connection_and_then_missed_releases(
     browser: Browser, backstage: Backstage
 ) -> None:
     stream = backstage.stream([40] * 10)
@@ -72,7 +72,7 @@ def test_a_lost_connection_is_said_and_what_was_missed_is_shown(
         expect(page.locator("#connection")).to_have_text("Live")
 
 
-def test_the_next_release_is_counted_down(browser: Browser, backstage: Backstage) -> None:
+def test_overview_counts_down_to_the_next_release(browser: Browser, backstage: Backstage) -> None:
     this_hour = time.time_ns() // 1000 // HOUR_US
     backstage.stream([40] * 10, first_bin=this_hour - 10)
     backstage.stream([40] * 10, name="stopped")

@@ -1,4 +1,4 @@
-"""Every panel of a stream's page in headless Chromium: what it shows is what the service says."""
+"""Every panel of a stream's page in headless Chromium shows the service's answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEEK = "?from=2013-01-08T00:00:00Z&to=2013-01-15T00:00:00Z"
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Serve a fortnight of departures by carrier and delay; return the address of its page."""
+    """Serve two weeks of departures by carrier and delay; return the address of the page."""
     behind = Backstage()
     stream = PublishedAxes(behind.store, epsilon="2", epoch_bins=BINS, buckets=30)
     behind.run(stream.open())
@@ -36,12 +36,12 @@ def address() -> Iterator[str]:
 
 
 def asked(page: Page, path: str) -> Any:
-    """Ask the service from the page."""
+    """Request an answer of the service from within the page."""
     return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/delays/{path}")
 
 
 def ink(page: Page, selector: str) -> int:
-    """Return how many pixels of the canvases are drawn on."""
+    """Return how many pixels of the canvases are drawn."""
     return int(
         page.evaluate(
             """selector => [...document.querySelectorAll(selector)].map((canvas) => {
@@ -56,7 +56,7 @@ def ink(page: Page, selector: str) -> int:
     )
 
 
-def test_every_panel_draws_and_has_its_numbers(browser: Browser, address: str) -> None:
+def test_every_panel_draws_a_chart_and_a_table(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         for name in PANELS:
             panel(page, name)
@@ -65,7 +65,7 @@ def test_every_panel_draws_and_has_its_numbers(browser: Browser, address: str) -
         assert [one.get_attribute("id") for one in page.locator("#panels > section").all()] == list(PANELS)
 
 
-def test_tables_say_what_the_service_says(browser: Browser, address: str) -> None:
+def test_tables_equal_the_answers_of_the_service(browser: Browser, address: str) -> None:
     with opened(browser, address + WEEK) as page:
         edges = "start=2013-01-08T00:00:00Z&end=2013-01-15T00:00:00Z"
         for row, one in zip(table(page, "keys"), asked(page, f"keys?{edges}&step=3")["keys"], strict=True):
@@ -85,7 +85,7 @@ def test_tables_say_what_the_service_says(browser: Browser, address: str) -> Non
         assert newest == [round(value) for value in heat["counts"][-1]]
 
 
-def test_the_pointer_reads_value_interval_and_nodes(browser: Browser, address: str) -> None:
+def test_pointer_shows_value_interval_and_nodes(browser: Browser, address: str) -> None:
     with opened(browser, address + WEEK) as page:
         panel(page, "bins")
         plot = page.locator("#bins-chart .u-over").bounding_box()
@@ -102,7 +102,7 @@ def test_the_pointer_reads_value_interval_and_nodes(browser: Browser, address: s
         assert upper - 1 <= series["upper"][0] <= upper
 
 
-def test_a_range_by_drag_is_in_the_address_and_for_every_panel(browser: Browser, address: str) -> None:
+def test_dragged_range_is_in_the_address_and_in_every_panel(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         panel(page, "rate")
         plot = page.locator("#rate-chart .u-over").bounding_box()
@@ -131,7 +131,7 @@ def test_a_range_by_drag_is_in_the_address_and_for_every_panel(browser: Browser,
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "24")
 
 
-def test_the_week_before_is_laid_over_and_the_difference_is_sure(browser: Browser, address: str) -> None:
+def test_week_before_is_drawn_and_the_difference_has_an_interval(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         panel(page, "bins")
         expect(page.get_by_label("Compare with the week before")).to_be_disabled()  # nothing is before all
@@ -155,7 +155,7 @@ def test_the_week_before_is_laid_over_and_the_difference_is_sure(browser: Browse
         assert ("more by" in text or "fewer by" in text) == certain
 
 
-def test_a_key_is_chosen_for_the_whole_page(browser: Browser, address: str) -> None:
+def test_chosen_key_applies_to_every_panel(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         panel(page, "keys").get_by_role("button", name="B6").click()
         expect(page.locator("#stream-name")).to_have_text("delays · B6")
@@ -170,7 +170,7 @@ def test_a_key_is_chosen_for_the_whole_page(browser: Browser, address: str) -> N
         assert "key=" not in page.url
 
 
-def test_values_may_be_consistent_or_as_first_published(browser: Browser, address: str) -> None:
+def test_reader_chooses_consistent_or_first_published_values(browser: Browser, address: str) -> None:
     with opened(browser, address + "?range=24+hours") as page:
         known = [whole(row[1]) for row in table(page, "bins")]
         for label, view in (("First published", "first_published"), ("Consistent", "consistent")):
@@ -182,7 +182,7 @@ def test_values_may_be_consistent_or_as_first_published(browser: Browser, addres
         assert all(whole(row[1]) >= 0 for row in table(page, "bins"))
 
 
-def test_another_epsilon_is_previewed(browser: Browser, address: str) -> None:
+def test_preview_panel_shows_errors_at_another_epsilon(browser: Browser, address: str) -> None:
     with opened(browser, address + WEEK + "&epsilon=0.2") as page:
         panel(page, "preview")
         expect(page.locator("#epsilon-chosen")).to_have_text("0.2")
@@ -205,7 +205,7 @@ def test_another_epsilon_is_previewed(browser: Browser, address: str) -> None:
         assert "epsilon=0.22" in page.url
 
 
-def test_the_rates_window_is_chosen(browser: Browser, address: str) -> None:
+def test_reader_chooses_the_window_of_the_rate(browser: Browser, address: str) -> None:
     with opened(browser, address + WEEK) as page:
         panel(page, "rate")
         page.locator("#rate-window").select_option("6 hours")
@@ -220,7 +220,7 @@ def test_the_rates_window_is_chosen(browser: Browser, address: str) -> None:
         assert float(newest[4]) == pytest.approx(series["stderr"][-1] / 6, rel=0.01)
 
 
-def test_a_choice_in_a_panel_is_followed_where_it_is_out_of_sight(browser: Browser, address: str) -> None:
+def test_choice_updates_a_panel_that_is_not_visible(browser: Browser, address: str) -> None:
     with opened(browser, address + WEEK) as page:
         panel(page, "rate")
         page.evaluate("window.scrollTo(0, 0)")
@@ -234,10 +234,10 @@ def test_a_choice_in_a_panel_is_followed_where_it_is_out_of_sight(browser: Brows
 
 
 @pytest.mark.parametrize("names", [PANELS[:3], PANELS[3:6], PANELS[6:]])
-def test_everything_can_be_saved(
+def test_every_panel_saves_its_files(
     browser: Browser, address: str, tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    """A page at a time for a few panels: Chromium drops a page's eleventh download."""
+    """Each page saves the files of a few panels only, because Chromium allows ten downloads per page."""
     with opened(browser, address) as page:
         for name in PANELS:
             panel(page, name)  # until all have come, buttons move
@@ -268,7 +268,7 @@ def _save(page: Page, name: str, tmp_path: Path) -> None:
         assert saved[0]["start"] == "2013-01-01T00:00:00.000Z"
 
 
-def test_keys_walk_along_the_heat_map(browser: Browser, address: str) -> None:
+def test_arrow_keys_move_along_the_heat_map(browser: Browser, address: str) -> None:
     with opened(browser, address + WEEK) as page:
         panel(page, "heat")
         page.locator("#heat-chart").focus()
@@ -310,7 +310,7 @@ def test_alerts_have_thresholds_and_marks(browser: Browser, backstage: Backstage
     assert stream.first_bin == FIRST_BIN
 
 
-def test_every_change_of_an_alert_is_marked_read_and_in_the_tables(
+def test_every_change_of_an_alert_is_drawn_spoken_and_in_the_tables(
     browser: Browser, backstage: Backstage
 ) -> None:
     stream = backstage.stream([40] * 24, epoch_bins=256)
@@ -364,7 +364,7 @@ def test_every_change_of_an_alert_is_marked_read_and_in_the_tables(
         assert questions[1] == questions[0]
 
 
-def test_hundreds_of_changes_leave_the_counts_to_be_seen(browser: Browser, backstage: Backstage) -> None:
+def test_hundreds_of_alert_changes_do_not_hide_the_counts(browser: Browser, backstage: Backstage) -> None:
     stream = backstage.stream([40] * 2, epoch_bins=512)
     text = "sum(departures, 1h) > 100"
     watcher = backstage.watch([Rule("busy", text, parse_condition(text))])
@@ -381,7 +381,7 @@ def test_hundreds_of_changes_leave_the_counts_to_be_seen(browser: Browser, backs
 
 
 def _red(page: Page, selector: str) -> int:
-    """Return how many pixels have the colour of alarm."""
+    """Return how many pixels have the colour of firing alerts."""
     return int(
         page.evaluate(
             """selector => {

@@ -1,4 +1,4 @@
-"""The panel of tumbling windows in headless Chromium, and streams whose bins are calendar days."""
+"""The panel of tumbling windows in headless Chromium, and streams with bins of calendar days."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ZONES = ("Europe/Paris", "Australia/Lord_Howe", "America/Sao_Paulo", "America/Ha
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    """Serve windows of every sort, and a stream of calendar days."""
+    """Serve streams with all kinds of windows, and a stream of calendar days."""
     behind = Backstage()
     sorts: dict[str, dict[str, Any]] = {
         "known": {"mechanism": "hb"},
@@ -47,16 +47,16 @@ def site() -> Iterator[str]:
 
 
 def asked(page: Page, path: str) -> Any:
-    """Ask the service from the page."""
+    """Request an answer of the service from within the page."""
     return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/{path}")
 
 
 def numbers(cells: list[str]) -> list[int]:
-    """Read the columns of the table that are counts: each curve with its band."""
+    """Return the table's columns of counts: both curves with their bands."""
     return [whole(cells[column]) for column in (1, 2, 3, 5, 6, 7)]
 
 
-def test_the_last_window_is_shown_with_its_band_and_others_are_chosen(browser: Browser, site: str) -> None:
+def test_last_window_has_its_band_and_reader_chooses_others(browser: Browser, site: str) -> None:
     with opened(browser, site + "known") as page:
         answer = asked(page, "known/window?key=UA&q=0.5&q=0.9")
         rows = table(page, "windows")
@@ -98,7 +98,9 @@ def test_the_last_window_is_shown_with_its_band_and_others_are_chosen(browser: B
         expect(which).to_contain_text("2 Jan 2013, 00:00 – 3 Jan 2013, 00:00 UTC")
 
 
-def test_both_curves_are_read_by_keyboard_and_saved(browser: Browser, site: str, tmp_path: Path) -> None:
+def test_both_curves_work_with_the_keyboard_and_are_saved(
+    browser: Browser, site: str, tmp_path: Path
+) -> None:
     with opened(browser, site + "known?of=DL") as page:
         answer = asked(page, "known/window?key=DL")
         panel(page, "windows")
@@ -126,7 +128,7 @@ def test_both_curves_are_read_by_keyboard_and_saved(browser: Browser, site: str,
         assert (tmp_path / "PNG").read_bytes().startswith(b"\x89PNG")
 
 
-def test_where_no_error_is_known_none_is_drawn_and_it_is_said(browser: Browser, site: str) -> None:
+def test_window_with_unknown_errors_draws_none_and_says_so(browser: Browser, site: str) -> None:
     for name in ("adaptive", "sorted"):
         with opened(browser, site + name) as page:
             rows = table(page, "windows")
@@ -146,7 +148,7 @@ def test_where_no_error_is_known_none_is_drawn_and_it_is_said(browser: Browser, 
         expect(page.locator("#spoken")).to_have_text(re.compile(r"^UA: [\d,]+, between"))
 
 
-def test_windows_arrive_while_one_looks(browser: Browser, backstage: Backstage) -> None:
+def test_new_windows_appear_on_an_open_page(browser: Browser, backstage: Backstage) -> None:
     stream = PublishedWindows(backstage.store, epoch_bins=48, window_bins=12, buckets=10, mechanism="dawa")
     cells = delays(stream, 24)
     backstage.run(stream.open())
@@ -167,8 +169,8 @@ def test_windows_arrive_while_one_looks(browser: Browser, backstage: Backstage) 
         expect(which).to_contain_text("1 Jan 2013, 00:00–12:00")
 
 
-def test_calendar_days_have_a_rate_and_a_week_before(browser: Browser, site: str) -> None:
-    """Over the day on which clocks change, so a week before is not 168 hours before."""
+def test_panels_of_calendar_days_show_rate_and_week_before(browser: Browser, site: str) -> None:
+    """The range contains a change of clocks, so a week before is not 168 hours before."""
     with opened(browser, site + "departures?from=2013-03-28T23:00:00Z&to=2013-04-03T22:00:00Z") as page:
         panel(page, "bins")
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "6")
@@ -195,7 +197,7 @@ def test_calendar_days_have_a_rate_and_a_week_before(browser: Browser, site: str
         expect(page.locator("#rate .note")).to_contain_text("calendar day of Europe/Paris")
 
 
-def test_a_drag_over_calendar_days_ends_at_midnights(browser: Browser, site: str) -> None:
+def test_dragged_range_of_calendar_days_ends_at_midnights(browser: Browser, site: str) -> None:
     with opened(browser, site + "departures") as page:
         panel(page, "bins")
         plot = page.locator("#bins-chart .u-over").bounding_box()
@@ -209,8 +211,8 @@ def test_a_drag_over_calendar_days_ends_at_midnights(browser: Browser, site: str
         panel(page, "running")
 
 
-def test_the_page_has_the_same_midnights_as_the_service(browser: Browser, site: str) -> None:
-    """Days of 2009 to 2015, with skipped and doubled midnights, and a day that was left out (Apia)."""
+def test_page_and_service_agree_on_midnights(browser: Browser, site: str) -> None:
+    """The days are of 2009 to 2015. Some zones skip or repeat a midnight, and Apia skipped a whole day."""
     with opened(browser, site + "departures") as page:
         found = page.evaluate(
             """async (zones) => {

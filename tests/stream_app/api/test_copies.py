@@ -1,4 +1,4 @@
-"""A copy of a view that grows by what it lacks shows what the view shows, for every kind of release."""
+"""For every kind of release, a copy that gets the rows it lacks shows the same as its view."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["registered"]
 
 
 def grow(view: StreamView, whole: StreamView, state: PublicState) -> None:
-    """Bring a view to a state, with rows of a view that shows more."""
+    """Bring a view to a state. The rows come from another view that shows more."""
     epochs = {epoch.record.epoch: epoch for epoch in whole.epochs}
     wanted = view.missing(state)
     view.extend(
@@ -34,12 +34,12 @@ def grow(view: StreamView, whole: StreamView, state: PublicState) -> None:
 
 
 def sent(copy: StreamView | None, view: StreamView, known: PublicState | None) -> StreamView:
-    """Return the copy after what it lacks has gone to another process, as bytes."""
+    """Return the copy after it has received the rows that it lacks, as bytes like from another process."""
     return grown(copy, pickle.loads(pickle.dumps(growth(view, known))))
 
 
 def same(copy: StreamView, view: StreamView) -> bool:
-    """Return whether a copy holds the view's rows, all of them and no others."""
+    """Return whether a copy holds exactly the rows of the view."""
     tables = view.strategy.kind.tables
     pairs = list(zip(copy.epochs, view.epochs, strict=True))
     return copy.shown == view.shown and all(
@@ -50,7 +50,7 @@ def same(copy: StreamView, view: StreamView) -> bool:
 @every_kind
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("asked_at", [SEQS, SEQS[3:], SEQS[-1:], SEQS[::3]], ids=str)
-def test_copy_holds_the_rows_of_its_view_whenever_it_is_asked(kind: Kind, asked_at: tuple[int, ...]) -> None:
+def test_copy_equals_its_view_after_each_growth(kind: Kind, asked_at: tuple[int, ...]) -> None:
     strategy = strategy_of(kind)
     whole = two_epochs(kind, SeededNoise(3), strategy)
     view, copy, known = StreamView(strategy.to_json()), None, None
@@ -76,19 +76,19 @@ def test_growth_holds_only_what_the_copy_lacks(kind: Kind) -> None:
     }
 
 
-def test_copy_says_what_the_ledger_says_now() -> None:
+def test_copy_has_the_current_privacy_statement() -> None:
     kind = KINDS["tree anticipating"]
     view = two_epochs(kind, SeededNoise(3), strategy_of(kind))
-    view.set_statement(statement("file:a", ()))
+    view.statement = statement("file:a", ())
     copy = sent(None, view, None)
     assert copy.private == view.private is True
     bare = Statement("file:a", "event", "add-remove", Fraction(100), False, ())
-    view.set_statement(bare)
+    view.statement = bare
     copy = sent(copy, view, view.shown)
     assert (copy.statement, copy.private) == (bare, False)
 
 
-def test_early_end_of_an_epoch_reaches_the_copy() -> None:
+def test_copy_learns_the_early_end_of_an_epoch() -> None:
     kind = KINDS["tree anticipating"]
     whole = two_epochs(kind, SeededNoise(3), strategy_of(kind))
     view = StreamView(whole.shown.strategy)

@@ -1,4 +1,4 @@
-"""An epoch that ended before its first release: every address still answers, and says that it ended."""
+"""If an epoch ended before its first release, every address still answers and says that it ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REASON = "its noise was lost"
 
 
 async def ended_at_once(stream: Published, epoch: int, first_bin: int) -> None:
-    """Open an epoch, and end it before its first release."""
+    """Open an epoch and end it before its first release."""
     await stream.open(epoch, first_bin)
     state = await stream.store.load(stream.name)
     assert state is not None
@@ -32,7 +32,7 @@ async def ended_at_once(stream: Published, epoch: int, first_bin: int) -> None:
 
 
 async def everything_answers(api: Api, start: str, counts: list[float]) -> None:
-    """Ask every address for all that is released."""
+    """Request all releases from every address."""
     for kind in KINDS:
         for view in VIEWS:
             found = await api.json("series", kind=kind, **view)
@@ -48,7 +48,7 @@ async def everything_answers(api: Api, start: str, counts: list[float]) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_first_epoch_without_releases_shows_as_ended(release: Release) -> None:
+def test_first_epoch_without_releases_is_shown_as_ended(release: Release) -> None:
     async def run() -> None:
         stream = Published(MemoryStore(), release=release)
         await ended_at_once(stream, 0, FIRST_BIN)
@@ -74,7 +74,7 @@ def test_a_first_epoch_without_releases_shows_as_ended(release: Release) -> None
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_an_epoch_without_releases_between_two_others_changes_no_answer(release: Release) -> None:
+def test_middle_epoch_without_releases_changes_no_answer(release: Release) -> None:
     async def run() -> None:
         stream = Published(MemoryStore(), release=release, epoch_bins=4)
         await stream.open()

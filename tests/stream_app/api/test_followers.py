@@ -1,4 +1,4 @@
-"""Followers get every visible release once, in order, in its stored bytes, from a replica that is whole."""
+"""Followers get every visible release once, in order and with its stored bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.stream_app.published import Published
 
 
 def events_of(chunks: list[bytes]) -> list[tuple[int, bytes]]:
-    """Parse what a browser would: (id, data) of each event."""
+    """Return (id, data) of each event, parsed like in a browser."""
     events = []
     for block in b"".join(chunks).split(b"\n\n"):
         fields = dict(
@@ -31,7 +31,7 @@ def events_of(chunks: list[bytes]) -> list[tuple[int, bytes]]:
 
 
 async def take(stream: AsyncIterator[bytes], events: int) -> list[bytes]:
-    """Read chunks until they hold so many events."""
+    """Read chunks until they hold this many events."""
     chunks: list[bytes] = []
     async with asyncio.timeout(10):
         while len(events_of(chunks)) < events:
@@ -44,7 +44,7 @@ async def stored(api: Api, after: int = 0) -> list[tuple[int, bytes]]:
 
 
 @with_api([5] * 12)
-async def test_a_follower_gets_the_stored_bytes_then_what_comes(api: Api) -> None:
+async def test_follower_gets_stored_rows_and_then_new_rows(api: Api) -> None:
     stream = follow(api.replica, 0)
     chunks = await take(stream, 12)
     assert chunks[0].startswith(b"retry: 2000\n\nevent: privacy\n")
@@ -63,7 +63,7 @@ async def test_a_follower_resumes_after_any_seq(api: Api) -> None:
 
 
 @pytest.mark.slow
-def test_a_follower_far_behind_reads_the_store_in_big_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follower_far_behind_gets_many_rows_per_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_module, "RECENT_ROWS", 50)
     monkeypatch.setattr(replica_module, "_ROWS_A_READ", 200)
 
@@ -72,7 +72,7 @@ def test_a_follower_far_behind_reads_the_store_in_big_writes(monkeypatch: pytest
         stream = Published(store, epoch_bins=600)
         await stream.open()
         await stream.close([1] * 500)
-        replica = StreamReplica(store.reader(), "departures")
+        replica = StreamReplica(store.reader(), "departures", Replicas(store.reader()).stated)
         await replica.refresh()
         chunks = await take(follow(replica, 0), 500)
         assert events_of(chunks) == await store.reader().rows("departures", 0, 500)
@@ -83,7 +83,7 @@ def test_a_follower_far_behind_reads_the_store_in_big_writes(monkeypatch: pytest
 
 
 @with_api([5] * 3)
-async def test_a_quiet_stream_beats_and_a_closed_one_ends(api: Api) -> None:
+async def test_follower_gets_heartbeats_and_ends_when_the_service_closes(api: Api) -> None:
     stream = follow(api.replica, 3, heartbeat_s=0.01)
     assert [await anext(stream) for _ in range(3)][1:] == [b": nothing new yet\n\n"] * 2
     waiting = asyncio.create_task(anext(follow(api.replica, 3), b"the end"))
@@ -94,7 +94,7 @@ async def test_a_quiet_stream_beats_and_a_closed_one_ends(api: Api) -> None:
 
 
 @with_api([5] * 3)
-async def test_a_seq_of_the_future_waits_for_it(api: Api) -> None:
+async def test_follower_waits_for_a_future_seq(api: Api) -> None:
     # Another process may have shown the follower what this one has not read yet.
     stream = follow(api.replica, 5, heartbeat_s=0.01)
     assert events_of([await anext(stream), await anext(stream)]) == []
@@ -103,12 +103,12 @@ async def test_a_seq_of_the_future_waits_for_it(api: Api) -> None:
     assert [seq for seq, _ in events_of(await take(stream, 1))] == [6]
 
 
-def test_frames_are_events() -> None:
+def test_rows_are_framed_as_events() -> None:
     assert events_of([frames([(1, b"{}"), (2, b'{"a":1}')])]) == [(1, b"{}"), (2, b'{"a":1}')]
 
 
 class FaultyReader:
-    """A reader that fails where it is told to, with a secret in its message."""
+    """A reader with one method that fails. The error's message contains a secret."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -121,7 +121,7 @@ class FaultyReader:
 
 
 @pytest.mark.parametrize("failing", ["streams", "public_state", "tile_rows", "rows", "ledger"])
-def test_a_store_that_fails_leaves_the_last_answers_whole(
+def test_answers_stay_complete_while_the_store_fails(
     failing: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_module, "POLL_S", 0.001)
@@ -153,7 +153,7 @@ def test_a_store_that_fails_leaves_the_last_answers_whole(
     assert "hunter2" not in caplog.text
 
 
-def test_a_stream_begun_anew_replaces_the_old_one() -> None:
+def test_stream_that_was_started_anew_replaces_the_old_one() -> None:
     async def run() -> None:
         store = MemoryStore()
         old = Published(store)
@@ -175,7 +175,7 @@ def test_a_stream_begun_anew_replaces_the_old_one() -> None:
     asyncio.run(run())
 
 
-def test_a_stream_that_is_gone_is_forgotten() -> None:
+def test_removed_stream_is_forgotten() -> None:
     async def run() -> None:
         store = MemoryStore()
         stream = Published(store)
@@ -191,8 +191,8 @@ def test_a_stream_that_is_gone_is_forgotten() -> None:
     asyncio.run(run())
 
 
-def test_a_view_grows_in_one_step_whatever_is_read_between() -> None:
-    """What readers see while a refresh waits for the store is the state before it, whole."""
+def test_view_shows_the_old_state_until_a_refresh_is_complete() -> None:
+    """While a refresh waits for the store, readers see the complete previous state."""
 
     async def run() -> None:
         store = MemoryStore()
@@ -200,7 +200,7 @@ def test_a_view_grows_in_one_step_whatever_is_read_between() -> None:
         await stream.open()
         await stream.close([7])
         reader = store.reader()
-        replica = StreamReplica(reader, "departures")
+        replica = StreamReplica(reader, "departures", Replicas(reader).stated)
         await replica.refresh()
         await stream.close([7] * 8)
         seen: list[tuple[int, int]] = []
@@ -221,7 +221,7 @@ def test_a_view_grows_in_one_step_whatever_is_read_between() -> None:
 
 
 class Counted:
-    """A reader that notes which questions it is asked."""
+    """A reader that records the names of its called methods."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -232,7 +232,7 @@ class Counted:
         return getattr(self._reader, name)
 
 
-def test_news_of_a_stream_are_read_in_one_question_unless_an_epoch_ends() -> None:
+def test_new_rows_are_read_in_one_round_trip_unless_an_epoch_ends() -> None:
     async def run() -> None:
         store = MemoryStore()
         stream = Published(store, epoch_bins=4)
@@ -247,12 +247,12 @@ def test_news_of_a_stream_are_read_in_one_question_unless_an_epoch_ends() -> Non
                 await stream.open(1, stream.first_bin + 4)
             await stream.close([7])
             reader.asked.clear()
-            await replica.read_news(seq, replicas.stated)
+            await replica.read_news(seq)
             if seq in (4, 5):  # the end of an epoch, and the first release of the next one
                 assert "public_state" in reader.asked
             else:
                 assert reader.asked == ["news", "ledger"]
-            fresh = StreamReplica(store.reader(), "departures")
+            fresh = StreamReplica(store.reader(), "departures", Replicas(store.reader()).stated)
             await fresh.refresh()
             assert fresh.view is not None
             assert replica.view is not None
@@ -271,8 +271,8 @@ async def _state(store: MemoryStore) -> PublicState:
     return state
 
 
-def test_rows_that_a_lost_store_had_are_not_asked_for_for_ever() -> None:
-    """After the witness outlived its store, the chain goes on at a seq whose predecessors are nowhere."""
+def test_follower_skips_rows_that_a_lost_store_had() -> None:
+    """A new store continued the chain from the witness. So it has no rows before some seq."""
 
     async def run() -> None:
         store = MemoryStore()
@@ -289,7 +289,7 @@ def test_rows_that_a_lost_store_had_are_not_asked_for_for_ever() -> None:
             return await original(*place)
 
         reader.rows = rows  # type: ignore[method-assign, assignment]
-        replica = StreamReplica(reader, stream.name)
+        replica = StreamReplica(reader, stream.name, Replicas(reader).stated)
         await replica.refresh()
         assert replica.seq == 5
         follower = follow(replica, 0, heartbeat_s=0.01)

@@ -1,4 +1,4 @@
-"""Requests that are meant to keep the service busy: refused in one line before the work, or ended."""
+"""Requests that try to keep the service busy are refused in one line before any work, or are ended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIMITS = Limits(connections=20, connections_per_address=8, followers=3, idle_s=1
 
 @contextmanager
 def quickly(seconds: float = 2.0) -> Iterator[None]:
-    """Fail where something takes longer: each of these took seconds to minutes of a processor."""
+    """Fail if the block takes longer. Without limits, these requests took seconds to minutes."""
     begun = time.process_time()
     yield
     assert time.process_time() - begun < seconds
@@ -51,7 +51,7 @@ async def test_many_selectors_are_refused_before_they_are_compared(api: Api) -> 
         )
 
 
-def test_selectors_over_many_keys_cost_one_comparison_a_key() -> None:
+def test_selector_is_compared_once_with_each_key() -> None:
     async def run() -> None:
         stream = PublishedAxes(MemoryStore(), carriers=tuple(f"k{n:04}" for n in range(300)), buckets=1)
         await stream.open()
@@ -67,13 +67,13 @@ def test_selectors_over_many_keys_cost_one_comparison_a_key() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(d|e|)" * 2, "(a|)" * 25, "((a))"])
-def test_a_pattern_that_can_backtrack_for_long_is_refused(pattern: str) -> None:
+def test_pattern_that_could_backtrack_for_long_is_refused(pattern: str) -> None:
     with pytest.raises(PromQLError, match="one pair of parentheses"):
         parse_selector(f'{{stream=~"{pattern}"}}')
     assert parse_selector('{stream=~"(a|b)c"}').matches({"stream": "bc"})
 
 
-def test_a_question_that_would_take_minutes_is_refused() -> None:
+def test_question_that_would_take_minutes_is_refused() -> None:
     async def run() -> None:
         stream = PublishedAxes(MemoryStore(), carriers=tuple(f"k{n:04}" for n in range(300)), buckets=1)
         await stream.open()
@@ -101,7 +101,7 @@ async def _quick() -> AsyncIterator[None]:
         yield
 
 
-def test_bands_are_given_at_few_confidences() -> None:
+def test_bands_exist_at_listed_confidences_only() -> None:
     async def run() -> None:
         stream = PublishedWindows(MemoryStore(), window_bins=4, epoch_bins=8, buckets=8)
         await stream.open()
@@ -129,7 +129,7 @@ def test_bands_are_given_at_few_confidences() -> None:
     ],
     ids=str,
 )
-def test_a_window_that_there_is_not_is_refused_before_any_band_is_computed(
+def test_missing_window_is_refused_before_a_band_is_computed(
     asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[Any] = []
@@ -154,8 +154,8 @@ def test_a_window_that_there_is_not_is_refused_before_any_band_is_computed(
     asyncio.run(run())
 
 
-def test_few_connections_are_refused_in_one_turn_of_the_loop() -> None:
-    """Each takes calls of the system, and a thread that computes may go on between any two of them."""
+def test_one_turn_of_the_loop_refuses_few_connections() -> None:
+    """Each refusal makes system calls, and a computing thread may take the interpreter between two calls."""
 
     async def run() -> None:
         listener = listen("127.0.0.1", 0)
@@ -178,7 +178,7 @@ def test_few_connections_are_refused_in_one_turn_of_the_loop() -> None:
 
 
 @with_api([5] * 12)
-async def test_the_name_that_was_asked_for_is_no_part_of_what_is_remembered(api: Api) -> None:
+async def test_cached_answers_do_not_depend_on_the_host_header(api: Api) -> None:
     app = api.app
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -214,7 +214,7 @@ async def test_abandoned_question_is_not_computed(
 
 @asynccontextmanager
 async def served(limits: Limits = LIMITS, **rules: Any) -> AsyncIterator[int]:
-    """Serve a stream on loopback; yield the port."""
+    """Serve a stream on loopback and yield the port."""
     stream = Published(MemoryStore())
     await stream.open()
     await stream.close([5] * 12)
@@ -242,7 +242,7 @@ POST = b"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\n"
 
 
 async def said(port: int, request: bytes, then: bytes = b"") -> bytes:
-    """Send bytes and, a little later, more; return all that is answered until the connection ends."""
+    """Send bytes, then more bytes a little later. Return all that is received until the connection ends."""
     async with asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request)
@@ -257,7 +257,7 @@ async def said(port: int, request: bytes, then: bytes = b"") -> bytes:
         return answer
 
 
-def test_requests_that_do_not_arrive_end() -> None:
+def test_request_that_does_not_arrive_in_time_is_ended() -> None:
     async def run() -> None:
         async with served() as port:
             begun = time.monotonic()
@@ -288,7 +288,7 @@ def test_requests_that_do_not_arrive_end() -> None:
     asyncio.run(run())
 
 
-def test_one_address_has_so_many_connections_and_no_more() -> None:
+def test_connections_per_address_are_limited() -> None:
     async def run() -> None:
         async with served(Limits(connections=20, connections_per_address=8, slow_s=30)) as port:
             held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
@@ -311,7 +311,7 @@ def test_one_address_has_so_many_connections_and_no_more() -> None:
     asyncio.run(run())
 
 
-def test_a_reader_follows_so_many_streams_and_no_more() -> None:
+def test_followers_per_reader_are_limited() -> None:
     async def run() -> None:
         async with served() as port:
             events = GET % b"/v1/streams/departures/events"
@@ -336,7 +336,7 @@ def test_a_reader_follows_so_many_streams_and_no_more() -> None:
     asyncio.run(run())
 
 
-def test_bodies_say_how_long_they_are(caplog: pytest.LogCaptureFixture) -> None:
+def test_body_without_a_valid_length_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     chunked = b"Transfer-Encoding: chunked\r\n"
     behind = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -358,7 +358,7 @@ def test_bodies_say_how_long_they_are(caplog: pytest.LogCaptureFixture) -> None:
     assert "Invalid HTTP request" not in caplog.text
 
 
-def test_a_client_that_leaves_while_posting_leaves_no_trace(
+def test_client_that_disconnects_while_posting_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""All keys read at once are each key by itself: values, errors, and what is read for them."""
+"""Keys that are read together have the same values and errors as each key alone, and are read only once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ STREAMS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module", params=STREAMS)
 def view(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> StreamView:
-    """Return what is visible of a noisy stream."""
+    """Return the view of a stream with noise."""
     directory = path_of(tmp_path_factory.mktemp("keys"), "one")
     one = ProductSource(directory, product_strategy(Fraction(1), **STREAMS[request.param]))
     one.append_events([(FIRST_BIN + bin, key, delay) for bin, key, delay in some_events(5, BINS)])
@@ -56,7 +56,7 @@ def view(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def same(view: StreamView) -> Any:
-    """Return how values have to agree: to the bit where nothing is added up over columns."""
+    """Return how to compare values: exactly, unless they are sums over columns, which are rounded."""
     product = view.strategy.kind.axes
     assert product is not None
     plain = product.values.buckets == 1 and not product.keys.gain
@@ -64,12 +64,12 @@ def same(view: StreamView) -> Any:
 
 
 def estimate(view: StreamView, key: str, quantity: Quantity, bin: int) -> Estimate:
-    """Return what the view of one key says."""
+    """Return the answer of one key's view."""
     own = view.of_key(key)
     return own.running(stop=bin + 1) if quantity == "running" else own.count(Span(bin, bin + 1))
 
 
-def test_counts_of_all_keys_are_those_of_each(view: StreamView) -> None:
+def test_counts_of_all_keys_equal_counts_of_each_key(view: StreamView) -> None:
     first, stop = view.span
     assert len(view.epochs) == 2
     for span in (Span(first, stop), Span(first + 2, first + 5), Span(first + 4, stop), Span(stop - 1, stop)):
@@ -81,7 +81,7 @@ def test_counts_of_all_keys_are_those_of_each(view: StreamView) -> None:
 
 
 @pytest.mark.parametrize("quantity", get_args(Quantity))
-def test_every_part_of_every_series_is_the_keys_own(view: StreamView, quantity: Quantity) -> None:
+def test_every_series_part_equals_that_of_its_key_alone(view: StreamView, quantity: Quantity) -> None:
     bins = list(range(view.span.start, view.span.stop))
     unmeasured = [view.span.start - 1, view.span.stop]
     for part in get_args(Part):
@@ -102,8 +102,8 @@ def test_every_part_of_every_series_is_the_keys_own(view: StreamView, quantity: 
             assert found == pytest.approx(dict(zip(bins, expected[part], strict=True)), rel=1e-12, abs=1e-9)
 
 
-def test_series_of_different_kinds_keep_their_places(view: StreamView) -> None:
-    """All series of a stream at once, backwards: the total among the keys, every part of both quantities."""
+def test_series_read_together_equal_series_read_alone(view: StreamView) -> None:
+    """All series of a stream are read together and in reverse order, so the total is between the keys."""
     wanted = list(selected(view, []))[::-1]
     bins = [view.span.start + 3, view.span.stop - 1]
     alone = [values_of(view, [one], bins)[0] for one in wanted]
@@ -113,7 +113,7 @@ def test_series_of_different_kinds_keep_their_places(view: StreamView) -> None:
     assert len({tuple(values.values()) for values in alone}) > len(wanted) // 2  # or the test shows nothing
 
 
-def test_the_panel_shows_each_keys_own_columns(view: StreamView) -> None:
+def test_keys_panel_equals_each_keys_own_columns(view: StreamView) -> None:
     found = panels.keys(view, KeysQuery(step=2))
     first = view.span.start
     slices = [view.cells(Span(first + bin, first + bin + 2)) for bin in range(0, BINS, 2)]
@@ -137,9 +137,7 @@ def test_the_panel_shows_each_keys_own_columns(view: StreamView) -> None:
         assert one.stderr == totals[place].stderr
 
 
-def test_a_bin_of_all_keys_is_read_as_often_as_one_of_one(
-    view: StreamView, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bin_of_many_keys_is_read_only_once(view: StreamView, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Span] = []
     for kind in (CausalAxesEpoch, AnticipatingAxesEpoch):
 
@@ -157,8 +155,8 @@ def test_a_bin_of_all_keys_is_read_as_often_as_one_of_one(
     assert len(read) <= 2 + 3  # both epochs for the order, and of two slices the second lies in both
 
 
-def test_matchers_on_keys_choose_among_them(view: StreamView) -> None:
-    """The key of a series that has none is the empty text."""
+def test_key_matchers_select_keys(view: StreamView) -> None:
+    """A matcher sees the empty text as the key of a series without a key."""
 
     def keys_of(text: str) -> list[str | None]:
         return [one.labels.get("key") for one in selected(view, [parse_selector(text)])]

@@ -1,4 +1,4 @@
-"""Whatever stands where a number or a time belongs, the answer is one line and never a fault."""
+"""Odd numbers and times in a request are answered or refused in one line, never with status 500."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def odd_questions(only: Callable[[str, str], bool]) -> Iterator[tuple[str, dict[
 
 
 async def ask(api: Api, only: Callable[[str, str], bool] = lambda _path, _parameter: True) -> None:
-    """Ask every question and look that none is a fault, and that some are answered and some refused."""
+    """Send every question. No status may be 500; some must be answered and some refused."""
     statuses: Counter[int] = Counter()
     for path, query in odd_questions(only):
         named = {"stream": api.stream.name} if path.startswith("/api/v1/rows/") else {}
@@ -118,7 +118,7 @@ def test_odd_numbers_over_keys_and_values_never_cause_a_server_error() -> None:
 
 
 @pytest.mark.parametrize("odd", ["nan", "-1", "9" * 400, "1e3", "1.5", " ", str(2**63)])
-def test_a_follower_says_where_it_was_in_a_whole_number(odd: str) -> None:
+def test_last_event_id_must_be_a_whole_number(odd: str) -> None:
     async def run() -> None:
         async with api_over([5] * 3) as api, asyncio.timeout(30):
             for asked in ({"after": odd}, {"headers": {"Last-Event-ID": odd}}):
@@ -129,7 +129,7 @@ def test_a_follower_says_where_it_was_in_a_whole_number(odd: str) -> None:
 
 
 @with_api([5] * 3)
-async def test_a_body_that_goes_on_too_long_is_refused(api: Api) -> None:
+async def test_too_long_body_is_refused(api: Api) -> None:
     async def chunks(size: int) -> AsyncIterator[bytes]:
         yield b"query=1&x="
         for _ in range(size // 1_000):

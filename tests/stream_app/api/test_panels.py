@@ -1,4 +1,4 @@
-"""What only the pages ask for, against the addresses that everybody asks and against exact counts."""
+"""The pages' own addresses agree with the public addresses and with exact counts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COUNTS = [(7 * hour) % 23 for hour in range(100)]
 
 @asynccontextmanager
 async def api_over_axes(bins: int = 48, **options: Any) -> AsyncIterator[tuple[Api, np.ndarray]]:
-    """Open the application over a stream of keys and values; also return its exact cells."""
+    """Yield the application over a stream with keys and values, and its exact cells."""
     store = MemoryStore()
     stream = PublishedAxes(store, **({"epoch_bins": 64, "buckets": 20} | options))
     await stream.open()
@@ -50,12 +50,12 @@ async def api_over_axes(bins: int = 48, **options: Any) -> AsyncIterator[tuple[A
 
 
 def start_of(hour: int) -> int:
-    """Return where an hour of the streams here starts, in seconds."""
+    """Return the start of an hour of these streams, in seconds since 1970."""
     return (376_944 + hour) * 3600
 
 
 @with_api(COUNTS, epoch_bins=128)
-async def test_the_overview_repeats_what_the_stream_says(api: Api) -> None:
+async def test_overview_equals_the_stream_summary(api: Api) -> None:
     (glance,) = (await api.json("/v1/overview"))["streams"]
     stream, bins = await api.json(""), await api.json("series", kind="bin", start=start_of(40))
     assert glance["running"] == stream["running"]
@@ -67,7 +67,7 @@ async def test_the_overview_repeats_what_the_stream_says(api: Api) -> None:
 
 
 @with_api([40] * 10, epoch_bins=16)
-async def test_the_overview_follows_changes_and_says_what_is_gone(api: Api) -> None:
+async def test_overview_sends_changes_and_removed_streams(api: Api) -> None:
     glances: Glances = api.app.state.glances
     events = glances.follow(lambda stream: stream != "hidden")
     assert (await anext(events)).startswith(b"retry: ")
@@ -89,7 +89,7 @@ async def test_the_overview_follows_changes_and_says_what_is_gone(api: Api) -> N
 
 
 @with_api([40] * 48, epoch_bins=64, epsilon=EXACT)
-async def test_alerts_are_on_the_overview_and_as_marks_on_the_stream(api: Api) -> None:
+async def test_alerts_are_in_the_overview_and_in_the_marks(api: Api) -> None:
     texts = {
         "busy": "sum(departures, 6h) > 200",
         "slow": "rate(departures, 12h) < 50/h",
@@ -116,7 +116,7 @@ async def test_alerts_are_on_the_overview_and_as_marks_on_the_stream(api: Api) -
 
 
 @with_api([40] * 8, epoch_bins=64, epsilon=EXACT)
-async def test_every_visible_transition_is_listed_and_no_other(api: Api) -> None:
+async def test_transitions_lists_exactly_the_visible_ones(api: Api) -> None:
     text = "sum(departures, 1h) > 100"
     alerts = MemoryAlertStore()
     watcher = AlertWatcher([Rule("busy", text, parse_condition(text))], api.store.reader(), alerts)
@@ -149,10 +149,8 @@ async def test_every_visible_transition_is_listed_and_no_other(api: Api) -> None
 
 
 @pytest.mark.parametrize("releases_a_step", [1, 3, 20])
-def test_transitions_are_a_function_of_what_was_released(
-    releases_a_step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A watcher with another clock, pace and batch leaves the same bytes for readers."""
+def test_transitions_depend_on_releases_only(releases_a_step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watcher with another clock, speed and batch size stores the same bytes for readers."""
 
     async def run(step: int, now_us: int) -> list[bytes]:
         monkeypatch.setattr(alert_watch, "RELEASES_A_STEP", step)
@@ -195,7 +193,7 @@ def test_keys_agree_with_counts_and_series_of_each_key() -> None:
     asyncio.run(run())
 
 
-def test_heat_is_the_exact_table_where_there_is_no_noise() -> None:
+def test_heat_without_noise_is_the_exact_table() -> None:
     async def run() -> None:
         async with api_over_axes(epsilon=EXACT) as (api, cells):
             found = await api.json("heat", step=8, rows=10)
@@ -212,7 +210,7 @@ def test_heat_is_the_exact_table_where_there_is_no_noise() -> None:
     asyncio.run(run())
 
 
-def test_the_error_of_heat_is_that_of_the_cumulative_counts() -> None:
+def test_heat_and_cumulative_counts_have_equal_errors() -> None:
     async def run() -> None:
         async with api_over_axes(epsilon="1") as (api, _cells):
             found = await api.json("heat", step=48, rows=2)
@@ -223,7 +221,7 @@ def test_the_error_of_heat_is_that_of_the_cumulative_counts() -> None:
     asyncio.run(run())
 
 
-def test_growing_distributions_are_the_exact_ones_where_there_is_no_noise() -> None:
+def test_running_cdfs_without_noise_are_exact() -> None:
     async def run() -> None:
         async with api_over_axes(epsilon=EXACT) as (api, cells):
             found = await api.json("cdfs", step=5, start=start_of(2), key="B6")
@@ -236,7 +234,7 @@ def test_growing_distributions_are_the_exact_ones_where_there_is_no_noise() -> N
     asyncio.run(run())
 
 
-def test_growing_distributions_rise_over_value_and_time_between_those_of_each_end() -> None:
+def test_running_cdfs_rise_over_value_and_time() -> None:
     async def run() -> None:
         async with api_over_axes(epsilon="0.1") as (api, _cells):
             found = await api.json("cdfs", step=4)
@@ -255,7 +253,7 @@ def test_growing_distributions_rise_over_value_and_time_between_those_of_each_en
     asyncio.run(run())
 
 
-def test_quantiles_over_time_are_those_of_each_slice() -> None:
+def test_quantiles_over_time_equal_those_of_each_slice() -> None:
     async def run() -> None:
         async with api_over_axes(epsilon="1") as (api, _cells):
             found = await api.json("quantiles", step=24, q=[0.5, 0.9], key="UA")
@@ -271,7 +269,7 @@ def test_quantiles_over_time_are_those_of_each_slice() -> None:
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
-def test_a_preview_at_the_streams_own_epsilon_is_what_it_has(release: str) -> None:
+def test_preview_at_the_streams_epsilon_equals_its_errors(release: str) -> None:
     @with_api(COUNTS, epoch_bins=128, release=release)
     async def test(api: Api) -> None:
         found = await api.json("preview", epsilon=1.0, step=10)
@@ -288,7 +286,7 @@ def test_a_preview_at_the_streams_own_epsilon_is_what_it_has(release: str) -> No
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
-def test_a_preview_is_what_a_stream_with_that_epsilon_says(release: Release) -> None:
+def test_preview_equals_the_errors_of_a_stream_with_that_epsilon(release: Release) -> None:
     @with_api(COUNTS, epoch_bins=128, release=release)
     async def test(api: Api) -> None:
         other = Published(api.store, name="other", epsilon="0.3", epoch_bins=128, release=release)
@@ -304,14 +302,14 @@ def test_a_preview_is_what_a_stream_with_that_epsilon_says(release: Release) -> 
     test()
 
 
-def test_a_preview_at_an_epsilon_without_a_plan_is_refused() -> None:
+def test_preview_without_a_plan_is_refused() -> None:
     stream = Published(MemoryStore(), epoch_bins=64, release="anticipating")
     assert replanned(stream.strategy, 2.0).epsilon == 2
     with pytest.raises(QueryError, match="epsilon: 1e-15 has no plan here"):
         replanned(stream.strategy, 1e-15)
 
 
-def test_a_preview_over_keys_and_values_is_of_the_key() -> None:
+def test_preview_of_a_key_has_the_errors_of_that_key() -> None:
     async def run() -> None:
         async with api_over_axes(epsilon="1") as (api, _cells):
             for query in ({}, {"key": "DL"}):
@@ -325,7 +323,7 @@ def test_a_preview_over_keys_and_values_is_of_the_key() -> None:
 
 
 @with_api(COUNTS, epoch_bins=128)
-async def test_refusals_say_what_and_where(api: Api) -> None:
+async def test_refusals_name_the_parameter(api: Api) -> None:
     asked: tuple[tuple[str, dict[str, float], str], ...] = (
         ("keys", {}, "no keys"),
         ("heat", {}, "no value"),
@@ -342,7 +340,7 @@ async def test_refusals_say_what_and_where(api: Api) -> None:
 
 
 @with_api([5] * 300, epoch_bins=512)
-async def test_slices_are_so_many_and_no_more(api: Api) -> None:
+async def test_number_of_slices_is_limited(api: Api) -> None:
     status, body = await api.error("preview", epsilon=0.5, step=2)
     assert status in (400, 422)
     assert "write 3 or more" in body["error"]
@@ -351,7 +349,7 @@ async def test_slices_are_so_many_and_no_more(api: Api) -> None:
 
 
 @pytest.mark.parametrize(("hours", "bins"), [(120, 1), (121, 2), (241, 3)])
-def test_without_a_step_slices_are_as_short_as_may_be(hours: int, bins: int) -> None:
+def test_slices_without_a_step_are_the_shortest_allowed(hours: int, bins: int) -> None:
     async def run() -> None:
         async with api_over_axes(256, epoch_bins=256, buckets=4) as (api, _cells):
             whole = {"start": start_of(0), "end": start_of(hours)}
@@ -369,7 +367,7 @@ def test_without_a_step_slices_are_as_short_as_may_be(hours: int, bins: int) -> 
     asyncio.run(run())
 
 
-def test_bins_that_were_never_measured_are_left_out() -> None:
+def test_slices_with_unmeasured_bins_are_left_out() -> None:
     async def run() -> None:
         store = MemoryStore()
         stream = Published(store, epoch_bins=16)

@@ -1,4 +1,4 @@
-"""What readers are told is private: by the ledger of the source, in every place, from the next moment on."""
+"""Every answer states whether a stream is private as the ledger of its source says, without delay."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def one_of_epsilon_15() -> AsyncIterator[tuple[Api, MemoryStore]]:
 
 
 async def said(api: Api) -> dict[str, Any]:
-    """Return what every place says about the stream that is asked for."""
+    """Return what every address says about the privacy of a stream."""
     found = {path or "stream": (await api.json(path, **query))["private"] for path, query in PATHS}
     for path in ("/v1/streams", "/v1/overview"):
         listed = (await api.json(path))["streams"]
@@ -60,7 +60,7 @@ async def said(api: Api) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("epsilon", SIBLINGS.values(), ids=SIBLINGS)
-def test_no_place_says_private_once_a_sibling_is_in_the_ledger(epsilon: str) -> None:
+def test_no_answer_says_private_once_the_ledger_has_a_public_sibling(epsilon: str) -> None:
     async def run() -> None:
         async with one_of_epsilon_15() as (api, store):
             assert set((await said(api)).values()) == {True}
@@ -87,7 +87,7 @@ def test_no_place_says_private_once_a_sibling_is_in_the_ledger(epsilon: str) -> 
     asyncio.run(run())
 
 
-def test_another_stream_over_the_source_is_in_the_statement_before_its_rows_are_shown() -> None:
+def test_statement_includes_a_sibling_before_its_rows_are_shown() -> None:
     async def run() -> None:
         async with one_of_epsilon_15() as (api, store):
             bare = Published(store, name="bare", epsilon=EXACT)
@@ -110,7 +110,7 @@ def test_another_stream_over_the_source_is_in_the_statement_before_its_rows_are_
     asyncio.run(run())
 
 
-def test_an_alert_says_what_holds_when_it_is_told_and_when_it_is_asked_for() -> None:
+def test_alert_states_privacy_as_of_when_it_is_sent_and_asked_for() -> None:
     async def run() -> None:
         async with one_of_epsilon_15() as (api, store):
             text = "count(departures) > 1"

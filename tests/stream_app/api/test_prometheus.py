@@ -1,4 +1,4 @@
-"""The Prometheus interface: real times, exact values, one clear error for what is not answered."""
+"""The Prometheus interface: samples at real times, exact values, one clear error for unsupported queries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def refused(api: Api, path: str, **parameters: Any) -> str:
 
 
 @with_api(COUNTS, epsilon=EXACT)
-async def test_history_has_samples_at_the_ends_of_bins(api: Api) -> None:
+async def test_samples_are_at_the_ends_of_bins(api: Api) -> None:
     data = await ask(
         api,
         "query_range",
@@ -58,7 +58,7 @@ async def test_history_has_samples_at_the_ends_of_bins(api: Api) -> None:
 
 
 @with_api(COUNTS)
-async def test_a_point_is_the_count_of_the_api_with_its_interval(api: Api) -> None:
+async def test_sample_equals_the_count_of_the_api(api: Api) -> None:
     whole = await api.json("count")
     now = START_S + len(COUNTS) * HOUR_S
     data = await ask(api, "query", query='{stream="departures"}', time=now + 10)
@@ -81,8 +81,8 @@ async def test_a_point_is_the_count_of_the_api_with_its_interval(api: Api) -> No
 
 
 @with_api(COUNTS)
-async def test_grafanas_first_requests_are_answered(api: Api) -> None:
-    """Its health check, its build info, its variables and its label browser, as forms and addresses."""
+async def test_first_requests_of_grafana_are_answered(api: Api) -> None:
+    """Grafana sends a health check, and asks for build info, variables and labels, with GET and with POST."""
     assert (await ask(api, "query", query="1+1", time=5))["result"] == [5.0, "2.0"]
     posted = await api.client.post("/api/v1/query", data={"query": "1 + 1", "time": "5"})
     assert posted.json()["data"]["result"] == [5.0, "2.0"]
@@ -112,7 +112,7 @@ async def test_rows_are_flat(api: Api) -> None:
 
 
 @with_api(COUNTS)
-async def test_refusals_say_what_where_and_the_remedy(api: Api) -> None:
+async def test_refusals_name_what_where_and_remedy(api: Api) -> None:
     whole = {"start": START_S, "end": START_S + 8 * HOUR_S, "step": 60}
     line = await refused(api, "query_range", query="rate(private_counts_running[5m])", **whole)
     assert "character 5" in line
@@ -153,7 +153,7 @@ async def test_refusals_say_what_where_and_the_remedy(api: Api) -> None:
         "x" * 3000,
     ],
 )
-def test_other_promql_is_refused_in_one_line(query: str) -> None:
+def test_unsupported_promql_is_refused_in_one_line(query: str) -> None:
     with pytest.raises(PromQLError) as refusal:
         parse(query)
     assert "\n" not in str(refusal.value)

@@ -1,4 +1,4 @@
-"""Random hostile requests over every address: refused in an answer, never a failure of the service."""
+"""Random hostile requests to every address are answered or refused. The service never fails."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ METHODS = ("GET",) * 40 + ("POST", "HEAD", "OPTIONS", "PUT", "DELETE")
 
 @dataclass(frozen=True)
 class Request:
-    """One request. Its text is what a failed test shows, to be sent again."""
+    """One request. A failed test shows its text, so that it can be sent again."""
 
     method: str
     target: str
@@ -150,7 +150,7 @@ class Request:
 
 
 def requests(seed: int, count: int) -> Iterator[Request]:
-    """Return random requests; the same for the same seed."""
+    """Return random requests; equal seeds give equal requests."""
     choose = random.Random(seed)
     for _ in range(count):
         path = choose.choice(PATHS)
@@ -183,7 +183,7 @@ def _query(choose: random.Random, view: str) -> str:
 
 @asynccontextmanager
 async def served() -> AsyncIterator[int]:
-    """Serve a plain stream, one over keys and values and one of windows; yield the port."""
+    """Serve three streams: a plain one, one with keys and values, one with windows. Yield the port."""
     store = MemoryStore()
     place: dict[str, Any] = {"first_bin": NEW_YEAR_BIN}
     plain = Published(store, "plain", source="a.ndjson", **place)
@@ -220,7 +220,7 @@ def _wait_until_ready(port: int) -> None:
 
 
 def answers(port: int, asked: Iterator[Request]) -> Iterator[tuple[Request, int]]:
-    """Send requests one after the other; return each with the status of its answer, or ``NO_ANSWER``."""
+    """Send requests one after the other; return each request with its status, or with ``NO_ANSWER``."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         for request in asked:
             try:

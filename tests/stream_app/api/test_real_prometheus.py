@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the service and answers with what was released."""
+"""A real Prometheus scrapes the service and answers with released values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.stream_app.published import Published
 
 @contextlib.contextmanager
 def scraping(target: str, directory: Path, rules: str = "") -> Iterator[str]:
-    """Run a Prometheus that scrapes one target every 200 ms; yield its address."""
+    """Run a Prometheus that scrapes one target every 200 ms, and yield its address."""
     config = directory / "prometheus.yml"
     (directory / "rules.yml").write_text(rules or "groups: []\n")
     config.write_text(
@@ -83,7 +83,7 @@ alerts: {{rules: {{busy: {{when: "{when}", labels: {{team: web}}}}, quiet: {{whe
 
 
 @pytest.mark.slow
-def test_prometheus_holds_every_key_and_passes_on_what_fires(tmp_path: Path) -> None:
+def test_prometheus_holds_every_key_and_sends_firing_alerts(tmp_path: Path) -> None:
     one = ProductSource(tmp_path, product_strategy())
     events = [(FIRST_BIN + 0.5, carrier, 5) for carrier in ["UA"] * 30 + ["AA"] * 7]
     one.append_events(events)
@@ -119,7 +119,7 @@ def test_prometheus_holds_every_key_and_passes_on_what_fires(tmp_path: Path) -> 
 
 
 async def passed_on(url: str) -> None:
-    """Wait until a Prometheus holds all keys, and one alert that fires."""
+    """Wait until Prometheus has all keys and one firing alert."""
     found: dict[str, float] = {}
     firing: list[dict[str, Any]] = []
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
@@ -141,7 +141,7 @@ async def passed_on(url: str) -> None:
 
 
 async def seen(url: str, answer: dict[str, Any], above: float | None = None) -> None:
-    """Wait until Prometheus holds an answer's value and interval, or any value above one."""
+    """Wait until Prometheus has a given value and interval, or any value above 1."""
     metrics = ("private_counts_running", "private_counts_running_lower", "private_counts_running_upper")
     values: list[float] = []
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:

@@ -1,4 +1,4 @@
-"""Answers over HTTP: exact without noise, honest errors, and nothing that is not visible."""
+"""Answers over HTTP: exact without noise, with clear errors, and from visible releases only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPES = Path(__file__).parent / "shapes.json"
 
 
 def at(hour: int) -> str:
-    """Return an edge as RFC 3339."""
+    """Return the start of a bin as RFC 3339."""
     return f"2013-01-0{1 + hour // 24}T{hour % 24:02d}:00:00Z"
 
 
@@ -28,7 +28,7 @@ def seconds(hour: int) -> int:
 
 
 @with_api(COUNTS, epsilon=EXACT)
-async def test_every_range_is_the_recount_without_noise(api: Api) -> None:
+async def test_counts_without_noise_equal_a_recount(api: Api) -> None:
     for start in range(len(COUNTS)):
         for stop in range(start + 1, len(COUNTS) + 1):
             answer = await api.json("count", start=at(start), end=seconds(stop))
@@ -38,7 +38,7 @@ async def test_every_range_is_the_recount_without_noise(api: Api) -> None:
 
 
 @with_api(COUNTS, epsilon=EXACT)
-async def test_every_series_is_the_recount_without_noise(api: Api) -> None:
+async def test_series_without_noise_equal_a_recount(api: Api) -> None:
     running = [sum(COUNTS[:t]) for t in range(1, len(COUNTS) + 1)]
     for view in ("unbiased", "first_published", "consistent"):
         got = await api.json("series", view=view)
@@ -54,7 +54,7 @@ async def test_every_series_is_the_recount_without_noise(api: Api) -> None:
 
 
 @with_api(COUNTS)
-async def test_consistent_values_are_whole_rise_and_keep_the_unbiased_intervals(api: Api) -> None:
+async def test_consistent_values_are_whole_rising_and_have_unbiased_intervals(api: Api) -> None:
     unbiased, consistent = [await api.json("series", view=view) for view in ("unbiased", "consistent")]
     values = consistent["value"]
     assert values == sorted(values)
@@ -77,7 +77,7 @@ async def test_consistent_values_are_whole_rise_and_keep_the_unbiased_intervals(
 
 
 @with_api(COUNTS)
-async def test_count_series_and_summary_agree_with_one_another(api: Api) -> None:
+async def test_count_series_and_summary_agree(api: Api) -> None:
     whole = await api.json("count")
     series = await api.json("series")
     summary = (await api.json("/v1/streams"))["streams"][0]
@@ -95,7 +95,7 @@ async def test_count_series_and_summary_agree_with_one_another(api: Api) -> None
 
 
 @with_api(COUNTS)
-async def test_anyone_can_recompute_an_answer_from_the_nodes(api: Api) -> None:
+async def test_answers_can_be_recomputed_from_released_nodes(api: Api) -> None:
     import numpy as np
 
     from dphist.tree.design import TreeDesign
@@ -116,7 +116,7 @@ async def test_anyone_can_recompute_an_answer_from_the_nodes(api: Api) -> None:
 
 
 @with_api(COUNTS)
-async def test_errors_are_one_line_with_what_where_and_remedy(api: Api) -> None:
+async def test_errors_name_what_where_and_remedy_in_one_line(api: Api) -> None:
     status, body = await api.error("count", start="2013-01-01T05:30:00Z")
     assert (status, body["parameter"], body["nearest"]) == (400, "start", [at(5), at(6)])
     assert body["error"] == (
@@ -163,7 +163,7 @@ async def test_unknown_and_malformed_parameters_are_refused(api: Api) -> None:
 
 
 @with_api(COUNTS)
-async def test_unknown_streams_and_addresses_are_named(api: Api) -> None:
+async def test_errors_name_unknown_streams_and_addresses(api: Api) -> None:
     for path in ("", "/count", "/series", "/nodes", "/privacy", "/events"):
         status, body = await api.error(f"/v1/streams/arrivals{path}")
         assert status == 404
@@ -177,7 +177,7 @@ async def test_unknown_streams_and_addresses_are_named(api: Api) -> None:
 
 
 @with_api(COUNTS[:10])
-async def test_an_answer_is_a_pure_function_of_the_seq(api: Api) -> None:
+async def test_answer_depends_on_the_seq_only(api: Api) -> None:
     for path in ("", "count", "series", "nodes"):
         first = await api.get(path)
         etag = first.headers["etag"]
@@ -198,7 +198,7 @@ ADDRESSES = ("", "count", "series", "nodes", "privacy", "/v1/streams", "/metrics
 
 
 @with_api(COUNTS[:10])
-async def test_releases_that_are_not_visible_change_no_byte(api: Api) -> None:
+async def test_invisible_releases_change_no_byte_of_an_answer(api: Api) -> None:
     before = [(await api.get(path)).content for path in ADDRESSES]
     await api.stream.close([1000] * 5, show=False)
     await api.refresh()
@@ -210,7 +210,7 @@ async def test_releases_that_are_not_visible_change_no_byte(api: Api) -> None:
 
 
 @with_api(COUNTS, epsilon=EXACT)
-async def test_every_answer_says_that_a_stream_is_not_private(api: Api) -> None:
+async def test_every_answer_of_a_public_stream_says_not_private(api: Api) -> None:
     for path in ("", "count", "series", "nodes", "privacy"):
         assert (await api.json(path))["private"] is False
     privacy = await api.json("privacy")
@@ -247,7 +247,7 @@ def test_privacy_adds_up_over_the_source() -> None:
 
 
 @with_api()
-async def test_before_the_first_release(api: Api) -> None:
+async def test_answers_before_the_first_release(api: Api) -> None:
     summary = await api.json("")
     assert (summary["running"], summary["released_until"], summary["seq"]) == (None, None, 0)
     assert summary["start"] == at(0)
@@ -261,7 +261,7 @@ async def test_before_the_first_release(api: Api) -> None:
 
 @pytest.mark.slow
 @with_api([1] * 300, epoch_bins=300)
-async def test_long_series_are_shortened_and_say_so(api: Api) -> None:
+async def test_long_series_are_downsampled_and_say_so(api: Api) -> None:
     series = await api.json("series", kind="bin", points=100)
     assert (len(series["value"]), series["points_available"], series["downsampled"]) == (100, 300, True)
     assert series["note"].startswith("Shown are 100 of 300 points")
@@ -271,7 +271,7 @@ async def test_long_series_are_shortened_and_say_so(api: Api) -> None:
 
 
 @with_api(COUNTS)
-async def test_metrics_are_the_private_values(api: Api) -> None:
+async def test_metrics_equal_released_values(api: Api) -> None:
     response = await api.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     samples = {
@@ -289,7 +289,7 @@ async def test_metrics_are_the_private_values(api: Api) -> None:
 
 
 def shape(value: Any) -> Any:
-    """Reduce an answer to the names and types of its fields."""
+    """Return the names and types of an answer's fields."""
     if isinstance(value, dict):
         return {name: shape(field) for name, field in value.items()}
     if isinstance(value, list):
@@ -298,8 +298,8 @@ def shape(value: Any) -> Any:
 
 
 @with_api(COUNTS, epoch_bins=20)
-async def test_the_shapes_of_answers_are_a_promise(api: Api) -> None:
-    """Clients depend on these names. To change them on purpose, change shapes.json."""
+async def test_field_names_and_types_of_answers_do_not_change(api: Api) -> None:
+    """Clients depend on these names. If a change is intended, change shapes.json too."""
     found = {path or "stream": shape(await api.json(path)) for path in (*ADDRESSES[:6], "/healthz")}
     rows = await api.store.reader().rows("departures", 19, 1)
     found["event"] = shape(json.loads(rows[0][1]))

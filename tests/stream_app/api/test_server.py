@@ -1,4 +1,4 @@
-"""The server on a real socket: releases flow, a signal ends it cleanly, pages name no other host."""
+"""The server on a real socket: it sends releases, a signal ends it cleanly, its pages name no other host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.stream_app.published import Published
 
 @asynccontextmanager
 async def served(stream: Published) -> AsyncIterator[httpx.AsyncClient]:
-    """Serve a stream's store on a free port of loopback."""
+    """Serve a stream's store on a free port of loopback; yield the address."""
 
     @asynccontextmanager
     async def reader() -> AsyncIterator[PublicReader]:
@@ -60,7 +60,7 @@ async def follow_until(
         return response, events_of(chunks)
 
 
-def test_releases_flow_and_resume_over_a_socket() -> None:
+def test_follower_receives_and_resumes_over_a_socket() -> None:
     async def run() -> None:
         stream = Published(MemoryStore())
         await stream.open()
@@ -84,7 +84,7 @@ def test_releases_flow_and_resume_over_a_socket() -> None:
     asyncio.run(run())
 
 
-def test_a_taken_port_is_not_shared() -> None:
+def test_port_in_use_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         listen("127.0.0.1", taken.getsockname()[1])
 
@@ -110,7 +110,7 @@ asyncio.run(serve_on(listen("127.0.0.1", int(sys.argv[1])), reader))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_although_followers_hang_on(end: signal.Signals) -> None:
+def test_signal_ends_the_server_with_open_followers(end: signal.Signals) -> None:
     port = free_port()
     root = Path(__file__).parents[3]
     with subprocess.Popen(
@@ -164,7 +164,7 @@ def test_ready_only_after_the_store_was_read() -> None:
 
 
 @with_api([1, 2, 3])
-async def test_pages_come_with_headers_that_keep_them_here(api: Api) -> None:
+async def test_pages_have_headers_that_forbid_other_hosts(api: Api) -> None:
     for path in ("/", "/docs", "/dashboard/stream.js", "/v1/streams", "/nowhere"):
         response = await api.get(path)
         assert response.headers["content-security-policy"].startswith("default-src 'self'")
@@ -184,7 +184,7 @@ def test_no_file_of_the_page_names_another_host() -> None:
 
 
 @with_api([1, 2, 3])
-async def test_the_page_of_the_api_covers_every_address(api: Api) -> None:
+async def test_openapi_page_covers_every_address(api: Api) -> None:
     spec = await api.json("/openapi.json")
     addresses = {
         "/v1/alerts",
@@ -207,7 +207,7 @@ async def test_the_page_of_the_api_covers_every_address(api: Api) -> None:
     assert "docs.js" in (await api.get("/docs")).text
 
 
-def test_an_answer_does_not_wait_for_the_one_who_reads_it() -> None:
+def test_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
     with (
         listen("127.0.0.1", 0) as listener,
         socket.create_connection(listener.getsockname()),

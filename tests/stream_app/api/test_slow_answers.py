@@ -1,4 +1,4 @@
-"""One reader's slow question holds up neither other streams nor the followers of its own."""
+"""One reader's slow question delays neither other streams nor the followers of its own stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.stream_app.published import Published
 
 
 def slow(view: StreamView, until: Path) -> int:
-    """Return the seq of a view after a file was made: a question that takes long."""
+    """Return the seq of a view once a file exists. A test uses this as a slow question."""
     deadline_s = time.monotonic() + 60
     while not until.exists() and time.monotonic() < deadline_s:
         time.sleep(0.005)
@@ -35,7 +35,7 @@ def slow(view: StreamView, until: Path) -> int:
 
 @asynccontextmanager
 async def slowly_asked(replica: StreamReplica, until: Path) -> AsyncIterator[asyncio.Task[int]]:
-    """Ask a slow question about a stream; it is answered when the block ends."""
+    """Keep a slow question about a stream open while the block runs."""
     assert replica.view is not None
     async with replica.asked_apart:
         answer = asyncio.create_task(SHARED.of_view(replica.view, slow, until))
@@ -49,7 +49,7 @@ async def slowly_asked(replica: StreamReplica, until: Path) -> AsyncIterator[asy
 
 @asynccontextmanager
 async def stopped() -> AsyncIterator[int]:
-    """Let the computing process stand still, as if every question took for ever; yield its id."""
+    """Stop the process apart, as if its questions took for ever; yield its id."""
     pid = await SHARED.of(os.getpid)
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -59,7 +59,7 @@ async def stopped() -> AsyncIterator[int]:
             os.kill(pid, signal.SIGCONT)
 
 
-def test_a_slow_answer_delays_no_follower_no_other_stream_and_nobody_at_a_glance(tmp_path: Path) -> None:
+def test_slow_answer_delays_no_follower_other_stream_or_overview(tmp_path: Path) -> None:
     async def run() -> None:
         async with api_over([5] * 12) as api:
             other = Published(api.store, name="other")
@@ -120,8 +120,8 @@ LONG: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def test_no_long_question_computes_beside_the_loop() -> None:
-    """While the other process stands still, no long question is answered, and each count is."""
+def test_long_questions_are_computed_in_the_process_apart() -> None:
+    """While the process apart is stopped, long questions get no answer, but every count does."""
 
     async def run() -> None:
         async with api_over_axes() as (api, _cells):
@@ -140,7 +140,7 @@ def test_no_long_question_computes_beside_the_loop() -> None:
 
 
 @with_api([5] * 12)
-async def test_answer_has_the_seq_of_its_etag_though_the_stream_grows_meanwhile(api: Api) -> None:
+async def test_answer_and_etag_agree_if_the_stream_grows_meanwhile(api: Api) -> None:
     await api.get("series")  # there is a copy already
     for step in range(3):
         async with stopped():
@@ -154,7 +154,7 @@ async def test_answer_has_the_seq_of_its_etag_though_the_stream_grows_meanwhile(
 
 
 @with_api([5] * 12)
-async def test_question_under_way_when_the_process_is_killed_is_refused_in_one_line(api: Api) -> None:
+async def test_killed_process_apart_refuses_open_questions_in_one_line(api: Api) -> None:
     async with stopped() as pid:
         asked = asyncio.create_task(api.error("series"))
         await asyncio.sleep(0.02)
@@ -163,7 +163,7 @@ async def test_question_under_way_when_the_process_is_killed_is_refused_in_one_l
     assert len((await api.json("series"))["value"]) == 12
 
 
-def test_a_plan_is_made_before_the_question_about_the_stream() -> None:
+def test_preview_plans_before_it_locks_the_stream() -> None:
     async def run() -> None:
         async with api_over([5] * 12) as api:
             async with api.app.state.making_turns.of("another reader"):
@@ -184,11 +184,11 @@ TINY = ("1e-300", "5e-324", "1e-100", "0.0099", "0", "-1", "nan", "inf", "1e400"
 
 
 @with_api([5] * 12)
-async def test_an_epsilon_that_no_plan_fits_is_refused(api: Api) -> None:
+async def test_preview_at_an_impossible_epsilon_is_refused(api: Api) -> None:
     await refused(api)
 
 
-def test_an_epsilon_that_no_plan_fits_is_refused_over_keys_and_values() -> None:
+def test_preview_at_an_impossible_epsilon_is_refused_over_keys() -> None:
     async def run() -> None:
         async with api_over_axes() as (api, _cells):
             await refused(api)
@@ -197,7 +197,7 @@ def test_an_epsilon_that_no_plan_fits_is_refused_over_keys_and_values() -> None:
 
 
 async def refused(api: Api) -> None:
-    """Ask for impossible epsilons, of the address and of the planner behind it."""
+    """Request previews at impossible epsilons, over HTTP and from the planner directly."""
     async with asyncio.timeout(30):
         for epsilon in TINY:
             status, body = await api.error("preview", epsilon=epsilon)

@@ -1,4 +1,4 @@
-"""Turns and places: one reader's many requests cost another reader one of them."""
+"""Turns and places: however many requests one reader sends, another reader waits for only one of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stream_app.api.admission.hosts import Hosts
 from stream_app.api.admission.turns import LongTurns, Places, TooManyError, Turnstile
 
 
-def test_a_crowd_lets_another_reader_in_at_once() -> None:
+def test_many_requests_of_one_reader_do_not_delay_another() -> None:
     async def run() -> list[str]:
         turnstile, order = Turnstile(), []
 
@@ -28,7 +28,7 @@ def test_a_crowd_lets_another_reader_in_at_once() -> None:
     assert order.count("crowd") == 50
 
 
-def test_a_request_that_was_given_up_holds_nobody_back() -> None:
+def test_cancelled_request_delays_nobody() -> None:
     async def run() -> None:
         turnstile = Turnstile()
         await turnstile.passed("a")
@@ -42,7 +42,7 @@ def test_a_request_that_was_given_up_holds_nobody_back() -> None:
     asyncio.run(run())
 
 
-def test_readers_take_turns_for_what_takes_long() -> None:
+def test_readers_take_turns_for_long_answers() -> None:
     async def run() -> None:
         turns, order = LongTurns(together=2, each=1, waiting=3), []
         gate = asyncio.Event()
@@ -86,7 +86,7 @@ def test_cancelled_request_frees_its_turn() -> None:
     asyncio.run(run())
 
 
-def test_a_turn_that_is_cancelled_while_a_place_comes_free_ends_as_cancelled() -> None:
+def test_turn_cancelled_as_it_is_granted_is_given_back() -> None:
     async def run() -> None:
         turns = LongTurns(together=1)
         async with turns.of("a"):
@@ -107,7 +107,7 @@ async def _hold(turns: LongTurns) -> None:
         await asyncio.sleep(3600)
 
 
-def test_places_are_limited_in_all_and_for_each() -> None:
+def test_places_are_limited_in_total_and_per_reader() -> None:
     places = Places("connections", 3, 2, ("api.limits.connections", "api.limits.connections_per_address"))
     places.take("a")
     places.take("a")
@@ -144,6 +144,6 @@ def test_places_are_limited_in_all_and_for_each() -> None:
         (Hosts(any_name=True), ["counts.example.org"], []),
     ],
 )
-def test_a_name_is_known_or_not(hosts: Hosts, known: list[str], unknown: list[str]) -> None:
+def test_only_known_host_names_are_accepted(hosts: Hosts, known: list[str], unknown: list[str]) -> None:
     assert [name for name in known if not hosts.know(name)] == []
     assert [name for name in unknown if hosts.know(name)] == []

@@ -1,4 +1,4 @@
-"""Answers that a reader asks for and never takes: the connection ends, and its place is free again."""
+"""If a reader does not receive its answer, its connection ends and its place is free again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n
 
 @asynccontextmanager
 async def served(tls: Path | None) -> AsyncIterator[int]:
-    """Serve on loopback, where the system keeps little of an answer; yield the port."""
+    """Serve on loopback with small socket buffers; yield the port."""
 
     @asynccontextmanager
     async def reader() -> AsyncIterator[Any]:
@@ -44,7 +44,7 @@ async def served(tls: Path | None) -> AsyncIterator[int]:
 
 
 async def has_place(port: int, tls: ssl.SSLContext | None) -> bool:
-    """Return whether another connection is answered now."""
+    """Return whether another connection gets an answer now."""
     with suppress(ConnectionError, ssl.SSLError):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
         writer.write(HEALTH)
@@ -81,9 +81,7 @@ def ask_and_take_nothing(port: int, tls: ssl.SSLContext | None, says_goodbye: bo
 
 
 @pytest.mark.parametrize(("secured", "says_goodbye"), [(False, False), (True, False), (True, True)])
-def test_an_answer_that_is_not_taken_gives_its_place_back(
-    secured: bool, says_goodbye: bool, tmp_path: Path
-) -> None:
+def test_connection_that_takes_no_answer_is_closed(secured: bool, says_goodbye: bool, tmp_path: Path) -> None:
     context = None
     if secured:
         write_certificates(tmp_path, "server")

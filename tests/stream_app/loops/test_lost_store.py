@@ -17,7 +17,7 @@ import pytest
 from dphist.epochs.levels import EpochLevels
 from dphist.tree.design import Release
 from dphist.windows.design import WindowDesign
-from stream_app.api.replica import StreamReplica
+from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import lost_measurement
@@ -146,7 +146,7 @@ def test_an_api_that_looked_at_any_moment_follows(one: OneSource) -> None:
     async def run(looks: tuple[int, ...]) -> None:
         one.witness, one.clock.now_us = type(one.witness)(), FIRST_BIN * BIN_US
         one.store.restore(MemoryStore())
-        replica = StreamReplica(one.store.reader(), STREAM)
+        replica = StreamReplica(one.store.reader(), STREAM, Replicas(one.store.reader()).stated)
 
         async def look(moment: int) -> None:
             if moment in looks:

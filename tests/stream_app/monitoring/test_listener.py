@@ -1,4 +1,4 @@
-"""The operator's endpoint under connections that say nothing, little by little, or too many at once."""
+"""The operator's endpoint ends silent and slow connections, and limits how many are open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def against(attack: Callable[[int], None], token: str | None = None) -> None:
-    """Run a blocking attack on the port of an endpoint that serves meanwhile."""
+    """Serve metrics, and run a blocking attack on the endpoint's port."""
     port = free_port()
 
     async def run() -> None:
@@ -34,7 +34,7 @@ def connected(port: int) -> socket.socket:
 
 
 def answer(port: int) -> bytes:
-    """Return the whole answer to a good request; nothing where the connection was closed at once."""
+    """Return the whole answer to a valid request; empty if the connection was closed at once."""
     with connected(port) as asking:
         try:
             asking.sendall(REQUEST)
@@ -44,7 +44,7 @@ def answer(port: int) -> bytes:
 
 
 def ended(connection: socket.socket) -> bool:
-    """Wait for the end of a connection."""
+    """Wait until the other side closes a connection."""
     try:
         while connection.recv(65_536):
             pass
@@ -55,7 +55,7 @@ def ended(connection: socket.socket) -> bool:
     return True
 
 
-def test_silent_connections_hold_few_threads_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_use_few_threads_and_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "_REQUEST_S", 1.0)
 
     def attack(port: int) -> None:
@@ -71,7 +71,7 @@ def test_silent_connections_hold_few_threads_and_end(monkeypatch: pytest.MonkeyP
     against(attack)
 
 
-def test_a_request_that_trickles_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slowly_arriving_request_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "_REQUEST_S", 0.5)
 
     def attack(port: int) -> None:
@@ -82,7 +82,7 @@ def test_a_request_that_trickles_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     against(attack, token="0123456789abcdef")
 
 
-def test_an_answer_that_nobody_takes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_that_nobody_reads_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "_REQUEST_S", 0.5)
     large = [b"x" * 50_000_000]
     monkeypatch.setattr(listener, "make_wsgi_app", lambda _: lambda _, start: (start("200 OK", []), large)[1])
@@ -97,7 +97,7 @@ def test_an_answer_that_nobody_takes_ends(monkeypatch: pytest.MonkeyPatch) -> No
     against(attack)
 
 
-def test_clients_that_leave_write_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_disconnecting_clients_cause_no_output(capfd: pytest.CaptureFixture[str]) -> None:
     def attack(port: int) -> None:
         for sent in (b"", b"GET /met", REQUEST):
             with connected(port) as leaving:

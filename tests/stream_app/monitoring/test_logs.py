@@ -1,4 +1,4 @@
-"""Log lines: machines can read them, and no value that came with an event is in one."""
+"""Log lines are JSON, and none contains a value from an event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SENTINEL = "tailnum-N14228"
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """Log into memory; leave logging as it was."""
+    """Log into memory for the block, and restore logging afterwards."""
     root = logging.getLogger()
     before = root.handlers[:], root.level, sys.excepthook, threading.excepthook
     monkeypatch.delenv(LOG_FORMAT, raising=False)
@@ -47,7 +47,7 @@ def trip_over_an_event() -> None:
         raise OSError(f"while reading {SENTINEL}") from failure
 
 
-def test_a_line_is_json_with_level_role_time_and_fields(written: io.StringIO) -> None:
+def test_log_line_is_json_with_level_role_time_and_fields(written: io.StringIO) -> None:
     logging.getLogger("stream_app.x").info("released", extra={"stream": "clicks", "bins": 3})
     (line,) = lines(written)
     assert str(line.pop("timestamp")).endswith("Z")
@@ -67,7 +67,7 @@ def test_error_is_logged_with_type_and_place_but_no_message(written: io.StringIO
     assert errors[0]["at"][-1].endswith("trip_over_an_event")
 
 
-def test_an_error_in_a_message_is_named_and_our_own_words_stay(written: io.StringIO) -> None:
+def test_error_in_a_message_is_replaced_by_its_type(written: io.StringIO) -> None:
     log = logging.getLogger("mode.service")
     log.error("crashed: %r, %s", ValueError(SENTINEL), OperatorError("state.dir: it is full"))
     log.warning("ingest: %s; trying again", ConnectionError("redis: no answer"))
@@ -94,9 +94,7 @@ def test_no_line_of_a_kafka_client_shows_an_offset(written: io.StringIO) -> None
     assert "events" in str(last)
 
 
-def test_a_framework_that_configures_logging_writes_the_same_lines(
-    written: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dict_config_writes_the_same_lines(written: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     said = io.StringIO()
     monkeypatch.setattr(sys, "stderr", said)
     logging.config.dictConfig(dict_config("worker"))
@@ -110,7 +108,7 @@ def test_a_framework_that_configures_logging_writes_the_same_lines(
     assert SENTINEL not in said.getvalue()
 
 
-def test_an_operator_error_is_logged_with_its_message(written: io.StringIO) -> None:
+def test_operator_error_is_logged_with_its_message(written: io.StringIO) -> None:
     try:
         raise OperatorError("state.dir: it is full; make room")
     except OperatorError as refusal:
@@ -121,7 +119,7 @@ def test_an_operator_error_is_logged_with_its_message(written: io.StringIO) -> N
     assert "state.dir: it is full; make room" in says
 
 
-def test_a_forgotten_task_shows_no_value(written: io.StringIO) -> None:
+def test_unawaited_task_logs_no_value(written: io.StringIO) -> None:
     async def forget() -> None:
         async def fail() -> None:
             trip_over_an_event()
@@ -142,7 +140,7 @@ def test_a_forgotten_task_shows_no_value(written: io.StringIO) -> None:
     assert SENTINEL not in written.getvalue()
 
 
-def test_a_value_that_is_no_json_is_not_shown(written: io.StringIO) -> None:
+def test_value_that_is_not_json_is_logged_as_its_type(written: io.StringIO) -> None:
     class Event:
         def __repr__(self) -> str:
             return SENTINEL
@@ -152,7 +150,7 @@ def test_a_value_that_is_no_json_is_not_shown(written: io.StringIO) -> None:
     assert lines(written)[0]["value"] == "<Event>"
 
 
-def test_a_thread_that_crashes_shows_no_value(written: io.StringIO) -> None:
+def test_crashed_thread_logs_no_value(written: io.StringIO) -> None:
     for target in (trip_over_an_event, asked_to_end):
         thread = threading.Thread(target=target, name="reader")
         thread.start()
@@ -177,8 +175,8 @@ count("{SENTINEL}")
 
 
 @pytest.mark.parametrize(("guarded", "shown"), [(True, False), (False, True)])
-def test_the_traceback_of_a_crash_shows_no_value(guarded: bool, shown: bool) -> None:
-    """Python's own words show the value: the guard is what keeps it out."""
+def test_crash_logs_no_value(guarded: bool, shown: bool) -> None:
+    """Without the configured hook, Python would print the value."""
     command = [sys.executable, "-c", CRASH.format(guarded=guarded)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 1

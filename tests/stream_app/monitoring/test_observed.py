@@ -1,4 +1,4 @@
-"""The operator's figures: each is moved by what it names, and by nothing else."""
+"""Each of the operator's metrics changes with what it names, and with nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLOSING = Closing(Binning(BIN_US), grace_us=5_000_000)
 
 
 class Wall:
-    """A clock in seconds that a test sets."""
+    """A clock in seconds that the test sets."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -39,7 +39,7 @@ class Wall:
 
 
 class Log:
-    """Two partitions of which one is handed to somebody else."""
+    """A log with two partitions. Another worker takes one of them over."""
 
     def __init__(self) -> None:
         self.known = {"0": 40, "1": 7}
@@ -75,7 +75,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"stream_app_{name}", labels)
 
 
-def test_store_calls_are_timed_counted_and_answer_as_before() -> None:
+def test_watched_store_times_and_counts_calls() -> None:
     wall, metrics = Wall(), None
     metrics = Metrics(wall)
     inner = MemoryStore()
@@ -111,7 +111,7 @@ def test_store_calls_are_timed_counted_and_answer_as_before() -> None:
     assert value(metrics, "redis_failures_total", call="apply") is None
 
 
-def test_a_call_without_an_answer_is_counted_and_raised() -> None:
+def test_failed_store_call_is_counted_and_raised() -> None:
     class Gone(MemoryStore):
         async def load(self, stream: str) -> None:
             raise ConnectionError("redis: no answer")
@@ -128,7 +128,7 @@ def test_a_call_without_an_answer_is_counted_and_raised() -> None:
     assert value(metrics, "redis_failures_total", call="publish") == 1
 
 
-def test_lag_is_what_is_not_counted_of_the_partitions_read_here() -> None:
+def test_lag_covers_the_partitions_of_this_worker() -> None:
     metrics, log = Metrics(), Log()
     source = watch_source(log, "topic:clicks", metrics)
     asyncio.run(source.read({"0": 15, "1": 7}, 0))
@@ -141,7 +141,7 @@ def test_lag_is_what_is_not_counted_of_the_partitions_read_here() -> None:
     assert value(metrics, "lag", partition="1", **labels) is None
 
 
-def test_a_batch_lasts_until_the_next_read() -> None:
+def test_batch_is_timed_until_the_next_read() -> None:
     metrics, log = Metrics(), Log()
     source = watch_source(log, "topic:clicks", metrics)
     labels = {"source": "topic:clicks"}
@@ -162,7 +162,7 @@ def test_a_batch_lasts_until_the_next_read() -> None:
     assert 0.02 <= (value(metrics, "batch_seconds_sum", **labels) or 0) < 5
 
 
-def test_dead_letters_are_counted_per_stream_and_repeats_are_not(tmp_path: Path) -> None:
+def test_dead_letters_are_counted_once_per_stream(tmp_path: Path) -> None:
     async def write() -> None:
         for _ in range(3):
             await letters.write([future, null], "visits")
@@ -183,7 +183,7 @@ def test_dead_letters_are_counted_per_stream_and_repeats_are_not(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_endpoint_serves_the_metrics_and_a_taken_port_is_refused() -> None:
+def test_endpoint_serves_metrics_and_refuses_a_port_in_use() -> None:
     metrics, port = Metrics(), free_port()
     metrics.lag.labels("topic:clicks", "0").set(12)
 
@@ -203,7 +203,7 @@ def test_the_endpoint_serves_the_metrics_and_a_taken_port_is_refused() -> None:
     asyncio.run(run())
 
 
-def test_metrics_with_a_token_open_to_who_brings_it_and_to_nobody_else() -> None:
+def test_metrics_with_a_token_require_it() -> None:
     metrics, port, token = Metrics(), free_port(), "0123456789abcdef"
     metrics.lag.labels("topic:clicks", "0").set(12)
 

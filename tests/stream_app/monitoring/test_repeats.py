@@ -1,4 +1,4 @@
-"""An outage is told at once, ever more seldom while it lasts, and when it is over."""
+"""An outage is logged when it begins, then at growing intervals, and when it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def record(
 
 
 def told_at(times_s: list[float]) -> list[tuple[float, int]]:
-    """Return when a line was let through, and how many of the same had been held back."""
+    """Return the times at which a line was logged, and how many equal lines were suppressed before each."""
     repeats, told = Repeats("aiokafka"), []
     for at_s in times_s:
         one = record(at_s)
@@ -37,12 +37,12 @@ def test_outage_of_an_hour_is_logged_at_growing_intervals() -> None:
     assert [at_s for at_s, _ in told[6:]] == [1_600, 2_200, 2_800, 3_400]
 
 
-def test_a_line_that_was_not_logged_for_a_while_is_logged_at_once() -> None:
+def test_line_is_logged_at_once_after_a_long_pause() -> None:
     assert told_at([0, 1, 2, 3 + NEWS_AFTER_S, 4 + NEWS_AFTER_S]) == [(0, 0), (3 + NEWS_AFTER_S, 2)]
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=200))
-def test_every_line_is_logged_or_counted(steps_s: list[float]) -> None:
+def test_every_line_is_logged_or_counted_as_repeated(steps_s: list[float]) -> None:
     times_s = list(accumulate(steps_s))
     told = told_at(times_s)
     unsaid_at_end = len(times_s) - len(told) - sum(held for _, held in told)
@@ -52,7 +52,7 @@ def test_every_line_is_logged_or_counted(steps_s: list[float]) -> None:
         assert any(at_s - PAUSES_S[-1] < told_s <= at_s for told_s, _ in told)
 
 
-def test_other_texts_other_loops_and_errors_with_a_place_are_logged() -> None:
+def test_different_lines_and_errors_with_a_place_are_logged() -> None:
     repeats = Repeats("aiokafka")
     crash = record(3)
     crash.exc_info = (ValueError, ValueError(), None)
@@ -71,7 +71,7 @@ def test_other_texts_other_loops_and_errors_with_a_place_are_logged() -> None:
     assert repeats.filter(info)
 
 
-def test_a_librarys_line_is_logged_once_per_kind() -> None:
+def test_library_line_is_logged_once_per_kind() -> None:
     repeats = Repeats("aiokafka")
     lines = [record(node / 100, "Unable connect to node with id %s", "aiokafka") for node in range(100)]
     for node, line in enumerate(lines):

@@ -1,4 +1,5 @@
-// Alert rules over the stream: the state of each, since when, and the changes within the range.
+// The panel of alert rules. It lists each rule's state, since when it is in this state, and its changes within the
+// chosen range.
 
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";
@@ -10,7 +11,7 @@ export class Alerts extends Panel {
     super(page, "alerts", "Alerts");
     this.list = make("ul", { className: "alerts" });
     this.body.append(this.list);
-    this.saving.lastElementChild.remove(); // a list has no picture
+    this.saving.lastElementChild.remove(); // remove the PNG button, because a list has no picture
   }
 
   static applies(page) {

@@ -1,11 +1,11 @@
-// Events per bin, or per group of bins, and the same range a week before.
+// The panel of events per bin, or per group of bins. It can also show the same range of the week before.
 
 import { bold, make } from "../elements.js";
 import { Panel, pictureOf } from "../panel.js";
 import { roomFor } from "../ranges.js";
 import { between, count, length } from "../words.js";
 
-// Two 97.5 % intervals hold together with 95 % probability, also if their errors are correlated.
+// Each interval has 97.5 %, so both together hold with at least 95 %, even if their errors are correlated.
 const EACH = 0.975;
 
 export class Bins extends Panel {
@@ -57,7 +57,7 @@ export class Bins extends Panel {
     if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier));
   }
 
-  // Show the previous week over this one, each bin a week later; bins that were not measured stay empty.
+  // Return the week before as a line that is moved forward by a week. Bins that were not measured stay empty.
   #line({ start, earlier: { series } }, { bins }) {
     const places = new Map(series.start.map((edge, i) => [bins.of(edge) + bins.week, i]));
     const column = (values) => start.map((edge) => values[places.get(bins.of(edge))] ?? null);

@@ -1,4 +1,4 @@
-// How the value is distributed over the range: cumulative counts, and one band that holds all of them.
+// The panel of the value's distribution in the chosen range: cumulative counts, and one band for all of them.
 
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";

@@ -1,4 +1,4 @@
-// Events by value and time: stronger colours mean more events.
+// The panel of events by value and time. A stronger colour means more events.
 
 import { bold, make } from "../elements.js";
 import { colour } from "../frame.js";
@@ -15,7 +15,7 @@ export class Heat extends Panel {
     this.canvas = make("canvas", { className: "heat", id: "heat-chart", tabIndex: 0, role: "img", "aria-describedby": "chart-keys" });
     this.scale = make("p", { className: "heat-scale" });
     this.body.append(this.canvas, this.scale);
-    this.at = null; // [slice, row] under the pointer
+    this.at = null; // [slice, row] of the cell under the pointer
     this.canvas.addEventListener("pointermove", (event) => this.#point(this.#cellAt(event)));
     this.canvas.addEventListener("pointerleave", () => this.#point(null));
     this.canvas.addEventListener("blur", () => this.#point(null));

@@ -1,4 +1,4 @@
-// The keys with the largest counts, a small chart each, all on one scale.
+// The panel of the keys with the largest counts: one small chart for each key, all with the same scale.
 
 import { bold, make } from "../elements.js";
 import { Panel } from "../panel.js";

@@ -1,4 +1,5 @@
-// Shows how large the errors would be at another epsilon. Nothing is measured: the plan determines the errors.
+// The panel that shows how large the errors would be at another epsilon. This measures nothing, because errors
+// depend only on the plan.
 
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";
@@ -6,7 +7,7 @@ import { roomFor } from "../ranges.js";
 import { grid } from "../tables.js";
 import { error } from "../words.js";
 
-const LEAST = -2, MOST = 1.3; // powers of ten: 0.01 to 20
+const LEAST = -2, MOST = 1.3; // ends of the slider as powers of ten: 0.01 and 20
 
 export class Preview extends Panel {
   constructor(page) {
@@ -61,7 +62,7 @@ export class Preview extends Panel {
   }
 }
 
-// "1", "0.25" or "1/3".
+// Return the number that a text such as "1", "0.25" or "1/3" means.
 function parse(text) {
   const [above, below] = text.split("/").map(Number);
   return below ? above / below : above;

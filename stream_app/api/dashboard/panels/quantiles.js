@@ -1,4 +1,4 @@
-// Quantiles of the value over time, each computed from the band of its slice.
+// The panel of the value's quantiles over time. Each quantile is computed from the band of its slice of time.
 
 import { Panel } from "../panel.js";
 import { level } from "../state.js";

@@ -1,11 +1,11 @@
-// Events per time over a sliding window that the reader chooses.
+// The panel of the rate: events per time in a sliding window. The reader chooses the window's length.
 
 import { make } from "../elements.js";
 import { Panel, pictureOf } from "../panel.js";
 import { windows } from "../ranges.js";
 import { AMOUNTS, length } from "../words.js";
 
-const one = (seconds) => length(seconds).replace(/^(?=[a-z])/, "1 "); // "1 day", as "7 days"
+const one = (seconds) => length(seconds).replace(/^(?=[a-z])/, "1 "); // writes "day" as "1 day"
 const UNITS = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
 
 export class Rate extends Panel {
@@ -33,7 +33,7 @@ export class Rate extends Panel {
   }
 
   show(answer, page) {
-    // Per day only if bins are days: a window of hours does not say how many events a whole day has.
+    // Give the rate per day only if bins are days. A window of some hours does not tell how many events a day has.
     const [unit, name] = UNITS.find(([seconds]) => seconds <= this.window && (seconds < 86400 || page.bins.length >= 86400));
     const scale = unit / this.window;
     const scaled = (column) => column.map((value) => value * scale);

@@ -1,4 +1,4 @@
-// The running count, and below it the interval of the true count around it.
+// The panel of the running count. A second chart below it shows the interval around the estimate.
 
 import { make } from "../elements.js";
 import { Panel, pictureOf, showPoint } from "../panel.js";

@@ -1,4 +1,5 @@
-// A tumbling window: its histogram, released once with its last bin, or its cumulative counts.
+// The panel of one tumbling window. It shows the window's histogram, which was released with the window's last
+// bin, or the cumulative counts.
 
 import { bold, make } from "../elements.js";
 import { Panel } from "../panel.js";
@@ -55,7 +56,7 @@ export class Windows extends Panel {
     this.heading.textContent = `${what(answer, page)} in a window`;
     const { times } = page;
     const said = [bold(times.onPage(times.period(seconds(answer.start), seconds(answer.end)))), ...this.#words(answer)];
-    // Screen readers read only the changed text again.
+    // Screen readers read only the text that has changed.
     if (this.which.textContent !== said.map((part) => part.textContent ?? part).join("")) this.which.replaceChildren(...said);
     this.counts.host.hidden = cumulative;
     this.running.host.hidden = !cumulative;
@@ -105,7 +106,7 @@ export class Windows extends Panel {
     return this.chart({ value: true, counted: "Events", ...places, ...options }, name);
   }
 
-  // A place, from 1, on an axis without values: a key or a rank.
+  // Return the text of a place on an axis of keys or ranks. Places count from 1.
   #place(number) {
     const { keys, count: counts } = this.answer ?? { count: [] };
     if (number < 1 || number > counts.length) return "";
@@ -135,7 +136,7 @@ export class Windows extends Panel {
     this.page.choose({ ending });
   }
 
-  // A button that becomes disabled passes the focus to another one.
+  // If the button with the focus becomes disabled, focus the other one.
   #offerSteps({ earlier, later }) {
     const focused = document.activeElement;
     this.earlier.disabled = earlier === null;
