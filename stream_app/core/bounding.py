@@ -188,14 +188,10 @@ def counted(records: Mapping[bytes, int], room: int) -> dict[int, int]:
     {0: 2, 2: 1}
     """
     taken = {}
-    for field in sorted(records, key=_rank):
+    for field in sorted(records, key=lambda field: hashlib.sha1(field, usedforsecurity=False).digest()):
         number = min(records[field], room)
         if number == 0:
             break
         taken[int.from_bytes(field[ID_BYTES:], "big")] = number
         room -= number
     return taken
-
-
-def _rank(field: bytes) -> bytes:
-    return hashlib.sha1(field, usedforsecurity=False).digest()

@@ -105,9 +105,8 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     """Return the privacy promise that a source's ledger entries add up to.
 
     Guarantee: all outputs of all streams over the source together are ``epsilon``-DP for the stated unit and
-        neighbours. Streams and strategies compose in sequence. Epochs of one stream compose in parallel for
-        events and in sequence for users. The unit is the user if all streams have the unit user and the same
-        user field, otherwise the event. Neighbours differ by substitution if those of any stream do.
+        neighbours. Streams and strategies compose in sequence, epochs of one stream in parallel for events
+        and in sequence for users. Neighbours differ by substitution if those of any stream do.
     Raises: ValueError for an entry of another source or of a unit that these rules do not cover.
 
     >>> entry = LedgerEntry("file:a", "s", 0, 0, 10, "1/2", "event", "h")

@@ -290,7 +290,8 @@ class StreamView:
     ) -> SeriesPoints:
         """Return the points of those ranges that were wholly measured, at most ``points`` of them."""
         available = len(stops)
-        keep = self._on_edge(stops) if kind == "running" else self._measured(starts, stops)
+        # A running count needs only the end of a measured bin: bins that no epoch measured count nothing.
+        keep = self._measured(stops - 1 if kind == "running" else starts, stops)
         starts, stops = starts[keep], stops[keep]
         running = self._running_values(kind, view)
         values = running[self._measured_before(stops)] - running[self._measured_before(starts)]
@@ -298,7 +299,8 @@ class StreamView:
         leaf = None if kind == "running" else errors.leaf
         over = self._over_epochs() if leaf is None else None
         if over is not None:
-            values = values + over.gains(over.covers(starts, stops), running[self._measured_epochs()])
+            epochs = np.cumsum([0, *(epoch.bins for epoch in self.epochs)])
+            values = values + over.gains(over.covers(starts, stops), running[epochs])
         shown = downsampled(values, points)
         starts, ends = starts[shown], stops[shown]
         spans = [Span(*edges) for edges in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -315,10 +317,6 @@ class StreamView:
             covers = self.strategy.kind.covers()
             self._covers = covers and covers.grow(self.epochs)
         return self._covers
-
-    def _measured_epochs(self) -> Int64Array:
-        """Return the number of measured bins before each epoch, and the total."""
-        return np.cumsum([0, *(epoch.bins for epoch in self.epochs)])
 
     def _estimates(self, span: Span, view: SeriesView) -> Iterable[Estimate]:
         """Yield independent estimates of a range's parts: nodes over epochs, then the remaining parts."""
@@ -368,11 +366,8 @@ class StreamView:
         return counts
 
     def _measured(self, starts: Int64Array, stops: Int64Array) -> BoolArray:
+        """Return whether every bin of each range was measured."""
         return np.asarray(self._measured_before(stops) - self._measured_before(starts) == stops - starts)
-
-    def _on_edge(self, edges: Int64Array) -> BoolArray:
-        """Return whether each edge is the end of a measured bin."""
-        return self._measured(edges - 1, edges)
 
     def consistent(self, starts: Int64Array, stops: Int64Array, method: Method = "top_down") -> Int64Array:
         """Return counts of ranges of visible bins as whole numbers that are not negative and add up.

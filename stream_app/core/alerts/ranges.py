@@ -152,7 +152,9 @@ class Ranges:
     def estimate(self, question: Question) -> Estimate:
         """Return the sum with its exact law. Raises: QueryError."""
         if question not in self._estimates:
-            self._estimates[question] = self._estimate(question)
+            span, view = self._span(question), self.view
+            whole = None if question.over_cells else view.running() if span is None else view.count(span)
+            self._estimates[question] = whole or self._over_cells(question, span)
         return self._estimates[question]
 
     def distance(self, question: Question) -> float:
@@ -182,12 +184,6 @@ class Ranges:
         assert buckets is not None
         assert level is not None
         return _quantile(counts, level, buckets), None
-
-    def _estimate(self, question: Question) -> Estimate:
-        span = self._span(question)
-        if question.over_cells:
-            return self._over_cells(question, span)
-        return self.view.running() if span is None else self.view.count(span)
 
     def _over_cells(self, question: Question, span: Span | None) -> Estimate:
         """Return a sum of columns with its law. The law depends on the number of keys, not on which keys."""

@@ -172,8 +172,7 @@ class _Reader:
         measure = name
         self._sign("(")
         stream = self._noted("stream", "word", "the name of a stream")
-        each = measure != "no_data" and self._each()
-        keys = self._keys() if measure != "no_data" and not each else ()
+        keys, each = self._keys() if measure != "no_data" else ((), False)
         level = self._level(measure) if measure in ("quantile", "cdf") else None
         window_us, reference = None, None
         if measure != "count":
@@ -193,21 +192,15 @@ class _Reader:
         found = (measure, stream, window_us, comparison, threshold, per_us, keys, level, reference)
         return Condition(*found, self._places, each)
 
-    def _each(self) -> bool:
-        before = self._at
-        if self._next_is("["):
-            self._sign("[")
-            if self._next_is("each", "word"):
-                self._noted("each", "word", "each")
-                self._sign("]")
-                return True
-        self._at = before
-        return False
-
-    def _keys(self) -> tuple[str, ...]:
+    def _keys(self) -> tuple[tuple[str, ...], bool]:
+        """Take the keys in brackets, if there are any; True for the word each instead of keys."""
         if not self._next_is("["):
-            return ()
+            return (), False
         self._sign("[")
+        if self._next_is("each", "word"):
+            self._noted("each", "word", "each")
+            self._sign("]")
+            return (), True
         keys: list[str] = []
         while True:
             text, at = self._take("text", "a key in quotes, for example 'FR', or each")
@@ -218,7 +211,7 @@ class _Reader:
             self._places[f"key {key}"] = at
             if not self._next_is(","):
                 self._sign("]")
-                return tuple(keys)
+                return tuple(keys), False
             self._sign(",")
 
     def _level(self, measure: MeasureName) -> float:

@@ -82,18 +82,12 @@ class EpochCovers:
             units = self.design.pooled(level, row[level + 1 : level + 2], np.asarray(children))
             self._nodes[level, first] = EpochNode(level, first, width, units)
 
-    def _node_from(self, first: int, stop: int) -> EpochNode | None:
-        """Return the largest node that begins with epoch ``first`` and ends before the place ``stop``."""
-        for level in range(len(self.design.widths) - 1, -1, -1):
-            node = self._nodes.get((level, first))
-            if node is not None and first + node.epochs <= stop:
-                return node
-        return None
-
     def _covering(self, first: int, stop: int) -> Iterator[EpochNode]:
         """Yield the largest nodes within the epochs from one place to another, in order."""
+        levels = range(len(self.design.widths) - 1, -1, -1)
         while first < stop:
-            node = self._node_from(first, stop)
+            begun = (node for level in levels if (node := self._nodes.get((level, first))))
+            node = next((node for node in begun if first + node.epochs <= stop), None)
             if node is not None:
                 yield node
             first += 1 if node is None else node.epochs
