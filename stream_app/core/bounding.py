@@ -80,11 +80,6 @@ class PerUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
         return ~np.array(kinds, dtype=np.bool_)
 
 
-def key_mark(key: bytes) -> bytes:
-    """Return a mark by which two keys can be told apart and that reveals neither."""
-    return hashlib.blake2b(b"mark", digest_size=ID_BYTES, key=key).digest()
-
-
 def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> tuple[ByteArray, Int64Array]:
     """Return the keyed hash of each different user, and for each record the row of its user.
 
@@ -118,7 +113,8 @@ def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> tuple[Byt
 class UserRecords:
     """The user of each record of a slice. SECRET.
 
-    Args: ids and rows, as ``user_ids`` returns them; windows of the records, shape (n,); the key's mark.
+    Args: ids and rows, as ``user_ids`` returns them; windows of the records, shape (n,); key_mark, by which
+        two keys can be told apart, and which reveals neither.
     """
 
     ids: ByteArray
@@ -129,7 +125,8 @@ class UserRecords:
     @classmethod
     def of(cls, users: Sequence[str], windows: Int64Array, key: bytes) -> UserRecords:
         """Return the records' users, hashed. Args: as for ``user_ids``."""
-        return cls(*user_ids(users, windows, key), windows, key_mark(key))
+        mark = hashlib.blake2b(b"mark", digest_size=ID_BYTES, key=key).digest()
+        return cls(*user_ids(users, windows, key), windows, mark)
 
     def keys(self, cells: Int64Array) -> Int64Array:
         """Return a number for each record: two numbers are equal if and only if user and cell are equal.

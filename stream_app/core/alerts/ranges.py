@@ -53,29 +53,6 @@ class Question:
         return self.keys is not None or self.below is not None
 
 
-def question_of(
-    condition: Condition, view: StreamView, span: Span, point: float | None = None
-) -> Question | None:
-    """Return a condition's question now; None if its stream cannot answer it, or not yet.
-
-    Args: span, all visible bins; point, of a quantile or a share, if it differs from the threshold.
-    """
-    bins = None if condition.window_us is None else condition.window_us // view.binning.bin_us
-    cells, (first, stop) = view.strategy.axes, span
-    keys = places_of(condition, cells)
-    unknown = keys is not None and len(keys) < len(condition.keys)
-    in_windows = view.strategy.kind.axes is None and (keys is not None or condition.measure in OF_VALUES)
-    if unknown or in_windows or stop == first or (bins is not None and stop - bins < first):
-        return None
-    question, buckets = Question(bins, keys), cells.buckets
-    if condition.measure in ("quantile", "cdf"):
-        return None if buckets is None else of_value(condition, question, buckets, point)
-    if condition.measure == "ks":
-        compared = _reference(condition, view, span)
-        return None if buckets is None or compared is None else replace(question, below=0, reference=compared)
-    return question
-
-
 def of_value(condition: Condition, question: Question, buckets: Buckets, point: float | None) -> Question:
     """Return the sum whose sign says whether a quantile or a share is past a threshold.
 
@@ -119,19 +96,6 @@ def _places(labels: tuple[str, ...], keys: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(place for place, label in enumerate(labels) if label in keys)
 
 
-def _reference(condition: Condition, view: StreamView, visible: Span) -> Span | None:
-    """Return the bins that a distribution is compared with; None if not all of them are released."""
-    reference, binning, (first, stop) = condition.reference, view.binning, visible
-    assert reference is not None
-    if reference.from_us is not None and reference.to_us is not None:
-        edges = binning.bin_of(np.array([reference.from_us, reference.to_us], dtype=np.int64))
-        span = Span(int(edges[0]), int(edges[1]))
-    else:
-        end = stop - reference.ago_us // binning.bin_us
-        span = Span(end - reference.length_us // binning.bin_us, end)
-    return span if first <= span.start < span.stop <= stop else None
-
-
 class Ranges:
     """Answers the rules' questions about one view; each sum is computed once."""
 
@@ -142,6 +106,40 @@ class Ranges:
         self._estimates: dict[Question, Estimate] = {}
         self._laws: dict[tuple[object, ...], Estimate] = {}
         self._histograms: dict[tuple[Span | None, Places], Histogram] = {}
+
+    def question(self, condition: Condition, point: float | None = None) -> Question | None:
+        """Return a condition's question now; None if the stream cannot answer it, or not yet.
+
+        Args: point, of a quantile or a share, if it differs from the threshold.
+        """
+        bins = None if condition.window_us is None else condition.window_us // self.view.binning.bin_us
+        cells, (first, stop) = self.view.strategy.axes, self.span
+        keys = places_of(condition, cells)
+        unknown = keys is not None and len(keys) < len(condition.keys)
+        of_cells = keys is not None or condition.measure in OF_VALUES
+        in_windows = of_cells and self.view.strategy.kind.axes is None
+        if unknown or in_windows or stop == first or (bins is not None and stop - bins < first):
+            return None
+        question, buckets = Question(bins, keys), cells.buckets
+        if condition.measure not in OF_VALUES:
+            return question
+        if buckets is None:
+            return None
+        if condition.measure != "ks":
+            return of_value(condition, question, buckets, point)
+        reference = self._reference(condition)
+        return None if reference is None else replace(question, below=0, reference=reference)
+
+    def _reference(self, condition: Condition) -> Span | None:
+        """Return the bins that a distribution is compared with; None if not all of them are released."""
+        reference, binning, (first, stop) = condition.reference, self.view.binning, self.span
+        assert reference is not None
+        if reference.from_us is not None and reference.to_us is not None:
+            span = Span(*binning.bin_of([reference.from_us, reference.to_us]).tolist())
+        else:
+            end = stop - reference.ago_us // binning.bin_us
+            span = Span(end - reference.length_us // binning.bin_us, end)
+        return span if first <= span.start < span.stop <= stop else None
 
     def value(self, question: Question) -> float:
         """Return the estimated sum; its error is left out where it costs extra. Raises: QueryError."""

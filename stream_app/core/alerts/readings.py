@@ -13,7 +13,7 @@ from dphist.laws.interval import half_width, half_widths
 from dphist.laws.inversion import tail_bounds
 from dphist.laws.law import LawTable
 from dphist.tree.estimate import Estimate
-from stream_app.core.alerts.ranges import Question, Ranges, question_of
+from stream_app.core.alerts.ranges import Question, Ranges
 from stream_app.core.alerts.rules import OF_VALUES, Rule
 from stream_app.core.answered import QueryError
 from stream_app.core.query import StreamView
@@ -65,7 +65,7 @@ def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
     seen: dict[int, tuple[Question, tuple[float, float]]] = {}  # by the rule's place
     past: dict[float, list[int]] = defaultdict(list)  # places of rules past their threshold, by confidence
     for place, rule in enumerate(rules):
-        question = question_of(rule.condition, view, ranges.span)
+        question = ranges.question(rule.condition)
         far = None if question is None else _beyond(rule, question, ranges)
         if question is not None and far is not None:
             seen[place] = question, far
@@ -149,7 +149,7 @@ def _beyond(rule: Rule, question: Question, ranges: Ranges) -> tuple[float, floa
             distance = ranges.distance(question)
             found = [distance - threshold, distance - clear]
         elif condition.measure in OF_VALUES:
-            back = question if rule.clear is None else question_of(condition, ranges.view, ranges.span, clear)
+            back = question if rule.clear is None else ranges.question(condition, clear)
             assert back is not None
             found = [ranges.value(question), ranges.value(back)]
         else:

@@ -18,7 +18,6 @@ import numpy as np
 
 from dphist import plan_product
 from dphist.arrays import FloatArray, Int64Array
-from dphist.laws.interval import half_widths
 from dphist.laws.law import LawTable
 from dphist.noise import NoiseSource
 from dphist.product.columns import column_sum
@@ -33,7 +32,7 @@ from dphist.tree.forest_laws import RangeErrors, series_variance
 from dphist.tree.published_laws import published_prefix_variances
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import AxesEpoch
-from stream_app.core.kinds.errors import CONFIDENCE, Errors, RowError, row_pairs
+from stream_app.core.kinds.errors import Errors, RowError, row_errors
 from stream_app.core.kinds.kind import Asked, Kind, Vector, node_tables, values_hash
 from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
@@ -100,8 +99,7 @@ class CausalAxes(Axes):
 
     def row_errors(self, bins: Int64Array) -> list[RowError]:
         laws, roundings = column_sum(self.axes).live_errors(bins + 1)
-        halves, _ = half_widths(laws, CONFIDENCE)
-        return row_pairs(laws.deviations() ** 2, halves + roundings + _ONCE_MORE)
+        return row_errors(laws, roundings, _ONCE_MORE)
 
     def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
         columns, horizon = column_sum(self.axes, key), self.design.horizon
@@ -161,8 +159,7 @@ class AnticipatingAxes(Axes):
     def row_errors(self, bins: Int64Array) -> list[RowError]:
         total = column_sum(self.axes)
         laws = total.published_laws(np.zeros_like(bins), bins + 1)
-        halves, _ = half_widths(laws, CONFIDENCE)
-        return row_pairs(laws.deviations() ** 2, halves + total.published_rounding(0) + _ONCE_MORE)
+        return row_errors(laws, total.published_rounding(0), _ONCE_MORE)
 
     def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
         columns = column_sum(self.axes, key)

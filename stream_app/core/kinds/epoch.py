@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Callable
 from copy import copy
 from typing import Self
 
@@ -36,7 +37,7 @@ class EpochView(ABC):
         self._nodes = forest
         self._levels = {node_table(level): level for level in design.shape.levels} if forest else {}
         self._rows: dict[str, list[Int64Array]] = defaultdict(list)
-        self._whole: tuple[int, dict[SeriesView, Estimate]] = (0, {})
+        self._whole: tuple[int, dict[str, Estimate]] = (0, {})  # of all visible bins, and their number
 
     @abstractmethod
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
@@ -100,14 +101,18 @@ class EpochView(ABC):
 
     def estimate(self, part: Span, view: SeriesView) -> Estimate:
         """Return a count within the epoch. For the first published view the part must begin at bin 0."""
+        return self._kept(part, view, lambda: self._estimate(part, view))
+
+    def _kept(self, part: Span, name: str, compute: Callable[[], Estimate]) -> Estimate:
+        """Return an estimate. That of the whole epoch is computed once, until the epoch grows."""
         if part != (0, self.bins):
-            return self._estimate(part, view)
+            return compute()
         bins, kept = self._whole
         if bins != self.bins:
             self._whole = (self.bins, kept := {})
-        if view not in kept:
-            kept[view] = self._estimate(part, view)
-        return kept[view]
+        if name not in kept:
+            kept[name] = compute()
+        return kept[name]
 
 
 class AxesEpoch(EpochView):
@@ -119,7 +124,6 @@ class AxesEpoch(EpochView):
         super().__init__(record, axes.time, width, forest)
         self._axes = axes
         self._sum = column_sum(axes)
-        self._whole_keys: tuple[int, Estimate] | None = None  # cached: (bins, estimate)
 
     @property
     def over_axes(self) -> Self:
@@ -138,8 +142,4 @@ class AxesEpoch(EpochView):
 
     def of_keys(self, part: Span) -> Estimate:
         """Return the counts of all keys over a part of the epoch: values (keys,), one law for each."""
-        if part != (0, self.bins):
-            return key_counts(self.range(part))
-        if self._whole_keys is None or self._whole_keys[0] != self.bins:
-            self._whole_keys = self.bins, key_counts(self.range(part))
-        return self._whole_keys[1]
+        return self._kept(part, "keys", lambda: key_counts(self.range(part)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphist.arrays import BoolArray, FloatArray, Int64Array
+from dphist.laws.interval import half_widths
 from dphist.laws.law import LawTable
 from dphist.tree.forest_laws import RangeErrors
 from stream_app.core.kinds.epoch import EpochView
@@ -137,6 +138,12 @@ class _Parts:
         return RangeErrors(table, roundings)
 
 
-def row_pairs(variances: np.ndarray, half_widths: np.ndarray) -> list[RowError]:
-    """Return the pairs of variance and half width from two columns."""
-    return list(zip(variances.tolist(), half_widths.tolist(), strict=True))
+def row_errors(laws: LawTable, *roundings: FloatArray | float) -> list[RowError]:
+    """Return the variance and the half width of each law.
+
+    Args: roundings, added to the half widths one by one: another order could change the last bit of a row.
+    """
+    halves, _ = half_widths(laws, CONFIDENCE)
+    for rounding in roundings:
+        halves = halves + rounding
+    return list(zip((laws.deviations() ** 2).tolist(), halves.tolist(), strict=True))

@@ -23,7 +23,7 @@ from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.kinds.kind import Asked
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import OVER_EPOCHS, Block, Closed
-from stream_app.core.kinds.wrapper import Wrapper
+from stream_app.core.kinds.tree import Wrapper
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Counts over time only: a tree whose nodes are released, or running counts with noise drawn ahead."""
+"""Counts over time only: a tree whose nodes are released, or running counts with noise drawn ahead.
+
+``Wrapper`` is the common part of kinds that add a table to a tree.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from dphist.tree.published_laws import (
 from dphist.tree.weights import rounding_bounds
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import EpochView
-from stream_app.core.kinds.errors import CONFIDENCE, Errors, RowError, row_pairs
+from stream_app.core.kinds.errors import CONFIDENCE, Errors, RowError, row_errors
 from stream_app.core.kinds.kind import Asked, Kind, node_tables
 from stream_app.core.kinds.tables import Closed, SeriesKind, SeriesView, Span, node_table
 from stream_app.core.records import EpochRecord
@@ -82,8 +85,9 @@ class CausalTree(Tree):
         rounding = sum(
             (k - 1) * bound for k, bound in zip(design.branching, rounding_bounds(design), strict=True)
         )
+        reaches = halves[row_of_bin] + rounding / UNITS_PER_COUNT
         variances = series_variance(design, so_far, "live", bins)
-        return row_pairs(variances, halves[row_of_bin] + rounding / UNITS_PER_COUNT)
+        return list(zip(variances.tolist(), reaches.tolist(), strict=True))
 
     def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
 
@@ -129,8 +133,7 @@ class AnticipatingTree(Tree):
     def row_errors(self, bins: Int64Array) -> list[RowError]:
         """Return the errors of running counts as published, the same for every cell."""
         laws = published_laws(self.design, np.zeros_like(bins), bins + 1)
-        halves, _ = half_widths(laws, CONFIDENCE)
-        return row_pairs(laws.deviations() ** 2, halves + published_rounding(self.design, 0))
+        return row_errors(laws, published_rounding(self.design, 0))
 
     def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
 
@@ -145,6 +148,32 @@ class AnticipatingTree(Tree):
 
     def epoch(self, record: EpochRecord) -> EpochView:
         return AnticipatingEpoch(record, self.design, self.width)
+
+
+@dataclass(frozen=True)
+class Wrapper(Kind):
+    """A tree over time with one more table; all else is the tree's. Args: tree, the wrapped kind."""
+
+    tree: Tree
+
+    @property
+    def design(self) -> TreeDesign:  # type: ignore[override]
+        return self.tree.design
+
+    def draw_pages(self, noise: NoiseSource) -> Iterator[bytes]:
+        return self.tree.draw_pages(noise)
+
+    def row_errors(self, bins: Int64Array) -> list[RowError]:
+        return self.tree.row_errors(bins)
+
+    def errors(self, known: SeriesView = "unbiased", key: int | None = None) -> Errors:
+        return self.tree.errors(known, key)
+
+    def running_variances(self, bins: int) -> FloatArray:
+        return self.tree.running_variances(bins)
+
+    def epoch(self, record: EpochRecord) -> EpochView:
+        return self.tree.epoch(record)
 
 
 class CausalEpoch(EpochView):

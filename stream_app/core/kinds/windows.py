@@ -19,7 +19,7 @@ from dphist.tree.anticipating_step import BinsNoise
 from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.kind import Asked, values_hash
 from stream_app.core.kinds.tables import WINDOWS, Block, Closed
-from stream_app.core.kinds.wrapper import Wrapper
+from stream_app.core.kinds.tree import Wrapper
 
 
 @dataclass(frozen=True)
