@@ -7,7 +7,7 @@ Must stay true: a key is used or refused, never ignored; an error names the file
 
 from stream_app.config.document import ConfigError
 from stream_app.config.kafka import KAFKA_PASSWORD, KAFKA_SERVERS
-from stream_app.config.load import documented_keys, load, load_text
+from stream_app.config.load import load, load_text
 from stream_app.config.settings import (
     AlertSettings,
     ApiSettings,
@@ -40,7 +40,6 @@ __all__ = [
     "SourceSettings",
     "StreamSettings",
     "TopicSettings",
-    "documented_keys",
     "file_identity",
     "load",
     "load_text",

@@ -10,13 +10,14 @@ from pathlib import Path
 from stream_app.config import values
 from stream_app.config.document import ConfigError, Section
 from stream_app.config.plain_yaml import as_written
-from stream_app.config.settings import ApiSettings, LimitSettings, OperatorSettings, TlsSettings
+from stream_app.config.settings import ApiSettings, OperatorSettings, TlsSettings
+from stream_app.ports.access import Limits
 
 OPERATOR_TOKEN = "STREAM_APP_OPERATOR_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")  # characters that a header carries unchanged
 _NO_TOKEN = "must be at least 16 letters, digits or .-_~+/=, for example from openssl rand -hex 32"
 _HOW_MANY = values.whole(1, 100_000)
-_PATIENCE = values.duration_between("1s", "1h")
+_PATIENCE_US = values.duration_between("1s", "1h")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 EVERYBODY = "everybody who reaches it may read"
 # Headers that any client may send, so a proxy cannot use them to name the reader it authenticated.
@@ -113,17 +114,23 @@ def _tls(section: Section, directory: Path) -> TlsSettings:
     return settings
 
 
-def _limits(section: Section) -> LimitSettings:
-    defaults = LimitSettings()
-    limits = LimitSettings(
-        connections=section.take("connections", _HOW_MANY, defaults.connections),
-        per_address=section.take("connections_per_address", _HOW_MANY, defaults.per_address),
-        followers=section.take("followers", _HOW_MANY, defaults.followers),
-        idle_us=section.take("idle", _PATIENCE, defaults.idle_us),
-        slow_us=section.take("slow", _PATIENCE, defaults.slow_us),
+def _limits(section: Section) -> Limits:
+    usual = Limits()
+    limits = Limits(
+        connections=section.take("connections", _HOW_MANY, usual.connections),
+        connections_per_address=section.take(
+            "connections_per_address", _HOW_MANY, usual.connections_per_address
+        ),
+        followers=section.take("followers", _HOW_MANY, usual.followers),
+        idle_s=section.take("idle", _patience_s, usual.idle_s),
+        slow_s=section.take("slow", _patience_s, usual.slow_s),
     )
     section.finish()
     return limits
+
+
+def _patience_s(value: object) -> float:
+    return _PATIENCE_US(value) / 1e6
 
 
 def _hosts(value: object) -> frozenset[str]:

@@ -39,14 +39,11 @@ class Section:
         file: the name for error messages.
         path: the key path of the mapping, "" for the document.
         node: the YAML mapping, or None for a section that is not in the file (all keys have their defaults).
-        known: collects every key path that a reader has requested, over all sections.
         above: the line that errors name if the section is not in the file.
     """
 
-    def __init__(
-        self, file: str, path: str, node: yaml.Node | None, known: list[str], above: int = 0
-    ) -> None:
-        self.file, self.path, self.known = file, path, known
+    def __init__(self, file: str, path: str, node: yaml.Node | None, above: int = 0) -> None:
+        self.file, self.path = file, path
         self.written = node is not None
         self.line = _line(node) if node is not None else above
         self._nodes: dict[str, yaml.Node] = {}
@@ -73,7 +70,7 @@ class Section:
         Args: read, how a YAML node becomes a value; ``as_written`` keeps the text of names and passwords.
         Raises: ConfigError if the key is missing without a default, or ``parse`` raises ValueError.
         """
-        self._ask(key)
+        self._asked.append(key)
         node = self._nodes.get(key)
         if node is None:
             if isinstance(default, _Required):
@@ -90,8 +87,8 @@ class Section:
 
     def section(self, key: str) -> Section:
         """Return the section under a key; an empty one if the key is not written."""
-        self._ask(key)
-        return Section(self.file, self._join(key), self._nodes.get(key), self.known, self.line)
+        self._asked.append(key)
+        return Section(self.file, self._join(key), self._nodes.get(key), self.line)
 
     def named(self, name: str) -> Section:
         """Return the section of a stream or a rule, whose name its author chooses."""
@@ -137,10 +134,6 @@ class Section:
         """The file and line where the section begins."""
         return self._at(self.line)
 
-    def _ask(self, key: str) -> None:
-        self._asked.append(key)
-        self.known.append(self._join(key))
-
     def _at(self, line: int) -> str:
         return f"{self.file}:{line}" if line else self.file
 
@@ -158,7 +151,7 @@ def from_environment(environment: Mapping[str, str], name: str, parse: Callable[
         raise ConfigError(f"environment: {name}: {refusal}") from None
 
 
-def parse_document(text: str, file: str, known: list[str]) -> Section:
+def parse_document(text: str, file: str) -> Section:
     """Return the whole document as a section. Raises: ConfigError if it is not YAML."""
     try:
         node = yaml.compose(text, Loader=Loader)
@@ -171,7 +164,7 @@ def parse_document(text: str, file: str, known: list[str]) -> Section:
         raise ConfigError(f"{where}: not YAML: {problem}; check the spaces and the colons there") from None
     if node is None:
         raise ConfigError(f"{file}: the file is empty; start from examples/flights.yaml")
-    return Section(file, "", node, known)
+    return Section(file, "", node)
 
 
 def place_of(file: Path, key: str) -> str:

@@ -13,7 +13,7 @@ from typing import Never
 
 from stream_app.config import values
 from stream_app.ports import OperatorError
-from stream_app.ports.api_keys import ApiKey, digest_of
+from stream_app.ports.access import ApiKey, digest_of
 
 EVERY_STREAM = "*"
 LOOK_EVERY_S = 1.0

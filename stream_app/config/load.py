@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -36,26 +35,7 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
 
 def load_text(text: str, path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
     """Read a configuration from text, as if it were in the file ``path``. Raises: ConfigError."""
-    return _read(parse_document(text, str(path), []), path, environment)
-
-
-def documented_keys() -> tuple[str, ...]:
-    """Return every key path that a file may hold, with ``<name>`` for names: for the reference page."""
-    text = """
-        kafka: {bootstrap_servers: "h:1"}
-        streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01-01T01:00:00Z}},
-          time: {field: t, format: s, bin: 1h, epoch: 1h}, privacy: {epsilon: 1},
-          keys: {field: k, list: [a]}, value: {field: v, min: 0, max: 1, buckets: 2}},
-          t: {source: {topic: f}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
-          privacy: {epsilon: 1, unit: {user: u, max_events: 1}}}}
-        api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
-        alerts: {rules: {r: {when: count(n) > 1}}}
-        ledger: {file: l}
-    """
-    known: list[str] = []
-    _read(parse_document(text, "", known), Path(), {})
-    named = (re.sub(r"^streams\.[nt]\b", "streams.<name>", key) for key in known)
-    return tuple(dict.fromkeys(key.replace("alerts.rules.r", "alerts.rules.<name>", 1) for key in named))
+    return _read(parse_document(text, str(path)), path, environment)
 
 
 def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Settings:

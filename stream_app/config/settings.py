@@ -9,6 +9,7 @@ from typing import Literal
 
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.declaration import Declaration
+from stream_app.ports.access import Limits
 
 DAY_US = 86_400_000_000
 
@@ -44,24 +45,6 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitSettings:
-    """Limits on readers' connections.
-
-    Args:
-        connections, per_address: open at once; the proxy's connections count only in the total.
-        followers: event streams that one reader may follow at once.
-        idle_us: how long a connection may be silent between two requests.
-        slow_us: time limit for a request to arrive, and for a reader to receive part of an answer.
-    """
-
-    connections: int = 1_000
-    per_address: int = 64
-    followers: int = 50
-    idle_us: int = 5_000_000
-    slow_us: int = 10_000_000
-
-
-@dataclass(frozen=True, slots=True)
 class ApiSettings:
     """Where the API and pages are served, and who may read.
 
@@ -83,7 +66,7 @@ class ApiSettings:
     requests_per_s: float | None = None
     tls: TlsSettings | None = None
     hosts: frozenset[str] = frozenset()
-    limits: LimitSettings = LimitSettings()
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 May import: core, dphist. ``wiring`` chooses the adapters behind these protocols.
 Start at: ``Store``, then ``Source``, ``Clock`` and ``Witness``; ``reader.py`` has the port of the API,
-``api_keys.py`` its keys, ``alerts.py`` the ports of alert rules.
+``access.py`` its keys and limits, ``alerts.py`` the ports of alert rules.
 Must stay true: every write that decides what is counted, released or shown compares first and may be
 repeated. A lost reply, a retry, a stale worker or a rebalance neither doubles nor loses a count: a repeated
 call answers ``already``, and a stale call is refused. Only ``count_for_operator`` does not compare.

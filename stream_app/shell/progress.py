@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -95,22 +95,6 @@ class BinRate:
         return (bins - bins_then) / (now_s - since_s) if now_s > since_s else 0.0
 
 
-class Report(Protocol):
-    """An output for progress and messages to the operator."""
-
-    def say(self, line: str) -> None:
-        """Show a message that stays on screen."""
-        ...
-
-    def show(self, streams: Sequence[StreamProgress]) -> None:
-        """Show the streams' progress."""
-        ...
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        ...
-
-
 class PlainReport:
     """Lines for logs and pipes: every few seconds while there is progress, and at the end."""
 
@@ -168,6 +152,9 @@ class TerminalReport:
     def close(self) -> None:
         """Leave the last state on the screen."""
         self._live.stop()
+
+
+Report = PlainReport | TerminalReport
 
 
 @contextmanager

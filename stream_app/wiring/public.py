@@ -12,6 +12,7 @@ import os
 import resource
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from stream_app.addresses import once_free
 from stream_app.config import Settings
@@ -19,8 +20,8 @@ from stream_app.loops.alert_delivery import deliver
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
+from stream_app.ports.access import ApiKey
 from stream_app.ports.alerts import AlertTarget
-from stream_app.ports.api_keys import ApiKey
 from stream_app.ports.reader import PublicReader
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
@@ -61,7 +62,6 @@ async def run_api(settings: Settings) -> None:
     """
     # Imported here so that alerts start a second sooner without the web packages.
     from stream_app.api.admission.access import AccessRules
-    from stream_app.api.admission.connections import Limits
     from stream_app.api.admission.hosts import Hosts
     from stream_app.api.app import listen, serve_on
     from stream_app.config.access import is_loopback
@@ -87,13 +87,7 @@ async def run_api(settings: Settings) -> None:
             # If every request needs a key or the proxy, any host name is safe: DNS rebinding reveals nothing.
             any_name=not api.hosts and (api.keys is not None or api.proxy_header is not None),
         ),
-        limits=Limits(
-            connections=_open_files(api.limits.connections),
-            connections_per_address=api.limits.per_address,
-            followers=api.limits.followers,
-            idle_s=api.limits.idle_us / 1e6,
-            slow_s=api.limits.slow_us / 1e6,
-        ),
+        limits=replace(api.limits, connections=_open_files(api.limits.connections)),
     )
     # Objects loaded by now stay for good; collecting them as garbage would stop all answers for 0.1 s.
     gc.collect()

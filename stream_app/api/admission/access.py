@@ -20,11 +20,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stream_app.api.admission.connections import Limits, client_of
+from stream_app.api.admission.connections import client_of
 from stream_app.api.admission.hosts import Hosts
 from stream_app.api.admission.turns import Turnstile
 from stream_app.api.errors import reply
-from stream_app.ports.api_keys import ApiKey, digest_of
+from stream_app.ports.access import ApiKey, Limits, digest_of
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PAGE_FILES = "/dashboard/"  # cheap, many per page, and without any query

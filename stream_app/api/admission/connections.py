@@ -14,35 +14,17 @@ import ssl
 from asyncio import TimerHandle
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stream_app.api.admission.turns import Places, TooManyError
+from stream_app.ports.access import Limits
 
 _MOST_HEAD_BYTES = 16_384  # of a request; uvicorn's own limit is checked after all that has arrived was read
 _NO_DESCRIPTOR_S = 0.1
 _ACCEPTED_A_TURN = 4  # connections accepted in one turn of the loop; each takes several system calls
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits on readers' connections.
-
-    Args:
-        connections, connections_per_address: open at once; the proxy's connections count only in the total.
-        followers: event streams that one reader may follow at once.
-        idle_s: how long a connection may be silent between two requests.
-        slow_s: time limit for a request to arrive, and for a reader to receive part of an answer.
-    """
-
-    connections: int = 1_000
-    connections_per_address: int = 64
-    followers: int = 50
-    idle_s: float = 5.0
-    slow_s: float = 10.0
 
 
 def client_of(address: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import ssl
-from pathlib import Path
 
 from stream_app.config import ConfigError, Settings, TopicSettings
 from stream_app.config.access import check_operator
@@ -51,17 +50,20 @@ def _check_files(settings: Settings) -> None:
     if settings.api.keys is not None:
         read_keys(settings.api.keys)
     if settings.api.tls is not None:
-        check_tls(settings.api.tls)
+        _check_tls(settings.api.tls)
     outside = outside_ledger(settings)
     if isinstance(outside, LedgerFile):
         outside.check_there()
 
 
-def check_tls(files: TlsSettings) -> None:
+def _check_tls(files: TlsSettings) -> None:
     """Check that certificate and key can be used. Raises: OperatorError, one line."""
     for key, file in (("certificate", files.certificate), ("key", files.key)):
-        if why := _why_unreadable(file):
-            raise OperatorError(f"api.tls.{key}: {file} {why}; name a PEM file")
+        try:
+            file.open("rb").close()
+        except OSError as failure:
+            reason = f"{file} cannot be read: {failure.strerror}"
+            raise OperatorError(f"api.tls.{key}: {reason}; name a PEM file") from None
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
             files.certificate, files.key, password=lambda: b""
@@ -71,11 +73,3 @@ def check_tls(files: TlsSettings) -> None:
             f"api.tls: {files.certificate} and {files.key} are not a certificate and its key in PEM, or the "
             "key has a password; correct them"
         ) from None
-
-
-def _why_unreadable(file: Path) -> str | None:
-    try:
-        with file.open("rb"):
-            return None
-    except OSError as failure:
-        return f"cannot be read: {failure.strerror}"

@@ -18,7 +18,7 @@ from stream_app.api.app import create_app
 from stream_app.config import key_file
 from stream_app.config.key_file import add_key, follow_keys, read_keys
 from stream_app.ports import OperatorError
-from stream_app.ports.api_keys import ApiKey, digest_of
+from stream_app.ports.access import ApiKey, digest_of
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.published import Published

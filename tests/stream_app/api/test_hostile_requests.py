@@ -18,9 +18,10 @@ import pytest
 from stream_app.api import windows
 from stream_app.api.admission.access import AccessRules
 from stream_app.api.admission.apart import Apart
-from stream_app.api.admission.connections import BoundedProtocol, Entrance, Limits
+from stream_app.api.admission.connections import BoundedProtocol, Entrance
 from stream_app.api.app import listen, serve_on
 from stream_app.api.prometheus.promql import PromQLError, parse_selector
+from stream_app.ports.access import Limits
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import Api, api_at, with_api
 from tests.stream_app.published import FIRST_BIN, Published

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from stream_app.api.admission.access import AccessRules
-from stream_app.api.admission.connections import Limits
 from stream_app.api.app import listen, serve_on
+from stream_app.ports.access import Limits
 from tests.certificates import write_certificates
 from tests.models.memory import MemoryStore
 

@@ -79,7 +79,7 @@ def visits(**written: str) -> StreamSettings:
     ],
 )
 def test_plain_values_are_read_as_they_look(text: str, value: object) -> None:
-    section = parse_document(f"key: {text}", "app.yaml", [])
+    section = parse_document(f"key: {text}", "app.yaml")
     if text.startswith("!"):
         with pytest.raises(ConfigError, match=r"^app\.yaml:1: key cannot be read; write a plain value"):
             section.take("key", lambda found: found)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stream_app.config import ConfigError, Settings, load_text
+from stream_app.ports.access import Limits
 
 STREAMS = """\
 streams:
@@ -187,8 +188,7 @@ def test_host_names_and_limits_are_read() -> None:
         "followers: 2, idle: 30s, slow: 1m}}\n"
     ).api
     assert api.hosts == {"counts.example.org", "api"}
-    assert (api.limits.connections, api.limits.per_address, api.limits.followers) == (50, 5, 2)
-    assert (api.limits.idle_us, api.limits.slow_us) == (30_000_000, 60_000_000)
+    assert api.limits == Limits(50, 5, 2, idle_s=30.0, slow_s=60.0)
     assert read("").api.hosts == frozenset()
 
 

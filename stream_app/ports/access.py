@@ -1,0 +1,41 @@
+"""API keys and limits, as the configuration reads them and the API enforces them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """One API key, stored as the SHA-256 of its text; 256 random bits need no slow hash.
+
+    Args: streams that it may read; None for all.
+    """
+
+    name: str
+    sha256: str
+    streams: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on readers' connections.
+
+    Args:
+        connections, connections_per_address: open at once; the proxy's connections count only in the total.
+        followers: event streams that one reader may follow at once.
+        idle_s: how long a connection may be silent between two requests.
+        slow_s: time limit for a request to arrive, and for a reader to receive part of an answer.
+    """
+
+    connections: int = 1_000
+    connections_per_address: int = 64
+    followers: int = 50
+    idle_s: float = 5.0
+    slow_s: float = 10.0
+
+
+def digest_of(key: str) -> str:
+    """Return the stored form of a key: its SHA-256."""
+    return hashlib.sha256(key.encode()).hexdigest()
