@@ -123,7 +123,7 @@ def produce(what: Production, console: Console | None = None) -> Tally:
 def _send(what: Production, producer: KafkaProducer, tally: Tally, show: Callable[[int], None]) -> None:
     pace, read = _pace(what.rate), 0
     moved = LiveTimes(what) if what.as_live is not None else None
-    key_of = _key_reader(what)
+    key_of = key_reader(what)
     for line in islice(_lines(what), what.limit):
         read += len(line)
         record = line.rstrip(b"\r\n")
@@ -202,7 +202,7 @@ class LiveTimes:
 def _parsed(record: bytes) -> Any:
     try:
         return json.loads(record)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested too deeply
         return None
 
 
@@ -213,7 +213,8 @@ def _holder(event: Any, path: list[str]) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and path[-1] in event else None
 
 
-def _key_reader(what: Production) -> Callable[[bytes], bytes | None]:
+def key_reader(what: Production) -> Callable[[bytes], bytes | None]:
+    """Return a function that reads a record's key; None for a record without one."""
     if what.key is None:
         return lambda _record: None
     if what.is_csv:
@@ -228,7 +229,10 @@ def _key_reader(what: Production) -> Callable[[bytes], bytes | None]:
 
 
 def _csv_field(record: bytes, column: int) -> bytes | None:
-    fields = next(csv.reader([record.decode(errors="replace")]), [])
+    try:
+        fields = next(csv.reader([record.decode(errors="replace")]), [])
+    except csv.Error:  # a field longer than the reader takes
+        return None
     return fields[column].encode() if column < len(fields) else None
 
 

@@ -17,7 +17,7 @@ from stream_app.core.declaration import TimeFormat
 from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.options import live_pace
-from stream_app.shell.produce import LiveTimes, Production, produce
+from stream_app.shell.produce import LiveTimes, Production, key_reader, produce
 
 LINES = [
     '{"at":"2013-01-01T05:15:00Z","who":{"id":"ada"}}',
@@ -53,7 +53,7 @@ def test_past_events_are_sent_now_at_the_given_pace(tmp_path: Path) -> None:
     lines, wall = moved(past, LINES)
     began_us = 1_700_000_000_000_000
     times = [parse_instant(json.loads(line)["at"]) - began_us for line in lines[:3]]
-    # An hour of the log is a second; what stands behind a later event keeps its earlier time.
+    # An hour of the log becomes a second; an event behind a later one keeps its earlier time.
     assert times == [0, 1_000_000, 500_000]
     assert wall.waits == [pytest.approx(1.0)]
     assert json.loads(lines[1])["who"] == {"id": 7}
@@ -65,6 +65,16 @@ def test_times_that_are_numbers_stay_numbers(tmp_path: Path, format: TimeFormat,
     past = Production(tmp_path / "e.ndjson", "t", "", as_live=2.0, time_field="meta.at", time_format=format)
     lines, _ = moved(past, [json.dumps({"meta": {"at": second * ticks}}) for second in (100, 104)])
     assert [json.loads(line)["meta"]["at"] // ticks for line in lines] == [1_700_000_000, 1_700_000_002]
+
+
+def test_record_that_cannot_be_parsed_is_sent_unchanged(tmp_path: Path) -> None:
+    past = Production(tmp_path / "e.ndjson", "t", "", as_live=2.0, time_field="at", key="at")
+    record = b"[" * 200_000
+    assert LiveTimes(past).move(record) == record
+    assert key_reader(past)(record) is None
+    wide = tmp_path / "e.csv"
+    wide.write_text("at\n")
+    assert key_reader(replace(past, file=wide))(b"x" * 200_000) is None
 
 
 def test_events_whose_times_cannot_be_moved_are_refused(tmp_path: Path) -> None:
