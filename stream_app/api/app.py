@@ -25,7 +25,6 @@ from stream_app.api.panels import routes as panel_routes
 from stream_app.api.prometheus import routes as prometheus
 from stream_app.api.replica import Replicas
 from stream_app.ports import OperatorError
-from stream_app.ports.access import Limits
 from stream_app.ports.reader import PublicReader
 
 ReaderFactory = Callable[[], AbstractAsyncContextManager[PublicReader]]
