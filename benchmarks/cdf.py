@@ -104,7 +104,7 @@ def lines(runs: int = RUNS) -> Iterator[Line]:
 
 
 def trees() -> list[dict[str, Any]]:
-    """Return by how much the best tree's root mean squared error is below the paper's equal-17 tree's.
+    """Return how far the best tree's error is below that of the paper's tree with 17 children per node.
 
     With N public.
     """

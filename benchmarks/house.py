@@ -1,4 +1,4 @@
-"""Counts about the code: lines, arrows between rooms, repeated lines. ``python -m benchmarks.house [ROOT]``
+"""Counts of lines, of imports between rooms, and of repeated lines. ``python -m benchmarks.house [ROOT]``
 
 A room is a package or a module directly below ``stream_app`` or ``dphist``. An arrow is an import from one
 room to another one, counted once per pair of rooms. A line is repeated if it is part of a run of at least

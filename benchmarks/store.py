@@ -34,7 +34,7 @@ ROW = b"x" * 500  # a row of a running count with its nodes
 
 
 class Driven:
-    """One store and the state of its stream. Every call of the benchmark must succeed."""
+    """A store with one stream. Every call of the benchmark must succeed."""
 
     def __init__(self, url: str) -> None:
         self.store = RedisStore(url)

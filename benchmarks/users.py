@@ -68,7 +68,7 @@ class Spent:
 
 
 class Bench:
-    """A store, with means to measure its work."""
+    """A store whose work is measured."""
 
     def __init__(self, server: EmbeddedRedis) -> None:
         self.store = RedisStore(server.worker_url)

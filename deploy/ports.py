@@ -1,7 +1,7 @@
-"""Loopback ports for services that are started here, by tests and by ``make kafka``.
+"""Free loopback ports for services that tests and ``make kafka`` start.
 
-The port that a socket gets for the asking lies where connections get theirs: while its service is down,
-any connection may take it. These lie below, and two processes begin their search at different places.
+The system chooses ports for sockets and for outgoing connections from one range. A connection could take such
+a port while its service is down. These ports are below that range; each process searches from another one.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import os
 import socket
 from itertools import count
 
-_FIRST, _END = 10_000, 30_000  # connections get theirs from 32,768 on (Linux) or 49,152 on (elsewhere)
-_STRIDE = 7_919  # a prime: processes begun one after another begin their search far apart
+_FIRST, _END = 10_000, 30_000  # connections get ports from 32,768 on (Linux) or 49,152 on (elsewhere)
+_STRIDE = 7_919  # a prime: processes that start one after another search far apart
 
 _asked = count()
 
 
 def free_port() -> int:
-    """Return a loopback port that is free now and that this process was not told before."""
+    """Return a loopback port that is free now and that this process did not get before."""
     for _ in range(_END - _FIRST):
         port = _FIRST + (os.getpid() * _STRIDE + next(_asked)) % (_END - _FIRST)
         with socket.socket() as probe:

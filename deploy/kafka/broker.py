@@ -27,11 +27,11 @@ JARS = HERE.parents[1] / ".venv" / "kafka-4.3.0"
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 120.0
 
-_ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # Python would end at once, and leave the broker behind
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # by default Python ends at once and leaves the broker running
 
 
 class BrokerError(RuntimeError):
-    """The broker cannot be had: one line with the remedy."""
+    """The broker cannot be installed or started: one line with the remedy."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def start(folder: Path, port: int = 0, heap: str = "512m", more: Mapping[str, st
     broker = Broker(servers, process, folder)
     try:
         _await_answer(broker)
-    except BaseException:  # Ctrl-C does not reach it: it has a session of its own
+    except BaseException:  # Ctrl-C does not reach the broker, which has a separate session
         broker.stop(signal.SIGKILL)
         raise
     return broker
@@ -219,7 +219,7 @@ def main() -> int:
 
 
 def _run(command: list[str], bootstrap_servers: str) -> int:
-    """Return a command's status. Whatever asks for the end, it is waited for: it may need the broker."""
+    """Run a command and return its status. After a signal, wait for the command: it may need the broker."""
     environment = {**os.environ, "STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers}
     asked: list[int] = []  # signals that come before there is a child
     for ending in _ENDINGS:

@@ -2,7 +2,7 @@
 
 Writes users.acl (digests only, for Redis), one environment file for each process that needs a password, and
 the token that opens the workers' metrics (in worker.env and, for Prometheus, in operator.token). It needs
-nothing but Python. What exists is kept, so that it may be run again after an upgrade.
+nothing but Python. Existing passwords are kept, so it may be run again after an upgrade.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import secrets
 import sys
 from pathlib import Path
 
-# The API reads what is public and nothing else. The worker administers nothing, but must see that the store
-# keeps what it acknowledges, and have deleted counts dropped from the append-only file.
+# The API reads public keys only. The worker may not administer the store. But it must check that the store
+# keeps acknowledged writes, and have deleted counts removed from the append-only file.
 RULES = {
     "worker": "~dp:* +@all -@admin -@dangerous +config|get +info +bgrewriteaof",
     "api": "~dp:*:pub:* -@all +get +getrange +exists +hgetall +smembers +xrange +multi +exec +discard +ping",
-    # Alerts keep their own states and can do nothing else; released values they read as the API does.
+    # Alerts write their own states only; they read released values with the API's user.
     "alerts": "~dp:{!alerts}:pub:* -@all +hget +hset +hgetall +xadd +xrange +xrevrange +eval +evalsha +multi "
     "+exec +discard +ping",
     "operator": "~* &* +@all",
 }
-# Nobody may log in as it, but Redis 7 reads its own file back as this user: without rights all would be lost.
+# Nobody may log in as this user. But Redis 7 reads its own file as this user: without rights, data is lost.
 DEFAULT_USER = "user default off ~* &* +@all"
 VARIABLES = {
     "worker": "STREAM_APP_REDIS_URL",
@@ -44,10 +44,10 @@ def acl(passwords: dict[str, str]) -> str:
 
 
 def write(folder: Path, host: str = "redis:6379") -> None:
-    """Write users.acl, and for every user its .env. Args: host, where Redis is for the others."""
+    """Write users.acl, and an environment file for every user. Args: host, of Redis in the users' URLs."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     token = folder / "operator.token"
-    # Others may read it as they may users.acl: Prometheus in its container. Nobody else enters the folder.
+    # Prometheus in its container must read this file. Only its owner may enter the folder.
     _replace(token, token.read_text() if token.exists() else secrets.token_urlsafe(32), 0o644)
     passwords = {}
     for user, variable in VARIABLES.items():

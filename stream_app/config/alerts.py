@@ -136,7 +136,7 @@ def _check(condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
 
 
 def _check_axes(condition: Condition, stream: StreamSettings) -> None:
-    """Refuse keys that are not on the list, values of a stream without value, and points off bucket edges."""
+    """Refuse unknown keys, values that the stream does not count, and points between bucket edges."""
     cells = stream.declared.cells
     by_key = bool(condition.keys) or condition.each
     if stream.declared.windows_of is not None and (by_key or condition.measure in OF_VALUES):

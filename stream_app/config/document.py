@@ -103,7 +103,7 @@ class Section:
         return isinstance(self._nodes.get(key), yaml.MappingNode)
 
     def names(self) -> tuple[str, ...]:
-        """Return the keys of a mapping whose author chooses them, such as stream names."""
+        """Return the written keys, for mappings whose author chooses the keys, such as ``streams``."""
         return tuple(self._nodes)
 
     def refuse(self, key: str, text: str) -> None:
@@ -142,7 +142,10 @@ class Section:
 
 
 def from_environment(environment: Mapping[str, str], name: str, parse: Callable[[object], T]) -> T | None:
-    """Return the parsed value of a variable, or None. Raises: ConfigError without the value, a secret."""
+    """Return the parsed value of a variable; None if it is not set.
+
+    Raises: ConfigError, which omits the value: it may hold a password.
+    """
     if name not in environment:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Plan a stream's strategy from what it declares."""
+"""Plan a stream's strategy from its declaration."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def _warn_of_width(stream: str, values: int) -> None:
 
 
 def planned_for_one_epoch(stream: StreamSettings) -> TreeDesign:
-    """Return the tree that a stream without axes would have without levels over epochs."""
+    """Return the tree that a stream would have without levels over epochs."""
     return _planned_tree(stream, stream.declared.tree.release)
 
 
 @contextmanager
 def _about(stream: StreamSettings, key: str = "") -> Iterator[None]:
-    """Name the file, the line and the key of the stream that a planner's refusal is about."""
+    """Turn a planner's refusal into an error that names the stream's file, line and key."""
     try:
         yield
     except ValueError as refusal:

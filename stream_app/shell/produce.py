@@ -253,7 +253,7 @@ def _lines(what: Production) -> Iterator[bytes]:
 
 
 def _pace(rate: float | None) -> Callable[[], None]:
-    """Return a function to call before each record, which limits them to ``rate`` per second."""
+    """Return a function that waits before each record, so that at most ``rate`` are sent per second."""
     if rate is None:
         return lambda: None
     began_s, sent = time.monotonic(), 0

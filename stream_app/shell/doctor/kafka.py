@@ -44,9 +44,9 @@ async def kafka_findings(settings: Settings) -> list[Finding]:
                 facts = topics[stream.source.topic]
                 found += [finding async for finding in _topic(cluster, stream, stream.source, facts)]
         for output in settings.outputs:
-            found.append(_output(output.topic, await topic_facts(cluster, output.topic)))
-        if settings.alerts.topic is not None:
-            found.append(_told(settings.alerts.topic, await topic_facts(cluster, settings.alerts.topic)))
+            found.append(_output_topic(output.topic, await topic_facts(cluster, output.topic)))
+        if (alerts := settings.alerts.topic) is not None:
+            found.append(_alerts_topic(alerts, await topic_facts(cluster, alerts)))
     except (OSError, OperatorError) as failure:
         found.append(
             Finding("kafka.bootstrap_servers", "fail", f"{failure}; correct it, or start the broker")
@@ -109,7 +109,7 @@ async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
     return Finding(what, "ok", "answers")
 
 
-def _output(topic: str, facts: TopicFacts | None) -> Finding:
+def _output_topic(topic: str, facts: TopicFacts | None) -> Finding:
     """Return whether a topic for releases keeps each release for ever."""
     if facts is None:
         return Finding("outputs", "ok", f"{topic} does not exist yet; the first start creates it")
@@ -119,7 +119,7 @@ def _output(topic: str, facts: TopicFacts | None) -> Finding:
     return Finding("outputs", "ok", f"{topic} is compacted and has one partition")
 
 
-def _told(topic: str, facts: TopicFacts | None) -> Finding:
+def _alerts_topic(topic: str, facts: TopicFacts | None) -> Finding:
     """Return whether the topic for alerts exists; the service does not create it."""
     if facts is None:
         return Finding("alerts.topic", "fail", f"{topic} does not exist; create it, or name another topic")

@@ -1,1 +1,1 @@
-"""``stream-app plan`` and ``explain``: trees, errors, shares and promises of a configuration."""
+"""``stream-app plan`` and ``privacy``: plans, errors and promises of a configuration."""
