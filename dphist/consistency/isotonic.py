@@ -21,10 +21,9 @@ def isotonic(
 ) -> FloatArray:
     """Return the non-decreasing sequence within [lower, upper] of least weighted squared distance.
 
-    With bounds, the result is the unbounded solution, clipped: each level set is solved independently.
+    The bounded solution is the unbounded solution, clipped, because level sets are solved independently.
 
     Args: values of shape (n,); weights of shape (n,), above zero (for estimates: 1 / variance).
-    Returns: (n,).
     Raises: ValueError for values or weights that are not finite, or weights that are not above zero.
     Cost: O(n), pool adjacent violators.
     Source: Barlow et al. (1972); Hay et al. (2010), theorem 1 (min-max formula).
@@ -32,7 +31,7 @@ def isotonic(
     >>> isotonic([14, 9, 10, 15]).tolist()
     [11.0, 11.0, 11.0, 15.0]
     """
-    # Imported here because it takes half a second to load, and most processes never need it.
+    # The import takes half a second, and most processes never need it.
     from scipy.optimize import isotonic_regression
 
     points = _checked(values, "values")
@@ -50,10 +49,10 @@ def isotonic(
 def isotonic_integers(values: ArrayLike, lower: int, upper: int) -> Int64Array:
     """Return the non-decreasing whole sequence within [lower, upper] of least squared distance.
 
-    It is the real solution rounded. Proof: a sequence is fixed by its sets {i : z_i >= a + 1}, nested in a,
-    and the cost of putting i into such a set is (a + 1 - y_i)^2 - (a - y_i)^2 = 2 (a + 1/2 - y_i), which is
-    the derivative that the real problem has at a + 1/2. So z_i >= a + 1 exactly where the real solution is
-    at least a + 1/2; ties may go either way.
+    This is the real solution, rounded. Proof: the sets {i : z_i >= a + 1} for all a determine a sequence. To
+    put i into a set costs (a + 1 - y_i)^2 - (a - y_i)^2 = 2 (a + 1/2 - y_i), which is the real problem's
+    derivative at a + 1/2. So z_i >= a + 1 exactly where the real solution is at least a + 1/2; ties may go
+    either way.
 
     Cost: O(n), whatever the bounds.
 
@@ -66,12 +65,12 @@ def isotonic_integers(values: ArrayLike, lower: int, upper: int) -> Int64Array:
 def isotonic_median(values: ArrayLike, lower: int, upper: int) -> Int64Array:
     """Return the non-decreasing whole sequence within [lower, upper] of least absolute distance.
 
-    Values are first rounded to the lattice of 2^-16. A value y between whole numbers costs, at whole z,
-    exactly what floor(y) and ceil(y) cost with weights ceil(y) - y and y - floor(y): the problem becomes a
-    weighted one whose breakpoints, and so its solution, are whole.
+    Values are first rounded to multiples of 2^-16. At whole z, a value y costs as much as floor(y) with
+    weight ceil(y) - y and ceil(y) with weight y - floor(y). So the breakpoints can be whole, and then so is
+    the solution.
 
     Args: values of shape (n,), finite.
-    Returns: (n,); where several sequences are optimal, the lowest.
+    Returns: (n,); if several sequences are optimal, the lowest.
     Cost: O(n log n).
     Source: Rote (2019), "Isotonic regression by dynamic programming" (slopes in a heap).
 
@@ -85,8 +84,8 @@ def isotonic_median(values: ArrayLike, lower: int, upper: int) -> Int64Array:
     floors = np.floor(clipped)
     parts = np.rint((clipped - floors) * _LATTICE).astype(np.int64)
     best = np.empty(points.size, dtype=np.int64)
-    # Breakpoints of the least cost of a prefix as a function of its last value, largest first, each with
-    # the change of slope there; the function's right-hand slope is kept at zero, so the top is its minimum.
+    # The least cost of a prefix as a function of its last value: breakpoints, largest first, each with the
+    # change of slope there. The right-hand slope is kept at zero, so the first breakpoint is the minimum.
     breakpoints: list[tuple[int, int]] = []
     for position, (floor, part) in enumerate(
         zip(floors.astype(np.int64).tolist(), parts.tolist(), strict=True)

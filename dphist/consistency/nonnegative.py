@@ -1,7 +1,7 @@
 """Non-negative views of published trees and histograms.
 
-A level-uniform tree is a list of arrays, top level first; the children of node v of a level are nodes
-k v .. k v + k - 1 of the next one, with k the ratio of the two lengths.
+A tree is a list of arrays, top level first. The children of node v are nodes k v .. k v + k - 1 of the next
+level, with k the ratio of the two lengths.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from dphist.arrays import FloatArray, Int64Array
 
 
 def zero_negative_subtrees(levels: Sequence[ArrayLike]) -> list[FloatArray]:
-    """Set the whole subtree of every node whose estimate is not above zero to zero.
+    """Return the levels with the whole subtree of every node whose estimate is not above zero set to zero.
 
-    Hay et al.'s heuristic for sparse data: a high node's count is more certain than those of nodes below it.
-    Biased upwards, and parents no longer equal the sums of their children.
+    A heuristic for sparse data, in which the counts of high nodes are more certain. The result is biased
+    upwards, and parents no longer equal the sums of their children.
 
     Args: consistent estimates, top level first.
-    Returns: as many levels, every value at least zero.
     Cost: O(nodes).
     Source: Hay et al. (2010), section 4.2.
 
@@ -38,7 +37,7 @@ def zero_negative_subtrees(levels: Sequence[ArrayLike]) -> list[FloatArray]:
 
 
 def round_nonnegative(values: ArrayLike) -> Int64Array:
-    """Round values to whole numbers, half up; set negative values to zero.
+    """Return values rounded to whole numbers, half up, with negative values set to zero.
 
     >>> round_nonnegative([-3.2, 0.5, 2.4]).tolist()
     [0, 1, 2]
@@ -52,15 +51,14 @@ def round_nonnegative(values: ArrayLike) -> Int64Array:
 def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[ArrayLike]) -> FloatArray:
     """Return the non-negative leaves whose subtree sums are closest to the noisy tree, exactly.
 
-    Minimises sum_i w_i sum_v (y_v - sum of v's leaves)^2 over leaves >= 0. For a subtree whose leaves share
-    the price p of one more unit (the derivative of the best cost), the best total is a convex, piecewise
-    linear, non-decreasing function of p with one breakpoint per leaf. Children's functions add up, and a
-    node's own term only shifts the prices. So each node passes one sorted array of breakpoints up the tree,
-    and one pass down yields the exact optimum.
+    Minimises sum_i w_i sum_v (y_v - sum of v's leaves)^2 over leaves >= 0. Let p be the price of one more
+    unit in a subtree (the derivative of the best cost). The best total is a convex, piecewise linear,
+    non-decreasing function of p with one breakpoint per leaf. Children's functions add up, and a node's own
+    term only shifts the prices. So each node passes one sorted array of breakpoints up the tree, and one
+    pass down yields the exact optimum.
 
-    Args: noisy counts, top level first; weights (1 / variance), one per level or per node. Weight 0: the
-        level or node was not measured, and its value is ignored. Infinite weight: the leaf is known to be
-        empty.
+    Args: noisy counts, top level first; weights (1 / variance), one per level or per node: 0 for a level or
+        node that was not measured, infinite for a leaf that is known to be empty.
     Returns: (leaves,) float64, at least zero.
     Raises: ValueError for levels that do not fit one another, a bad weight, or leaves of weight zero.
     Cost: O(n h log n) time, O(n h) memory, for n leaves and h levels.
@@ -95,9 +93,8 @@ def _add_children(prices: FloatArray, slopes: FloatArray, parents: int) -> tuple
     changes = np.diff(slopes, axis=1, prepend=0.0).reshape(parents, -1)
     merged = prices.reshape(parents, -1)
     order = np.argsort(merged, axis=1, kind="stable")
-    return np.take_along_axis(merged, order, axis=1), np.cumsum(
-        np.take_along_axis(changes, order, axis=1), axis=1
-    )
+    ordered = np.take_along_axis(changes, order, axis=1)
+    return np.take_along_axis(merged, order, axis=1), np.cumsum(ordered, axis=1)
 
 
 def _totals(prices: FloatArray, slopes: FloatArray) -> FloatArray:
@@ -108,7 +105,7 @@ def _totals(prices: FloatArray, slopes: FloatArray) -> FloatArray:
 
 
 def _total_at(price: FloatArray, prices: FloatArray, slopes: FloatArray) -> FloatArray:
-    """Return the total of each node at the price given for it."""
+    """Return the total of each node at the node's price."""
     segment = (prices <= price[:, None]).sum(axis=1) - 1
     nodes, last = np.arange(price.size), np.maximum(segment, 0)
     rise = slopes[nodes, last] * (price - prices[nodes, last])
@@ -124,8 +121,8 @@ def _checked_weights(weights: Sequence[ArrayLike], levels: Sequence[FloatArray])
         above = (weight > 0).all() if depth == len(levels) - 1 else (weight >= 0).all()
         if weight.shape not in ((), level.shape) or not (finite and above):
             raise ValueError(
-                f"weights of level {depth} need a number, or one a node, finite and at least 0; the leaves' "
-                "above 0, or infinite where one holds nothing"
+                f"weights of level {depth} need a number, or one per node, finite and at least 0; leaves "
+                "need one above 0, or infinite for an empty leaf"
             )
     return [np.broadcast_to(weight, level.shape) for weight, level in zip(mass, levels, strict=True)]
 

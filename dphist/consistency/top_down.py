@@ -1,8 +1,8 @@
 """Non-negative bins, computed from the root down: each node's total is divided among its children.
 
-A high node's count has a smaller relative error than those below it, and setting single negative bins to
-zero would raise every sum above them. So sums are fixed first: the children of a node become the closest
-non-negative numbers that add up to its fixed sum.
+Setting single negative bins to zero would raise every sum above them, although high nodes have smaller
+relative errors. So sums are fixed first: the children of a node become the closest non-negative numbers that
+add up to its fixed sum.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from numpy.typing import ArrayLike
 
 from dphist.arrays import FloatArray
 
-# Part of the largest variance: values without error then move by less than doubles resolve.
+# As a part of the largest variance: values without error then move by less than doubles resolve.
 _LEAST_VARIANCE = 1e-12
 
 
 def onto_simplex(values: FloatArray, variances: FloatArray, totals: FloatArray) -> FloatArray:
     """Return, for each row, the closest non-negative numbers that add up to its total.
 
-    Minimises sum (x - y)^2 / variance over x >= 0 with the row's sum: x = max(0, y - price * variance), the
-    price found among the sorted y / variance.
+    Minimises sum (x - y)^2 / variance over x >= 0 with the row's sum. The solution is
+    x = max(0, y - price * variance), with a price that is found among the sorted y / variance.
 
     Args: values (rows, n); variances (rows, n), above zero, but zero at places that the row does not use;
         totals (rows,), at least zero.
@@ -53,9 +53,8 @@ def top_down(
     subtrees. If all leaves and sums are above zero and add up to the total, nothing changes.
 
     Args: leaves of shape (n,), least-squares estimates; total, at least zero; branching, root to leaf, of a
-        tree of at least n leaves; variances of the nodes' own noise, per level below the root, for each node
-        that holds a leaf: infinite where a node was not measured, or not yet.
-    Returns: (n,), at least zero, adding up to the total.
+        tree of at least n leaves; variances of the own noise of each node that holds a leaf, per level below
+        the root: infinite for a node that was not measured, or not yet.
     Raises: ValueError for leaves, a total or variances that do not fit.
     Cost: O(n h log k) for h levels of k children, in numpy.
     Source: Hay et al. (2010), section 4.2, whose zeroed subtrees lose their parents' sums; Abowd et al.

@@ -21,11 +21,11 @@ LARGEST_TRELLIS = 2**28
 def consistent_cdf(values: ArrayLike, total: int, error: Error = "squared") -> Int64Array:
     """Return the consistent cumulative counts closest to the published ones.
 
-    The same optimum as ``trellis`` for these two errors, at a cost that does not depend on the total:
-    bounded isotonic regression over whole numbers (rounded means, or medians).
+    Bounded isotonic regression over whole numbers (rounded means, or medians) finds ``trellis``'s optimum for
+    these two errors, at a cost that does not depend on the total.
 
     Args: values of shape (m,), the published cumulative counts; total, the number of events N, public or
-        itself published; error, the distance that is least.
+        itself published; error, the distance to minimise.
     Returns: (m,) int64, non-decreasing, in [0, N], the last one N.
     Raises: ValueError for no values, values that are not finite, a negative total, an unknown error.
     Cost: O(m) squared, O(m log m) absolute.
@@ -42,11 +42,10 @@ def consistent_cdf(values: ArrayLike, total: int, error: Error = "squared") -> I
 
 
 def rising_cdfs(cdfs: ArrayLike) -> Int64Array:
-    """Return running CDFs that also never fall over time: the mean of a running maximum and minimum.
+    """Return running CDFs that also never fall over time.
 
-    The lowest rising sequence that is nowhere below the given CDFs is their running maximum. The highest
-    rising one that is nowhere above them is their running minimum, taken from the end. Both rise over the
-    values as well, and so does their mean, rounded down. CDFs that already rise stay unchanged.
+    The result is the mean, rounded down, of the running maximum from the start and the running minimum from
+    the end. Both rise over the values as well, and so does their mean. CDFs that already rise stay unchanged.
 
     Guarantee: the largest error against true counts, which rise, does not grow.
     Args: cdfs of shape (times, m), whole, each non-decreasing: one row of cumulative counts per time.
@@ -70,13 +69,12 @@ def rising_cdfs(cdfs: ArrayLike) -> Int64Array:
 def trellis(values: ArrayLike, total: int, penalty: Penalty) -> Int64Array:
     """Return the consistent cumulative counts of least total penalty, for any sum of penalties per bin.
 
-    The dynamic programme over (bin, cumulative count): the best path to (t, v) comes from the best state
+    A dynamic programme over (bin, cumulative count): the best path to (t, v) comes from the best state
     (t - 1, u) with u <= v, which a running minimum gives in one pass.
 
-    Args: values of shape (m,); total N; penalty(counts, value) returns the penalty of each candidate count
-        0..N (an array) against one published value.
-    Returns: (m,) int64, non-decreasing, in [0, N], the last one N; of several optima the smallest from
-        the right.
+    Args: values of shape (m,); total N; penalty(counts, value), the penalty of each candidate count 0..N (an
+        array) against one published value.
+    Returns: as ``consistent_cdf``; of several optima the smallest from the right.
     Raises: ValueError as ``consistent_cdf``, or for more than 2^28 states.
     Cost: O(m N) time, 4 m N bytes.
     Source: Rameshwar, Tandon, section VI-2 (there with O(m N^2) edges); Viterbi (1967).

@@ -19,10 +19,10 @@ from dphist.units import UNITS_PER_COUNT
 
 @dataclass(frozen=True)
 class EpochRelease:
-    """The values released at the end of an epoch, besides its own bins.
+    """The values that the end of an epoch releases, besides its own bins.
 
-    ``nodes``, lowest level (1) first, are those that the epoch completes. ``complete`` (width,) is the count
-    of all complete epochs, in units of 2^-16. Running counts of the next epoch start from it.
+    Args: nodes that the epoch completes, lowest level (1) first; complete, the count of all complete epochs,
+        (width,), in units of 2^-16, from which the next epoch's running counts start.
     """
 
     epoch: int
@@ -32,10 +32,11 @@ class EpochRelease:
 
 @dataclass(frozen=True)
 class EpochLevelsSnapshot(Snapshot):
-    """The state from which the counter continues. SECRET: it holds exact counts of open nodes.
+    """The state from which the counter continues. SECRET: it holds exact counts of incomplete nodes.
 
-    ``accumulators`` (levels, width): exact counts of the complete children of each level's open node.
-    ``open_sums`` (levels + 1, width): public, their estimates; the last row is the sum of all highest nodes.
+    Args: epochs, the number of closed ones; accumulators, (levels, width), exact counts of the complete
+        children of each level's incomplete node; open_sums, (levels + 1, width), public, their estimates, and
+        in the last row the sum of all nodes of the highest level.
     """
 
     epochs: int
@@ -57,9 +58,8 @@ class EpochLevelsSnapshot(Snapshot):
 class EpochLevelsCounter:
     """Counts over an unlimited number of epochs: each epoch's end releases the nodes that it completes.
 
-    Guarantee: as ``EpochLevels``, also when the stream reacts to released values: noise is drawn for each
-        node once, when it completes, independently of all else. If anything fails, nothing was released and
-        the counter is unchanged.
+    Guarantee: as ``EpochLevels``, also when the stream reacts to released values: each node's noise is drawn
+        once, when the node completes. If anything fails, nothing was released and the counter is unchanged.
     Args: design; noise source; width in cells; a snapshot to continue from.
     Cost: memory O(levels * width), whatever the number of epochs.
     Source: Chan, Shi, Song (2011), the hybrid mechanism, for counting without a horizon; Hay et al. (2010)
@@ -99,7 +99,7 @@ class EpochLevelsCounter:
 
     @property
     def epochs(self) -> int:
-        """The number of epochs closed so far."""
+        """The number of closed epochs."""
         return self._state.epochs
 
     @property
@@ -110,7 +110,7 @@ class EpochLevelsCounter:
     def close_epoch(self, total: Int64Array, published: Int64Array) -> EpochRelease:
         """End an epoch: release the nodes over epochs that it completes, each exactly once.
 
-        Args: the epoch's exact total, and its published total in units of 2^-16, both int64 (width,).
+        Args: total, exact; published, the epoch's published total in units of 2^-16; both int64 (width,).
         Raises: ValueError for totals of a wrong kind; the message never shows a total.
         """
         exact, estimate = self._checked(total), self._checked(published)
@@ -127,8 +127,7 @@ class EpochLevelsCounter:
                 break
             exact, children = accumulators[level].copy(), open_sums[level].copy()
             accumulators[level] = open_sums[level] = 0
-            noise = self._noise.discrete_laplace(self.design.scales[level], (self.width,))
-            values = exact + noise
+            values = exact + self._noise.discrete_laplace(self.design.scales[level], (self.width,))
             nodes.append(NodeRelease(level + 1, epoch // width, values))
             estimate = self.design.pooled(level, values, children)
         else:
@@ -139,7 +138,7 @@ class EpochLevelsCounter:
     def running(self, within: Estimate | None = None) -> Estimate:
         """Return the count since the stream's start: all complete epochs, plus ``within`` for the open epoch.
 
-        Guarantee: unbiased; variance and law are exact, because the two parts are independent.
+        Guarantee: unbiased, with the exact law of its error, because the two parts are independent.
         Args: within, the open epoch's running count as first published; None at an epoch's edge.
         """
         law, rounding = self.design.complete_law(self.epochs)

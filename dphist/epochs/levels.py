@@ -1,10 +1,10 @@
 """Levels over epochs: nodes that count whole epochs, so that a running count over years stays accurate.
 
 Each epoch has its own tree and ends with a published total of variance V. The sum of E totals has variance
-E V. Levels over epochs are a tree whose leaves are these totals. A node over k children is measured once,
-when its last epoch ends, with its own share of epsilon, and pooled with its children's sum. A running count
-since the stream's first bin is then the sum of the maximal nodes that cover the complete epochs, plus the
-running count of the open epoch. Its predicted error is exact.
+E V. Levels over epochs are a tree whose leaves are these totals. When the last epoch of a node over k
+children ends, the node is measured with its own share of epsilon, and pooled with its children's sum. A
+running count since the stream's first bin is then the sum of the maximal nodes that cover the complete
+epochs, plus the running count of the open epoch.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class EpochLevels:
     """An epoch's design and the levels over such epochs, all inside one epsilon.
 
     Guarantee: the epochs' releases and all nodes over epochs together are ``epsilon``-DP for streams that
-        differ by at most the design's ``sensitivity`` in L1 over their whole life: an event is in one epoch
-        and in one node of each level, so it costs the epoch's epsilon and every level's (added up in
-        fractions, scales rounded up). It does not hold for neighbours that differ in every epoch (the unit
+        differ by at most the design's ``sensitivity`` in L1 over their whole life. An event is in one epoch
+        and in one node of each level, so it costs the sum of their epsilons (added up in fractions, with
+        scales rounded up). The guarantee does not hold for neighbours that differ in every epoch (the unit
         user).
     Args: epoch, the design of one epoch; branching, lowest level first: epochs per lowest node, then children
         per node, at least 2; the lowest may be 1 (each epoch's total is measured twice); epsilons, one per
-    level, lowest first.
+        level, lowest first.
     Raises: ValueError naming the wrong field.
     """
 
@@ -107,10 +107,7 @@ class EpochLevels:
         return tuple(rows)
 
     def digits(self, epochs: int | Int64Array) -> list[Int64Array]:
-        """Return how many single epochs, and how many nodes of each level, cover the first ``epochs`` epochs.
-
-        No level joins the highest level's nodes, so their number only grows.
-        """
+        """Return how many single epochs, and nodes of each level, cover the first ``epochs`` epochs."""
         rest, digits = np.asarray(epochs), []
         for k in self.branching:
             rest, digit = np.divmod(rest, k)
@@ -126,17 +123,14 @@ class EpochLevels:
         """Return the expected squared error of the running count since the stream's start, mean over time.
 
         Guarantee: exact, up to the rounding of published values to 2^-16.
-        Args: epochs, their number; the mean is over all their bins.
+        Args: epochs, the number of epochs over whose bins the mean is taken.
         Cost: O(epochs * levels + horizon).
         """
         complete = self.complete_variance(np.arange(epochs))
         return float(complete.mean() + self.prefix_variances.mean())
 
     def complete_law(self, epochs: int) -> tuple[WeightedNoise, float]:
-        """Return the exact law of the error of the first ``epochs`` epochs' count, and a rounding bound.
-
-        The bound is in units of 2^-16, as ``DecoderWeights.rounding_units``.
-        """
+        """Return the law of the error of the first ``epochs`` epochs' count, and its rounding in units."""
         digits = [int(digit) for digit in self.digits(epochs)]
         rows = (self._total_law, *self.node_laws)
         law = WeightedNoise.joined(
@@ -146,10 +140,7 @@ class EpochLevels:
 
     @cached_property
     def node_laws(self) -> tuple[tuple[WeightedNoise, float], ...]:
-        """The law of the error of one node's estimate and its rounding bound, per level, lowest first.
-
-        A node's error combines its own noise with the errors of the totals of all epochs below it.
-        """
+        """The law of the error of one node's estimate, and its rounding in units, per level, lowest first."""
         law, units = self._total_law
         rows = []
         for level, k in enumerate(self.branching):
@@ -165,9 +156,9 @@ class EpochLevels:
         return [level for level, width in enumerate(self.widths) if epochs % width == 0]
 
     def pooled(self, level: int, value: Int64Array, children: Int64Array) -> Int64Array:
-        """Return a node's estimate from its own value and its children's estimated sum, as the counter does.
+        """Return a node's estimate from its own value and its children's estimated sum, in units of 2^-16.
 
-        Args: level, from 0; value, in counts; children, in units of 2^-16. Returns: units of 2^-16.
+        Args: level, from 0; value, in counts; children, in units of 2^-16.
         """
         own = value << VALUE_BITS
         return own + scaled(np.array([self.children_weights[level]]), children - own)

@@ -1,7 +1,7 @@
-"""Axes beside time: a public list of keys, and an ordered value cut into buckets, itself a tree.
+"""Axes beside time: a public list of keys, and a tree over the buckets of an ordered value.
 
-Unlike time, both axes are complete at every instant, so least squares over them use all nodes. Apart from
-discreteness, the noise of a cell has variance 2 (c / (eps a b g))^2, a product with one factor per axis. So
+Unlike time, both axes are complete at every instant, so least squares over them use all nodes. Up to rounding
+to integers, the noise of a cell has variance 2 (c / (eps a b g))^2, a product with one factor per axis. So
 the best estimate is computed one axis at a time, with weights that depend on the shares alone.
 """
 
@@ -28,8 +28,8 @@ LARGEST_KEYS = 2**20
 class ValueAxis:
     """The buckets of a value, as leaves of a level-uniform tree that is cut off after the last bucket.
 
-    Args: buckets; shape, of at least that capacity, its root not measured; shares, one per measured level,
-        summing to at most 1. One bucket under ``TreeShape((1,))`` is a stream without values.
+    Args: buckets, 1 for a stream without values; shape, with at least this capacity; shares, one per measured
+        level, summing to at most 1.
     Raises: ValueError naming the field that is wrong.
 
     >>> axis = ValueAxis(3, TreeShape((2, 2)), (Fraction(1, 2), Fraction(1, 2)))
@@ -68,25 +68,20 @@ class ValueAxis:
 
         Guarantee: exact weighted least squares for noise variances proportional to 1 / share^2.
         Args: noisy counts per level, root side first, shape (nodes, ...).
-        Cost: O(nodes), in numpy.
         """
+        (gains, parts), fans = self._two_passes, self.shape.branching[1:]
         estimates, sums = [levels[-1]], []
-        for own, gain, k in zip(levels[-2::-1], self._gains[::-1], self.shape.branching[:0:-1], strict=True):
+        for own, gain, k in zip(levels[-2::-1], gains[::-1], fans[::-1], strict=True):
             sums.append(by_parent(estimates[-1], k).sum(axis=1))
             estimates.append(sums[-1] + _along(gain, own) * (own - sums[-1]))
         final = estimates.pop()
-        for own, total, part, k in zip(
-            reversed(estimates), reversed(sums), self._parts, self.shape.branching[1:], strict=True
-        ):
+        for own, total, part, k in zip(estimates[::-1], sums[::-1], parts, fans, strict=True):
             final = own + _along(part, own) * to_children(final - total, k, len(own))
         return final
 
     @cached_property
     def prefix_weights(self) -> tuple[FloatArray, ...]:
-        """Per level, each node's weight in the best estimate of the first t + 1 buckets: (buckets, nodes).
-
-        Cost: O(buckets * nodes) once.
-        """
+        """Per level, each node's weight in the best estimate of the first t + 1 buckets: (buckets, nodes)."""
         counts = self.node_counts
         identity, edges = np.eye(sum(counts)), np.cumsum((0, *counts))
         levels = [identity[start:stop] for start, stop in pairwise(edges)]
@@ -99,36 +94,29 @@ class ValueAxis:
         return np.asarray(sum(bound * np.abs(weights).sum(axis=1) for weights, bound in pairs))
 
     @cached_property
-    def _from_below(self) -> tuple[list[FloatArray], list[FloatArray]]:
-        """Return, root side first, inner nodes' gains, and every level's variances from below."""
+    def _two_passes(self) -> tuple[list[FloatArray], list[FloatArray]]:
+        """The weights of ``least_squares``, root side first, from below and from above.
+
+        From below: the weight of an inner node's own value. From above: each node's part of the difference
+        between its parent's final value and the sum of the parent's children.
+        """
         own = [1.0 / float(share) ** 2 for share in self.shares]
+        variances = np.full(self.node_counts[-1], own[-1])
         gains: list[FloatArray] = []
-        variances = [np.full(self.node_counts[-1], own[-1])]
+        parts: list[FloatArray] = []
         for variance, k in zip(own[-2::-1], self.shape.branching[:0:-1], strict=True):
-            children = by_parent(variances[-1], k).sum(axis=1)
+            children = by_parent(variances, k).sum(axis=1)
+            parts.append(variances / to_children(children, k, len(variances)))
             gains.append(children / (variance + children))
-            variances.append(gains[-1] * variance)
-        return gains[::-1], variances[::-1]
-
-    @property
-    def _gains(self) -> list[FloatArray]:
-        return self._from_below[0]
-
-    @cached_property
-    def _parts(self) -> list[FloatArray]:
-        """The part of the difference between parent's final value and children's sum that each node gets."""
-        variances = self._from_below[1]
-        return [
-            own / to_children(by_parent(own, k).sum(axis=1), k, len(own))
-            for own, k in zip(variances[1:], self.shape.branching[1:], strict=True)
-        ]
+            variances = gains[-1] * variance
+        return gains[::-1], parts[::-1]
 
 
 @dataclass(frozen=True)
 class KeyAxis:
     """A public list of keys, one per event, and optionally their total with its own share of epsilon.
 
-    Args: keys, their number; total_share, of epsilon, 0 if totals are sums over the keys; key_share.
+    Args: keys, their number; key_share; total_share, 0 if the total is the sum over the keys.
     Raises: ValueError naming the field that is wrong.
     """
 
@@ -137,11 +125,7 @@ class KeyAxis:
     total_share: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.keys, bool)
-            or not isinstance(self.keys, int)
-            or not 1 <= self.keys <= LARGEST_KEYS
-        ):
+        if type(self.keys) is not int or not 1 <= self.keys <= LARGEST_KEYS:
             raise ValueError(f"keys: {self.keys!r} is not a number of keys in [1, 2^20]")
         if self.total_share and self.keys == 1:
             raise ValueError("total: one key is its own total; leave the total out")

@@ -1,7 +1,7 @@
 """Fixed weighted sums of columns: a key's count, or the count over all keys, from released columns.
 
-The weights of the key and value axes are the same at all times. So a whole series of such counts is one
-matrix-vector product, and the law of each error follows from the laws over time.
+The weights of the key and value axes are the same at all times. So a series of counts is one matrix-vector
+product, and the law of each error follows from the laws over time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ColumnSum:
         if buckets is None:
             of_value = [weights[-1] for weights in prefixes]
         else:
-            # A bucket is the difference of two prefixes: summed by parts.
+            # A bucket is the difference of two prefixes.
             steps = buckets - np.append(buckets[1:], 0.0)
             of_value = [steps @ weights for weights in prefixes]
         of_total, of_keys = key_weights(design.keys, key)
@@ -84,28 +84,23 @@ class ColumnSum:
         rounding = self.rounding([group.rounding for group in total.groups])
         return Estimate(self.value_of(total), law.variance, law, rounding)
 
-    def live_error(self, bins: int) -> Estimate:
-        """Return the error of the running count first published after ``bins`` bins, as an estimate of 0."""
-        law, rounding = self.live_errors(np.array([bins])).error(0)
-        return Estimate(0.0, law.variance, law, rounding)
-
     def published_laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
         """Return the laws of the errors of ranges of an anticipating design, one range per row.
 
         Args: 0 <= a <= b <= horizon, each of shape (ranges,).
-        Cost: O(height^2 * ranges * different weights), in numpy.
+        Cost: O(height^2 * ranges) per different weight.
         """
         return self._joined([published_laws(group.design, starts, stops) for group in self.design.groups])
 
     def forest_errors(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
         """Return the errors of ranges of a causal design, as in ``of_range``, when ``bins`` bins are closed.
 
-        Args, Cost: as ``published_laws``; b at most bins.
+        Args, Cost: as ``published_laws``, with b <= bins.
         """
         return self._errors([forest_errors(g.design, bins, starts, stops) for g in self.design.groups])
 
     def live_errors(self, stops: Int64Array) -> RangeErrors:
-        """Return the errors of running counts of a causal design as first published, as ``live_error``."""
+        """Return the errors of running counts [0, b) of a causal design, as first published."""
         return self._errors([live_errors(group.design, stops) for group in self.design.groups])
 
     def _errors(self, of_groups: Sequence[RangeErrors]) -> RangeErrors:
@@ -163,10 +158,7 @@ def key_weights(keys: KeyAxis, key: int | Sequence[int] | None) -> tuple[float, 
 
 
 def key_counts(total: RangeSum) -> Estimate:
-    """Return the best estimate of the events of every key: values of shape (keys,), one law for each.
-
-    Cost: O(columns), as ``ColumnSum`` takes for one key.
-    """
+    """Return the best estimate of every key's events: values (keys,), one law for all. Cost: O(columns)."""
     design = total.design
     one = column_sum(design, 0)
     of_value = [weights[-1] for weights in design.values.prefix_weights]

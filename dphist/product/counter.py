@@ -19,11 +19,11 @@ class ProductCounter:
     """Counts the cells of closed bins; every push releases all columns of the nodes that it completes.
 
     Guarantee: all releases of one epoch together are ``design.epsilon``-DP for neighbours as the design says,
-        also when the stream reacts to released values. Exact counts leave only in ``to_bytes()`` and never
-        appear in text.
-    Args: design; noise source. An anticipating design draws the whole epoch's noise now.
-    Cost: a push draws (1 + 1/k + 1/k^2 + ...) times ``design.columns`` noises on average, with all time
-        levels at worst; memory O(height * columns), anticipating 24 bytes per bin and column.
+        also when the stream reacts to released values. Exact counts leave only in ``to_bytes()``, never in a
+        text.
+    Args: design; noise source, from which an anticipating design draws the whole epoch's noise now.
+    Cost: a push draws ``design.columns`` times (1 + 1/k + 1/k^2 + ...) noises on average; memory
+        O(height * columns), or 24 bytes per bin and column if anticipating.
 
     >>> from dphist import SeededNoise, plan_product
     >>> counter = ProductCounter(plan_product(4, 1e9, keys=2, buckets=2), SeededNoise(0))
@@ -34,7 +34,6 @@ class ProductCounter:
     def __init__(self, design: ProductDesign, noise: NoiseSource) -> None:
         self.design = design
         self._noise = noise
-        self._bin = 0
         self._counters = [
             new_counter(group.design, noise, group.width, history=False) for group in design.groups
         ]
@@ -45,7 +44,7 @@ class ProductCounter:
     @property
     def bin(self) -> int:
         """The number of bins pushed so far: the index of the next one."""
-        return self._bin
+        return self._counters[0].bin
 
     def push(self, cells: ArrayLike) -> BinReleases:
         """Close the next bin. Args: counts of its cells, shape (cells,). As ``push_many`` of one bin."""
@@ -69,8 +68,7 @@ class ProductCounter:
             for counter, group in zip(counters, self.design.groups, strict=True)
         ]
         # Nothing before this line has changed the counter: a failure leaves every noise draw unused.
-        self._counters, first_bin = counters, self._bin
-        self._bin += len(columns)
+        self._counters = counters
         levels = tuple(
             LevelRelease(
                 level,
@@ -80,10 +78,10 @@ class ProductCounter:
             for level in self.design.time.shape.levels
         )
         published = np.concatenate([release.published for release in releases], axis=1)
-        return BinReleases(self.design.time.shape, first_bin, levels, published)
+        return BinReleases(self.design.time.shape, releases[0].first_bin, levels, published)
 
     def to_bytes(self) -> bytes:
-        """Return a copy of a causal counter's state: SECRET, it holds exact counts of open nodes.
+        """Return a copy of a causal counter's state: SECRET, it holds exact counts of incomplete nodes.
 
         Raises: ValueError for an anticipating counter, whose noise is kept apart.
         """
@@ -104,7 +102,6 @@ class ProductCounter:
         if snapshot.accumulators.shape[1] != design.columns:
             raise ValueError("product counter: the stored bytes are damaged or belong to another design")
         counter = cls(design, noise)
-        counter._bin = snapshot.bin
         for number, group in enumerate(design.groups):
             rows = snapshot.accumulators[:, group.columns], snapshot.open_sums[:, group.columns]
             own = CounterSnapshot(snapshot.bin, *rows)

@@ -27,8 +27,8 @@ from dphist.tree.shape import TreeShape
 class ColumnGroup:
     """The cells with the same noise scale: one key level (the total, or all keys) at one value level.
 
-    Args: total, whether it is the total over keys; value_level, from 1; keys and nodes, their numbers; first,
-        its first column in a release; design, its tree over time.
+    Args: total, whether the key level is the total; value_level, from 1; keys and nodes, their numbers;
+        first, the group's first column in a release; design, its tree over time.
     """
 
     total: bool
@@ -54,8 +54,8 @@ class ProductDesign:
     """One strategy over time, keys and values, with a share of epsilon per level of every axis.
 
     Guarantee: releasing every cell once is ``time.epsilon``-DP. An event is in one cell of every group at
-        every time level, so its cost is the sum over groups and levels of sensitivity / scale; that is
-        (sum a)(sum b)(sum g) epsilon before scales are rounded up, and checked in fractions after.
+        every time level, so its cost is the sum over groups and levels of sensitivity / scale. Before scales
+        are rounded up, this is (sum a)(sum b)(sum g) epsilon; afterwards it is checked in fractions.
     Args: time, the tree over time with the whole epsilon; keys; values.
     Raises: ValueError naming the axis that is wrong.
 
@@ -135,10 +135,7 @@ class ProductDesign:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ProductDesign:
-        """Read what ``to_json`` wrote, checking everything again.
-
-        Raises: ValueError for text that is no design.
-        """
+        """Read what ``to_json`` wrote, checking everything again. Raises: ValueError for any other text."""
         fields = json.loads(text)
         if not isinstance(fields, Mapping) or set(fields) != {"time", "keys", "values"}:
             raise ValueError("product design: expected the keys time, keys and values")

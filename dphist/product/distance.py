@@ -1,7 +1,7 @@
 """The Kolmogorov-Smirnov distance between two distributions, from noisy cumulative counts.
 
-Shares are quotients of two noisy counts, so their law has no closed form. But while two bands hold, every
-share lies between quotients of their edges, which bounds the distance.
+A share is a quotient of two noisy counts, so its law has no closed form. But while two bands hold, every
+share is between quotients of their edges, which bounds the distance.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def ks_estimate(one: Histogram, other: Histogram) -> float:
 def ks_distance(one: Histogram, other: Histogram, confidence: float = 0.95) -> Distance:
     """Return max over t of |F(t) / N - G(t) / M| with an interval around it.
 
-    Guarantee: the interval holds the true distance with at least this confidence, except for the chances in
-        a million of ``band.sup_error``, whether or not the noise of the two is independent. This bound is
-        wider than the exact law would give. The distance to a distribution without events is 0.
+    Guarantee: the interval holds the true distance with at least this confidence, except for two chances in a
+        million (``band.sup_error``), whether or not the noise of the two is independent. It is wider than an
+        interval of the exact law. The distance to a distribution without events is 0.
     Args: two histograms over the same buckets.
     Raises: ValueError for other buckets, or a confidence outside (0, 0.998].
-    Cost: two bands, about 0.2 s each on the first call for their laws.
+    Cost: two bands (``band.sup_error``).
     """
     if one.axis.buckets != other.axis.buckets:
         raise ValueError(f"distance: {one.axis.buckets} and {other.axis.buckets} buckets; give the same ones")
@@ -57,7 +57,7 @@ def ks_distance(one: Histogram, other: Histogram, confidence: float = 0.95) -> D
 def distance_bounds(one: Cdf, other: Cdf) -> tuple[FloatArray, FloatArray]:
     """Return lower and upper bounds on the distance, which hold while both bands hold.
 
-    Args: bands whose values have shape (buckets, ...), so that many draws can be treated at once.
+    Args: bands with values of shape (buckets, ...), for example one column per draw.
     """
     (low, high), (other_low, other_high) = share_bounds(one), share_bounds(other)
     least = np.maximum(low - other_high, other_low - high).max(axis=0)
@@ -66,10 +66,7 @@ def distance_bounds(one: Cdf, other: Cdf) -> tuple[FloatArray, FloatArray]:
 
 
 def share_bounds(cdf: Cdf) -> tuple[FloatArray, FloatArray]:
-    """Return the smallest and the largest share of events up to each bucket that a band allows.
-
-    The smallest share has the smallest count and the largest total; the last share is 1 if there are events.
-    """
+    """Return the smallest and the largest share of events up to each bucket that a band allows."""
     lower, upper = cdf.lower, cdf.upper
     least, most = lower[-1], upper[-1]
     low = np.divide(lower, most, out=np.zeros_like(lower), where=most > 0)

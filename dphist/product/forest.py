@@ -104,7 +104,7 @@ class ProductForest:
         """Return the best current estimates of a weighted sum of columns over bins [0, t), for t = 1..bins.
 
         Args: weights, shape (columns,).
-        Cost: O(bins * columns), in numpy.
+        Cost: O(bins * columns).
         """
         parts = (
             forest.series("running") @ weights[group.columns]

@@ -2,8 +2,8 @@
 
 The noise of all cells' nodes is drawn before the epoch and decoded, group by group, into the errors of the
 running counts of every column. Publishing a bin is then an addition, and the cells of any range of time are
-a difference of two published rows. The nodes themselves are not published: the rows already hold the best
-estimate from all nodes, and the nodes would need as much storage again.
+a difference of two published rows. The nodes are not published: the rows already hold the best estimate from
+all nodes, and the nodes would need as much storage again.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def publish_bins(
     """Publish the running counts of every column after each of the next bins.
 
     Guarantee: all rows of an epoch together are ``design.epsilon``-DP for neighbours as the design says, also
-        against streams that react: a row is a function of one noisy tree per column, R x + Z, whose decoder
-        commutes with whole shifts. A row depends on bins up to its own only and is never revised.
+        when the stream reacts to them: a row is a function of one noisy tree per column, R x + Z, whose
+        decoder commutes with whole shifts. A row depends on bins up to its own only and is never revised.
     Args: the state before these bins; exact counts, shape (bins, cells), none negative; the errors of exactly
         these bins, shape (bins, columns).
     Returns: int64 (bins, columns), in units of 2^-16, and the state after them.
@@ -95,9 +95,8 @@ def published_range(design: ProductDesign, rows: Int64Array, a: int, b: int) -> 
     """Return all cells over bins [a, b) of an epoch, from its published rows, (bins, columns).
 
     Guarantee: unbiased, with the exact law of each group's error; within a group the best linear estimate
-        from the noisy nodes of the whole epoch, available at bin b and never revised.
+        from the noisy nodes of the whole epoch, never revised.
     Raises: ValueError unless 0 <= a <= b <= bins.
-    Cost: O(columns).
     """
     if not 0 <= a <= b <= len(rows):
         raise ValueError(f"range [{a}, {b}): published bins are [0, {len(rows)})")

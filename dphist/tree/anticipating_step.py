@@ -1,6 +1,6 @@
 """One step of the anticipating release: turns exact counts and stored noise of some bins into releases.
 
-A step needs only the noise of its own bins, so a service can store an epoch's noise in pages.
+A step needs the noise of its own bins only, so a service can store an epoch's noise in pages.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class AnticipatingSnapshot(Snapshot):
 class BinsNoise:
     """The noise of consecutive bins: SECRET until they are released.
 
-    ``errors`` (bins, width) are the errors of the published running counts, in units of 2^-16; ``nodes``, per
-    measured level, root side first, hold the noise of the nodes that these bins complete, (nodes, width).
+    Args: errors of the published running counts, (bins, width), in units of 2^-16; nodes, per measured level,
+        root side first, the noise of the nodes that these bins complete, (nodes, width).
     """
 
     first_bin: int
@@ -63,7 +63,7 @@ def bins_noise(
     first_bin: int,
     stop: int,
 ) -> BinsNoise:
-    """Return the noise of bins [first_bin, stop), cut out of a whole epoch's noise.
+    """Return the noise of bins [first_bin, stop) of an epoch.
 
     Args: noise as ``draw_epoch_noise`` returned it, errors as ``decode_noise`` did.
     """
@@ -79,7 +79,7 @@ def release_bins(
 ) -> tuple[BinReleases, AnticipatingSnapshot]:
     """Release the next bins of an epoch whose noise was drawn before it.
 
-    Guarantee: as ``AnticipatingCounter``, if ``noise`` is the epoch's own; the same arguments give the same
+    Guarantee: as ``AnticipatingCounter``, if ``noise`` is this epoch's; the same arguments give the same
         releases, so a step may be repeated.
     Args: the state before these bins; counts of shape (bins, width), integers, none negative; the noise of
         exactly these bins.
@@ -101,12 +101,10 @@ def release_bins(
         *expected,
     ):
         raise ValueError(f"noise: that of bins from {noise.first_bin} given; bins [{before.bin}, {stop})")
-    levels = []
-    for level, sums, own in zip(shape.levels, exact, noise.nodes, strict=True):
-        first = before.bin // shape.widths[level]
-        levels.append(LevelRelease(level, first, sums + own))
-    published = (running << VALUE_BITS) + noise.errors
-    total = running[-1].copy() if len(running) else before.total
-    return BinReleases(shape, before.bin, tuple(levels), published), AnticipatingSnapshot(
-        stop, accumulators, total
+    levels = tuple(
+        LevelRelease(level, before.bin // shape.widths[level], sums + own)
+        for level, sums, own in zip(shape.levels, exact, noise.nodes, strict=True)
     )
+    releases = BinReleases(shape, before.bin, levels, (running << VALUE_BITS) + noise.errors)
+    total = running[-1].copy() if len(running) else before.total
+    return releases, AnticipatingSnapshot(stop, accumulators, total)

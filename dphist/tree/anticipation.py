@@ -1,9 +1,9 @@
 """The error of the anticipating running count on level-uniform trees, in O(height).
 
-All complete nodes of a level have equal errors, so a level is represented by two nodes: a complete one, and
-the last one if the horizon cuts it off. The recursion is that of ``prefix_error.py``. If the horizon cuts off
-no node, children are equal too and alpha depends on the shape only. The error is then a sum over levels of a
-number of ``uses`` times the variance from below, as for the causal release.
+The recursion is that of ``prefix_error.py``. All complete nodes of a level have equal errors, so two nodes
+represent a level: a complete node, and the last node if the horizon cuts it off. If the horizon cuts off no
+node, alpha depends on the shape only. The error is then a sum over levels of a number of ``uses`` times the
+variance from below, as for the causal release.
 """
 
 from __future__ import annotations
@@ -53,9 +53,8 @@ def anticipating_uses(children: FloatArray, horizon: int) -> FloatArray:
     Guarantee: exact if the horizon is a multiple of the bins under a top-level node. Otherwise a close
         approximation, which counts the last top-level node as a fraction of a node.
     Args: children per node of each level, shape (trees, height), root to leaf.
-    Returns: shape (trees, height): the mean over t of c + alpha^2 - (c + alpha)^2 / k below a node, and of c
-        + alpha^2 below the root. Here c is the number of whole children before t, and alpha as in
-        ``prefix_error.py``.
+    Returns: shape (trees, height): the mean over t of c + alpha^2 - (c + alpha)^2 / k below a node, and of
+        c + alpha^2 below the root; c is the number of whole children before t.
     """
     uses = np.empty_like(children)
     widths = np.ones(len(children))

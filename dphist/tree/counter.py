@@ -19,11 +19,11 @@ from dphist.tree.upward import LARGEST_COUNT, UpwardPass, checked_counts, exact_
 
 @dataclass(frozen=True)
 class CounterSnapshot(Snapshot):
-    """The state from which a counter continues. SECRET: it holds exact counts of open nodes.
+    """The state from which a counter continues. SECRET: it holds exact counts of incomplete nodes.
 
-    ``accumulators[i - 1]``, of shape (height, width), is the exact count of the complete children of the open
-    level-i node (the last row is 0: a closed bin is complete). ``open_sums``, likewise, are public: the sums
-    of the estimates of the complete level-i nodes whose parent is open, in units of 2^-16.
+    Args: bin, the number of closed bins; accumulators, (height, width), in row i - 1 the exact count of the
+        complete children of the incomplete level-i node (0 in the last row); open_sums, (height, width),
+        public, as in ``UpwardPass``.
     """
 
     bin: int
@@ -138,17 +138,11 @@ class TreeCounter(BinCounter):
         return releases
 
     def live(self) -> Estimate:
-        """Return the running count after the last closed bin, from the nodes that are complete now.
-
-        Guarantee: the best linear unbiased estimate from complete nodes; post-processing of releases.
-        """
+        """Return the running count after the last closed bin: the best estimate from complete nodes."""
         return live_estimate(self.design, self.bin, self._upward.live())
 
     def prefix(self, t: int | None = None) -> Estimate:
-        """Return the count of bins [0, t), by default of all closed bins, from all nodes released so far.
-
-        Raises: ValueError for bins that are not closed, or without history.
-        """
+        """Return the count of bins [0, t), by default of all closed bins. Raises: as ``range``."""
         return self._history().prefix(self.bin if t is None else t)
 
     def range(self, a: int, b: int) -> Estimate:
@@ -159,7 +153,7 @@ class TreeCounter(BinCounter):
         return self._history().range(a, b)
 
     def snapshot(self) -> CounterSnapshot:
-        """Return a copy of the state, SECRET: it holds the exact counts of open nodes."""
+        """Return a copy of the state. SECRET."""
         return CounterSnapshot(self.bin, self._accumulators.copy(), self._upward.open_sums.copy())
 
     @classmethod

@@ -9,9 +9,8 @@ multiple of a difference that such a shift does not change:
     up    z_v    = 2^16 y_v + g_v(sum z_c - 2^16 y_v),      g_v(d) = (p_v d + 2^23) >> 24
     down  zhat_c = z_c + the c-th part of (zhat_v - sum z_c), parts that add up to it exactly
 
-Rounding values instead would break this: rounding half to even depends on a value's parity, a double's
-precision on its size.
-The causal count of a design is decoded likewise: the sum of z over the greedy cover.
+Rounding the values themselves would break this: rounding half to even depends on a value's parity, and a
+double's precision on its size. The decoder of a causal design returns the sums of z over the greedy cover.
 """
 
 from __future__ import annotations
@@ -46,13 +45,16 @@ def draw_epoch_noise(design: TreeDesign, noise: NoiseSource, width: int = 1) -> 
     """Draw the noise of every node of an epoch, before any data: per measured level int64 (nodes, width).
 
     SECRET until the nodes are released. Never draw it again for the same epoch.
-    Guarantee: each node has the exact noise of its level's scale.
     Raises: ValueError for scales above 2^32.
     Cost: one call of the source per level.
     """
+    if max(design.scales) > LARGEST_DECODED_SCALE:
+        raise ValueError(
+            f"epsilon: {design.epsilon} needs noise beyond 2^32 per node; choose a larger epsilon"
+        )
     counts = node_counts(design.shape, design.horizon)
     return tuple(
-        noise.discrete_laplace(_checked(float(scale), design), (count, width))
+        noise.discrete_laplace(float(scale), (count, width))
         for scale, count in zip(design.scales, counts, strict=True)
     )
 
@@ -60,8 +62,8 @@ def draw_epoch_noise(design: TreeDesign, noise: NoiseSource, width: int = 1) -> 
 def decode_noise(design: TreeDesign, noise: Sequence[Int64Array]) -> Int64Array:
     """Return o (horizon, width): the error of every published running count, in units of 2^-16. SECRET.
 
-    Guarantee: exact integer arithmetic; adding R s to the noise adds 2^16 A s, whatever the weights. It is
-        the weighted least-squares solution up to ``DecoderWeights.rounding_units``.
+    Guarantee: exact integers; adding R s to the noise adds 2^16 A s. The errors are those of weighted least
+        squares, up to ``DecoderWeights.rounding_units``.
     Args: noise per measured level, root side first, int64 (nodes, width).
     Raises: ValueError for noise of another shape.
     Cost: O(nodes * width), in numpy; slower, with integers of any size, if int64 could overflow.
@@ -124,10 +126,10 @@ def scaled(weight: Int64Array, value: Integers) -> Integers:
 class DecoderWeights:
     """The decoder's integer weights, in units of 2^-24, per inner level, root side first.
 
-    ``children`` (nodes,): the weight of the children's sum in a node's estimate. ``parts`` (nodes,
-    branching): the part of a node's correction that goes to its first child, its first two children, and so
-    on; from the last child on this is the whole correction. ``rounding_units`` bounds, in units of 2^-16, how
-    far any published value is from the exact linear map of these weights.
+    Args: children, the weight of the children's sum in a node's estimate, (nodes,); parts, the part of a
+        node's correction that goes to its first child, its first two children, and so on up to the whole
+        correction, (nodes, branching); rounding_units, a bound in units of 2^-16 on the distance between a
+        published value and the exact linear map of these weights.
     """
 
     children: tuple[Int64Array, ...]
@@ -162,7 +164,7 @@ def decoder_weights(design: TreeDesign) -> DecoderWeights:
 
 
 def _wide_enough(design: TreeDesign, noise: Sequence[Int64Array]) -> Sequence[Integers]:
-    # The largest value or partial sum of the two passes is at most the whole tree's noise, twice per level.
+    # No value or partial sum of the two passes is larger than the whole tree's noise, twice per level.
     largest = max(max(int(values.max(initial=0)), -int(values.min(initial=0))) for values in noise)
     nodes = sum(len(values) for values in noise)
     if (2 * design.shape.height * nodes * largest) << VALUE_BITS < 2**62:
@@ -177,11 +179,3 @@ def _check_noise(design: TreeDesign, noise: Sequence[Int64Array]) -> None:
     if not fits or any(values.ndim != 2 or values.dtype != np.int64 for values in noise):
         shapes = [f"{values.dtype} {values.shape}" for values in noise]
         raise ValueError(f"noise: {shapes} given; int64 of {counts} nodes per level is needed")
-
-
-def _checked(scale: float, design: TreeDesign) -> float:
-    if scale > LARGEST_DECODED_SCALE:
-        raise ValueError(
-            f"epsilon: {design.epsilon} needs noise beyond 2^32 per node; choose a larger epsilon"
-        )
-    return scale

@@ -1,7 +1,7 @@
-"""A tree with its budget: the noise scale of every level, and the resulting error.
+"""A tree with its budget: the noise scale of every level, and the resulting error. A design is public.
 
-The design is public. Privacy is computed in fractions and checked exactly; accuracy is computed in doubles
-from the scales that are actually used.
+Privacy is computed and checked in exact fractions. Accuracy is computed in doubles, from the scales that are
+used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class TreeDesign:
 
     Guarantee: releasing every node once, with discrete Laplace noise of its level's scale, is epsilon-DP for
         streams whose counts differ by at most ``sensitivity`` in L1 on each level (``privacy.sensitivity``).
-        Scales are rounded up to doubles; the sum of sensitivity / scale over a path is checked in fractions.
+        Scales are rounded up to doubles; the sum of sensitivity / scale over the levels is checked in
+        fractions.
     Args: shares for levels 1..height, root side first; horizon in bins, at most the tree's capacity;
         sensitivity in counts, the neighbours relation included.
     Raises: ValueError naming the field that is wrong.
@@ -85,7 +86,7 @@ class TreeDesign:
             raise AssertionError("scales rounded up cannot cost more than epsilon; dphist.noise is wrong")
 
     def __hash__(self) -> int:
-        # Every query looks up caches by design; hashing the fractions again would cost more than the look-up.
+        # Every answer looks a design up in caches; hashing its fractions would cost more than the look-up.
         return self._hash
 
     @cached_property
@@ -104,7 +105,7 @@ class TreeDesign:
 
     @cached_property
     def scales(self) -> tuple[Fraction, ...]:
-        """The noise scale of each measured level, in counts: doubles, rounded up, as exact fractions."""
+        """The noise scale of each measured level, in counts: fractions that were rounded up to doubles."""
         return tuple(Fraction(checked_scale(self.sensitivity / epsilon)) for epsilon in self.level_epsilons)
 
     @cached_property
@@ -114,7 +115,7 @@ class TreeDesign:
 
     @cached_property
     def gains(self) -> tuple[float, ...]:
-        """The weight of a node's own value in its estimate from below; the rest is its children's sum's."""
+        """The weight of a node's own value in its estimate from below; its children's sum has the rest."""
         return tuple(gain for gain, _ in self._from_below)
 
     @cached_property
@@ -132,21 +133,18 @@ class TreeDesign:
         rows = [(1.0, leaf)]
         for own, k in zip(self.variances[-2::-1], self.branching[:0:-1], strict=True):
             children = k * rows[-1][1]
-            # With a huge epsilon, levels have no noise and need no weights.
+            # With a huge epsilon, levels have no noise, so any weight will do.
             gain = children / (own + children) if own > 0 else 1.0
             rows.append((gain, gain * own))
         return tuple(reversed(rows))
 
     @property
     def anticipates(self) -> bool:
-        """Whether all noise of an epoch is drawn before it, so that answers use nodes that are still open."""
+        """Whether all noise is drawn before the epoch, so that answers can use incomplete nodes."""
         return self.release == "anticipating"
 
     def drawn_nodes(self, bins: int) -> tuple[int, ...]:
-        """Return how many nodes get noise for the first bins of an epoch, per measured level.
-
-        They are the nodes that these bins complete, or all nodes if noise is drawn before the epoch.
-        """
+        """Return how many nodes per measured level have noise after the first ``bins`` bins of an epoch."""
         if self.anticipates:
             return node_counts(self.shape, self.horizon)
         return tuple(self.shape.completed_count(bins, level) for level in self.shape.levels)
@@ -159,10 +157,9 @@ class TreeDesign:
     def mean_squared_error(self, workload: Workload | WorkloadText = PREFIX) -> float:
         """Return the expected squared error of a workload's answers, mean over its questions.
 
-        Guarantee: exact for the design's release, up to the rounding of published values to 2^-16. Causal:
-            the best linear unbiased estimate from the nodes complete when the question's last bin closes (the
-            running count: the greedy cover of [0, t)). Anticipating: least squares over the whole epoch's
-            noise.
+        Guarantee: exact, up to the rounding of published values to 2^-16. A causal answer is the best linear
+            unbiased estimate from the nodes that are complete when the question's last bin closes. An
+            anticipating answer is that of least squares over the whole epoch's noise.
         Raises: ValueError for a workload that is unknown or longer than the epoch.
         Cost: O(height) for the running count, else O(height * horizon).
         """
@@ -194,10 +191,7 @@ class TreeDesign:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TreeDesign:
-        """Read what ``to_json`` wrote, checking everything again.
-
-        Raises: ValueError for text that is no design.
-        """
+        """Read what ``to_json`` wrote, checking everything again. Raises: ValueError for any other text."""
         fields = json.loads(text)
         expected = {"branching", "epsilon", "horizon", "neighbours", "release", "sensitivity", "shares"}
         if not isinstance(fields, Mapping) or set(fields) != expected:

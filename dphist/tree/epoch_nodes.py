@@ -1,7 +1,7 @@
 """The nodes of one epoch: a level-uniform tree cut off at the horizon.
 
-Bins beyond the horizon do not exist, so the last node of a level may hold fewer bins and fewer children than
-the others. Arrays over the children of a level's nodes are padded with zeros, which change no sum.
+The last node of a level may hold fewer bins and fewer children than the others. Arrays over the children of a
+level's nodes are padded with zeros, which change no sum.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Errors of many ranges of a causal release at once: ``weights.py`` in columns.
 
 A range [a, b) cuts at most two nodes per level: those that hold the edges a and b. Alpha is the fraction of
-such a node inside the range. All their other children, and all other roots of the forest, are wholly inside
-or outside. So the terms of ``weights.py`` are columns here, with one entry per range.
+such a node inside the range. The range cuts no other root of the forest and no other child of a cut node. So
+the terms of ``weights.py`` are columns here, with one entry per range.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.tree.design import TreeDesign
+from dphist.tree.shape import TreeShape
 from dphist.tree.weights import rounding_bounds, unfolded
 from dphist.units import UNITS_PER_COUNT
 
@@ -27,8 +27,8 @@ Series = Literal["running", "live", "bin"]
 class Terms(NamedTuple):
     """For each range, ``nodes`` nodes of a level whose estimates from below have equal weight.
 
-    ``reach`` is the total weight on these nodes, including the part passed on by ancestors. ``cut``: the
-    range cuts these nodes, and their children have separate terms.
+    ``reach`` is their total weight, including the part that their ancestors pass on. ``cut``: the range cuts
+    these nodes, and their children have separate terms.
     """
 
     level: int
@@ -45,7 +45,7 @@ class RangeErrors(NamedTuple):
     roundings: FloatArray
 
     def error(self, row: int) -> tuple[WeightedNoise, float]:
-        """Return one range's law and rounding."""
+        """Return the law and the rounding of one range."""
         return self.laws.law(row), float(self.roundings[row])
 
 
@@ -69,7 +69,7 @@ def live_errors(design: TreeDesign, stops: Int64Array) -> RangeErrors:
 
 
 def series_variance(design: TreeDesign, bins: int, kind: Series, points: Int64Array) -> FloatArray:
-    """Return the exact variance of each point, in counts squared, shape (points,).
+    """Return the exact variance of points of a series, in counts squared, shape (points,).
 
     Args: points, each in [0, bins), when ``bins`` bins are closed.
     Cost: O(height * points), in numpy.
@@ -88,7 +88,7 @@ def series_laws(
 ) -> tuple[LawTable, Int64Array]:
     """Return the laws of the points' errors: a table of laws, and each point's row in it.
 
-    Args, as ``series_variance``.
+    Args: as ``series_variance``.
     Cost: O(height^2 * points), in numpy.
     """
     if checked_series(kind) == "bin":
@@ -160,10 +160,10 @@ def prefix_terms(design: TreeDesign, bins: int, stops: Int64Array) -> Iterator[T
 
 def range_terms(design: TreeDesign, bins: int, starts: Int64Array, stops: Int64Array) -> Iterator[Terms]:
     """Yield the terms of ranges: whole roots, then down the paths that the edges cut, level by level."""
-    shape, one = design.shape, np.ones(len(starts))
+    shape, one, edges = design.shape, np.ones(len(starts)), np.stack([starts, stops])
     roots = {level: (first, first + number) for level, first, number in shape.cover(bins)}
-    edges = (starts, stops)
-    above = [_Path.nowhere(len(starts)) for _ in edges]
+    # Of the nodes that the edges a and b cut on the level above: alpha, and the weight passed on to children.
+    alpha = passed = np.zeros(edges.shape)
     for level in shape.levels:
         width = shape.widths[level]
         if level in roots:
@@ -171,78 +171,32 @@ def range_terms(design: TreeDesign, bins: int, starts: Int64Array, stops: Int64A
             yield Terms(level, np.maximum(high - low, 0).astype(np.float64), one, one, False)
         if level == shape.height:
             return
-        paths = [
-            _Path.of(design, bins, level, starts, stops, edge, parent)
-            for edge, parent in zip(edges, above, strict=True)
-        ]
-        paths[1] = paths[1].unless(paths[0])
-        for path in paths:
-            if path.fresh.any():
-                yield Terms(level, path.fresh.astype(np.float64), path.weight, path.reach, True)
-                yield from _whole_children(design, level, starts, stops, path)
-        above = paths
-
-
-class _Path(NamedTuple):
-    """On one level and for each range, the node that has an edge of the range inside it.
-
-    Where ``cut`` is False there is no such complete node. ``fresh``: the node has not been counted on another
-    path. ``passed`` is the weight that it passes on to its children.
-    """
-
-    node: Int64Array
-    cut: NDArray[np.bool_]
-    fresh: NDArray[np.bool_]
-    alpha: FloatArray
-    weight: FloatArray
-    reach: FloatArray
-    passed: FloatArray
-
-    @staticmethod
-    def nowhere(ranges: int) -> _Path:
-        """Return empty paths: the state before the root level."""
-        nothing, never = np.zeros(ranges), np.zeros(ranges, np.bool_)
-        return _Path(np.zeros(ranges, np.int64), never, never, nothing, nothing, nothing, nothing)
-
-    @staticmethod
-    def of(
-        design: TreeDesign,
-        bins: int,
-        level: int,
-        starts: Int64Array,
-        stops: Int64Array,
-        edge: Int64Array,
-        parent: _Path,
-    ) -> _Path:
-        """Return the path's nodes on the next level: children of ``parent``, or roots if it has no node."""
-        width = design.shape.widths[level]
-        node = edge // width
-        cut = (edge % width > 0) & ((node + 1) * width <= bins)
+        node = edges // width
+        cut = (edges % width > 0) & ((node + 1) * width <= bins)
         inside = np.minimum(stops, (node + 1) * width) - np.maximum(starts, node * width)
-        alpha = np.where(cut, inside / width, 0.0)
-        weight = alpha - parent.alpha
-        reach = weight + parent.passed
-        return _Path(node, cut, cut, alpha, weight, reach, (1.0 - design.gains[level - 1]) * reach)
-
-    def unless(self, other: _Path) -> _Path:
-        """Return this path, marked fresh only where its node differs from the other path's."""
-        return self._replace(fresh=self.cut & ~(other.cut & (other.node == self.node)))
+        of_node = np.where(cut, inside / width, 0.0)
+        weight = of_node - alpha
+        reach = weight + passed
+        alpha, passed = of_node, (1.0 - design.gains[level - 1]) * reach
+        # A node that holds both edges counts once.
+        cut[1] &= ~(cut[0] & (node[0] == node[1]))
+        for row in np.flatnonzero(cut.any(axis=1)):
+            yield Terms(level, cut[row].astype(np.float64), weight[row], reach[row], True)
+            whole, outside = _whole_children(shape, level, node[row], starts, stops)
+            for number, part in ((whole, 1.0), (outside, 0.0)):
+                copies = np.where(cut[row], number, 0).astype(np.float64)
+                yield Terms(level + 1, copies, part - alpha[row], part - alpha[row] + passed[row], False)
 
 
 def _whole_children(
-    design: TreeDesign, level: int, starts: Int64Array, stops: Int64Array, path: _Path
-) -> Iterator[Terms]:
-    """Yield the uncut children of path nodes: those inside the range, then those outside."""
-    k, width = design.shape.branching[level], design.shape.widths[level + 1]
-    first = path.node * k
+    shape: TreeShape, level: int, node: Int64Array, starts: Int64Array, stops: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """Return how many children of each range's node are wholly inside the range, and how many outside."""
+    k, width = shape.branching[level], shape.widths[level + 1]
+    first = node * k
     low, high = (np.clip(edge - first, 0, k) for edge in (-(-starts // width), stops // width))
     left, right = (np.clip(edge - first, 0, k) for edge in (starts // width, -(-stops // width)))
-    inside = np.maximum(high - low, 0)
-    outside = left + k - np.maximum(right, left)
-    for number, part in ((inside, 1.0), (outside, 0.0)):
-        weight = part - path.alpha
-        copies = np.where(path.fresh, number, 0).astype(np.float64)
-        yield Terms(level + 1, copies, weight, weight + path.passed, False)
+    return np.maximum(high - low, 0), left + k - np.maximum(right, left)
 
 
 def _errors(design: TreeDesign, terms: Iterable[Terms], ranges: int) -> RangeErrors:

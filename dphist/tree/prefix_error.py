@@ -1,10 +1,10 @@
 """The exact error of the running count on a tree, from the variance of every node's own noise.
 
-Least squares from below combines a node's own variance s with its children's sum B into v = s B / (s + B). A
-correction from above is divided among the children in proportion to their variances x_c. Let alpha_t be the
-part of a node's correction that falls in its first t bins. If t is in child j, alpha = (C_j + x_j
-alpha_child) / B, where C_j is the sum of the variances of the children before j. The error of the t-th
-running count is then a sum of independent parts, one per node that t cuts:
+Let s be the variance of a node's own noise, x_c its children's variances from below and B their sum. Least
+squares from below gives the node the variance v = s B / (s + B). A correction from above is divided among the
+children in proportion to x_c. Let alpha_t be the part of a node's correction that falls in its first t bins.
+If t is in child j, alpha = (C_j + x_j alpha_child) / B, where C_j is the sum of the variances of the children
+before j. The error of the t-th running count is then a sum of independent parts, one per node that t cuts:
 
     C_j + x_j alpha^2 - (C_j + x_j alpha)^2 / B     (for top-level nodes: without the last term)
 

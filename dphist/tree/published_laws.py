@@ -1,10 +1,10 @@
 """Laws of the errors of published ranges, as a table, in O(height^2) per range.
 
-A published range is a linear map of all nodes' noise: the transpose of the decoder, run on the range. All
-complete nodes of a level have equal decoder weights, so nodes can be grouped. Only three paths down the tree
-need separate nodes: to the bins at the range's two ends, and to the epoch's last bin, whose nodes the horizon
-may cut off. Every other node is, with all nodes below it, wholly inside or outside the range, under a
-complete child of a path node:
+A published range is a linear map of all nodes' noise: the transpose of the decoder, applied to the range. All
+complete nodes of a level have equal decoder weights, so they can be grouped. Only three paths down the tree
+need separate nodes: the paths to the bins at the range's two ends, and the path to the epoch's last bin,
+whose nodes the horizon may cut off. Each other node is below a complete child of a path node, and wholly
+inside or wholly outside the range:
 
     alpha(v) = the part of v's correction that falls in the range = sum over children of part(c) alpha(c)
     reach(c) = alpha(c) - alpha(v) + share(v) reach(v),   weight of v's own noise = (1 - share(v)) reach(v)
@@ -22,7 +22,7 @@ import numpy as np
 
 from dphist.arrays import BoolArray, FloatArray, Int64Array
 from dphist.laws.law import LawTable, WeightedNoise
-from dphist.tree.decoder import WEIGHT_BITS, DecoderWeights, decoder_weights
+from dphist.tree.decoder import WEIGHT_BITS, decoder_weights
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.prefix_error import prefix_variances
@@ -36,7 +36,7 @@ def published_laws(design: TreeDesign, starts: Int64Array, stops: Int64Array) ->
 
     Guarantee: the laws of the decoder's linear map, with a term for each group of equal nodes.
     Args: an anticipating design; 0 <= a <= b <= horizon, each of shape (ranges,).
-    Cost: O(height^2 * ranges), in numpy; the decoder's weights, O(horizon), once per design.
+    Cost: O(height^2 * ranges), in numpy; for the first ranges of a design, O(horizon).
     """
     weights, copies, scales = zip(*_Walk(design, starts, stops).terms(), strict=True)
     nodes = np.concatenate(copies, axis=1)
@@ -59,8 +59,7 @@ def published_rounding(design: TreeDesign, a: int) -> float:
 def published_prefix_variances(design: TreeDesign) -> FloatArray:
     """Return the variance of every published running count, t = 1..horizon, in closed form: (horizon,).
 
-    Guarantee: exact for unrounded weights. The decoder's weights are optimal up to 2^-24, so the variances
-        agree to about 1e-13.
+    Guarantee: exact for unrounded weights, which gives the decoder's variances up to about 1e-13.
     Cost: O(height * horizon).
     """
     return prefix_variances(design.shape, design.horizon, design.node_variances(), design.anticipates)
@@ -87,12 +86,12 @@ class _Walk:
 
     def __init__(self, design: TreeDesign, starts: Int64Array, stops: Int64Array) -> None:
         self.design = design
-        self.weights: DecoderWeights = decoder_weights(design)
+        self.weights = decoder_weights(design)
         self.counts = node_counts(design.shape, design.horizon)
         self.below_complete = _all_unfolded(design)
         self.starts, self.stops = np.asarray(starts, np.int64), np.asarray(stops, np.int64)
         last = design.horizon - 1
-        # If all ranges start at 0, or the horizon cuts off no node, the path is not needed.
+        # Ranges that start at 0 need no path to their start; the last bin's is needed if nodes are cut off.
         bins = [np.minimum(self.starts, last)] if self.starts.any() else []
         bins.append(np.minimum(self.stops, last))
         if any(design.horizon % width for width in design.shape.widths[1:]):
@@ -112,12 +111,12 @@ class _Walk:
             fresh = np.ones(node.shape, np.bool_)
             for place in range(1, len(node)):
                 fresh[place] = (node[:place] != node[place]).all(axis=0)
-            alpha = self._alpha(level, node, levels[-1]) if levels else self._alpha_of_leaves(node)
+            if levels:
+                alpha = self._alpha(level, node, levels[-1])
+            else:
+                alpha = ((node >= self.starts) & (node < self.stops)).astype(np.float64)
             levels.append(_Paths(node, alpha, fresh))
         return levels[::-1]
-
-    def _alpha_of_leaves(self, node: Int64Array) -> FloatArray:
-        return ((node >= self.starts) & (node < self.stops)).astype(np.float64)
 
     def _alpha(self, level: int, node: Int64Array, below: _Paths) -> FloatArray:
         k = self.design.branching[level]
@@ -152,7 +151,7 @@ class _Walk:
             parents = paths
 
     def _children(self, level: int, parents: _Paths, passed: FloatArray) -> _Terms:
-        """Return the terms of the path nodes' children that are on no path, and of all nodes below them."""
+        """Return the terms of the path nodes' other children and of all nodes below these children."""
         k = self.design.branching[level - 1] if level > 1 else self.counts[0]
         first = parents.node * k
         stop = np.minimum(first + k, self.counts[level - 1])

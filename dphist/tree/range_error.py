@@ -1,20 +1,17 @@
 """The exact error of any declared workload on a tree whose nodes may have different noise.
 
-Anticipating answers are differences of two published running counts, so the variance of a range needs the
-covariance of two counts. The notation is that of ``prefix_error.py``: t lies in child j of a node, C_j is the
-sum of the variances of the children before j, x_j is the variance of child j, alpha_t is the part of the
-node's correction that lands before t, and R_t = C_j + x_j alpha_t is the variance of the children's sums
-before t. If edges a < b lie inside the same node, and B is the sum of the variances of its children, their
-covariance at this node is
+An anticipating answer is the difference of two published running counts, so its variance needs their
+covariance. The notation is that of ``prefix_error.py``, with R_t = C_j + x_j alpha_t, the variance of the
+children's sums before t. If edges a < b lie inside the same node, their covariance at this node is
 
     C_j + x_j alpha_a alpha_b   (both in child j; R_a if a lies in an earlier child)   -   R_a R_b / B
 
 If they lie inside different nodes it is 0. The mean over all ranges needs no covariances: summed over all
 a < b, the variance of o_b - o_a is (T + 1) sum of var o_t - var(sum of o_t).
 
-Causal answers are taken when the range's last bin closes: the best linear unbiased estimate from the nodes
-complete at b. The highest complete node that holds bin a is then the root of its own tree, and everything
-between its end and b is a sum of whole roots.
+A causal answer is the best linear unbiased estimate from the nodes that are complete at b, when the range's
+last bin closes. The highest complete node that holds bin a is then the root of a tree, and the part between
+its end and b is a sum of whole roots.
 """
 
 from __future__ import annotations
@@ -130,9 +127,9 @@ def _linear_variance(shape: TreeShape, below: Sequence[FloatArray], weights: Flo
 
 
 class _Suffix(NamedTuple):
-    """Per level, for each bin a: the end of the node that holds a, and the variance of the part from a on.
+    """For each bin a: the end of the level's node that holds a, and the variance of the part from a to it.
 
-    The variance is that of the part from a to the node's end, if the node is treated as a root.
+    The variance takes the node for a root.
     """
 
     ends: Int64Array

@@ -11,7 +11,7 @@ from dphist.tree.shape import TreeShape
 
 @dataclass(frozen=True)
 class NodeRelease:
-    """One node's noisy counts, ``values`` of shape (width,): public, final, drawn once."""
+    """One node's noisy counts, ``values`` of shape (width,): public and final."""
 
     level: int
     index: int
@@ -20,11 +20,10 @@ class NodeRelease:
 
 @dataclass(frozen=True)
 class BinRelease(Sequence[NodeRelease]):
-    """Everything that closing one bin makes public.
+    """Everything that closing one bin makes public; a sequence of its nodes.
 
-    ``nodes``, leaf first, are those that the bin completes; iteration is over them. ``published`` (width,)
-    is the running count after this bin, in units of 2^-16. It is never revised, and every kind of release
-    has it.
+    Args: nodes, those that the bin completes, leaf first; published, the running count after this bin,
+        (width,), in units of 2^-16, which is never revised.
     """
 
     bin: int
@@ -54,8 +53,8 @@ class LevelRelease:
 class BinReleases(Sequence[BinRelease]):
     """The releases of consecutive bins in columns; also a sequence of ``BinRelease``.
 
-    ``levels``, root side first, hold the nodes that these bins complete on every measured level;
-    ``published`` (bins, width) the running count after each bin, in units of 2^-16.
+    Args: levels, root side first, with the nodes that these bins complete on every measured level; published,
+        the running count after each bin, (bins, width), in units of 2^-16.
     """
 
     shape: TreeShape
@@ -70,15 +69,10 @@ class BinReleases(Sequence[BinRelease]):
         return self.bin(position)
 
     def bin(self, position: int) -> BinRelease:
-        """Return the release of the bin at a position of this batch: 0 is ``first_bin``.
-
-        Raises: IndexError outside the batch.
-        """
+        """Return the release of bin ``first_bin + position``. Raises: IndexError outside the batch."""
         if not 0 <= position < len(self):
             raise IndexError(f"position {position} is outside a batch of {len(self)} bins")
         number = self.first_bin + position
-        nodes = []
-        for level, index in self.shape.completed_by(number):
-            column = self.levels[level - 1]
-            nodes.append(NodeRelease(level, index, column.values[index - column.first_index]))
+        places = ((self.levels[level - 1], index) for level, index in self.shape.completed_by(number))
+        nodes = (NodeRelease(one.level, index, one.values[index - one.first_index]) for one, index in places)
         return BinRelease(number, tuple(nodes), self.published[position])

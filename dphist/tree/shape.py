@@ -1,8 +1,8 @@
 """The geometry of a level-uniform tree over time, in integers only.
 
-Level 0 is the root, which is not measured; levels 1 to ``height`` are; level ``height`` holds the bins.
+Levels 1 to ``height`` are measured; level 0 is the root, which is not, and level ``height`` holds the bins.
 Node ``index`` of level i covers ``widths[i]`` bins from bin ``index * widths[i]`` on. Node addresses
-(level, index) are stored and published: they are a format.
+(level, index) are stored and published, so they may not change.
 """
 
 from __future__ import annotations
@@ -66,10 +66,7 @@ class TreeShape:
         return range(1, self.height + 1)
 
     def span(self, level: int, index: int) -> range:
-        """Return the bins under a node.
-
-        Raises: ValueError for a node that is not in the tree.
-        """
+        """Return the bins under a node. Raises: ValueError for a node that is not in the tree."""
         width = self._width(level)
         if not 0 <= index < self.capacity // width:
             raise ValueError(f"node ({level}, {index}) is not in a tree of branching {self.branching}")
@@ -101,8 +98,7 @@ class TreeShape:
     def cover(self, bins: int) -> list[tuple[int, int, int]]:
         """Return the greedy cover of [0, bins) by maximal complete nodes: (level, first index, count).
 
-        No complete node lies above those of the cover, so they are also the roots of the independent trees
-        of the released forest.
+        No node above the cover is complete, so the cover's nodes are the roots of the released forest.
 
         >>> TreeShape((2, 3)).cover(4)
         [(1, 0, 1), (2, 3, 1)]
@@ -115,10 +111,7 @@ class TreeShape:
         return cover
 
     def mean_digits(self, horizon: int) -> tuple[float, ...]:
-        """Return the mean of ``digits(t)`` over t = 1..horizon, from exact sums.
-
-        Cost: O(height), whatever the horizon.
-        """
+        """Return the mean of ``digits(t)`` over t = 1..horizon. Cost: O(height), for any horizon."""
         self.checked_bins(horizon)
         means = []
         for level in self.levels:

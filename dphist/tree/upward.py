@@ -1,10 +1,9 @@
 """Closing bins: exact counts of the nodes that they complete, and least squares from below.
 
-Values are integers in units of 2^-16 of a count. For a node with its own noisy value y and children
-estimated as z_c, the estimate is z = 2^16 y + g (sum z_c - 2^16 y), the product rounded to the nearest
-integer; g = 1 - gain depends on the level only. Integers make the result the same whatever the batch size,
-the order of addition or the machine, so anyone can recompute a published value from the nodes.
-All state of ``UpwardPass`` is public: it sees only nodes that are already noisy.
+Values are integers in units of 2^-16 of a count. The estimate of a node with noisy value y and children's
+estimates z_c is z = 2^16 y + g (sum z_c - 2^16 y). The product is rounded to the nearest integer, and
+g = 1 - gain depends on the level only. Integers make the result the same for every batch size, order of
+addition and machine, so anyone can recompute a published value from the nodes.
 """
 
 from __future__ import annotations
@@ -64,10 +63,10 @@ def exact_nodes(
 
 
 class UpwardPass:
-    """The estimates from below of a growing forest, one row of state per level.
+    """The estimates from below of a growing forest. All its state is public: it sees noisy nodes only.
 
-    ``open_sums[i - 1]`` is the sum of the estimates of the completed level-i nodes whose parent is still
-    open; these rows add up to the live running count.
+    ``open_sums[i - 1]`` is the sum of the estimates of the complete level-i nodes whose parent is not
+    complete. These rows add up to the running count.
 
     Args: design; width in cells; to continue a forest, the bins closed so far and their open sums.
     """
@@ -88,10 +87,9 @@ class UpwardPass:
     def advance(self, nodes: Sequence[Int64Array]) -> tuple[list[Int64Array], Int64Array]:
         """Add the nodes that the next bins complete; return their estimates and the running counts.
 
-        Args: nodes: for each measured level, root side first, the noisy counts completed, shape (n, width).
+        Args: nodes, the noisy counts per measured level, root side first, shape (n, width).
         Returns: their estimates from below, in the same shapes, and the running count after each bin, shape
             (bins, width); both in units of 2^-16.
-        Cost: O(bins * width) over all levels together, and O(height * width) per call.
         """
         before = self.live()
         estimates = [np.left_shift(values, VALUE_BITS) for values in nodes]
@@ -105,17 +103,13 @@ class UpwardPass:
                 break
             own = estimates[level - 2]
             width = self.shape.widths[level - 1]
-            own += self._correction(level - 1, self.bins // width, sums - own)
+            own += np.rint((sums - own) * self.shares_of_children[level - 2]).astype(np.int64)
             first = width - 1 - self.bins % width
             changes[first::width] += own - sums
         else:
             self.open_sums[0] += estimates[0].sum(axis=0)
         self.bins += len(changes)
         return estimates, before + changes.cumsum(axis=0)
-
-    def _correction(self, level: int, first: int, difference: Int64Array) -> Int64Array:
-        """Return the corrections g (sum z - y) of a level's nodes from ``first`` on, in whole units."""
-        return np.asarray(np.rint(difference * self.shares_of_children[level - 1]), np.int64)
 
 
 def close_parents(

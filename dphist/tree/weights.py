@@ -1,16 +1,16 @@
 """The weight of each released node in the best estimate of a range.
 
 Let q be the number of events in [a, b), and let a path node be a node that the range cuts, with k children.
-Least squares gives each child 1/k of its parent's correction, so a node's part in q is
-alpha = |[a, b) within the node| / |node|. The estimate of q is a sum of estimates from below z with weights
+Least squares gives each child 1/k of its parent's correction. So a node's part in q is alpha, the fraction of
+its bins that are in [a, b). The estimate of q is a sum of estimates from below z with weights
 
     alpha (1 if whole) on the roots of the forest, and
     alpha_child - alpha_parent on the children of every path node (1 - alpha whole, -alpha outside).
 
-Weights under one parent add up to 0, so their sum is uncorrelated with the parent's z and the variances add
-up: var q = sum of weight^2 * var z. For the law of the error (``forest_laws.py``), z is unfolded further into
-the nodes' own values: the weight that reaches a node is its own plus what its parent passes on, (1 - gain)
-times its own.
+Weights under one parent add up to 0. So their sum is uncorrelated with the parent's z, and the variances add
+up: var q = sum of weight^2 * var z. The law of the error (``forest_laws.py``) needs the weights of the nodes'
+own values. The total weight on a node is its weight here plus the part that its parent passes on, which is
+1 - gain of the parent's total weight.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class Term(NamedTuple):
 def range_weights(shape: TreeShape, bins: int, a: int, b: int) -> list[Term]:
     """Return the weights of the best linear unbiased estimate of bins [a, b) when ``bins`` bins are closed.
 
-    The law of its error: ``forest_laws.forest_errors``.
     Args: 0 <= a <= b <= bins.
     Cost: O(height^2).
     """
@@ -59,7 +58,7 @@ def unfolded(design: TreeDesign, level: int) -> tuple[tuple[int, float, int], ..
 
 @lru_cache(maxsize=256)
 def rounding_bounds(design: TreeDesign) -> tuple[float, ...]:
-    """Bound, per level, how far an integer estimate from below is from the exact one, in units of 2^-16.
+    """Return a bound per level, in units of 2^-16, on the rounding error of an estimate from below.
 
     A node rounds once, by at most 1/2 plus the error of a product of doubles, and adds its children's bounds.
     """

@@ -33,12 +33,8 @@ _LARGEST_VALUE = float(2**46)
 
 def window_mechanisms() -> tuple[str, ...]:
     """Return the mechanisms that windows may use: one axis, guarantee for one event added or removed."""
-    return tuple(name for name in names() if _suits(name))
-
-
-def _suits(name: str) -> bool:
-    row = describe(name)
-    return row.dimensions == 1 and row.neighbours == "add_remove"
+    rows = ((name, describe(name)) for name in names())
+    return tuple(name for name, row in rows if row.dimensions == 1 and row.neighbours == "add_remove")
 
 
 @dataclass(frozen=True)
@@ -46,12 +42,12 @@ class WindowDesign:
     """The design of the windows beside a tree.
 
     Guarantee: every tree node and every window released once are together ``time.epsilon``-DP for neighbours
-        as ``time`` says. An event is in one node of each level and one cell of one histogram of one window:
-        its cost is the sum over levels of 1 / scale, and ``epsilon`` of the histogram. A unit of up to
-        ``time.sensitivity`` events added and removed costs at most that many times as much: ``time.epsilon``.
+        as ``time`` says. An event is in one node of each level and one cell of one histogram of one window.
+        It costs the sum over levels of 1 / scale, and the histogram's ``epsilon``. A unit of up to
+        ``time.sensitivity`` events added and removed costs at most that many times as much.
     Args: time, the tree over all events, whose shares leave ``share`` of epsilon; bins in a window, which
-        divide the horizon; histograms (keys) of so many buckets; mechanism, and its options, as
-        ``checked_options`` returns them: options that change the guarantee are refused.
+        divide the horizon; histograms, the number of keys, each with ``buckets`` buckets; mechanism, and its
+        options, as ``checked_options`` returns them.
     Raises: ValueError naming the wrong field.
 
     >>> from dphist.tree.shape import TreeShape
@@ -69,7 +65,7 @@ class WindowDesign:
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if self.mechanism not in names() or not _suits(self.mechanism):
+        if self.mechanism not in window_mechanisms():
             raise ValueError(f"mechanism: {self.mechanism!r} is none of {', '.join(window_mechanisms())}")
         if checked_options(self.mechanism, self.options) != dict(self.options):
             raise ValueError("options: not as they are kept; pass them through checked_options")
@@ -97,22 +93,22 @@ class WindowDesign:
 
     @property
     def attributed(self) -> bool:
-        """Whether a window's numbers belong to buckets; if not, they are the counts in rising order."""
+        """Whether a window's numbers belong to buckets. If not, they are the counts in rising order."""
         return self.mechanism not in UNATTRIBUTED
 
     @property
     def arguments(self) -> tuple[tuple[str, Any], ...]:
-        """The options as the mechanism takes them."""
+        """The options in the form that the mechanism takes."""
         return as_arguments(self.mechanism, self.options)
 
     def release(self, cells: Int64Array, noise: NoiseSource) -> Int64Array:
         """Release the histograms of one window, once.
 
-        Guarantee: see the class, if each window is released once.
+        Guarantee: see the class.
         Args: exact counts of its cells, shape (cells,), none negative. SECRET.
-        Returns: estimates in units of 2^-16, shape (cells,), as the mechanism gives them.
+        Returns: the mechanism's estimates in units of 2^-16, shape (cells,).
         Raises: ValueError for counts of a wrong kind (the message never shows a count), or for a mechanism
-        whose guarantee is for another relation.
+            whose guarantee is for another relation.
         Cost: the mechanism's, for each histogram.
         """
         if cells.dtype != np.int64 or cells.shape != (self.cells,):
@@ -122,7 +118,7 @@ class WindowDesign:
         rows = [
             self.release_histogram(row, noise).counts for row in cells.reshape(self.histograms, self.buckets)
         ]
-        # From here on only released values are used; an estimate that is not a number counts as 0.
+        # The rows are released values. An estimate that is not a number counts as 0.
         found = np.nan_to_num(np.concatenate(rows), nan=0.0, posinf=_LARGEST_VALUE, neginf=-_LARGEST_VALUE)
         values = np.clip(found, -_LARGEST_VALUE, _LARGEST_VALUE)
         return np.rint(values * UNITS_PER_COUNT).astype(np.int64)
@@ -131,8 +127,8 @@ class WindowDesign:
         """Release one histogram of a window.
 
         Guarantee: ``epsilon``-DP for one event added or removed, if released once.
-        Raises: the mechanism's ValueError; and ValueError for a mechanism that protects moved events only, as
-            that says nothing about a unit of several events that may be missing.
+        Raises: ValueError of the mechanism, or for a mechanism that protects moved events only, which says
+            nothing about a unit of several events that may be missing.
         """
         made = release(self.mechanism, counts, self.epsilon, noise=noise, **dict(self.arguments))
         if made.neighbours != "add_remove":

@@ -2,8 +2,8 @@
 
 The estimates of such a mechanism are the exact counts plus a fixed linear map of its noise. So seeded runs
 over a histogram of zeros sample the law of its errors, and give a band around all cumulative counts as in
-``product/band.py``. Errors of other mechanisms depend on the data (bias of merged buckets, of isotonic fits),
-so no error is stated for them.
+``product/band.py``. The errors of other mechanisms depend on the data, through the bias of merged buckets or
+of isotonic fits, so no error is stated for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dphist.noise import SeededNoise
 from dphist.product.band import LARGEST_CONFIDENCE, MISS, order_statistic
 from dphist.units import UNITS_PER_COUNT
 
-# Tests hold this: the same noise with other counts gives the same errors. Fast enough for a thousand runs.
+# Fast enough for a thousand runs. The same noise with other counts gives the same errors, as tests show.
 # The option ``consistent`` moves cumulative counts to the nearest rising ones, which depends on the data.
 CALIBRATED = (
     *("identity", "h", "h_bar", "hb", "privelet", "sorted"),
@@ -35,10 +35,10 @@ _LEAST_RUNS = 1200
 
 @dataclass(frozen=True)
 class WindowError:
-    """The standard errors and band widths of one histogram.
+    """The standard errors and the band widths of one histogram, each of shape (buckets,).
 
-    Args: bucket_stderr and cumulative_stderr, shape (buckets,); bucket_reach, half the width of a band that
-        holds all counts at once with the requested confidence; reach, the same for all cumulative counts.
+    Args: bucket_reach, half the width of a band that holds all counts at once with the requested confidence;
+        reach, the same for all cumulative counts.
     """
 
     bucket_stderr: FloatArray
@@ -57,10 +57,10 @@ def window_error(
 ) -> WindowError | None:
     """Return the errors of a histogram's estimates, or None if they depend on the data.
 
-    Guarantee: every |error of a cumulative count| <= reach at once with at least this confidence, but for
-        one chance in 10^6 over seeds; the same holds for counts and bucket_reach. Standard errors are
-        estimates, within a few per cent.
-    Args: options of the mechanism, as ``options.as_arguments`` gives them.
+    Guarantee: the error of every cumulative count is within reach at once with at least this confidence,
+        except for one chance in 10^6 over seeds; the same holds for counts and bucket_reach. Standard errors
+        are estimates, within a few per cent.
+    Args: options of the mechanism, as ``as_arguments`` returns them.
     Raises: ValueError for a confidence outside (0, 0.999].
     Cost: thousands of runs over zeros, some seconds; cached.
     """

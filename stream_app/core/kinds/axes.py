@@ -196,9 +196,9 @@ class CausalAxesEpoch(AxesEpoch):
     def _estimate(self, part: Span, view: SeriesView) -> Estimate:
         if view == "unbiased":
             return self._sum.of_range(self.range(part))
-        error = self._sum.live_error(part.stop)
+        law, rounding = self._sum.live_errors(np.array([part.stop])).error(0)
         value = float(self.published[part.stop - 1, 0]) / UNITS_PER_COUNT
-        return Estimate(value, error.variance, error.law, error.rounding + _ONCE_MORE)
+        return Estimate(value, law.variance, law, rounding + _ONCE_MORE)
 
 
 class AnticipatingAxesEpoch(AxesEpoch):

@@ -1,4 +1,4 @@
-"""Isotonic regression against the min-max formula, the paper's examples and brute force."""
+"""Isotonic regression compared with the min-max formula, the paper's examples and brute force."""
 
 from fractions import Fraction
 from itertools import combinations_with_replacement
@@ -12,7 +12,7 @@ from dphist.consistency.isotonic import isotonic, isotonic_integers, isotonic_me
 
 
 def min_max(values, weights):
-    """Hay et al., theorem 1: the largest over i <= k of the least mean of [i, j], j >= k."""
+    """Return theorem 1 of Hay et al.: the largest over i <= k of the least mean of [i, j], j >= k."""
     n = len(values)
 
     def mean(i, j):

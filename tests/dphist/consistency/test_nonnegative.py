@@ -1,4 +1,4 @@
-"""Non-negative views: Hay's heuristic by hand, exact least squares against a dense solver."""
+"""Non-negative views: Hay's heuristic by hand, exact least squares compared with a dense solver."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from dphist.consistency.nonnegative import (
 from tests.examples import examples
 
 
-def test_a_negative_node_takes_its_whole_subtree_with_it():
+def test_the_subtree_of_a_negative_node_becomes_zero():
     levels = [[5.0], [0.0, 5.0], [-2.0, 2.0, 6.0, -1.0], [9.0, 9.0, 9.0, 9.0, 4.0, -1.0, 9.0, 9.0]]
     zeroed = [level.tolist() for level in zero_negative_subtrees(levels)]
     assert zeroed == [[5.0], [0.0, 5.0], [0.0, 0.0, 6.0, 0.0], [0.0, 0.0, 0.0, 0.0, 4.0, 0.0, 0.0, 0.0]]
@@ -25,7 +25,7 @@ def test_rounding_is_half_up_and_never_negative():
 
 
 def dense(levels, weights):
-    """The same problem as one matrix, solved by Lawson and Hanson's active set."""
+    """Return the solution of the same problem as one matrix, by Lawson and Hanson's active set."""
     leaves = len(levels[-1])
     rows, sides = [], []
     for level, weight in zip(levels, weights, strict=True):
@@ -41,7 +41,7 @@ def dense(levels, weights):
 
 @examples(60)
 @given(st.data())
-def test_equals_a_dense_solver(data):
+def test_leaves_equal_those_of_a_dense_solver(data):
     sizes = [data.draw(st.integers(1, 2))]
     for _ in range(data.draw(st.integers(0, 2))):
         sizes.append(sizes[-1] * data.draw(st.integers(1, 4)))
@@ -54,7 +54,7 @@ def test_equals_a_dense_solver(data):
     np.testing.assert_allclose(got, dense(levels, weights), atol=1e-9)
 
 
-def test_weights_of_nodes_and_leaves_that_hold_nothing_equal_a_dense_solver():
+def test_node_weights_and_empty_leaves_equal_a_dense_solver():
     rng = np.random.default_rng(8)
     for _ in range(50):
         levels = [rng.normal(1.0, 6.0, size) for size in (2, 6, 24)]
@@ -70,7 +70,7 @@ def test_weights_of_nodes_and_leaves_that_hold_nothing_equal_a_dense_solver():
 
 
 def test_a_large_tree_satisfies_the_optimality_conditions():
-    """No leaf's derivative is negative, and none is positive where the leaf is above zero."""
+    """No leaf's derivative is negative, and the derivative of a leaf above zero is not positive."""
     rng = np.random.default_rng(5)
     sizes, weights = [16, 256, 4096], [3.0, 1.0, 2.0]
     levels = [rng.normal(0.0, 30.0, size) for size in sizes]
@@ -90,10 +90,10 @@ def test_a_large_tree_satisfies_the_optimality_conditions():
         (lambda: zero_negative_subtrees([]), "at least one level"),
         (lambda: zero_negative_subtrees([[1.0, 2.0], [1.0] * 3]), "not a multiple of the 2 above"),
         (lambda: zero_negative_subtrees([[np.nan]]), "level 0"),
-        (lambda: nonnegative_least_squares([[1.0]], [0.0]), "leaves' above 0"),
+        (lambda: nonnegative_least_squares([[1.0]], [0.0]), "leaves need one above 0"),
         (lambda: nonnegative_least_squares([[1.0], [1.0]], [np.inf, 1.0]), "level 0 need"),
         (lambda: nonnegative_least_squares([[1.0]], [1.0, 1.0]), "each of 1 levels"),
-        (lambda: nonnegative_least_squares([[1.0, 2.0]], [[1.0]]), "or one a node"),
+        (lambda: nonnegative_least_squares([[1.0, 2.0]], [[1.0]]), "or one per node"),
         (lambda: round_nonnegative([np.inf]), "not all finite"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Settling a tree from the top: each step against an active-set solver, the whole against its promises."""
+"""Non-negative leaves from the root down: each step compared with an active-set solver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ VALUES = st.integers(-40, 40).map(float)
     st.integers(0, 60),
     st.integers(0, 3),
 )
-def test_the_closest_numbers_of_a_sum(points: list[tuple[float, int]], total: int, missing: int) -> None:
+def test_numbers_with_a_given_sum_are_the_closest(
+    points: list[tuple[float, int]], total: int, missing: int
+) -> None:
     values, variances = np.array(points, dtype=float).T
     padded = np.pad([values, variances], ((0, 0), (0, missing)))
     padded[0, len(values) :] = 17.0  # whatever stands where no number is
@@ -36,10 +38,10 @@ def test_the_closest_numbers_of_a_sum(points: list[tuple[float, int]], total: in
 
 
 def settled_one_by_one(leaves, total, branching, variances):
-    """The definition, node by node: recursion over spans, an active set for each family."""
+    """Return ``top_down`` by definition: recursion over nodes, with an active-set solver for children."""
 
     def known(level, first, stop):
-        """Return the variance of what a node's own subtree knows of its sum."""
+        """Return the variance of a node's sum as estimated from its own subtree."""
         index = first // width(level)
         own = variances[level][index]
         if level == len(branching) - 1:
@@ -67,7 +69,7 @@ def settled_one_by_one(leaves, total, branching, variances):
 
 
 @pytest.mark.parametrize(("branching", "bins"), [((3, 2, 4), 24), ((3, 2, 4), 13), ((5,), 4), ((2, 3), 1)])
-def test_every_family_is_the_closest_to_its_estimates(branching: tuple[int, ...], bins: int) -> None:
+def test_children_are_the_closest_numbers_to_their_estimates(branching: tuple[int, ...], bins: int) -> None:
     rng = np.random.default_rng(2)
     widths = [int(np.prod(branching[level + 1 :])) for level in range(len(branching))]
     for total in (0.0, 7.5, 90.0):
@@ -87,8 +89,8 @@ def test_consistent_leaves_do_not_change() -> None:
         assert top_down(counts, counts.sum(), (5, 10), variances) == pytest.approx(counts, abs=1e-9)
 
 
-def test_sparse_counts_get_nearer_and_their_sums_do_not_grow() -> None:
-    """Seeded: under a tenth of the unbiased squared error; setting bins to zero would multiply the total."""
+def test_sparse_counts_have_smaller_errors_and_no_larger_sums() -> None:
+    """The squared error is under a tenth of the unbiased error; setting bins to 0 would raise the total."""
     design = plan_tree(720, 1, release="anticipating")
     truth = np.random.default_rng(5).poisson(0.05, 720)
     errors = decode_noise(design, draw_epoch_noise(design, SeededNoise(6), 40)) / UNITS_PER_COUNT

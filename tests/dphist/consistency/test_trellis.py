@@ -1,4 +1,4 @@
-"""Consistent CDFs: both algorithms against brute force, the scalable one against the trellis."""
+"""Consistent CDFs: both algorithms compared with brute force, and with each other."""
 
 from itertools import combinations_with_replacement
 
@@ -89,7 +89,7 @@ def test_the_cost_does_not_depend_on_the_total(error):
 
 
 @given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 10**6))
-def test_running_cdfs_rise_in_time_and_in_value_and_err_no_more(times, bins, seed):
+def test_running_cdfs_rise_in_time_and_value_without_larger_errors(times, bins, seed):
     rng = np.random.default_rng(seed)
     exact = rng.integers(0, 5, (times, bins)).cumsum(axis=0).cumsum(axis=1)
     noisy = np.array([consistent_cdf(row + rng.laplace(0, 4, bins), int(row[-1])) for row in exact])

@@ -1,4 +1,4 @@
-"""Levels over epochs: the best estimate that their nodes allow, inside one epsilon, for ever."""
+"""Levels over epochs: the best estimate from their nodes, within one epsilon, for any number of epochs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def levels(draw: st.DrawFn) -> EpochLevels:
 
 
 def dense(design: EpochLevels, epochs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is known after so many epochs: their totals, then complete nodes; rows and variances."""
+    """Return rows over epochs, and their variances: the epochs' totals, then the complete nodes."""
     rows, variances = list(np.eye(epochs)), [design.total_variance] * epochs
     for width, scale in zip(design.widths, design.scales, strict=True):
         for index in range(epochs // width):
@@ -75,8 +75,8 @@ def test_the_count_of_complete_epochs_is_the_best_linear_estimate(
 
 @examples(30)
 @given(levels(), st.integers(1, 15), st.integers(0, 10**6))
-def test_the_count_is_a_function_of_what_was_released(design: EpochLevels, epochs: int, seed: int) -> None:
-    """Recompute it from published totals and nodes alone, by recursion over whole nodes."""
+def test_the_count_can_be_computed_from_released_values(design: EpochLevels, epochs: int, seed: int) -> None:
+    """Recompute the count from published totals and nodes, by recursion over complete nodes."""
     generator = np.random.default_rng(seed)
     counter = EpochLevelsCounter(design, SeededNoise(seed), width=2)
     published: list[np.ndarray] = []
@@ -105,7 +105,7 @@ def test_the_count_is_a_function_of_what_was_released(design: EpochLevels, epoch
 
 @examples(20)
 @given(levels(), st.integers(1, 12), st.integers(0, 11), st.integers(0, 10**6))
-def test_a_restored_counter_goes_on_as_if_nothing_had_happened(
+def test_a_restored_counter_releases_the_same_as_the_original(
     design: EpochLevels, epochs: int, stop: int, seed: int
 ) -> None:
     generator = np.random.default_rng(seed)
@@ -127,7 +127,7 @@ def test_a_restored_counter_goes_on_as_if_nothing_had_happened(
     assert releases(True) == releases(False)
 
 
-def test_a_failure_releases_nothing_and_changes_nothing() -> None:
+def test_a_failure_releases_nothing_and_leaves_the_counter_unchanged() -> None:
     class Failing(SeededNoise):
         def discrete_laplace(self, scale: object, shape: object) -> np.ndarray:
             raise OSError("no entropy")
@@ -141,8 +141,8 @@ def test_a_failure_releases_nothing_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
-def test_errors_are_as_predicted_over_real_epochs(release: Release) -> None:
-    """3,000 streams at once, through the real counters; all but one in a million such tests pass."""
+def test_errors_over_real_epochs_match_predictions(release: Release) -> None:
+    """The real counters count 3,000 streams at once. By chance, one in a million such tests fails."""
     streams, epochs = 3000, 7
     epoch = small_design(release)
     design = EpochLevels(epoch, Fraction(2), (2, 2), (Fraction(1, 2), Fraction(1, 2)))
@@ -164,7 +164,7 @@ def test_errors_are_as_predicted_over_real_epochs(release: Release) -> None:
         assert abs(float(means.mean()) - predicted * wrong**2) > 5 * stderr
 
 
-def test_running_adds_the_open_epoch() -> None:
+def test_running_count_includes_the_open_epoch() -> None:
     design = EpochLevels(small_design(), Fraction(2), (2,), (Fraction(1),))
     counter = EpochLevelsCounter(design, SeededNoise(1))
     counter.close_epoch(np.array([4]), np.array([4 << 16]))
@@ -179,7 +179,9 @@ def test_running_adds_the_open_epoch() -> None:
 @pytest.mark.parametrize(
     ("horizon", "epochs"), [pytest.param(24, 365, marks=pytest.mark.slow), (20, 10), (64, 1)]
 )
-def test_plans_cost_epsilon_and_beat_adding_totals_up(release: Release, horizon: int, epochs: int) -> None:
+def test_plans_cost_epsilon_and_are_better_than_sums_of_totals(
+    release: Release, horizon: int, epochs: int
+) -> None:
     design = plan_epoch_levels(horizon, epochs, "0.7", release, "substitute")
     spent = path_epsilon(design.epoch.scales, 2) + path_epsilon(design.scales, 2)
     assert spent <= design.epsilon == Fraction(7, 10)
@@ -189,7 +191,7 @@ def test_plans_cost_epsilon_and_beat_adding_totals_up(release: Release, horizon:
 
 
 @pytest.mark.slow
-def test_beyond_the_plan_errors_grow_ever_more_slowly() -> None:
+def test_errors_beyond_the_planned_epochs_grow_slower_than_sums_of_totals() -> None:
     def late(design: EpochLevels, epochs: int) -> float:
         return float(design.complete_variance(np.linspace(1, epochs, 1000).astype(np.int64)).mean())
 
@@ -236,7 +238,7 @@ def test_a_bad_plan_is_refused_in_one_line(arguments: tuple[object, ...]) -> Non
 
 
 @given(levels(), st.integers(1, 40))
-def test_levels_have_one_text_and_the_law_of_epochs_is_that_of_their_nodes(
+def test_text_round_trips_and_the_law_of_epochs_is_the_sum_over_nodes(
     design: EpochLevels, epochs: int
 ) -> None:
     assert EpochLevels.from_json(design.to_json(), design.epoch) == design

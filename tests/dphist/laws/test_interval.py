@@ -1,4 +1,4 @@
-"""Intervals against laws convolved by brute force: never too narrow, and no wider than they say."""
+"""Intervals compared with laws convolved by brute force: never too narrow, and no wider than stated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUNDING = 1e-9
 
 @examples(60)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6), SCALES), min_size=1, max_size=3), CONFIDENCES)
-def test_whole_weights_give_the_least_integer(
+def test_half_width_for_whole_weights_is_the_least_integer(
     groups: list[tuple[int, int, float]], confidence: float
 ) -> None:
     law = weighted_sum_pmf(groups)
@@ -46,7 +46,7 @@ def test_whole_weights_give_the_least_integer(
     st.lists(st.tuples(st.sampled_from([3, 5, 7, 8, 11]), st.integers(1, 5), SCALES), min_size=2, max_size=4),
     CONFIDENCES,
 )
-def test_other_weights_are_certified_and_close(
+def test_half_widths_for_other_weights_are_certified_and_near_the_least(
     groups: list[tuple[int, int, float]], confidence: float
 ) -> None:
     # Weights in eighths: the law lies on a lattice that brute force knows of and the inversion does not use.
@@ -86,7 +86,7 @@ def test_only_negligible_frequencies_are_dropped(lattice: bool) -> None:
 
 
 @pytest.mark.parametrize(("laws", "groups"), [(3, 2_000), (700, 7), (1, 1)])
-def test_sums_over_groups_are_the_same_in_any_parts(laws: int, groups: int) -> None:
+def test_sums_over_groups_do_not_depend_on_the_block_size(laws: int, groups: int) -> None:
     draws = np.random.default_rng(6)
     weights, copies = draws.uniform(0, 1, (laws, groups)), draws.integers(0, 5, (laws, groups))
     table = LawTable(weights, copies.astype(float), draws.uniform(0.2, 30, (laws, groups)))
@@ -101,7 +101,7 @@ def test_sums_over_groups_are_the_same_in_any_parts(laws: int, groups: int) -> N
     st.lists(st.tuples(st.integers(1, 3), st.integers(1, 6), SCALES), min_size=1, max_size=3),
     st.sampled_from([0.5, 0.05, 1e-3, 1e-6]),
 )
-def test_tail_bounds_hold_and_are_near_the_best_exponent(
+def test_tail_bounds_hold_and_are_near_the_best_bound(
     groups: list[tuple[int, int, float]], probability: float
 ) -> None:
     laws = LawTable.of([WeightedNoise.of(groups)])
@@ -122,7 +122,7 @@ def test_many_small_weights_approach_the_normal_law() -> None:
     assert found.value / deviation == pytest.approx(1.959964, abs=2 * DITHER)
 
 
-def test_one_variable_has_its_closed_form() -> None:
+def test_interval_of_one_variable_matches_the_closed_form() -> None:
     # P(|Z| > m) = 2 a^(m + 1) / (1 + a); above scale 10^4 the certificates are wider than an integer.
     for scale in (0.7, 13.0, 4000.0, 3e7):
         a = math.exp(-1 / scale)
@@ -132,28 +132,28 @@ def test_one_variable_has_its_closed_form() -> None:
             assert max(0, least) <= found <= max(0, least) + 3e-5 * scale
 
 
-def test_weights_scale_the_interval() -> None:
+def test_half_the_weight_gives_half_the_width() -> None:
     plain = half_width(WeightedNoise.of([(1.0, 3, 2.0)]), 0.9)
     assert half_width(WeightedNoise.of([(0.5, 3, 2.0)]), 0.9).value == 0.5 * plain.value
 
 
 @pytest.mark.parametrize("confidence", [0.1, 0.9])
-def test_a_lattice_that_doubles_cannot_hold_is_left_by_a_trifle(confidence: float) -> None:
-    """An answer that is off by exactly three times 0.2 must be held, though 3 * 0.2 > 0.6 in doubles."""
+def test_rounded_sums_on_a_lattice_stay_inside_the_interval(confidence: float) -> None:
+    """An error of exactly three times 0.2 must be inside the interval, although 3 * 0.2 > 0.6 in doubles."""
     noise = [(0.2, 1, 0.3), (0.8, 4, 0.3)]
     found = half_width(WeightedNoise.of(noise), confidence).value
     on_it = half_width(WeightedNoise.of([(1.0, 1, 0.3), (4.0, 4, 0.3)]), confidence).value * 0.2
     assert on_it + 1e-6 < found < on_it + 0.2 / 1000
 
 
-def test_no_noise_needs_no_width() -> None:
+def test_law_without_noise_has_width_zero() -> None:
     assert half_width(WeightedNoise.of([]), 0.99).value == 0.0
     assert half_width(WeightedNoise.of([(1.0, 10**6, 1e-9)]), 0.999999).value == 0.0
     assert half_width(WeightedNoise.of([(0.0, 5, 9.0)]), 0.9).level == 1.0
 
 
 @pytest.mark.slow
-def test_width_grows_with_confidence_to_the_very_end() -> None:
+def test_width_grows_with_confidence() -> None:
     noise = WeightedNoise.of([(1.0, 2, 3.0), (0.37, 5, 4.0)])
     widths = [half_width(noise, 1 - 10.0**-digits).value for digits in (1, 2, 4, 8)]
     assert all(low < high for low, high in pairwise(widths))
@@ -162,7 +162,7 @@ def test_width_grows_with_confidence_to_the_very_end() -> None:
         assert 1 - probability_within(law, math.floor(width * 100)) <= 10.0**-digits * (1 + 1e-3) + 1e-13
 
 
-def test_a_table_agrees_with_its_rows() -> None:
+def test_a_table_gives_the_half_widths_of_its_rows() -> None:
     draws = np.random.default_rng(1)
     laws = [
         WeightedNoise.of(
@@ -180,7 +180,7 @@ def test_a_table_agrees_with_its_rows() -> None:
         assert level >= 0.95
 
 
-def test_laws_that_come_again_are_inverted_once() -> None:
+def test_repeated_laws_of_a_table_are_inverted_once() -> None:
     laws = [WeightedNoise.of([(1.0, 2, 3.0), (0.37, n, 4.0)]) for n in (1, 2, 1, 3, 2, 1)]
     table = LawTable.of(laws)
     first, place = table.distinct()
@@ -192,12 +192,12 @@ def test_laws_that_come_again_are_inverted_once() -> None:
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, math.nan])
-def test_a_confidence_that_is_none_is_refused(confidence: float) -> None:
+def test_confidence_outside_0_to_1_is_refused(confidence: float) -> None:
     with pytest.raises(ValueError, match="confidence"):
         half_width(WeightedNoise.of([(1.0, 1, 1.0)]), confidence)
 
 
-def test_equal_laws_are_equal_whatever_their_order_and_signs() -> None:
+def test_laws_do_not_depend_on_order_and_signs_of_groups() -> None:
     one = WeightedNoise.of([(0.5, 2, 3.0), (1.0, 1, 4.0), (-0.5, 1, 3.0)])
     assert one == WeightedNoise.of([(1.0, 1, 4.0), (0.5, 3, 3.0), (0.0, 9, 1.0)])
     assert hash(one) == hash(WeightedNoise.of(one.groups))

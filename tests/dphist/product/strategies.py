@@ -1,4 +1,4 @@
-"""Small products of axes, with different shares on every level of each."""
+"""Strategies for small designs over time, keys and values, with different shares on every level."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.dphist.tree.strategies import branchings, designs
 
 @st.composite
 def value_axes(draw: st.DrawFn, most: int = 12) -> ValueAxis:
-    """Value axes, often cut off before the tree's capacity; their shares add up to one."""
+    """Draw value axes, many of them below the tree's capacity. Their shares add up to 1."""
     shape = TreeShape(draw(branchings(most)))
     wanted = draw(st.lists(st.integers(1, 60), min_size=shape.height, max_size=shape.height, unique=True))
     buckets = draw(st.integers(max(1, shape.capacity // 2), shape.capacity))
@@ -24,7 +24,7 @@ def value_axes(draw: st.DrawFn, most: int = 12) -> ValueAxis:
 
 @st.composite
 def product_designs(draw: st.DrawFn, dyadic: bool = False) -> ProductDesign:
-    """Products of three axes; ``dyadic`` ones need no rounding of scales and waste nothing."""
+    """Draw designs over three axes. ``dyadic`` designs spend all of epsilon and round no scales."""
     time = draw(designs(8, dyadic=dyadic))
     values = draw(value_axes(6))
     if dyadic:
@@ -43,7 +43,7 @@ def product_designs(draw: st.DrawFn, dyadic: bool = False) -> ProductDesign:
 
 
 def spent(design: ProductDesign) -> Fraction:
-    """The part of epsilon that the shares of all axes give out."""
+    """Return the part of epsilon that the shares of all axes spend."""
     return (
         sum(design.time.shares, Fraction(0))
         * sum(design.values.shares, Fraction(0))
@@ -52,6 +52,6 @@ def spent(design: ProductDesign) -> Fraction:
 
 
 def span(axis: ValueAxis, level: int, node: int) -> range:
-    """The buckets under a node, by definition."""
+    """Return the buckets under a node, by definition."""
     width = math.prod(axis.shape.branching[level:])
     return range(node * width, min((node + 1) * width, axis.buckets))

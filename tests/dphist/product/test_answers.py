@@ -1,4 +1,4 @@
-"""Answers of a product strategy: against dense least squares over all axes, and their laws by replay."""
+"""Answers over several axes compared with dense least squares, and their laws with the drawn noise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def forest_of(design: ProductDesign, noise: SeededNoise | SystemNoise, seed: int
 
 
 def axis_rows(design: ProductDesign, bins: int) -> list[tuple[FloatArray, FloatArray]]:
-    """For time, keys and value: the nodes as rows over what they sum, and their variances' factors."""
+    """Return, for time, keys and values, a 0/1 row per node and the factor of each node's variance."""
     nodes = complete_nodes(design.time.branching, bins)
     time = np.array([[float(b in bins_under(design.time.branching, n)) for b in range(bins)] for n in nodes])
     shares = [design.time.shares[level - 1] for level, _ in nodes]
@@ -56,7 +56,7 @@ def decoder(rows: FloatArray, variances: FloatArray) -> FloatArray:
 
 @examples(40)
 @given(product_designs(), st.integers(0, 99), st.data())
-def test_one_axis_at_a_time_is_dense_least_squares(
+def test_one_axis_at_a_time_equals_dense_least_squares(
     design: ProductDesign, seed: int, data: st.DataObject
 ) -> None:
     # Scales so large that the noise being discrete does not show.
@@ -105,7 +105,7 @@ def test_one_axis_at_a_time_is_dense_least_squares(
 
 @examples(40)
 @given(product_designs(), st.integers(0, 99), st.data())
-def test_without_noise_answers_are_exact(design: ProductDesign, seed: int, data: st.DataObject) -> None:
+def test_answers_without_noise_are_exact(design: ProductDesign, seed: int, data: st.DataObject) -> None:
     design = replace(design, time=replace(design.time, epsilon=Fraction(10**9)))
     bins = design.time.horizon
     forest = forest_of(design, SystemNoise(), seed, bins)
@@ -141,7 +141,7 @@ def test_ranges_of_two_epochs_add_up() -> None:
         RangeSum.joined([one, forest_of(other, SeededNoise(1), 1, 10).range(0, 1)])
 
 
-def test_a_measured_total_helps_every_answer_that_uses_it() -> None:
+def test_a_measured_total_lowers_the_errors_of_answers_that_use_it() -> None:
     plain, with_total = (
         plan_product(10, 1, keys=50, total_share=share) for share in (Fraction(0), TOTAL_SHARE)
     )
@@ -164,7 +164,7 @@ def test_unknown_keys_buckets_and_quantiles_are_refused() -> None:
         Histogram.of(total, 1).cdf(0.9999)
 
 
-def test_a_band_that_knows_nothing_gives_every_bucket() -> None:
+def test_a_band_without_information_allows_every_bucket() -> None:
     cdf = Cdf(np.array([1.0, 2.0]), np.ones(2), np.full(2, 10.0), 0.95)
     assert (cdf.quantile(0.5).first, cdf.quantile(0.5).last) == (0, 1)
     assert Cdf(np.array([-1.0, -2.0]), np.ones(2), np.full(2, 10.0), 0.95).quantile(0.5).bucket is None

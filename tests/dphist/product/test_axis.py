@@ -1,4 +1,4 @@
-"""The value axis: sums by definition, least squares against dense algebra in exact fractions."""
+"""The value axis: sums by definition, least squares compared with dense algebra in exact fractions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HALF = Fraction(1, 2)
 
 
 def dense_weights(axis: ValueAxis) -> list[list[Fraction]]:
-    """Bucket by node, levels in order: generalised least squares with variances 1 / share^2, exactly."""
+    """Return least-squares weights, bucket by node, for variances 1 / share^2, in exact fractions."""
     rows = [
         ([Fraction(int(bucket in span(axis, level, node))) for bucket in range(axis.buckets)], share**2)
         for level, (count, share) in enumerate(zip(axis.node_counts, axis.shares, strict=True), start=1)
@@ -33,13 +33,13 @@ def dense_weights(axis: ValueAxis) -> list[list[Fraction]]:
 
 
 @given(value_axes())
-def test_weights_are_those_of_dense_least_squares(axis: ValueAxis) -> None:
+def test_prefix_weights_equal_dense_least_squares(axis: ValueAxis) -> None:
     expected = np.array(dense_weights(axis), dtype=np.float64)
     assert np.allclose(np.concatenate(axis.prefix_weights, axis=1), expected.cumsum(axis=0), atol=1e-9)
 
 
 @given(value_axes(), st.integers(0, 2**32))
-def test_estimates_of_exact_nodes_are_the_buckets(axis: ValueAxis, seed: int) -> None:
+def test_least_squares_of_exact_nodes_returns_the_buckets(axis: ValueAxis, seed: int) -> None:
     counts = np.random.default_rng(seed).integers(0, 50, (2, axis.buckets))
     levels = axis.level_sums(counts)
     for level, sums in enumerate(levels, start=1):

@@ -1,4 +1,4 @@
-"""The simultaneous band: its table against convolution, its order statistic, its coverage."""
+"""The simultaneous band: its table compared with convolution, its order statistic, its coverage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOISE_OF_RUNS = 4.75 * math.sqrt(0.95 * 0.05 / RUNS)
 
 
 @pytest.mark.parametrize("groups", [[(1, 1, 3.0)], [(1, 2, 9.0), (3, 1, 4.0)], [(2, 30, 5.0)]])
-def test_a_table_is_the_law_but_for_its_slack(groups: list[tuple[int, int, float]]) -> None:
+def test_a_table_matches_the_law_within_its_slack(groups: list[tuple[int, int, float]]) -> None:
     law = weighted_sum_pmf(groups)
     centre, cumulative = len(law) // 2, law.cumsum()
     table = NodeTable.of(WeightedNoise.of([(float(w), n, s) for w, n, s in groups]))
@@ -42,14 +42,14 @@ def test_a_table_is_the_law_but_for_its_slack(groups: list[tuple[int, int, float
         assert below - 1e-8 <= probability <= above + 1e-8
 
 
-def test_the_rank_is_the_least_with_the_promised_chance() -> None:
+def test_the_rank_is_the_least_with_the_promised_probability() -> None:
     for draws, confidence in ((8192, 0.95), (8192, 0.5), (draws_needed(1000, 0.999), 0.999)):
         rank = order_statistic(draws, confidence)
         assert rank <= draws
         assert binom.sf(rank - 1, draws, confidence) <= MISS < binom.sf(rank - 2, draws, confidence)
 
 
-def test_one_bucket_is_a_plain_interval() -> None:
+def test_the_band_of_one_bucket_is_an_interval() -> None:
     axis = plan_product(4, 1).values
     law = WeightedNoise.of([(1.0, 40, 20.0)])
     # Forty summands are nearly normal: 1.96, and up to 1.2 points of confidence more.
@@ -57,7 +57,7 @@ def test_one_bucket_is_a_plain_interval() -> None:
 
 
 class ScaledNoise(SeededNoise):
-    """Noise of another scale than the design says."""
+    """Noise of a wrong scale: ``factor`` times the scale of the design."""
 
     def __init__(self, seed: int, factor: Fraction) -> None:
         super().__init__(seed)
@@ -68,9 +68,9 @@ class ScaledNoise(SeededNoise):
 
 
 def coverage(design: ProductDesign, a: int, b: int, key: int | None, factor: Fraction, runs: int) -> float:
-    """How often the band holds every cumulative count, over independent epochs of no events at all.
+    """Return the part of independent epochs without events in which the band holds every cumulative count.
 
-    The error does not depend on the events, so this is the coverage for any of them.
+    The error does not depend on the events, so the coverage is the same for any events.
     """
     nothing, noise, held = np.zeros((b, design.cells), np.int64), ScaledNoise(5, factor), 0
     for _ in range(runs):
@@ -83,14 +83,14 @@ def coverage(design: ProductDesign, a: int, b: int, key: int | None, factor: Fra
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("a", "b", "key"), [(0, 1, 0), (1, 7, 1), (0, 24, None)])
-def test_coverage_is_the_level_and_at_most_two_points_more(a: int, b: int, key: int | None) -> None:
+def test_coverage_exceeds_the_level_by_at_most_two_points(a: int, b: int, key: int | None) -> None:
     design = plan_product(24, 1, keys=3, buckets=48, total_share=Fraction(1, 5))
     found = coverage(design, a, b, key, Fraction(1), RUNS)
     assert 0.95 - NOISE_OF_RUNS <= found <= 0.97 + NOISE_OF_RUNS
 
 
 @pytest.mark.slow
-def test_noise_of_another_scale_is_seen() -> None:
+def test_noise_of_another_scale_fails_the_coverage_check() -> None:
     design = plan_product(24, 1, keys=3, buckets=48, total_share=Fraction(1, 5))
     assert coverage(design, 1, 7, 1, Fraction(3, 2), 400) < 0.85
     assert coverage(design, 1, 7, 1, Fraction(2, 3), 400) > 0.985

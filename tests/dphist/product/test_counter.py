@@ -1,4 +1,4 @@
-"""The product counter: batches, copies and failures change nothing; both releases give exact totals."""
+"""The product counter: batches, copies and failures change no release; totals without noise are exact."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_batches_and_restarts_release_the_same(design: ProductDesign, data: st.D
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
-def test_without_noise_every_column_is_the_exact_sum(release: Release) -> None:
+def test_columns_without_noise_are_exact_sums(release: Release) -> None:
     design = plan_product(6, 1e9, keys=2, buckets=5, release=release)
     cells = cells_of(design, 1)
     released = ProductCounter(design, SystemNoise()).push_many(cells)
@@ -57,7 +57,7 @@ def test_without_noise_every_column_is_the_exact_sum(release: Release) -> None:
 
 
 class FailsOnce:
-    """A source that fails at its second call, then works."""
+    """A noise source that fails at its second call, then works."""
 
     private = False
 
@@ -74,7 +74,7 @@ class FailsOnce:
         raise NotImplementedError
 
 
-def test_a_push_that_fails_changes_nothing() -> None:
+def test_a_failing_push_leaves_the_counter_unchanged() -> None:
     design = plan_product(30, 1, keys=2, buckets=30)
     counter = ProductCounter(design, FailsOnce())
     before = counter.to_bytes()

@@ -1,4 +1,4 @@
-"""What a product strategy promises: losses over all axes, in exact fractions; its text; its plan."""
+"""The design over several axes: its privacy loss in exact fractions, its text, its plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def transcript(design: ProductDesign, cells: Int64Array) -> BinReleases:
 
 
 def loss(design: ProductDesign, cells: Int64Array, neighbour: Int64Array) -> Fraction:
-    """Add up what all released columns may tell about which of the two streams it was."""
+    """Return the privacy loss of all released columns together, between the two streams."""
     total = Fraction(0)
     pairs = zip(transcript(design, cells).levels, transcript(design, neighbour).levels, strict=True)
     for one, other in pairs:
@@ -50,7 +50,7 @@ def test_neighbours_cost_at_most_epsilon(design: ProductDesign, data: st.DataObj
 
 
 @given(product_designs(dyadic=True), st.data())
-def test_the_whole_budget_is_used_where_nothing_is_rounded(
+def test_neighbours_cost_exactly_epsilon_without_rounded_scales(
     design: ProductDesign, data: st.DataObject
 ) -> None:
     full = replace(design, time=replace(design.time, horizon=design.time.shape.capacity))
@@ -66,7 +66,7 @@ def test_the_whole_budget_is_used_where_nothing_is_rounded(
 
 
 @given(product_designs())
-def test_groups_share_out_epsilon_and_columns(design: ProductDesign) -> None:
+def test_groups_divide_epsilon_and_columns(design: ProductDesign) -> None:
     given_out = sum((group.design.epsilon for group in design.groups), Fraction(0))
     assert given_out * sum(design.time.shares, Fraction(0)) == design.epsilon * spent(design)
     assert [column for group in design.groups for column in range(design.columns)[group.columns]] == list(
@@ -81,11 +81,11 @@ def test_groups_share_out_epsilon_and_columns(design: ProductDesign) -> None:
 
 
 @given(product_designs())
-def test_text_gives_the_same_design(design: ProductDesign) -> None:
+def test_text_round_trips(design: ProductDesign) -> None:
     assert ProductDesign.from_json(design.to_json()) == design
 
 
-def test_text_that_is_no_design_is_refused() -> None:
+def test_other_text_is_refused() -> None:
     text = plan_product(4, 1, keys=2, buckets=3).to_json()
     with pytest.raises(ValueError, match="product design"):
         ProductDesign.from_json('{"time":{}}')
@@ -93,7 +93,7 @@ def test_text_that_is_no_design_is_refused() -> None:
         ProductDesign.from_json(text.replace('"count":2', '"count":0'))
 
 
-def test_no_other_value_tree_of_the_plan_s_height_is_better() -> None:
+def test_the_planned_value_tree_is_the_best_of_its_height() -> None:
     planned = plan_product(24, 1, buckets=60)
     assert planned.values.shape.height == 2
     best = _mean_prefix_variance(planned)

@@ -1,4 +1,4 @@
-"""The distance of two distributions: its bounds against brute force, its interval against the truth."""
+"""The distance of two distributions: bounds compared with brute force, intervals with the truth."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def forest_of(design: ProductDesign, cells: np.ndarray, seed: int) -> ProductFor
 
 
 @given(counts, st.integers(0, 3))
-def test_share_bounds_hold_every_distribution_in_the_band(truth: list[int], reach: int) -> None:
+def test_share_bounds_contain_every_distribution_in_the_band(truth: list[int], reach: int) -> None:
     cumulative = np.cumsum(truth).astype(float)
     band = Cdf(cumulative, np.ones(len(truth)), np.full(len(truth), float(reach)), 0.9)
     low, high = share_bounds(band)
@@ -49,7 +49,7 @@ def test_share_bounds_hold_every_distribution_in_the_band(truth: list[int], reac
 
 
 @given(counts, counts)
-def test_without_a_band_the_distance_is_that_of_the_shares(one: list[int], other: list[int]) -> None:
+def test_a_band_of_width_zero_gives_the_distance_of_the_shares(one: list[int], other: list[int]) -> None:
     size = min(len(one), len(other))
     cumulative = [np.cumsum(values[:size]).astype(float) for values in (one, other)]
     if not all(values[-1] for values in cumulative):
@@ -61,7 +61,7 @@ def test_without_a_band_the_distance_is_that_of_the_shares(one: list[int], other
 
 @pytest.mark.slow
 @given(product_designs(), st.integers(0, 99), st.data())
-def test_a_weighted_sum_of_buckets_is_that_of_the_histogram(
+def test_a_weighted_sum_of_buckets_equals_the_sum_over_the_histogram(
     design: ProductDesign, seed: int, data: st.DataObject
 ) -> None:
     cells = np.random.default_rng(seed).integers(0, 9, (design.time.horizon, design.cells))
@@ -90,7 +90,7 @@ def test_keys_that_are_named_twice_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_the_interval_holds_the_distance_and_says_something() -> None:
+def test_the_interval_contains_the_distance_and_is_short() -> None:
     design = plan_product(8, Fraction(1), 1, 16)
     generator = np.random.default_rng(5)
     rates = np.linspace(10, 400, 16)

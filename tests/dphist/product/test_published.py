@@ -1,4 +1,4 @@
-"""Running counts of all columns, published: one noisy tree a column, shifts without tolerance, exact laws."""
+"""Published running counts of all columns: one noisy tree per column, exact shifts, exact laws."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cells_of(design: ProductDesign, seed: int) -> Int64Array:
 
 
 class Recorded:
-    """A source that keeps every draw, or repeats kept ones, in order, plus a shift of each."""
+    """A noise source that records every draw and its scale."""
 
     private = False
 
@@ -54,7 +54,7 @@ class Recorded:
 
 
 class Repeated(Recorded):
-    """Gives what was recorded, plus ``shifts``."""
+    """A noise source that repeats recorded draws, each plus its shift."""
 
     def __init__(self, kept: Recorded, shifts: list[Int64Array]) -> None:
         super().__init__(0)
@@ -66,7 +66,7 @@ class Repeated(Recorded):
 
 
 def shifts_of(design: ProductDesign, change: Int64Array) -> list[Int64Array]:
-    """R x for a change of the cells per bin: group after group, its levels over time, as they are drawn."""
+    """Return R x for a change x of the cells per bin, in the order of draws: by group, then by time level."""
     found, columns = [], design.columns_of(change)
     for group in design.groups:
         for width in design.time.shape.widths[1:]:
@@ -76,7 +76,7 @@ def shifts_of(design: ProductDesign, change: Int64Array) -> list[Int64Array]:
 
 
 @given(product_designs(), st.integers(0, 99), st.data())
-def test_rows_are_those_of_the_anticipating_counters(
+def test_rows_equal_those_of_anticipating_counters(
     design: ProductDesign, seed: int, data: st.DataObject
 ) -> None:
     design = anticipating(design)
@@ -122,8 +122,8 @@ def test_one_event_shifts_the_noise_of_its_nodes_and_costs_all_of_epsilon(
     assert design.time.sensitivity > 1 or loss == most
 
 
-def test_rounded_totals_would_be_seen() -> None:
-    """The test of shifts has teeth: a decoder that rounds what it publishes does not commute with them."""
+def test_a_decoder_that_rounds_totals_fails_the_shift_test() -> None:
+    """A decoder that rounds its published values does not commute with shifts."""
     design = anticipating(plan_product(6, 1, keys=2, buckets=4, branching=(2, 3)))
     kept = Recorded(3)
     errors = draw_errors(design, kept)
@@ -136,7 +136,7 @@ def test_rounded_totals_would_be_seen() -> None:
     assert not np.array_equal(moved_rounded + exact, rounded)
 
 
-def test_columns_may_be_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_drawn_in_blocks_have_the_same_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     design = anticipating(plan_product(6, 1e9, keys=3, buckets=5))
     cells = cells_of(design, 1)
     monkeypatch.setattr(published, "_NODES_AT_ONCE", 1)
@@ -150,7 +150,7 @@ def test_columns_may_be_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @examples(40)
 @given(product_designs(), st.integers(0, 99), st.data())
-def test_without_noise_every_range_is_exact(design: ProductDesign, seed: int, data: st.DataObject) -> None:
+def test_ranges_without_noise_are_exact(design: ProductDesign, seed: int, data: st.DataObject) -> None:
     design = anticipating(design, epsilon=Fraction(10**9))
     cells = cells_of(design, seed)
     rows, _ = publish_bins(design, CellTotals.first(design), cells, draw_errors(design, SystemNoise()))
@@ -163,8 +163,8 @@ def test_without_noise_every_range_is_exact(design: ProductDesign, seed: int, da
     assert np.allclose(found.upper - found.lower, 0.0, atol=1e-2)
 
 
-def test_stated_laws_are_those_of_the_errors() -> None:
-    """Each of 4,000 keys is a run of its own; a law of 2/3 or 3/2 of the scale would be far off."""
+def test_stated_laws_match_the_observed_errors() -> None:
+    """Each of 4,000 keys is a separate run. A law of 2/3 or 3/2 of the scale fails the check."""
     design = anticipating(plan_product(7, 1, keys=4000, buckets=3, branching=(2, 4)))
     errors = draw_errors(design, SeededNoise(5))
     for a, b in ((0, 7), (2, 5), (6, 7)):

@@ -1,9 +1,9 @@
-"""The chance that a weighted sum of discrete Laplace noises stays within a bound, by plain convolution.
+"""The probability that a weighted sum of discrete Laplace noises stays within a bound, by plain convolution.
 
-The oracle of every stated interval. It takes the weight and the scale of each single noise, builds the
-probabilities of every sum of equal terms from the definition, and convolves them on one grid. Where all
-weights are multiples of one unit, the grid is that lattice and nothing is rounded. Elsewhere every term moves
-by at most half a step, so that both chances that come out enclose the exact one.
+This is the oracle of every stated interval. It takes the weight and the scale of each single noise, computes
+the probabilities of every sum of equal terms from the definition, and convolves them on one grid. If all
+weights are multiples of one unit, the grid is the lattice of this unit, and nothing is rounded. Otherwise
+every term moves by at most half a step, and the result is two bounds on the exact probability.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Term(NamedTuple):
 class Convolved:
     """The law of the sum of weights[i] * Z[i], each Z[i] discrete Laplace noise of scale scales[i].
 
-    ``unit`` is 0, or what the sum is always a multiple of. A bound on the lattice counts the multiple that it
-    equals if doubles can say so: in ``most`` always, in ``least`` if sums of the weights are exact.
+    If the sum is always a multiple of a number, ``unit`` is this number, otherwise 0. If a bound is such a
+    multiple, ``most`` counts this multiple, and ``least`` counts it if sums of the weights are exact.
     """
 
     def __init__(self, weights: FloatArray, scales: FloatArray, cells: int = CELLS) -> None:
@@ -93,7 +93,7 @@ class Convolved:
 
 
 def _terms(weights: FloatArray, scales: FloatArray) -> Iterator[Term]:
-    """Yield the noises of one weight and scale together; those without a part in the sum are left out."""
+    """Yield one term for all noises of equal weight and scale, without those of weight 0."""
     tolerance = _SAME * weights.max(initial=0.0)
     used = weights > tolerance
     for scale in np.unique(scales[used]).tolist():

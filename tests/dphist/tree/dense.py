@@ -1,4 +1,4 @@
-"""Dense algebra, and walks over every node, as the oracles of everything that walks trees in groups."""
+"""Oracles for code that treats nodes in groups: dense algebra, and walks over every single node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dphist.tree.forest_laws import forest_errors
 
 
 def complete_nodes(design: TreeDesign, bins: int) -> tuple[FloatArray, FloatArray, list[tuple[int, int]]]:
-    """Return the nodes complete after ``bins`` bins: rows over bins, variances, (level, index)."""
+    """Return the nodes that ``bins`` bins complete: rows over bins, variances, (level, index)."""
     rows, variances, addresses = [], [], []
     for level, own in zip(design.shape.levels, design.node_variances(), strict=True):
         width = design.shape.widths[level]
@@ -31,7 +31,7 @@ def complete_nodes(design: TreeDesign, bins: int) -> tuple[FloatArray, FloatArra
 def least_squares_estimate(
     rows: FloatArray, variances: FloatArray, a: int, b: int
 ) -> tuple[FloatArray, float]:
-    """Return the weights on the rows' values of the best linear unbiased estimate of [a, b); its variance."""
+    """Return the weights of the best linear unbiased estimate of [a, b) on the rows, and its variance."""
     question = np.zeros(rows.shape[1])
     question[a:b] = 1.0
     # Scaled so that normal equations stay well conditioned; a range is always estimable: bins are measured.
@@ -42,7 +42,7 @@ def least_squares_estimate(
 
 
 def noise_weights(design: TreeDesign, a: int, b: int) -> list[FloatArray]:
-    """Return how much each node's noise counts in o_b - o_a: the transpose of the decoder, node by node.
+    """Return the weight of each node's noise in o_b - o_a: the transpose of the decoder, node by node.
 
     Args: an anticipating design; 0 <= a <= b <= horizon.
     Returns: per measured level, root side first, shape (nodes,).
@@ -77,7 +77,7 @@ def causal_law(design: TreeDesign, bins: int, a: int, b: int) -> WeightedNoise:
 
 
 def merged(groups: Iterable[tuple[float, float, float]], digits: int = 9) -> dict[tuple[float, float], float]:
-    """Return copies by weight and scale; weights that differ by rounding of doubles only are one."""
+    """Return copies by weight and scale. Weights that differ by the rounding of doubles only are merged."""
     law: dict[tuple[float, float], float] = {}
     for weight, copies, scale in groups:
         if copies and abs(weight) > 1e-12:

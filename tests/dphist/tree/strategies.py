@@ -1,4 +1,4 @@
-"""Small trees of any shape, with different shares on every level."""
+"""Strategies for small trees of any shape, with different shares on every level."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dphist.tree.shape import TreeShape
 
 @st.composite
 def branchings(draw: st.DrawFn, most: int = 24) -> tuple[int, ...]:
-    """Branching factors whose product is at most ``most``; sometimes the tree of one bin."""
+    """Draw branching factors with a product of at most ``most``; sometimes the tree of one bin."""
     if draw(st.integers(0, 12)) == 0:
         return (1,)
     factors = [draw(st.integers(2, min(6, most)))]
@@ -25,7 +25,7 @@ def branchings(draw: st.DrawFn, most: int = 24) -> tuple[int, ...]:
 
 @st.composite
 def designs(draw: st.DrawFn, most: int = 24, dyadic: bool = False) -> TreeDesign:
-    """Designs whose shares differ from level to level; ``dyadic`` ones need no rounding of scales."""
+    """Draw designs whose shares differ from level to level. ``dyadic`` designs need no rounding of scales."""
     branching = draw(branchings(most))
     height = len(branching)
     if dyadic:
@@ -49,7 +49,7 @@ def designs(draw: st.DrawFn, most: int = 24, dyadic: bool = False) -> TreeDesign
 
 @st.composite
 def anticipating_designs(draw: st.DrawFn, most: int = 24) -> TreeDesign:
-    """Anticipating designs, often cut off by the horizon."""
+    """Draw anticipating designs, many of them cut off by the horizon."""
     shape = TreeShape(draw(branchings(most)))
     horizon = draw(st.integers(max(1, shape.capacity // 2), shape.capacity))
     epsilon = draw(st.sampled_from([Fraction(1), Fraction(1, 4), Fraction(5, 3)]))

@@ -1,4 +1,4 @@
-"""The anticipating counter: what it publishes, what it costs, and how it goes on after a stop."""
+"""The anticipating counter: its published values, its privacy loss, and how it continues after a restart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stream(horizon: int, width: int, seed: int) -> Int64Array:
 
 @examples(50)
 @given(anticipating_designs(), st.integers(1, 3), st.integers(0, 1000), st.data())
-def test_bins_one_by_one_or_in_batches_publish_the_same(
+def test_single_bins_and_batches_publish_the_same(
     design: TreeDesign, width: int, seed: int, data: st.DataObject
 ) -> None:
     noise = draw_epoch_noise(design, SeededNoise(seed), width)
@@ -53,7 +53,7 @@ def test_bins_one_by_one_or_in_batches_publish_the_same(
 
 @examples(50)
 @given(anticipating_designs(), st.integers(0, 1000), st.data())
-def test_a_restored_counter_goes_on_as_if_nothing_had_happened(
+def test_a_restored_counter_releases_the_same_as_the_original(
     design: TreeDesign, seed: int, data: st.DataObject
 ) -> None:
     noise = draw_epoch_noise(design, SeededNoise(seed), 2)
@@ -90,7 +90,7 @@ def tiny_design(shape: TreeShape, horizon: int, quarters: tuple[int, ...]) -> Tr
 
 
 def transcript(design: TreeDesign, noise: EpochNoise, neighbour: bool, victim: int | None) -> tuple[int, ...]:
-    """All that an adversary sees who chooses each bin, and when the victim comes, from what was published."""
+    """Return all published values. From these the adversary chooses later bins, and when the victim comes."""
     counter, came = AnticipatingCounter(design, noise), False
     seen: list[int] = []
     for bin in range(design.horizon):
@@ -120,7 +120,7 @@ def likelihoods(
     ("shape", "horizon", "quarters", "victim"),
     [(*tree, None) for tree in TINY] + [(*tree, 0) for tree in TINY[1:]],
 )
-def test_no_transcript_of_a_tiny_tree_tells_more_than_epsilon(
+def test_every_transcript_of_a_tiny_tree_loses_at_most_epsilon(
     shape: TreeShape, horizon: int, quarters: tuple[int, ...], victim: int | None
 ) -> None:
     # Noise moves by at most 1, so whatever one stream does within a reach the other can do within one more:
@@ -151,7 +151,7 @@ def test_a_range_is_the_difference_of_published_values_with_its_law(width: int) 
     assert counter.live().variance == counter.prefix(30).variance
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+def test_intervals_cover_at_their_stated_level() -> None:
     design = plan_tree(40, 1, release="anticipating")
     counter = AnticipatingCounter(design, SeededNoise(8), 20_000)
     counter.push_many(np.zeros((40, 20_000), np.int64))
@@ -162,13 +162,13 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         assert abs(held - interval.level) < 5 * (0.9 * 0.1 / 20_000) ** 0.5
 
 
-def test_true_counts_come_back_where_nothing_is_private() -> None:
+def test_huge_epsilon_publishes_the_exact_counts() -> None:
     counter = AnticipatingCounter(plan_tree(50, 1e9, release="anticipating"), SystemNoise())
     counts = stream(50, 1, 2)
     assert np.array_equal(counter.push_many(counts).published, 2**16 * counts.cumsum(axis=0))
 
 
-def test_wrong_arguments_are_refused_and_change_nothing() -> None:
+def test_wrong_arguments_are_refused_and_leave_the_counter_unchanged() -> None:
     counter = AnticipatingCounter(plan_tree(5, 1, release="anticipating"), SeededNoise(0))
     counter.push(3)
     before = counter.snapshot().to_bytes()
@@ -184,7 +184,7 @@ def test_wrong_arguments_are_refused_and_change_nothing() -> None:
     assert "[" not in repr(counter.snapshot())
 
 
-def test_a_counter_needs_what_fits_it() -> None:
+def test_noise_and_snapshots_of_another_design_are_refused() -> None:
     design = plan_tree(12, 1, release="anticipating", branching=(3, 4))
     noise = draw_epoch_noise(design, SeededNoise(0), 2)
     with pytest.raises(ValueError, match="TreeCounter"):

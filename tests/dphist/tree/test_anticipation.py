@@ -1,4 +1,4 @@
-"""The predicted error of the anticipating running count: the anchors reached, every way to it the same."""
+"""The predicted error of the anticipating running count: known values, and two ways to compute it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SMALL = Fraction(1, 1000)
 
 
 @pytest.mark.parametrize(("horizon", "anchor"), [(2**10, 118.2), (2**16, 409.6), (2**20, 751.0)])
-def test_plans_reach_the_anchors(horizon: int, anchor: float) -> None:
+def test_plans_reach_the_known_errors(horizon: int, anchor: float) -> None:
     design = plan_tree(horizon, SMALL, release="anticipating")
     assert design.mean_squared_error() * float(SMALL) ** 2 <= anchor
 
 
 @examples(40)
 @given(branchings(60), st.integers(0, 10**6), st.data())
-def test_level_uniform_error_is_that_of_all_nodes(
+def test_level_uniform_error_equals_the_error_summed_over_all_nodes(
     branching: tuple[int, ...], seed: int, data: st.DataObject
 ) -> None:
     shape = TreeShape(branching)
@@ -43,7 +43,7 @@ def test_level_uniform_error_is_that_of_all_nodes(
 
 
 @given(branchings(60), st.integers(0, 10**6))
-def test_uses_are_exact_on_whole_trees(branching: tuple[int, ...], seed: int) -> None:
+def test_anticipating_uses_are_exact_on_whole_trees(branching: tuple[int, ...], seed: int) -> None:
     shape = TreeShape(branching)
     own = np.random.default_rng(seed).uniform(0.5, 9, shape.height)
     below = [own[-1]]

@@ -1,4 +1,4 @@
-"""The counter against its definition: every node once, in order, exact count plus its own noise."""
+"""The counter compared with its definition: every node once, in order, its exact count plus its own noise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.oracles import KeyedNoise, span
 
 
 def check_invariants(counter: TreeCounter) -> None:
-    """Check what must hold of a counter between two calls."""
+    """Check what must be true of a counter between two calls."""
     shape, state = counter.design.shape, repr(counter)
     rows = (shape.height, counter.width)
     assert 0 <= counter.bin <= counter.design.horizon, state
@@ -119,7 +119,7 @@ def test_published_rows_are_a_function_of_the_nodes(design: TreeDesign, data: st
 
 
 @given(designs(), st.data())
-def test_a_restored_counter_goes_on_as_if_nothing_had_happened(
+def test_a_restored_counter_releases_the_same_as_the_original(
     design: TreeDesign, data: st.DataObject
 ) -> None:
     counts = draw_counts(data, design)
@@ -157,7 +157,7 @@ def test_a_snapshot_is_independent_of_its_counter() -> None:
 
 @examples(30)
 @given(designs(), st.data())
-def test_a_failing_noise_source_releases_nothing_and_changes_nothing(
+def test_a_failing_noise_source_releases_nothing_and_leaves_the_counter_unchanged(
     design: TreeDesign, data: st.DataObject
 ) -> None:
     class Failing(SeededNoise):
@@ -185,7 +185,7 @@ def test_a_failing_noise_source_releases_nothing_and_changes_nothing(
     assert counter.push(1).bin == bins
 
 
-def test_every_level_has_the_noise_of_its_scale_and_no_other() -> None:
+def test_noise_of_each_level_has_the_scale_of_its_level() -> None:
     # Half the noise, noise shared between levels or drawn once for many nodes would be rejected here.
     design = plan_tree(6, 1, branching=(2, 3), shares=("1/5", "4/5"))
     releases = TreeCounter(design, SeededNoise(8), 5000, history=False).push_many(np.zeros((6, 5000), int))
@@ -198,7 +198,7 @@ def test_every_level_has_the_noise_of_its_scale_and_no_other() -> None:
         assert (np.abs(cells - np.eye(len(cells))) < 6 / np.sqrt(5000)).all()
 
 
-def test_without_noise_everything_is_exact() -> None:
+def test_estimates_without_noise_are_exact() -> None:
     design = plan_tree(1000, 1e9)
     counts = np.random.default_rng(4).integers(0, 10**9, (1000, 2))
     counter = TreeCounter(design, SeededNoise(0), 2)
@@ -234,7 +234,7 @@ def test_exact_counts_appear_in_no_text() -> None:
     assert not [text for text in texts if str(secret) in text]  # memory addresses hold four digits by chance
 
 
-def test_a_refused_push_changes_nothing() -> None:
+def test_a_refused_push_leaves_the_counter_unchanged() -> None:
     counter = TreeCounter(plan_tree(4, 1, branching=(2, 2)), KeyedNoise(0), 2)
     counter.push([1, 2])
     before = counter.snapshot().to_bytes()
@@ -247,7 +247,7 @@ def test_a_refused_push_changes_nothing() -> None:
     assert counter.snapshot().to_bytes() == before
 
 
-def test_a_node_too_large_for_its_integers_is_refused() -> None:
+def test_a_node_count_above_the_limit_is_refused() -> None:
     counter = TreeCounter(plan_tree(4, 1, branching=(2, 2)), KeyedNoise(0))
     counter.push(LARGEST_COUNT)
     with pytest.raises(ValueError, match="2\\^45"):
@@ -267,7 +267,7 @@ def test_the_counter_ends_at_the_horizon(branching: tuple[int, ...]) -> None:
     check_invariants(counter)
 
 
-def test_live_needs_no_history_and_agrees_with_it() -> None:
+def test_live_count_is_the_same_with_and_without_history() -> None:
     design = plan_tree(50, 1)
     with_history, without = (TreeCounter(design, KeyedNoise(4), history=history) for history in (True, False))
     for count in range(50):
@@ -308,7 +308,7 @@ def test_a_bad_width_is_refused(width: int) -> None:
         TreeCounter(plan_tree(4, 1), SeededNoise(0), width)
 
 
-def test_another_release_needs_another_decoder() -> None:
+def test_an_anticipating_design_is_refused() -> None:
     design = TreeDesign(TreeShape((4,)), 4, Fraction(1), (Fraction(1),), release="anticipating")
     with pytest.raises(ValueError, match="causal"):
         TreeCounter(design, SeededNoise(0))

@@ -1,8 +1,8 @@
-"""Intervals hold as often as they say: 20,000 seeded runs for a bin, a short range, a prefix and a year.
+"""Intervals cover at their stated level: 20,000 seeded runs for a bin, a short range, a prefix and a year.
 
-A year of hours is too long to draw 20,000 times node by node, so its runs are drawn from the law itself:
-the sum of n discrete Laplace variables is a difference of two negative binomial ones.
-Real counters are run over a shorter epoch. Bounds are 5 standard errors: a false alarm once in two million.
+A year of hours is too long to draw 20,000 times node by node, so its runs are drawn from the law itself: the
+sum of n discrete Laplace variables is the difference of two negative binomial variables. Real counters run
+over a shorter epoch. Bounds are 5 standard errors: a false alarm once in two million.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def probability_within(law: WeightedNoise, x: float) -> float:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("release", RELEASES)
-def test_intervals_over_a_year_hold_as_often_as_they_say(release: Release, question: str) -> None:
+def test_intervals_over_a_year_cover_at_their_stated_level(release: Release, question: str) -> None:
     a, b = QUESTIONS[question]
     law = law_of(planned(release, YEAR), a, b)
     interval = half_width(law, 0.95)
@@ -79,7 +79,7 @@ def test_intervals_over_a_year_hold_as_often_as_they_say(release: Release, quest
 
 
 @pytest.mark.parametrize("narrower", [2 / 3, 1.5])
-def test_a_wrong_width_would_be_noticed(narrower: float) -> None:
+def test_a_narrower_interval_fails_the_coverage_check(narrower: float) -> None:
     law = law_of(planned("anticipating", YEAR), *QUESTIONS["prefix"])
     errors = np.abs(drawn(law, np.random.default_rng(1)))
     held = float((errors <= narrower * half_width(law, 0.95).value).mean())
@@ -87,7 +87,7 @@ def test_a_wrong_width_would_be_noticed(narrower: float) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_intervals_of_real_counters_hold_as_often_as_they_say(release: Release) -> None:
+def test_intervals_of_real_counters_cover_at_their_stated_level(release: Release) -> None:
     design, horizon = planned(release, 96), 96
     counter: AnticipatingCounter | TreeCounter
     if release == "anticipating":

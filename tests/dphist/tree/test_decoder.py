@@ -1,4 +1,4 @@
-"""The decoder of an epoch's noise: exact under every shift, least squares up to its certified rounding."""
+"""The decoder of an epoch's noise: exact under every shift, and least squares up to a bound on rounding."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def plain_decode(
     number: Callable[[int], Number],
     unit: int = 2**16,
 ) -> list[Number]:
-    """The decoder in Python's numbers, node by node, as the text of the design has it; one cell."""
+    """Return the decoded noise of one cell, in Python's numbers, node by node, as the module describes it."""
     weights, shape = decoder_weights(design), design.shape
 
     def children(level: int, index: int) -> range:
@@ -84,7 +84,7 @@ def plain_decode(
 
 
 def tree_rows(design: TreeDesign) -> list[tuple[int, int, range]]:
-    """Every node of the epoch as (level, index, bins), by definition."""
+    """Return every node of the epoch as (level, index, bins), by definition."""
     rows = []
     for level in design.shape.levels:
         width = design.shape.widths[level]
@@ -131,7 +131,7 @@ def test_a_shift_of_the_stream_moves_every_value_exactly(
 
 @examples(60)
 @given(anticipating_designs(), st.integers(0, 10**6), st.sampled_from([5, 2**20, 2**37]))
-def test_the_decoder_equals_a_plain_one(design: TreeDesign, seed: int, spread: int) -> None:
+def test_the_decoder_equals_a_decoder_in_plain_python(design: TreeDesign, seed: int, spread: int) -> None:
     noise = random_noise(design, seed, spread)
     assert decode_noise(design, noise)[:, 0].tolist() == plain_decode(design, noise, halves_up, int)
 
@@ -166,7 +166,7 @@ def test_rounding_stays_within_its_certified_bound(design: TreeDesign, seed: int
     assert total == pytest.approx(float(linear[-1]) / 2**16, rel=1e-9, abs=1e-8)
 
 
-def test_the_bound_is_not_far_from_what_happens() -> None:
+def test_the_rounding_bound_is_at_most_20_times_the_observed_rounding() -> None:
     design = plan_tree(300, 1, release="anticipating")
     linear_weights = [noise_weights(design, 0, t) for t in (17, 150, 299)]
     noise = random_noise(design, 1, 1000, 400)
@@ -180,7 +180,7 @@ def test_the_bound_is_not_far_from_what_happens() -> None:
 
 
 class Dense:
-    """Weighted least squares with matrices: R the tree, one row a node."""
+    """Weighted least squares with matrices: R is the tree, one row per node."""
 
     def __init__(self, design: TreeDesign) -> None:
         variances = design.node_variances()
@@ -225,7 +225,7 @@ def test_causal_counts_use_complete_nodes_only(horizon: int) -> None:
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
-def test_measured_errors_are_the_predicted_ones(release: Release) -> None:
+def test_measured_errors_match_predicted_errors(release: Release) -> None:
     # Five standard errors: a false alarm once in two million; half or double noise is some 30 away.
     runs, design = 3000, TreeDesign(TreeShape((3, 4, 5)), 57, Fraction(1), LEVELS, release=release)
     errors = decode_noise(design, draw_epoch_noise(design, SeededNoise(3), runs)) / 2**16
@@ -245,7 +245,7 @@ def test_every_node_gets_the_noise_of_its_own_level() -> None:
     assert measured == pytest.approx(wanted, rel=0.056)
 
 
-def test_noise_that_does_not_fit_is_refused() -> None:
+def test_noise_of_another_shape_is_refused() -> None:
     design = plan_tree(12, 1, branching=(3, 4), release="anticipating")
     noise = random_noise(design, 0, 3)
     for bad in (noise[:1], (noise[0][:2], noise[1]), (noise[0].astype(float), noise[1])):

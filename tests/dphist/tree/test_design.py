@@ -1,4 +1,4 @@
-"""The budget in exact fractions, the error in closed form, the text canonical."""
+"""The design of a tree: its budget in exact fractions, its error in closed form, its canonical text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.oracles import DenseLeastSquares, discrete_laplace_pmf
 
 
 @given(designs())
-def test_a_path_never_costs_more_than_epsilon(design: TreeDesign) -> None:
+def test_one_event_costs_at_most_epsilon(design: TreeDesign) -> None:
     assert path_epsilon(design.scales, design.sensitivity) <= design.epsilon
     for scale, epsilon in zip(design.scales, design.level_epsilons, strict=True):
         assert scale >= design.sensitivity / epsilon  # a scale rounded down would break the promise
@@ -30,20 +30,20 @@ def test_a_path_never_costs_more_than_epsilon(design: TreeDesign) -> None:
 
 
 @given(designs(dyadic=True))
-def test_nothing_is_lost_where_nothing_is_rounded(design: TreeDesign) -> None:
+def test_scales_without_rounding_spend_all_of_epsilon(design: TreeDesign) -> None:
     spent = path_epsilon(design.scales, design.sensitivity)
     assert spent == design.epsilon * sum(design.shares)
 
 
 @pytest.mark.parametrize("scale", [0.03, 0.4, 1.0, 7.3, 55.0])
-def test_variance_is_that_of_the_discrete_law(scale: float) -> None:
+def test_variance_equals_the_sum_over_the_discrete_law(scale: float) -> None:
     reach = int(80 * scale) + 40
     values = np.arange(-reach, reach + 1)
     direct = math.fsum(values**2 * discrete_laplace_pmf(scale, reach))
     assert discrete_laplace_variance(scale) == pytest.approx(direct, rel=1e-12)
 
 
-def test_variance_keeps_its_digits_at_both_ends() -> None:
+def test_variance_is_accurate_for_tiny_and_huge_scales() -> None:
     # 2 s^2 - 1/6 for large scales, where 1 - exp(-1 / s) would cancel; 2 exp(-1 / s) for small ones.
     assert discrete_laplace_variance(1e9) == pytest.approx(2e18, rel=1e-14)
     assert discrete_laplace_variance(1e4) == pytest.approx(2e8 - 1 / 6, rel=1e-14)
@@ -53,13 +53,13 @@ def test_variance_keeps_its_digits_at_both_ends() -> None:
 
 @examples(25)
 @given(designs(most=12))
-def test_mean_squared_error_is_the_dense_one(design: TreeDesign) -> None:
+def test_mean_squared_error_equals_dense_least_squares(design: TreeDesign) -> None:
     # The live running count is the best linear unbiased estimate from what is complete at that moment.
     errors = [float(DenseLeastSquares(design, t).variance(0, t)) for t in range(1, design.horizon + 1)]
     assert design.mean_squared_error("prefix") == pytest.approx(sum(errors) / len(errors), rel=1e-10)
 
 
-def test_mean_squared_error_meets_the_published_closed_form() -> None:
+def test_mean_squared_error_matches_the_published_closed_form() -> None:
     # Honaker online: v_0 = 1, v_l = 1 / (1 + 1 / (k v_(l-1))), h^2 (k - 1) sum v_l / eps^2 over full digits.
     k, height = 11, 3
     relative, v = [], 1.0

@@ -1,4 +1,4 @@
-"""Every answer against dense least squares in exact fractions: value, variance, the weight of every node."""
+"""Answers compared with dense least squares in exact fractions: value, variance, weight of every node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.oracles import DenseLeastSquares, Node
 def forest_of(
     design: TreeDesign, bins: int, seed: int, width: int = 1
 ) -> tuple[ReleasedForest, dict[Node, int]]:
-    """A forest of huge random nodes: rounding in units of 2^-16 is then 1e-12 of the values."""
+    """Return a forest of huge random nodes. Rounding to units of 2^-16 is then 1e-12 of the values."""
     forest = ReleasedForest(design, width)
     values: dict[Node, int] = {}
     draws = np.random.default_rng(seed)
@@ -38,7 +38,7 @@ def forest_of(
 
 @examples(60)
 @given(designs(most=16), st.data())
-def test_a_range_is_the_dense_estimate(design: TreeDesign, data: st.DataObject) -> None:
+def test_a_range_equals_dense_least_squares(design: TreeDesign, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))
     forest, values = forest_of(design, bins, data.draw(st.integers(0, 99)))
     dense = DenseLeastSquares(design, bins)
@@ -81,7 +81,7 @@ def test_a_series_does_not_change_the_nodes() -> None:
 
 @examples(30)
 @given(designs(most=40), st.data())
-def test_a_series_is_its_points(design: TreeDesign, data: st.DataObject) -> None:
+def test_a_series_equals_its_single_answers(design: TreeDesign, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))
     forest, _ = forest_of(design, bins, 1, width=2)
     points: dict[Series, list[Estimate]] = {
@@ -104,7 +104,7 @@ def test_a_series_is_its_points(design: TreeDesign, data: st.DataObject) -> None
             assert abs(half - expected) <= DITHER / 8 * estimates[t].stderr + 0.01
 
 
-def test_live_values_stay_as_published_while_history_improves() -> None:
+def test_live_values_stay_as_published_while_running_values_improve() -> None:
     design = plan_tree(64, 1)
     counter = TreeCounter(design, SeededNoise(5))
     forest = ReleasedForest(design)
@@ -118,7 +118,7 @@ def test_live_values_stay_as_published_while_history_improves() -> None:
     assert forest.series_variance("running")[36] < 0.9 * forest.series_variance("live")[36]
 
 
-def test_variances_are_those_of_many_runs() -> None:
+def test_stated_variances_match_many_runs() -> None:
     # Cells of one wide stream are independent runs; 5 standard errors of a variance of 20,000 runs.
     runs, design = 20_000, plan_tree(30, 1, branching=(5, 6))
     counter = TreeCounter(design, SeededNoise(2), runs)
@@ -132,7 +132,7 @@ def test_variances_are_those_of_many_runs() -> None:
         assert abs(np.mean(errors)) < 5 * estimate.stderr / np.sqrt(runs)
 
 
-def test_intervals_cover_as_often_as_they_say() -> None:
+def test_intervals_cover_at_their_stated_level() -> None:
     runs, design = 20_000, plan_tree(64, 1)
     counter = TreeCounter(design, SeededNoise(3), runs)
     counter.push_many(np.zeros((63, runs), int))
@@ -201,7 +201,7 @@ def test_bad_questions_and_nodes_are_refused_in_one_line() -> None:
     assert forest.bins == 4
 
 
-def test_one_bin_is_a_tree() -> None:
+def test_a_tree_of_one_bin_counts_it() -> None:
     design = TreeDesign.from_json(plan_tree(1, 1).to_json())
     assert design.shape == TreeShape((1,))
     counter = TreeCounter(design, SeededNoise(1))

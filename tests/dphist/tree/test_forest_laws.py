@@ -1,4 +1,4 @@
-"""Laws of causal ranges, one a row, against least squares in exact fractions and the walk over the nodes."""
+"""Laws of causal ranges compared with least squares in exact fractions, and with a walk over the nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def rounding_units(design: TreeDesign, terms: list[Term]) -> float:
 
 @examples(40)
 @given(designs(most=16), st.data())
-def test_the_law_of_a_range_has_the_weight_of_every_node(design: TreeDesign, data: st.DataObject) -> None:
+def test_the_law_of_a_range_has_the_dense_weight_of_every_node(
+    design: TreeDesign, data: st.DataObject
+) -> None:
     bins = data.draw(st.integers(1, design.horizon))
     edges = st.integers(0, bins)
     ranges = data.draw(st.lists(st.tuples(edges, edges).map(sorted), min_size=1, max_size=8))
@@ -51,9 +53,7 @@ def test_the_law_of_a_range_has_the_weight_of_every_node(design: TreeDesign, dat
 
 @examples(40)
 @given(designs(most=60), st.data())
-def test_variance_and_rounding_are_those_of_the_weights_from_below(
-    design: TreeDesign, data: st.DataObject
-) -> None:
+def test_variance_and_rounding_match_the_weights_from_below(design: TreeDesign, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))
     edges = st.integers(0, bins)
     ranges = data.draw(st.lists(st.tuples(edges, edges).map(sorted), min_size=1, max_size=8))
@@ -66,7 +66,7 @@ def test_variance_and_rounding_are_those_of_the_weights_from_below(
 
 @examples(40)
 @given(designs(most=60), st.data())
-def test_live_counts_have_the_laws_of_their_cover(design: TreeDesign, data: st.DataObject) -> None:
+def test_the_law_of_a_live_count_is_that_of_its_cover(design: TreeDesign, data: st.DataObject) -> None:
     stops = data.draw(st.lists(st.integers(0, design.horizon), min_size=1, max_size=8))
     found = live_errors(design, np.array(stops))
     for row, b in enumerate(stops):
@@ -77,7 +77,7 @@ def test_live_counts_have_the_laws_of_their_cover(design: TreeDesign, data: st.D
         assert found.laws.law(row).variance == pytest.approx(variance(design, cover))
 
 
-def test_a_long_epoch_has_the_same_variances_either_way() -> None:
+def test_laws_and_weights_give_equal_variances_in_a_long_epoch() -> None:
     design = plan_tree(2**16, 1)
     bins = 2**16 - 4_321
     edges = np.sort(np.random.default_rng(4).integers(0, bins + 1, (60, 2)), axis=1)

@@ -1,7 +1,7 @@
-"""Privacy, grey box: neighbouring streams, the same noise, every difference charged at its exact price.
+"""Privacy, grey box: the cost of every difference between neighbouring streams, added up in fractions.
 
-With the same noise the transcripts differ by the exact counts' differences alone; a difference d in a node of
-scale s costs |d| / s, and all of them together may cost at most epsilon, in fractions.
+With the same noise, the released nodes differ by the differences of the exact counts. A difference d in a
+node of scale s costs |d| / s. All differences together may cost at most epsilon.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.oracles import KeyedNoise
 
 
 def loss(design: TreeDesign, counts: Int64Array, neighbour: Int64Array) -> Fraction:
-    """Add up what all released nodes may tell about which of the two streams it was."""
+    """Return the privacy loss of all released nodes together, between the two streams."""
     transcripts = []
     for stream in (counts, neighbour):
         counter = TreeCounter(design, KeyedNoise(6), stream.shape[1])
@@ -52,7 +52,9 @@ def test_neighbours_cost_at_most_epsilon(design: TreeDesign, data: st.DataObject
 
 
 @given(designs(dyadic=True), st.data())
-def test_the_whole_budget_is_used_where_nothing_is_rounded(design: TreeDesign, data: st.DataObject) -> None:
+def test_neighbours_cost_exactly_epsilon_without_rounded_scales(
+    design: TreeDesign, data: st.DataObject
+) -> None:
     # A cost counted too high would waste accuracy, and a test that cannot reach its bound could hide a leak.
     counts = np.zeros((design.shape.capacity, 1), np.int64)
     full = TreeDesign(

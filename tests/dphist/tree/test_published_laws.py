@@ -1,4 +1,4 @@
-"""Laws of published ranges, grouped and for many ranges at once, against the walk over every node."""
+"""Laws of published ranges, for many ranges at once, compared with a walk over every node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow  # many designs: left to make test
 
 @st.composite
 def designs(draw: st.DrawFn) -> TreeDesign:
-    """Small trees, cut off anywhere by the horizon."""
+    """Draw small trees that the horizon cuts off anywhere."""
     shape = TreeShape(tuple(draw(st.lists(st.integers(2, 5), min_size=1, max_size=3))))
     wanted = draw(st.lists(st.integers(1, 9), min_size=shape.height, max_size=shape.height))
     shares = tuple(Fraction(part, sum(wanted)) for part in wanted)
@@ -29,7 +29,7 @@ def designs(draw: st.DrawFn) -> TreeDesign:
 
 
 def node_by_node(design: TreeDesign, a: int, b: int) -> dict[tuple[float, float], float]:
-    """The oracle: every node's own weight."""
+    """Return the oracle's law, from the weight of every single node."""
     return merged(
         (weight, 1, float(design.scales[level]))
         for level, weights in enumerate(noise_weights(design, a, b))
@@ -38,7 +38,7 @@ def node_by_node(design: TreeDesign, a: int, b: int) -> dict[tuple[float, float]
 
 
 @given(designs(), st.data())
-def test_groups_are_those_of_the_single_nodes(design: TreeDesign, data: st.DataObject) -> None:
+def test_groups_match_the_weights_of_single_nodes(design: TreeDesign, data: st.DataObject) -> None:
     edges = st.integers(0, design.horizon)
     ranges = data.draw(st.lists(st.tuples(edges, edges).map(sorted), min_size=1, max_size=6))
     prefixes = [(0, b) for _, b in ranges]
@@ -52,7 +52,7 @@ def test_groups_are_those_of_the_single_nodes(design: TreeDesign, data: st.DataO
             assert merged(published_law(design, a, b).groups) == expected
 
 
-def test_a_long_epoch_has_the_same_variance_either_way() -> None:
+def test_groups_and_single_nodes_give_equal_variances_in_a_long_epoch() -> None:
     design = plan_tree(2**16 + 77, 1, release="anticipating")
     starts, stops = np.array([0, 0, 5, 4096, 65_000]), np.array([1, 65_613, 6, 60_001, 65_613])
     table = published_laws(design, starts, stops)

@@ -1,4 +1,4 @@
-"""Geometry against its definitions, written out over every bin."""
+"""The geometry of trees compared with its definitions, bin by bin."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_bin_completes_exactly_the_nodes_that_end_with_it(branching: tuple[int
 
 
 @given(branchings(60), st.data())
-def test_the_cover_is_the_maximal_complete_nodes(branching: tuple[int, ...], data: st.DataObject) -> None:
+def test_the_cover_holds_the_maximal_complete_nodes(branching: tuple[int, ...], data: st.DataObject) -> None:
     shape = TreeShape(branching)
     bins = data.draw(st.integers(0, shape.capacity))
     cover = [(level, first + i) for level, first, number in shape.cover(bins) for i in range(number)]
@@ -50,7 +50,7 @@ def test_mean_digits_are_the_mean_over_all_prefixes(branching: tuple[int, ...], 
     assert shape.mean_digits(horizon) == pytest.approx(means, rel=1e-12)
 
 
-def test_node_addresses_are_a_format() -> None:
+def test_node_addresses_stay_as_stored() -> None:
     shape = TreeShape((2, 3, 4))
     assert shape.widths == (24, 12, 4, 1)
     assert shape.span(2, 4) == range(16, 20)
@@ -59,7 +59,7 @@ def test_node_addresses_are_a_format() -> None:
     assert shape.cover(24) == [(1, 0, 2)]
 
 
-def test_the_tree_of_one_bin() -> None:
+def test_a_tree_may_have_one_bin() -> None:
     shape = TreeShape((1,))
     assert (shape.capacity, shape.height, shape.completed_by(0)) == (1, 1, ((1, 0),))
 
@@ -84,7 +84,7 @@ def test_nodes_and_bins_outside_the_tree_are_refused() -> None:
             call()
 
 
-def test_a_long_epoch_costs_no_more_than_a_short_one() -> None:
+def test_mean_digits_of_a_long_epoch_take_no_longer() -> None:
     shape = TreeShape((2,) * 53)
     assert shape.capacity == 2**53
     assert math.fsum(shape.mean_digits(2**53)) == pytest.approx(53 / 2, rel=1e-12)

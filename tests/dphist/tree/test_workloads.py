@@ -1,4 +1,4 @@
-"""Every workload's error is that of its questions one by one, and the planner's shortcut agrees."""
+"""A workload's error equals the mean over its questions, and the planner's closed form agrees."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def mean_over_questions(workload: Workload, horizon: int, variance: Callable[[in
 
 @examples(40)
 @given(designs(16), st.data())
-def test_causal_errors_are_those_of_the_questions(design: TreeDesign, data: st.DataObject) -> None:
+def test_causal_workload_error_is_the_mean_over_its_questions(
+    design: TreeDesign, data: st.DataObject
+) -> None:
     workload = data.draw(workloads(design.horizon))
     expected = mean_over_questions(
         workload, design.horizon, lambda a, b: causal_law(design, b, a, b).variance
@@ -56,7 +58,9 @@ def test_causal_errors_are_those_of_the_questions(design: TreeDesign, data: st.D
 
 @examples(40)
 @given(anticipating_designs(16), st.data())
-def test_anticipating_errors_are_those_of_the_questions(design: TreeDesign, data: st.DataObject) -> None:
+def test_anticipating_workload_error_is_the_mean_over_its_questions(
+    design: TreeDesign, data: st.DataObject
+) -> None:
     workload = data.draw(workloads(design.horizon))
     expected = mean_over_questions(workload, design.horizon, lambda a, b: published_variance(design, a, b))
     assert design.mean_squared_error(workload) == pytest.approx(expected, rel=1e-6, abs=1e-9)
@@ -64,7 +68,7 @@ def test_anticipating_errors_are_those_of_the_questions(design: TreeDesign, data
 
 @examples(60)
 @given(branchings(40), st.sampled_from(["causal", "anticipating"]), st.integers(0, 10**6), st.data())
-def test_uses_are_the_error_of_whole_trees(
+def test_uses_give_the_error_of_whole_trees(
     branching: tuple[int, ...], release: Release, seed: int, data: st.DataObject
 ) -> None:
     horizon, height = math.prod(branching), len(branching)
@@ -92,7 +96,7 @@ def test_uses_are_the_error_of_whole_trees(
 
 @examples(40)
 @given(branchings(40), st.sampled_from(["causal", "anticipating"]), st.integers(0, 10**6), st.data())
-def test_uses_are_the_error_of_whole_trees_with_a_root(
+def test_uses_give_the_error_of_whole_trees_with_a_root(
     lower: tuple[int, ...], release: Release, seed: int, data: st.DataObject
 ) -> None:
     horizon, branching = math.prod(lower), (2, *lower)
@@ -117,7 +121,7 @@ def test_uses_are_the_error_of_whole_trees_with_a_root(
 
 
 def dense_error(design: TreeDesign, workload: Workload) -> float:
-    """Return the mean squared error by solving for every question's least squares."""
+    """Return the mean squared error, with one least-squares problem per question."""
     horizon = design.horizon
     if design.release == "causal":
         nodes = {b: complete_nodes(design, b)[:2] for b in range(1, horizon + 1)}
@@ -171,7 +175,7 @@ def test_a_workload_without_the_whole_epoch_gets_no_root(release: Release, workl
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 @pytest.mark.parametrize("workload", ["bins", "sliding(7)", "ranges", {"prefix": 1, "sliding(24)": 3}])
-def test_a_plan_is_best_for_what_it_was_planned_for(release: Release, workload: WorkloadText) -> None:
+def test_a_plan_is_best_for_its_own_workload(release: Release, workload: WorkloadText) -> None:
     horizon = 24 * 14
     ours = plan_tree(horizon, 1, workload, release)
     error = ours.mean_squared_error(workload)
@@ -183,7 +187,7 @@ def test_a_plan_is_best_for_what_it_was_planned_for(release: Release, workload: 
         assert error <= rival.mean_squared_error(workload) * (1 + 1e-2), branching
 
 
-def test_bins_want_no_tree_and_days_want_days() -> None:
+def test_plan_for_bins_has_one_level_and_plan_for_days_has_short_nodes() -> None:
     assert plan_tree(1000, 1, "bins").branching == (1000,)
     # A window that starts anywhere is served best by nodes well below its length.
     daily = plan_tree(24 * 365, 1, "sliding(24)", "anticipating")
@@ -192,7 +196,7 @@ def test_bins_want_no_tree_and_days_want_days() -> None:
     assert daily.mean_squared_error("sliding(24)") < 0.6 * plain.mean_squared_error("sliding(24)")
 
 
-def test_a_workload_reads_back_what_it_declares() -> None:
+def test_a_declared_workload_is_read_back() -> None:
     parts: dict[str, float | str] = {"prefix": 0.7, "bins": "0.3"}
     for text in ("prefix", "bins", "sliding(24)", "ranges", parts):
         workload = Workload.of(text)

@@ -1,4 +1,4 @@
-"""Windows: what they cost beside the tree, for every unit and relation; and what their bands hold."""
+"""Windows: their cost beside the tree, for every unit and relation, and the coverage of their bands."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def design_of(
 
 
 class Costed:
-    """Counts what is asked of the noise: scales of vectors, and of selections."""
+    """A noise source that records the scale and the size of every draw."""
 
     private = True
 
@@ -65,7 +65,7 @@ class Costed:
     st.integers(1, 5),
     st.sampled_from(["add_remove", "substitute"]),
 )
-def test_tree_and_windows_together_cost_at_most_epsilon_and_all_of_it(
+def test_tree_and_windows_together_spend_epsilon_and_no_more(
     epsilon: Fraction, share: Fraction, max_events: int, neighbours: Neighbours
 ) -> None:
     design = design_of(epsilon=epsilon, share=share, max_events=max_events, neighbours=neighbours)
@@ -116,7 +116,7 @@ def test_every_mechanism_releases_a_window(mechanism: str) -> None:
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "substitute"])
 @pytest.mark.parametrize("mechanism", window_mechanisms())
-def test_every_windows_release_is_for_one_event_added_whatever_the_streams_relation(
+def test_windows_release_for_one_added_event_under_every_relation(
     monkeypatch: pytest.MonkeyPatch, mechanism: str, neighbours: Neighbours
 ) -> None:
     made = []
@@ -146,7 +146,7 @@ def test_a_window_refuses_a_release_whose_promise_is_for_moved_events(
         design.release(np.arange(design.cells), SystemNoise())
 
 
-def test_a_value_that_is_no_number_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_that_is_not_a_number_counts_as_0(monkeypatch: pytest.MonkeyPatch) -> None:
     found = replace(
         mechanisms.release("identity", [0] * 4, 1), counts=np.array([np.nan, np.inf, -np.inf, 1.5])
     )
@@ -184,7 +184,7 @@ def test_errors_that_depend_on_the_data_are_not_stated() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["identity", "cdf_tree", "h_bar"])
-def test_bands_hold_as_often_as_promised(mechanism: str) -> None:
+def test_bands_cover_at_their_stated_level(mechanism: str) -> None:
     """2,000 runs on other seeds: the rate of a band of 0.95 is below 0.92 with probability < 1e-7."""
     error = window_error(mechanism, 40, Fraction(1), 0.95)
     assert error is not None

@@ -1,4 +1,4 @@
-"""Options of windows' mechanisms: what is kept, what is refused, and that a guarantee is never among it."""
+"""Options of windows' mechanisms: stored forms, refusals, and that no option changes the guarantee."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TREE_OF_CDF = [[2, 4], [8], None]
 
 
 def good() -> list[tuple[str, str, Any]]:
-    """Return (mechanism, option, value) for all that may be set."""
+    """Return (mechanism, option, value) for every option that may be set."""
     return [
         (mechanism, option, value)
         for mechanism in window_mechanisms()
@@ -58,7 +58,7 @@ def good() -> list[tuple[str, str, Any]]:
 
 
 @pytest.mark.parametrize(("mechanism", "option", "value"), good())
-def test_an_option_reaches_the_mechanism_at_the_same_cost(mechanism: str, option: str, value: Any) -> None:
+def test_an_option_reaches_the_mechanism_and_costs_the_same(mechanism: str, option: str, value: Any) -> None:
     design = replace(design_of(mechanism), options=checked_options(mechanism, {option: value}))
     WindowLoad.of(design, float)
     assert WindowDesign.from_json(design.to_json(), design.time) == design
@@ -81,8 +81,8 @@ def test_an_option_reaches_the_mechanism_at_the_same_cost(mechanism: str, option
 
 
 @pytest.mark.parametrize("mechanism", window_mechanisms())
-def test_no_option_may_change_whom_a_window_protects(mechanism: str) -> None:
-    """Whatever the registry says to be for moved events, or to take something as public."""
+def test_options_that_change_the_guarantee_are_refused(mechanism: str) -> None:
+    """Refused are options whose text says that they protect moved events only, or that data is public."""
     options = describe(mechanism).options
     weaker = {
         name
@@ -147,7 +147,7 @@ def test_bad_options_are_named_with_value_and_remedy(
         ("structure_first", {"buckets": 9}),
     ],
 )
-def test_an_option_that_does_not_fit_the_histogram_is_refused_before_anything_is_counted(
+def test_an_option_that_does_not_fit_the_histogram_is_refused_before_counting(
     mechanism: str, options: dict[str, Any]
 ) -> None:
     design = replace(design_of(mechanism), options=checked_options(mechanism, options))
@@ -156,8 +156,8 @@ def test_an_option_that_does_not_fit_the_histogram_is_refused_before_anything_is
     assert "\n" not in str(told.value)
 
 
-def test_designs_without_options_have_the_text_that_they_always_had() -> None:
-    """It is part of the strategy's hash, which must not change under a running stream."""
+def test_designs_without_options_keep_their_text() -> None:
+    """The text is part of the strategy's hash, which must not change under a running stream."""
     text = '{"bins":3,"buckets":8,"histograms":2,"mechanism":"dawa","share":"4/5"}'
     assert design_of("dawa").to_json() == text
     design = replace(design_of("dawa"), options={"merge": True})
@@ -178,7 +178,7 @@ CALIBRATED = [
 
 
 @pytest.mark.parametrize(("mechanism", "options"), CALIBRATED)
-def test_errors_are_known_where_they_do_not_depend_on_the_counts(
+def test_errors_of_calibrated_mechanisms_do_not_depend_on_the_counts(
     mechanism: str, options: dict[str, Any]
 ) -> None:
     counts = np.random.default_rng(8).integers(0, 1000, 32)
@@ -189,7 +189,7 @@ def test_errors_are_known_where_they_do_not_depend_on_the_counts(
     assert np.allclose(runs[0] - counts, runs[1], atol=1e-6)
 
 
-def test_bands_are_those_of_the_options() -> None:
+def test_bands_depend_on_the_options() -> None:
     epsilon, options = Fraction(1), (("branching", 8),)
     error = window_error("h_bar", 32, epsilon, 0.9, options)
     plain = window_error("h_bar", 32, epsilon, 0.9)
@@ -202,8 +202,8 @@ def test_bands_are_those_of_the_options() -> None:
     assert not np.allclose(plain.bucket_stderr, np.sqrt(exact), rtol=0.15)
 
 
-def test_no_error_is_stated_for_counts_that_were_made_to_rise() -> None:
-    """How far they are moved depends on the data."""
+def test_no_error_is_stated_for_consistent_counts() -> None:
+    """The correction of consistent counts depends on the data."""
     counts = np.array([0, 0, 0, 90, 0, 0, 0, 0])
     runs = [
         mechanisms.release("cdf_tree", some, 1, noise=SeededNoise(3), consistent="absolute").counts
