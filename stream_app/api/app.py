@@ -67,7 +67,7 @@ def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY, apart: Apar
     )
     app.state.replicas = replicas
     app.state.glances = Glances(replicas, apart)
-    app.state.long_turns = LongTurns()
+    app.state.long_turns = LongTurns(together=2)
     app.state.followers = Places(
         "streams of events",
         rules.limits.connections,

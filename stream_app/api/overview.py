@@ -66,7 +66,7 @@ class Glances:
 
     def __init__(self, replicas: Replicas, apart: Apart) -> None:
         self._replicas, self._apart = replicas, apart
-        self._alerts: dict[str, bytes] = {}
+        self._alerts: dict[str, State] = {}
         self._by_stream: dict[str, dict[str, State]] = {}
         self._last: WeakKeyDictionary[StreamReplica, bytes] = WeakKeyDictionary()
 
@@ -139,12 +139,11 @@ class Glances:
         return [one for name, one in sorted(self._replicas.by_name.items()) if may_read(name)]
 
     def _states(self, stream: str) -> dict[str, State]:
-        """Return the states of the rules over a stream; they are parsed again only when one has changed."""
+        """Return the states of the rules over a stream; they are grouped again only when one has changed."""
         alerts = self._replicas.alerts
         if alerts is not self._alerts and alerts != self._alerts:
             self._by_stream = {}
-            for name, text in alerts.items():
-                state = State.from_json(text)
+            for name, state in alerts.items():
                 if state.last is not None:
                     self._by_stream.setdefault(state.last["stream"], {})[name] = state
         self._alerts = alerts

@@ -13,7 +13,7 @@ from stream_app.api import errors, metrics
 from stream_app.api.admission.access import may_read
 from stream_app.api.replica import STALE_AFTER_S
 from stream_app.api.replies import apart_of, computed, long_turn
-from stream_app.api.routes import Nothing, all_replicas, readable, states_of
+from stream_app.api.routes import Nothing, all_replicas, readable
 from stream_app.api.schemas import Health
 
 DASHBOARD = Path(__file__).parent / "dashboard"
@@ -50,12 +50,12 @@ class SafeHeaders:
 def install(app: FastAPI) -> None:
     """Add the pages and their files to the app."""
     app.include_router(router)
-    app.mount("/dashboard", ImmutableFiles(directory=DASHBOARD), name="dashboard")
+    app.mount("/dashboard", PageFiles(directory=DASHBOARD), name="dashboard")
     app.add_middleware(SafeHeaders)
 
 
-class ImmutableFiles(StaticFiles):
-    """Files of the page; browsers revalidate them, so that a new version is used at once."""
+class PageFiles(StaticFiles):
+    """Files of the pages. Browsers ask whether a file has changed, so they use a new version at once."""
 
     def file_response(self, *args: object, **kwargs: object) -> Response:
         response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
@@ -104,10 +104,8 @@ async def readyz(request: Request, _query: Nothing) -> JSONResponse:
 async def metrics_text(request: Request, _query: Nothing) -> Response:
     """Private values in Prometheus' text format."""
     newest = [await computed(request, one, metrics.Newest.of) for one in readable(request)]
-    states = states_of(request)
-    of_reader = {
-        name: one for name, one in states.items() if one.last and may_read(request, one.last["stream"])
-    }
+    states = all_replicas(request).alerts.items()
+    of_reader = {name: one for name, one in states if one.last and may_read(request, one.last["stream"])}
     async with long_turn(request):
         text = await apart_of(request).of(metrics.exposition, newest, of_reader)
     return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})

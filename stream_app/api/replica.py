@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from operator import itemgetter
 
@@ -40,6 +40,7 @@ STALE_AFTER_S = 10.0
 _ROWS_A_READ = 2_000
 _FEW_ROWS = 64
 _WOKEN_A_TURN = 16
+_state = lru_cache(maxsize=1_024)(State.from_json)  # the states are read again and again
 
 
 class StreamReplica:
@@ -209,7 +210,7 @@ class Replicas:
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
         self._statements: dict[str, Statement] = {}
         self._asked: dict[str, SharedAnswer[tuple[LedgerEntry, ...]]] = {}  # by source
-        self.alerts: dict[str, bytes] = {}  # each rule's state, by rule
+        self.alerts: dict[str, State] = {}  # each rule's state, by rule
         self.transitions: dict[str, tuple[bytes, ...]] = {}  # by stream: the last ones, oldest first
         self.closed = False
         self._reader = reader
@@ -250,11 +251,11 @@ class Replicas:
                     replica.set_statement(self._statements[source])
         return self._statements[source]
 
-    async def _read_alerts(self) -> tuple[dict[str, bytes], dict[str, tuple[bytes, ...]]]:
+    async def _read_alerts(self) -> tuple[dict[str, State], dict[str, tuple[bytes, ...]]]:
         """Return the rules' states, and all transitions of streams with a changed state."""
-        alerts = await self._reader.alerts()
-        moved = (text for rule, text in alerts.items() if text != self.alerts.get(rule))
-        streams = {last["stream"] for text in moved if (last := State.from_json(text).last) is not None}
+        alerts = {rule: _state(text) for rule, text in (await self._reader.alerts()).items()}
+        changed = (state for rule, state in alerts.items() if state != self.alerts.get(rule))
+        streams = {state.last["stream"] for state in changed if state.last is not None}
         return alerts, {stream: tuple(await self._reader.transitions(stream)) for stream in streams}
 
     async def keep_fresh(self) -> None:

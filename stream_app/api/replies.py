@@ -1,9 +1,9 @@
-"""Answer a question about a stream: from the cache, at once, or in a process apart when it is its turn."""
+"""Answer a question about a stream: from the cache, at once, or in the process apart when its turn comes."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -25,29 +25,22 @@ KEPT_ANSWERS = 64  # rendered answers per stream, forgotten at the next release
 
 
 def apart_of(request: Request) -> Apart:
-    """Return the process that computes what takes long."""
+    """Return the process that computes long answers."""
     found: Apart = request.app.state.apart
     return found
 
 
-@asynccontextmanager
-async def long_turn(request: Request) -> AsyncIterator[None]:
+def long_turn(request: Request) -> AbstractAsyncContextManager[None]:
     """Hold a turn for a long computation while the block runs.
 
     Raises: TooManyError if too many of the reader's questions wait; ClientDisconnect if the client has left.
     """
-    async with _turn(request, request.app.state.long_turns):
-        yield
+    return _turn(request, request.app.state.long_turns)
 
 
-@asynccontextmanager
-async def making_turn(request: Request) -> AsyncIterator[None]:
-    """Hold the turn for a computation that takes seconds and is then cached; the turns are one by one.
-
-    Raises: as ``long_turn``.
-    """
-    async with _turn(request, request.app.state.making_turns):
-        yield
+def making_turn(request: Request) -> AbstractAsyncContextManager[None]:
+    """Hold the only turn for computations that take seconds and are then cached. Raises: as ``long_turn``."""
+    return _turn(request, request.app.state.making_turns)
 
 
 @asynccontextmanager
@@ -60,7 +53,7 @@ async def _turn(request: Request, turns: LongTurns) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _work(request: Request, us: float, replica: StreamReplica) -> AsyncIterator[Compute]:
-    """Yield how to compute an answer: at once if it takes a moment, else apart, when it is the reader's turn.
+    """Yield a function that computes an answer: at once if it is quick, otherwise in the process apart.
 
     Args: us, an estimate of the work (``admission/work.py``).
     Raises: as ``long_turn``.

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from dphist.windows.error import window_error
 from stream_app.api import answers, distribution, errors, formats, schemas, sse, windows
 from stream_app.api.admission.access import may_read, reader_of
 from stream_app.api.admission.turns import Places
@@ -15,7 +16,6 @@ from stream_app.api.admission.work import epochs_us
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
 from stream_app.api.window_schemas import WindowAnswer, WindowQuery
-from stream_app.core.alerts.states import State
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 
@@ -24,11 +24,6 @@ def all_replicas(request: Request) -> Replicas:
     """Return the process's replicas."""
     replicas: Replicas = request.app.state.replicas
     return replicas
-
-
-def states_of(request: Request) -> dict[str, State]:
-    """Return the state of every alert rule, by the rule's name."""
-    return {name: State.from_json(text) for name, text in all_replicas(request).alerts.items()}
 
 
 def readable(request: Request) -> list[StreamReplica]:
@@ -66,7 +61,7 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
     """Current state of every alert rule that has changed at least once."""
     replicas = all_replicas(request)
     found = answers.alerts(
-        states_of(request), lambda stream: stream not in replicas.by_name or replicas.by_name[stream].private
+        replicas.alerts, lambda stream: stream not in replicas.by_name or replicas.by_name[stream].private
     )
     return schemas.AlertList(alerts=[one for one in found.alerts if may_read(request, one.stream)])
 
@@ -120,11 +115,11 @@ async def quantile(
 async def window(request: Request, replica: Known, query: Annotated[WindowQuery, Query()]) -> Response:
     """One tumbling window: its released histogram, cumulative counts and quantiles."""
     assert replica.view is not None
-    windows.check(replica.view, query)  # refuse invalid questions before they take a turn
-    if not windows.is_calibrated(replica.view, query):
+    key, known = windows.error_key(replica.view, query), windows.known_errors
+    if key not in known:
         async with making_turn(request):  # before the view is locked
-            await windows.calibrate(replica.view, query, apart_of(request))
-    return await answered(request, replica, windows.window, query, windows.calibrated(replica.view, query))
+            await apart_of(request).fill(known, window_error, key)
+    return await answered(request, replica, windows.window, query, {key: known[key]})
 
 
 @router.get("/streams/{stream}/nodes", response_model=schemas.NodesAnswer)

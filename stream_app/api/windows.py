@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,8 +11,7 @@ from dphist.arrays import FloatArray
 from dphist.consistency.trellis import consistent_cdf
 from dphist.product.answers import Cdf
 from dphist.windows.design import WindowDesign
-from dphist.windows.error import WindowError, window_error
-from stream_app.api.admission.apart import Apart
+from dphist.windows.error import WindowError
 from stream_app.api.distribution import check_quantiles, in_values
 from stream_app.api.ranges import edge, edges_of, parsed_time, released
 from stream_app.api.schemas import WindowsAnswer
@@ -24,10 +22,10 @@ from stream_app.core.ledger import in_words
 from stream_app.core.query import StreamView
 from stream_app.core.window_view import Window, window_ending, window_until, windows_of
 
-_ErrorKey = tuple[str, int, Fraction, float, tuple[tuple[str, Any], ...]]
-Calibrated = dict[_ErrorKey, WindowError | None]
+ErrorKey = tuple[str, int, Fraction, float, tuple[tuple[str, Any], ...]]
+Errors = dict[ErrorKey, WindowError | None]
 # Cache of computations that take seconds: per design of a stream and confidence (schemas.BANDS).
-_errors: Calibrated = {}
+known_errors: Errors = {}
 
 _KNOWN = "The error does not depend on the data. Each band holds all counts of its curve at once."
 _UNKNOWN = "The error of this mechanism depends on the data, so no error is stated."
@@ -51,39 +49,25 @@ def described(view: StreamView) -> WindowsAnswer | None:
     )
 
 
-def check(view: StreamView, query: WindowQuery) -> None:
-    """Check quickly that a question has an answer. Raises: QueryError."""
+def error_key(view: StreamView, query: WindowQuery) -> ErrorKey:
+    """Return the arguments of ``window_error`` for a question. Raises: QueryError if it has no answer."""
     _asked(view, query)
     design = windows_of(view)
     _histogram(view, design, query.key)
-    _check_quantiles(view, design, query.q)
+    if query.q and _buckets(view, design) is None:
+        raise QueryError("q: quantiles are of a value, and these counts are not by value; leave q out", "q")
+    check_quantiles(query.q)
+    return design.mechanism, design.buckets, design.epsilon, query.confidence, design.arguments
 
 
-def is_calibrated(view: StreamView, query: WindowQuery) -> bool:
-    """Return whether the errors that an answer needs are cached."""
-    return _error_key(view, query) in _errors
-
-
-async def calibrate(view: StreamView, query: WindowQuery, apart: Apart) -> None:
-    """Compute and cache the errors that an answer needs, which takes seconds the first time."""
-    await apart.fill(_errors, window_error, _error_key(view, query))
-
-
-def calibrated(view: StreamView, query: WindowQuery) -> Calibrated:
-    """Return the errors that an answer needs, after ``calibrate`` has returned."""
-    key = _error_key(view, query)
-    return {key: _errors[key]} if key in _errors else {}
-
-
-def window(view: StreamView, query: WindowQuery, calibrated: Calibrated) -> WindowAnswer:
-    """Return one window of one key. Raises: QueryError."""
-    check(view, query)
+def window(view: StreamView, query: WindowQuery, errors: Errors) -> WindowAnswer:
+    """Return one window of one key. Args: errors, that of ``error_key`` among others. Raises: QueryError."""
+    key = error_key(view, query)
     found = _asked(view, query)
     design = windows_of(view)
-    key = _error_key(view, query)
-    if key not in calibrated:
+    if key not in errors:
         raise QueryError("the stream has begun again with other windows; ask again", "stream")
-    error = calibrated[key]
+    error = errors[key]
     counts = found.counts[_histogram(view, design, query.key)]
     cumulative = counts.cumsum()
     band = None
@@ -129,11 +113,6 @@ def _asked(view: StreamView, query: WindowQuery) -> Window:
     return window_until(view, until_us)
 
 
-def _error_key(view: StreamView, query: WindowQuery) -> _ErrorKey:
-    design = windows_of(view)
-    return design.mechanism, design.buckets, design.epsilon, query.confidence, design.arguments
-
-
 def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:
     """Return the index of the histogram that a question is about."""
     if design.histograms == 1:
@@ -148,12 +127,6 @@ def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:
             f"key: a window has a histogram for each key; name one, for example of {known}", "key"
         )
     return keys.labels.index(key)
-
-
-def _check_quantiles(view: StreamView, design: WindowDesign, asked: Sequence[float]) -> None:
-    if asked and _buckets(view, design) is None:
-        raise QueryError("q: quantiles are of a value, and these counts are not by value; leave q out", "q")
-    check_quantiles(asked)
 
 
 def _buckets(view: StreamView, design: WindowDesign) -> Buckets | None:

@@ -1,8 +1,8 @@
-"""A process for everything that takes longer than a moment: beside the loop it would hold the interpreter.
+"""A separate process for long computations, which in a thread would slow down the event loop.
 
-It computes pure functions of released values and public arguments, with little claim to the processors. It
-keeps a copy of each view that it was asked about, and a question brings the rows that its copy lacks. It
-begins with the first question and ends with the service, however that ends.
+The process runs at low priority. It computes pure functions of released values and public arguments. It keeps
+a copy of each view, and each question contains the rows that the copy lacks. It starts with the first
+question and ends with the service, even if the service is killed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Apart:
         self._filling: dict[Key, asyncio.Task[None]] = {}
 
     async def fill(self, answers: dict[Key, Answer], function: Callable[..., Answer], key: Key) -> None:
-        """Put ``function(*key)`` into ``answers``, once, even if all readers that asked have left.
+        """Put ``function(*key)`` into ``answers``. It is computed once, even if all readers leave.
 
         Raises: what the function raises; ProcessEndedError.
         """
@@ -72,20 +72,20 @@ class Apart:
         return await _to_its_end(self.begun().ask(view, function, arguments))
 
     def begun(self) -> _Process:
-        """Return the process; it is started if there is none, or if it has ended."""
+        """Return the running process; start one if there is none."""
         if self._process is None or self._process.has_ended:
             self._process = _Process()
         return self._process
 
     def close(self) -> None:
-        """End the process, whatever it computes."""
+        """End the process at once; open questions fail."""
         process, self._process = self._process, None
         if process is not None:
             process.end()
 
 
 async def _to_its_end(computed: Future[Answer]) -> Answer:
-    """Return the result. A caller that is cancelled holds its turn until the process is done with it."""
+    """Return the result. A cancelled caller waits too, so it keeps its turn while the process computes."""
     result = asyncio.wrap_future(computed)
     try:
         return await asyncio.shield(result)
@@ -95,7 +95,7 @@ async def _to_its_end(computed: Future[Answer]) -> Answer:
 
 
 class _Process:
-    """The process, and the copies that it has. One thread writes to it and one reads from it."""
+    """The process and the states of its copies. One thread sends questions, another one receives answers."""
 
     def __init__(self) -> None:
         ours, its = socket.socketpair()
@@ -121,7 +121,7 @@ class _Process:
     def ask(
         self, view: StreamView | None, function: Callable[..., Answer], arguments: tuple[object, ...]
     ) -> Future[Answer]:
-        """Send a question, with what the copy of its view lacks."""
+        """Send a question, with the rows that the copy of its view lacks."""
         number, answer = next(self._numbers), Future[Answer]()
         answer.set_running_or_notify_cancel()  # nobody can cancel it: it is computed in any case
         self._asked[number] = answer

@@ -1,4 +1,4 @@
-"""Copies of a view in another process: what a copy lacks, and a copy that has grown by it."""
+"""Keep copies of views in another process up to date."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stream_app.core.visible import visible_bins
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a copy needs to show what its view shows now.
+    """The rows and facts that a copy needs to equal its view.
 
     Args:
         whole: whether the copy begins empty.
@@ -30,7 +30,7 @@ class Growth:
 
 
 def growth(view: StreamView, known: PublicState | None) -> Growth:
-    """Return what a copy lacks. Args: known, the state of the copy; None: there is no copy.
+    """Return the growth of a copy. Args: known, the state of the copy; None: there is no copy.
 
     Cost: O(epochs), and nothing is copied.
     """
@@ -50,7 +50,7 @@ def growth(view: StreamView, known: PublicState | None) -> Growth:
 
 
 def grown(copy: StreamView | None, growth: Growth) -> StreamView:
-    """Return a copy that shows what its view showed when the growth was taken. Args: copy, None if whole."""
+    """Return the copy, which now equals its view. Args: copy, None if there is none."""
     if growth.whole or copy is None:
         copy = StreamView(growth.state.strategy)
     if copy.shown != growth.state:

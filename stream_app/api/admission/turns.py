@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 _AT_ONCE_S = 0.000_5
 _LONGEST_REST_S = 0.05
+MOST_WAITING = 24  # long questions of one reader, beside the one that runs
 
 
 class TooManyError(Exception):
@@ -19,10 +20,10 @@ class TooManyError(Exception):
 
 
 class Turnstile:
-    """Admits one request per reader at a time; the reader's next one then waits as long as that one took.
+    """Admits one request per reader at a time. The next ones then wait for as long as these took.
 
-    Guarantee: however many requests one reader sends, another reader's waits for one of them, and half of the
-        loop's time is left for what else there is to do.
+    Guarantee: however many requests one reader sends, another reader waits for only one of them. Half of the
+        loop's time stays free for other tasks.
     """
 
     def __init__(self) -> None:
@@ -72,22 +73,21 @@ class Turnstile:
 
 
 class LongTurns:
-    """Limits concurrent long computations; readers take turns.
+    """Limits concurrent long computations. Readers take turns, and each runs one at a time.
 
-    Args: together, how many run at once; each, how many of one reader run at once; waiting, how many more of
-        one reader may wait.
+    Args: together, how many run at once, over all readers.
     """
 
-    def __init__(self, together: int = 2, each: int = 1, waiting: int = 24) -> None:
-        self._together, self._each, self._most_waiting = together, each, waiting
-        self._running: Counter[str] = Counter()
+    def __init__(self, together: int) -> None:
+        self._together = together
+        self._running: set[str] = set()  # readers
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager
     async def of(self, reader: str) -> AsyncIterator[None]:
         """Hold a turn for the block. Raises: TooManyError if too many of the reader's questions wait."""
         queue = self._waiting.setdefault(reader, deque())
-        if len(queue) >= self._most_waiting:
+        if len(queue) >= MOST_WAITING:
             raise TooManyError(
                 f"{len(queue)} of your questions are waiting already, which is the limit; ask again later"
             )
@@ -108,19 +108,17 @@ class LongTurns:
             self._end(reader)
 
     def _end(self, reader: str) -> None:
-        self._running[reader] -= 1
-        if not self._running[reader]:
-            del self._running[reader]
+        self._running.remove(reader)
         self._grant()
 
     def _grant(self) -> None:
         """Grant free places to the readers with the longest time since their last turn."""
         for reader in list(self._waiting):
             queue = self._waiting[reader]
-            while queue and self._running.total() < self._together and self._running[reader] < self._each:
+            while queue and len(self._running) < self._together and reader not in self._running:
                 turn = queue.popleft()
                 if not turn.done():
-                    self._running[reader] += 1
+                    self._running.add(reader)
                     self._waiting.move_to_end(reader)
                     turn.set_result(None)
             if not queue:

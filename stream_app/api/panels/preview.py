@@ -72,12 +72,11 @@ def _half_widths(
     view: StreamView, strategy: Strategy, place: int | None, slices: Sequence[Span], confidence: float
 ) -> list[float]:
     """Return half the width of the ranges' intervals if the visible epochs had this strategy."""
-    starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*slices, strict=True))
+    starts, stops = np.array(slices, dtype=np.int64).T
     covers = strategy.kind.covers()
     over = covers and covers.grow(view.epochs)
     laws, _ = strategy.kind.errors(key=place).points(view.epochs, starts, stops, over)
-    halves, _ = half_widths(laws, confidence)
-    return [float(half) for half in halves]
+    return list(half_widths(laws, confidence)[0].tolist())
 
 
 def _questions(
@@ -102,7 +101,6 @@ def _whole_epoch(
     strategy: Strategy, place: int | None, spans: Sequence[Span], confidence: float
 ) -> list[float]:
     """Return half the width of the intervals of ranges within a complete epoch."""
-    starts, stops = (np.array(edges, dtype=np.int64) for edges in zip(*spans, strict=True))
+    starts, stops = np.array(spans, dtype=np.int64).T
     laws, _ = strategy.kind.errors(key=place).within(strategy.design.horizon, starts, stops)
-    halves, _ = half_widths(laws, confidence)
-    return [float(half) for half in halves]
+    return list(half_widths(laws, confidence)[0].tolist())

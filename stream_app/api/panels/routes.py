@@ -14,7 +14,7 @@ from stream_app.api.panels import answers as panels
 from stream_app.api.panels import schemas
 from stream_app.api.panels.preview import plan, preview
 from stream_app.api.replies import answered, apart_of, making_turn
-from stream_app.api.routes import Known, Nothing, all_replicas, followed, states_of
+from stream_app.api.routes import Known, Nothing, all_replicas, followed
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 
@@ -82,7 +82,7 @@ async def show_preview(
 async def marks(request: Request, replica: Known, _query: Nothing) -> schemas.AlertMarks:
     """Alert rules over a stream, with their thresholds in events."""
     assert replica.view is not None
-    return panels.marks(replica.view, states_of(request))
+    return panels.marks(replica.view, all_replicas(request).alerts)
 
 
 @router.get("/streams/{stream}/transitions", response_model=schemas.AlertTransitions)
@@ -90,4 +90,4 @@ async def transitions(request: Request, replica: Known, _query: Nothing) -> sche
     """The last 1,000 changes of the alert rules over a stream, each a function of released rows."""
     assert replica.view is not None
     kept = all_replicas(request).transitions.get(replica.stream, ())
-    return panels.transitions(replica.view, kept, states_of(request))
+    return panels.transitions(replica.view, kept, all_replicas(request).alerts)

@@ -55,7 +55,7 @@ KEY_METRICS = {
 
 @dataclass(frozen=True)
 class BinSeries:
-    """One series of a stream: one part (value, error, ...) of a quantity, or of that of one of its keys.
+    """One series of a stream: one part of a quantity, such as its upper end, over all keys or for one key.
 
     Args: place, the key's index in the list; None for all events.
     """
@@ -89,16 +89,13 @@ def values_of(view: StreamView, wanted: Sequence[BinSeries], bins: Sequence[int]
     """
     spans = [epoch.span for epoch in view.epochs]
     known = [bin for bin in bins if any(span.start <= bin < span.stop for span in spans)]
-    places: dict[tuple[Quantity, bool], dict[int | None, None]] = {}
-    parts: dict[tuple[Quantity, bool], dict[Part, None]] = {}
-    for one in wanted:
-        group = (one.quantity, one.place is not None)
-        places.setdefault(group, {})[one.place] = None
-        parts.setdefault(group, {})[one.part] = None
     found: dict[tuple[Quantity, Part, int | None], list[float]] = {}
-    for group, of_group in places.items():
-        for part, columns in _columns(view, group[0], list(of_group), list(parts[group]), known).items():
-            found |= {(group[0], part, place): row for place, row in zip(of_group, columns, strict=True)}
+    for group in dict.fromkeys((one.quantity, one.place is None) for one in wanted):
+        of_group = [one for one in wanted if (one.quantity, one.place is None) == group]
+        places = list(dict.fromkeys(one.place for one in of_group))
+        parts = list(dict.fromkeys(one.part for one in of_group))
+        for part, columns in _columns(view, group[0], places, parts, known).items():
+            found |= {(group[0], part, place): row for place, row in zip(places, columns, strict=True)}
     return [dict(zip(known, found[one.quantity, one.part, one.place], strict=True)) for one in wanted]
 
 

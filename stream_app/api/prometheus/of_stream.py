@@ -76,7 +76,7 @@ def _matching(view: StreamView, matching: Sequence[str]) -> Iterator[BinSeries]:
 
 
 def extent(view: StreamView, reading: Reading) -> Extent:
-    """Return how much a reading is, up to one more series than ``MOST_VALUES``."""
+    """Return the extent of a reading. It counts at most ``MOST_VALUES + 1`` series."""
     wanted, times = _wanted(view, reading), len(reading.times_us)
     return Extent(len(wanted), reading_us(view, wanted, times) + _VALUE_US * len(wanted) * times)
 

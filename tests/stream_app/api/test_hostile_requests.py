@@ -151,7 +151,7 @@ def test_missing_window_is_refused_before_a_band_is_computed(
             assert len(computed) == 1
 
     monkeypatch.setattr(Apart, "of", of)
-    monkeypatch.setattr(windows, "_errors", {})
+    monkeypatch.setattr(windows, "known_errors", {})
     asyncio.run(run())
 
 

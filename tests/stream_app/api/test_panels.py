@@ -99,8 +99,7 @@ async def test_alerts_are_in_the_overview_and_in_the_marks(api: Api) -> None:
     view = await view_of(api.store, "departures")
     outcome = evaluate(rules, {}, view, now_us=5)
     assert set(outcome.states) == {"busy", "slow"}
-    states = {name: state.to_json() for name, state in outcome.states.items()}
-    api.app.state.replicas.alerts = states
+    api.app.state.replicas.alerts = outcome.states
     (glance,) = (await api.json("/v1/overview"))["streams"]
     assert glance["firing"] == ["busy", "slow"]
     busy, slow = (await api.json("marks"))["alerts"]
@@ -108,9 +107,9 @@ async def test_alerts_are_in_the_overview_and_in_the_marks(api: Api) -> None:
     assert (slow["window_bins"], slow["threshold_events"], slow["comparison"]) == (12, 600.0, "<")
     assert (busy["changed"], busy["kind"], busy["value"]) == (start_of(48), "firing", 240.0)
     # A rule of a version that knows more is shown by its text alone.
-    later = json.loads(states["busy"])
+    later = json.loads(outcome.states["busy"].to_json())
     later["last"]["condition"] = "skew(departures, 7d) > 0.1"
-    api.app.state.replicas.alerts = {"later": State(**later).to_json()}
+    api.app.state.replicas.alerts = {"later": State(**later)}
     (mark,) = (await api.json("marks"))["alerts"]
     assert (mark["measure"], mark["threshold_events"], mark["phase"]) == ("skew", None, "firing")
 

@@ -12,6 +12,7 @@ import pytest
 
 from stream_app.api.sse import follow
 from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.states import State
 from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
@@ -119,7 +120,8 @@ def test_alert_states_privacy_as_of_when_it_is_sent_and_asked_for() -> None:
             await watcher.look()
             await api.stream.close([50])
             await watcher.look()
-            api.app.state.replicas.alerts, _ = await alerts.load()
+            states, _ = await alerts.load()
+            api.app.state.replicas.alerts = {name: State.from_json(text) for name, text in states.items()}
             [alert] = (await api.json("/v1/alerts"))["alerts"]
             assert alert["private"] is True
             await Published(store, name="bare", epsilon=EXACT).open()

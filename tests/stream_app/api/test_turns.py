@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from stream_app.api.admission import turns as turns_module
 from stream_app.api.admission.hosts import Hosts
 from stream_app.api.admission.turns import LongTurns, Places, TooManyError, Turnstile
 
@@ -42,9 +43,11 @@ def test_cancelled_request_delays_nobody() -> None:
     asyncio.run(run())
 
 
-def test_readers_take_turns_for_long_answers() -> None:
+def test_readers_take_turns_for_long_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "MOST_WAITING", 3)
+
     async def run() -> None:
-        turns, order = LongTurns(together=2, each=1, waiting=3), []
+        turns, order = LongTurns(together=2), []
         gate = asyncio.Event()
 
         async def work(reader: str) -> None:
