@@ -282,7 +282,7 @@ def test_window_has_bands_or_nan_where_errors_are_unknown() -> None:
         for one in (stream, loads):
             await one.open()
             await one.close_cells(cells)
-        async with running(stream) as url, AsyncClient(url) as client:
+        async with running(stream) as url, AsyncClient(url, timeout_s=60.0) as client:
             day = await client.window("windows", key="UA", levels=[0.5, 0.9])
             exact = cells[4:6, 0].sum(axis=0)
             assert np.allclose(day.count, exact, atol=0.01)
@@ -301,7 +301,7 @@ def test_window_has_bands_or_nan_where_errors_are_unknown() -> None:
 
 
 def check_windows(url: str, loads: np.ndarray) -> None:
-    with Client(url) as client:
+    with Client(url, timeout_s=60.0) as client:
         found = client.window("loads")
     assert np.allclose(found.count, loads, atol=0.01)
     assert np.isnan(found.lower).all()
