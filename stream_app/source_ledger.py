@@ -54,10 +54,6 @@ class SourceLedger:
         self._logs = tuple(logs)
         self._outside = outside
 
-    async def entries(self, source: str) -> tuple[LedgerEntry, ...]:
-        """Return the store's entries of a source, oldest first."""
-        return await self._store.ledger(source)
-
     async def outside(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return a source's entries in the ledger outside the store; none if there is no such ledger."""
         if self._outside is None:
@@ -81,7 +77,7 @@ class SourceLedger:
         entry = await self._as_known(entry)
         reply = await self._store.reserve(entry)
         if reply is not Reply.CONFLICT:
-            await self._copy(entry)
+            await self._write([entry, *(replace(entry, source=log) for log in self._logs)])
         return reply
 
     async def _check_not_begun(self, new: LedgerEntry) -> None:
@@ -100,12 +96,12 @@ class SourceLedger:
                 return known
         return entry
 
-    async def _copy(self, entry: LedgerEntry) -> None:
-        copies = [replace(entry, source=log) for log in self._logs]
-        for copy in copies:
-            await self._store.reserve(copy)
+    async def _write(self, entries: Sequence[LedgerEntry]) -> None:
+        """Write entries to the store and to the ledger outside it, each once."""
+        for entry in entries:
+            await self._store.reserve(entry)
         if self._outside is not None:
-            await self._outside.append([entry, *copies])
+            await self._outside.append(entries)
 
     async def _ask(self, new: LedgerEntry) -> None:
         before = await self._before(new)
@@ -115,10 +111,7 @@ class SourceLedger:
             raise OperatorError(str(refusal)) from None
         if self._logs:
             # Measurements from before the log joined the group are part of the group's sum.
-            for entry in before:
-                await self._store.reserve(entry)
-                if self._outside is not None:
-                    await self._outside.append([entry])
+            await self._write(before)
 
     async def _before(self, new: LedgerEntry) -> tuple[LedgerEntry, ...]:
         """Return the entries of all its ledgers that were reserved before the stream's own entries."""

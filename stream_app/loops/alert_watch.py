@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from stream_app.core.ledger import statement
 from stream_app.core.query import StreamView
 from stream_app.core.records import PublicState
 from stream_app.core.visible import visible_epochs
+from stream_app.loops.clocks import own_clock_us
 from stream_app.outage import Outage
 from stream_app.ports.alerts import AlertStore
 from stream_app.ports.reader import PublicReader
@@ -73,7 +73,7 @@ class AlertWatcher:
     async def _load(self) -> None:
         stored, self._decided = await self._store.load()
         self._states = {name: State.from_json(text) for name, text in stored.items()}
-        outcome = retire(self._all, self._states, self._decided, _now_us())
+        outcome = retire(self._all, self._states, self._decided, own_clock_us())
         for stream in {transition["stream"] for transition in outcome.transitions}:
             seq = self._decided.get(stream)
             if seq is not None:
@@ -106,7 +106,7 @@ class AlertWatcher:
         for seq in range(before + 1, upto + 1):
             state = _state_at(public, seq)
             view.extend(state, [(want, _part(columns, want)) for want in view.missing(state)])
-            decided = evaluate(self._rules[stream], self._states | total.states, view, _now_us())
+            decided = evaluate(self._rules[stream], self._states | total.states, view, own_clock_us())
             total.states.update(decided.states)
             total.transitions.extend(decided.transitions)
         await self._commit(stream, before, upto, total)
@@ -115,7 +115,8 @@ class AlertWatcher:
     async def _silence(self, stream: str) -> None:
         view, seq = self._views.get(stream), self._decided.get(stream)
         if view is not None and seq is not None and view.released_until_us is not None:
-            outcome = watch_silence(self._rules[stream], self._states, self._moment(view, seq))
+            moment = Moment(stream, seq, view.released_until_us, own_clock_us(), view.private)
+            outcome = watch_silence(self._rules[stream], self._states, moment)
             if outcome.transitions:
                 await self._commit(stream, seq, seq, outcome)
 
@@ -143,11 +144,6 @@ class AlertWatcher:
             for want in view.missing(state)
         ]
 
-    def _moment(self, view: StreamView, seq: int) -> Moment:
-        until_us = view.released_until_us
-        assert until_us is not None
-        return Moment(view.strategy.stream, seq, until_us, _now_us(), view.private)
-
 
 def _state_at(public: PublicState, seq: int) -> PublicState:
     """Return the public state as it was after an earlier release."""
@@ -162,7 +158,3 @@ def _part(columns: dict[tuple[int, str], tuple[int, Int64Array]], want: Missing)
 def _of_stream(outcome: Outcome, stream: str) -> Outcome:
     own = [transition for transition in outcome.transitions if transition["stream"] == stream]
     return Outcome({transition["rule"]: outcome.states[transition["rule"]] for transition in own}, own)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000

@@ -17,6 +17,7 @@ from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.release import make_release
 from stream_app.loops import noise_ahead
 from stream_app.loops.lease import LEASE_S, Leadership
+from stream_app.loops.loaded_streams import check_strategy
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
 from stream_app.loops.opening import agrees, is_finished, open_stream
@@ -35,6 +36,8 @@ PATIENCE_S = 2 * LEASE_S
 NOISE_LOST = "its stored noise was lost"
 
 log = logging.getLogger(__name__)
+
+_Loop = Callable[[Outage], Awaitable[None]]
 
 
 class Closer:
@@ -107,12 +110,12 @@ class Closer:
 
     async def run(self) -> None:
         """Close and publish until cancelled, which is safe at any await; a replay returns at its end."""
-        closing = [self._close, self._draw_ahead, self._fill_pool]
+        closing: list[_Loop] = [self._close, self._draw_ahead, self._fill_pool]
         if self._stream.lease is not None:
-            closing.append(self._keep_lease)
+            closing.append(lambda _outage: self._leadership.keep())
         await until_all_end(
             until_one_ends(*map(self._persistently, closing)),  # only closing ends, with a replay
-            self._persistently(self._publish),
+            self._persistently(lambda outage: self.publisher.run(outage, lambda: self._finished)),
             self._persistently(self._forget),
         )
 
@@ -145,12 +148,6 @@ class Closer:
         while True:
             await self._ahead.draw_wanted(self._strategy)
             outage.over()
-
-    async def _keep_lease(self, _outage: Outage) -> None:
-        await self._leadership.keep()
-
-    async def _publish(self, outage: Outage) -> None:
-        await self.publisher.run(outage, lambda: self._finished)
 
     async def _fill_pool(self, _outage: Outage) -> None:
         """Draw noise between closings for the next closing of a causal stream over many columns."""
@@ -216,7 +213,7 @@ class Closer:
         else:
             release = make_release(*arguments)
         reply = await self._store.release(self._name, release)
-        self._check_strategy(reply)
+        check_strategy(self._name, reply)
 
     async def _tally(self, last_bin: int) -> None:
         """For capped streams, choose the users' records that count in all bins up to this one."""
@@ -225,11 +222,7 @@ class Closer:
         while per_user is not None and reply is Reply.DONE:
             await self._leadership.leads()  # tallying many users may outlast the lease
             reply = await self._store.tally(self._name, self._strategy.hash, per_user.max_events, last_bin)
-        self._check_strategy(reply)
-
-    def _check_strategy(self, reply: Reply) -> None:
-        if reply is Reply.STRATEGY:
-            raise OperatorError(f"stream {self._name}: another strategy was started under its name; stop one")
+        check_strategy(self._name, reply)
 
     def _note_deletions(self, epoch: int) -> None:
         """Have ``_forget`` rewrite the store's log: at each start, each new epoch and the end of a replay."""
@@ -250,7 +243,7 @@ class Closer:
                 raise
             outage.over()
 
-    async def _persistently(self, loop: Callable[[Outage], Awaitable[None]]) -> None:
+    async def _persistently(self, loop: _Loop) -> None:
         """Run a loop, and again whenever the store or the witness did not answer."""
         outage = Outage(log, "closer")
         # The store may be a different one after a failure: the witness is then asked again.

@@ -15,9 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from msgspec import structs
-
-from stream_app.core.declaration import Log
 from stream_app.core.ledger import entry_of
 from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, Reply, StreamState
 from stream_app.core.release import RowLink
@@ -111,10 +108,12 @@ def _running(state: StreamState, planned: Strategy) -> Strategy:
         raise OperatorError(f"stream {planned.stream}: {refusal}; give the new stream another name") from None
     then, now = (
         {"ledger": strategy.source, "width": strategy.width} | strategy.declared.plain()
-        for strategy in (running, _began_with(planned, running.declared.source))
+        for strategy in (running, planned)
     )
     for key, before, after in _differences(then, now):
         if key == "source.state_id":
+            if running.declared.source.state_id is None:
+                continue  # the stream began before state directories had ids
             raise OperatorError(
                 f"stream {planned.stream}: its file is counted from another state directory, whose file id "
                 f"holds {before} (here {after}); go on with that one, or give the new stream another name"
@@ -124,14 +123,6 @@ def _running(state: StreamState, planned: Strategy) -> Strategy:
             "back, or give the new stream another name"
         )
     return running
-
-
-def _began_with(planned: Strategy, log: Log) -> Strategy:
-    """Return the planned strategy, without its state directory's id if the stream began without one."""
-    if log.state_id is not None:
-        return planned
-    source = structs.replace(planned.declared.source, state_id=None)
-    return replace(planned, declared=structs.replace(planned.declared, source=source))
 
 
 def _differences(then: object, now: object, path: str = "") -> Iterator[tuple[str, str, str]]:
@@ -232,7 +223,7 @@ async def _open(
 ) -> bool:
     """Reserve the epoch in the ledger, then open it; return False if another worker was faster."""
     outside = await ledger.outside(strategy.source)  # read first: the store knows all of these entries
-    record = _as_reserved(strategy, start, await ledger.entries(strategy.source), outside)
+    record = _as_reserved(strategy, start, await store.ledger(strategy.source), outside)
     entry = _ledger_entry(strategy, record)
     reserve = ledger.begin if start.is_first else ledger.reserve
     if await reserve(entry) is Reply.CONFLICT:

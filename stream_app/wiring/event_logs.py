@@ -49,9 +49,12 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
     """
     first = streams[0]
     if isinstance(first.source, TopicSettings):
-        from stream_app.wiring.topics import open_topic
+        from stream_app.sources.kafka import KafkaSource
+        from stream_app.wiring.topics import cluster_of
 
-        return await open_topic(first.source, settings, decoder_of(first.source, streams))
+        assert settings.kafka is not None  # the configuration was refused without it
+        decoder = decoder_of(first.source, streams)
+        return await KafkaSource.open(cluster_of(settings), first.source.topic, settings.kafka.group, decoder)
     for stream in streams:
         check_file(stream, settings.state_dir)
     return await asyncio.to_thread(_open_file, streams, first.source, settings.state_dir, clock)
@@ -60,15 +63,16 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
 def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
     """Return the strategy with its log's identity declared, so that it is refused for another log.
 
-    A topic is identified by its cluster and id. A file is identified by the state directory, which records
-    how far it was read: for two workers, the same path may be two files.
+    A topic is identified by its cluster and id; a recreated topic has a new id. A file is identified by the
+    state directory, which records how far it was read: for two workers, the same path may be two files.
     """
     if isinstance(source, FileSource | ReplaySource):
         place = {"state_id": _id_of(state_dir)}
     else:
-        from stream_app.wiring.topics import place_of
+        from stream_app.sources.kafka import KafkaSource
 
-        place = place_of(source)
+        assert isinstance(source, KafkaSource)
+        place = {"cluster_id": source.facts.cluster_id, "topic_id": source.facts.topic_id}
     log = structs.replace(strategy.declared.source, **place)
     return replace(strategy, declared=structs.replace(strategy.declared, source=log))
 

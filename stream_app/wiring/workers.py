@@ -235,11 +235,12 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
         keys=adapters.noise_keys,
         new_store=adapters.new_store,
     )
+    has_users = any(stream.declared.privacy.per_user is not None for stream in streams)
     pipeline = Pipeline.over(
         ports,
         [_stream(stream, strategy, adapters) for stream, strategy in zip(streams, strategies, strict=True)],
         start=streams[0].source.start,
-        user_key=await _user_key(streams, adapters),
+        user_key=await adapters.noise_keys.user_key() if has_users else b"",
     )
     for stream in streams:
         adapters.metrics.know(stream.name)
@@ -253,32 +254,19 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
 
 
 def _stream(stream: StreamSettings, strategy: Strategy, adapters: Adapters) -> Stream:
-    """Return a stream as configured."""
-    settings = adapters.settings
+    """Return a stream as configured; other workers may close a stream over a topic, so it has a lease."""
+    settings, lease = adapters.settings, None
+    if isinstance(stream.source, TopicSettings):
+        lease = Lease(adapters.store, stream.name, adapters.worker)
+        adapters.resources.push_async_callback(_close, lease.give_up)
     return Stream(
         strategy=strategy,
         publish_every_us=settings.publish_every_us,
         ledger=ledger_of(stream, settings, adapters.store, adapters.outside),
-        lease=_lease(stream, adapters),
+        lease=lease,
         witness_is_public=settings.output_of(stream.name) is not None,
         on_end=partial(adapters.metrics.epoch_ended, stream.name),
     )
-
-
-async def _user_key(streams: Sequence[StreamSettings], adapters: Adapters) -> bytes:
-    """Return the key of the hashes of users if a stream has a cap per user; otherwise empty bytes."""
-    if all(stream.declared.privacy.per_user is None for stream in streams):
-        return b""
-    return await adapters.noise_keys.user_key()
-
-
-def _lease(stream: StreamSettings, adapters: Adapters) -> Lease | None:
-    """Return this worker's lease to close a stream that other workers may close as well, or None."""
-    if not isinstance(stream.source, TopicSettings):
-        return None
-    lease = Lease(adapters.store, stream.name, adapters.worker)
-    adapters.resources.push_async_callback(_close, lease.give_up)
-    return lease
 
 
 async def _close(close: Callable[[], Awaitable[None]]) -> None:
