@@ -146,7 +146,7 @@ async def reach(cluster: Cluster) -> None:
 
 @contextmanager
 def translating_errors(cluster: Cluster) -> Iterator[None]:
-    """Turn a Kafka client's errors into OSError (try again) or OperatorError (only the operator can help)."""
+    """Raise a Kafka client's errors as OSError (try again) or OperatorError (only the operator can help)."""
     try:
         yield
     except _REFUSED as failure:

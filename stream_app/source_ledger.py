@@ -1,8 +1,8 @@
 """The ledger of one stream's source: it allows a stream's first measurement and records every epoch.
 
-The ledger is kept by source. A log in a group also has a ledger under its own name, with the same entries: a
-stream that names the log without its group, now or years later, finds them. Entries of a group name its logs,
-so the group's total includes what other groups measured of the same logs.
+A log in a group also has a ledger under its own name, with the same entries: a stream that names the log
+without its group, now or years later, finds them. Entries of a group name its logs, so the group's total
+includes what other groups measured of the same logs.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class SourceLedger:
         return reply
 
     async def _check_not_begun(self, new: LedgerEntry) -> None:
-        """Raise if the ledger outside knows the stream: then the store and the witness have lost it."""
+        """Refuse a stream that the ledger outside knows: the store and the witness have lost it."""
         begun = await self.outside(new.source)
         known = {(entry.stream, entry.epoch) for entry in await self._store.ledger(new.source)}
         for entry in begun:
@@ -89,7 +89,7 @@ class SourceLedger:
                 raise lost(entry, self._outside)
 
     async def _as_known(self, entry: LedgerEntry) -> LedgerEntry:
-        """Return the entry with its log's name, or as an older version reserved it, without newer fields."""
+        """Return the entry as the store has it, perhaps without newer fields; or with its log's name."""
         entry = replace(entry, log=next(iter(self._logs), None))
         for known in await self._store.ledger(entry.source):
             if replace(known, user=entry.user, log=entry.log, time=entry.time) == entry:
@@ -114,7 +114,7 @@ class SourceLedger:
             await self._write(before)
 
     async def _before(self, new: LedgerEntry) -> tuple[LedgerEntry, ...]:
-        """Return the entries of all its ledgers that were reserved before the stream's own entries."""
+        """Return the entries that all ledgers of the source got before the stream's first entry."""
         found: dict[tuple[str, int], LedgerEntry] = {}
         for ledger in await ledgers_of_all_names(self._store, new.source, self._logs):
             for entry in ledger:

@@ -31,9 +31,8 @@ async def until_one_ends(*loops: Loop) -> None:
 
 
 async def each_to_its_end(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """Run coroutines concurrently until each has returned or failed; a failure does not end the others.
+    """Run coroutines concurrently until each has returned or failed; return their results.
 
-    Returns: the result of each.
     Raises: the failure of one, an ``OperatorError`` before any other.
     """
     outcomes = await asyncio.gather(*works, return_exceptions=True)
@@ -62,7 +61,7 @@ def _raise_first(failures: Sequence[BaseException]) -> None:
 
 
 def _failure(ended: asyncio.Task[None]) -> BaseException | None:
-    """Return a loop's failure; a cancellation that nobody requested is a failure as well."""
+    """Return the failure of a loop that ended by itself; its cancellation is a failure too."""
     if ended.cancelled():
         return RuntimeError("a loop was cancelled, and nobody had asked for it")
     return ended.exception()

@@ -28,7 +28,7 @@ CONFIG = "STREAM_APP_CONFIG"  # the configuration file, for Faust's own command 
 
 
 class Counting(Service):
-    """The loops, from the app's start to its stop. Attributes: loops, the task that runs them."""
+    """Runs the loops from the app's start to its stop."""
 
     loops: asyncio.Task[None] | None = None
 
@@ -41,7 +41,7 @@ class Counting(Service):
         self.loops = asyncio.create_task(run_worker(self._settings))
 
     async def on_stop(self) -> None:
-        """Return when the loops have ended."""
+        """End the loops."""
         if self.loops is not None:
             self.loops.cancel()
             await asyncio.wait([self.loops])

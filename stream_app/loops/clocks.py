@@ -103,8 +103,8 @@ class LiveClock:
 class ReplayClock:
     """A clock over a past range of time, at a multiple of real time or at full speed.
 
-    At full speed (``speed`` None) the clock stops until a task sleeps on it, then it jumps by a stride. So
-    many bins become due at once and are released in one step.
+    At full speed the clock stops until a task sleeps on it, then it jumps by a stride. So many bins become
+    due at once and are released in one step.
 
     Args:
         from_us, until_us: the range; the clock stops at ``until_us``, the closing instant of the last bin.

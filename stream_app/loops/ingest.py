@@ -4,8 +4,7 @@
          -> dead letters, written beside (``letters.py``)
 
 The time of cuts does not depend on this loop (``cutting.py``). The store refuses an apply that was binned
-against older cuts, or while a cut is due; the slice is then binned again. The store is always right: after
-any doubt this loop drops its view and loads again.
+against older cuts, or while a cut is due; the slice is then binned again.
 """
 
 from __future__ import annotations
@@ -147,13 +146,10 @@ class Ingest:
         return await self._views.load(stream.name, self._store) if new else stream
 
     def _begins(self, stream: LoadedStream) -> Start:
-        """Return where a stream without positions begins to read.
-
-        A stream with earlier epochs lost its positions with the store: it reads again all records that its
-        running epoch may count.
-        """
+        """Return where a stream without positions begins to read."""
         if stream.epoch == 0:
             return self._start
+        # It lost its positions with the store: it reads again all records that its running epoch may count.
         earliest_bin = stream.rules.first_bin - stream.declared.time.max_ahead_bins - 1
         return stream.declared.time.binning.start_us(earliest_bin)
 
@@ -173,10 +169,7 @@ class Ingest:
         return applied
 
     async def _apply_batch(self, stream: LoadedStream, batch: RecordBatch) -> LoadedStream:
-        """Apply the part of a batch that this stream has not applied; bin it again if the store refuses.
-
-        Returns: the stream as last read from the store.
-        """
+        """Apply the part of a batch that this stream has not applied; return the stream as last loaded."""
         while True:
             state = stream.partitions.get(batch.partition)
             if state is None or not batch.start <= state.position < batch.end:

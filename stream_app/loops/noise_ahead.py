@@ -30,7 +30,7 @@ _THREADS = ThreadPoolExecutor(1_024, "noise")
 
 
 async def in_thread(work: Callable[..., Result], *arguments: object) -> Result:
-    """Run slow work beside all loops, and return its result. Simulations replace this by a plain call."""
+    """Run slow work in a thread, and return its result. Simulations replace this by a plain call."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work, *arguments)
 
 

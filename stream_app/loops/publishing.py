@@ -13,7 +13,6 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops.lease import Leadership
 from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
-from stream_app.ports import Store, Witness
 
 PART_OF_INSTANT = 4  # a loop that is late by more than a quarter of the period has missed the instant
 MOST_MISSED = 10  # instants missed in a row; after that, due rows are shown late rather than never
@@ -68,28 +67,18 @@ class Publisher:
             self._published_seq = seq
 
     async def _write(self) -> None:
-        """Read back the rows that the witness lacks from the store, and write them there durably."""
+        """Read back the released rows that the witness lacks, and write them there in order, durably."""
+        stream, limit = self._strategy.stream, rows_at_once(self._strategy.kind)
         try:
-            self._witnessed_seq = await copy_released(
-                self._store, self._witness, self._strategy, self._released_seq
-            )
+            head = await self._witness.head(stream)
+            seq = 0 if head is None else head[0]
+            while seq < self._released_seq:
+                rows = await self._store.witness_rows(stream, self._strategy, seq, limit)
+                if not rows:
+                    break  # the epoch has just opened; the missing seqs are from a store that was lost
+                await self._witness.append(stream, rows)
+                seq = rows[-1].seq
         except OSError:
             self._leadership.drop()
             raise
-
-
-async def copy_released(store: Store, witness: Witness, strategy: Strategy, released_seq: int) -> int:
-    """Write the released rows that the witness lacks, durably and in order; return the witness's last seq.
-
-    Raises: OSError if the store or the witness did not answer; calling again is always safe.
-    """
-    stream, limit = strategy.stream, rows_at_once(strategy.kind)
-    head = await witness.head(stream)
-    seq = 0 if head is None else head[0]
-    while seq < released_seq:
-        rows = await store.witness_rows(stream, strategy, seq, limit)
-        if not rows:
-            break  # the epoch has just opened; the missing seqs are from a store that was lost
-        await witness.append(stream, rows)
-        seq = rows[-1].seq
-    return seq
+        self._witnessed_seq = seq

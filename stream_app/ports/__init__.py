@@ -4,8 +4,8 @@ May import: core, dphist. ``wiring`` chooses the adapters behind these protocols
 Start at: ``Store``, then ``Source``, ``Clock`` and ``Witness``; ``reader.py`` has the port of the API,
 ``access.py`` its keys and limits, ``alerts.py`` the ports of alert rules.
 Must stay true: every write that decides what is counted, released or shown compares first and may be
-repeated. A lost reply, a retry, a stale worker or a rebalance neither doubles nor loses a count: a repeated
-call answers ``already``, and a stale call is refused. Only ``count_for_operator`` does not compare.
+repeated. A repeated call answers ``already``, and an outdated call is refused. So a lost reply, a retry, an
+outdated worker or a rebalance neither doubles nor loses a count.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class ClockDoubt(OSError):
 class Store(Protocol):
     """The durable state of all streams, secrets included.
 
-    Every method is atomic. Every method except ``count_for_operator`` is safe to repeat.
-
-    Raises: OSError if it is unknown whether a call took effect (repeat it or load); ValueError for
-        arguments that no state could accept. No message contains a count, a position or a cut.
+    Guarantee: every method is atomic, and safe to repeat except ``count_for_operator``. No error message
+        contains a count, a position or a cut.
+    Raises (every method): OSError if it is unknown whether a call took effect (repeat it or load);
+        ValueError for arguments that no state could accept.
     """
 
     async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
@@ -75,19 +75,19 @@ class Store(Protocol):
         noise: StoredNoise | None = None,
         carried: bytes = b"",
     ) -> Reply:
-        """Open the epoch ``record`` if its number, first seq and first bin are after all in the store.
+        """Open the epoch ``record`` if its number, first seq and first bin come after all in the store.
 
-        Usually this is the next number. It is higher if the witness knows later epochs than a restored or
-        emptied store. ALREADY if the running epoch is equal, STRATEGY if the stream runs under another
-        strategy, CONFLICT in all other cases.
-        The chain continues from ``head`` and ``record.first_seq - 1``. If this is not the store's own head,
-        rows that were never visible are discarded first, because the witness holds other rows.
-        A previous epoch that is not complete ends for good at its released bin, or at its last visible bin
-        if rows were discarded.
-        Cells of bins before ``record.first_bin`` are deleted, later cells stay. The counter starts as
-        ``carried`` (SECRET) if the chain continues from the store's own head, otherwise empty.
-        ``noise`` becomes the epoch's only noise. CONFLICT if one of its pages is not stored, so an epoch
-        never starts with noise that was discarded meanwhile.
+        The number is usually the next one. It is higher if the witness knows later epochs than a restored or
+        emptied store. A previous epoch that is not complete ends for good, at its released bin or at its last
+        visible bin if rows were discarded. Cells of bins before ``record.first_bin`` are deleted.
+
+        Args:
+            head: the hash of row ``record.first_seq - 1``, which the chain continues. If this is not the
+                store's own head, rows that were never visible are discarded first: the witness has others.
+            noise: the epoch's only noise.
+            carried: the counter's first state, SECRET; unused if the head is not the store's own.
+        Returns: ALREADY if the running epoch is equal; STRATEGY if the stream runs under another strategy;
+            CONFLICT in all other cases, also if a page of the noise is not stored.
         """
 
     async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
@@ -97,16 +97,10 @@ class Store(Protocol):
         """Return an encrypted page, or None if it is not stored. SECRET."""
 
     async def discard_noise(self, stream: str, kept: Sequence[str], nonce: str = "", spent: int = 0) -> None:
-        """Delete all noise except the running epoch's and that of the ``kept`` nonces.
-
-        The first ``spent`` pages of ``nonce`` are deleted as well.
-        """
+        """Delete all noise but the running epoch's and ``kept``, and ``nonce``'s first ``spent`` pages."""
 
     async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
-        """End the running epoch at its released bin, with the reason; it releases nothing more.
-
-        CONFLICT if the stream is not at ``expected_seq``: the caller decided from an older state.
-        """
+        """End the running epoch at its released bin for good; CONFLICT if its seq is not the expected."""
 
     async def apply(self, stream: str, change: Apply) -> Reply:
         """Add the deltas and move the position from expected to new; both or neither.
@@ -127,16 +121,16 @@ class Store(Protocol):
     ) -> Reply:
         """Append cuts. Bins rise; positions do not fall and are not below the partition's position.
 
-        This decides about records that were set aside. Those dated at most ``max_ahead_bins`` beyond the
-        first cut's ``open_bin`` count, unless their bin is sealed. The others are refused, and counted for
-        the operator. An unknown partition starts at position 0 with the sealed bin as its base bin.
+        Records that were set aside count if they are dated at most ``max_ahead_bins`` beyond the first cut's
+        ``open_bin`` and their bin is not sealed. The others are refused, and counted for the operator. An
+        unknown partition starts at position 0 with the sealed bin as its base bin.
         """
 
     async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:
         """Return the first positions of records refused after they were set aside. SECRET."""
 
     async def forget_refused(self, stream: str, partition: str, positions: Sequence[int]) -> None:
-        """Forget these positions, whose dead letters are written. A repeated call forgets no other one."""
+        """Forget these positions, whose dead letters are written; a repeated call forgets nothing else."""
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
         """Create a partition's state at a start position, once; its base bin is the sealed bin."""
@@ -150,15 +144,12 @@ class Store(Protocol):
     async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
         """Add the users' records that count to the cells of sealed bins, up to ``up_to_bin``.
 
-        At most ``max_events`` records of each user count per window (``core.bounding``). A call does a
-        bounded part of the work, in the order of bins. DONE: call again; ALREADY: nothing is left.
+        At most ``max_events`` records of each user count per window (``core.bounding``).
+        Returns: DONE after a bounded part of the work (call again); ALREADY if nothing is left.
         """
 
     async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
-        """Return exact counts of sealed and tallied bins, shape (bins, width).
-
-        SECRET: never in a log line or an error.
-        """
+        """Return exact counts of sealed and tallied bins, shape (bins, width). SECRET."""
 
     async def release(self, stream: str, release: Release) -> Reply:
         """Append rows and tiles, set head, seq and counter, delete the released cells; all or nothing."""
@@ -173,16 +164,10 @@ class Store(Protocol):
         """Make rows up to ``seq`` visible. Never goes back; a seq that is not released changes nothing."""
 
     async def forget(self) -> None:
-        """Rewrite the durable log without the values deleted before this call; return when it is done.
-
-        A released bin's exact counts are deleted at once, but stay in the log until it is rewritten.
-        """
+        """Rewrite the durable log without the exact counts that were deleted before this call."""
 
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
-        """Take or keep the stream's lease for ``for_ms`` (0: give it up); return whether ``owner`` holds it.
-
-        The lease only saves work: a worker that closes without it is refused by the other scripts.
-        """
+        """Take or keep the stream's lease for ``for_ms``, or give it up (0); return whether it is held."""
 
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
         """Add to a secret operator counter (late, before_first_bin, undecodable, future), never public.
@@ -196,10 +181,7 @@ class Store(Protocol):
     async def witness_rows(
         self, stream: str, strategy: Strategy, after_seq: int, limit: int
     ) -> list[WitnessRow]:
-        """Return released rows with seq > after_seq in order, visible or not, and their values.
-
-        Raises: OSError also if the rows were discarded meanwhile.
-        """
+        """Return the same rows with their values. Raises: OSError also if rows were discarded meanwhile."""
 
 
 class Source(Protocol):
@@ -251,7 +233,7 @@ class Witness(Protocol):
     """A second durable record of all releases, outside the store; it is never behind what readers see."""
 
     async def claim(self, stream: str) -> None:
-        """Become the only writer of a stream: from now on, rows of an earlier writer are never kept."""
+        """Become the only writer of a stream: rows that an earlier writer sends from now on are refused."""
 
     async def resign(self, stream: str) -> None:
         """Stop being the writer: from now on another worker may add rows."""
@@ -301,7 +283,7 @@ class NoiseKeys(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Receives refused records. A letter is identified by its partition, position and stream."""
+    """Where refused records go. A letter is identified by its partition, position and stream."""
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
         """Write durably the letters that were not written lately.

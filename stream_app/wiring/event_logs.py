@@ -151,11 +151,9 @@ def time_field(stream: StreamSettings) -> TimeField:
 
 
 def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) -> str:
-    """Return a name for one way of reading one file: positions in one sorted copy are invalid in another.
-
-    The file's path is taken relative to the state directory, so that both can be moved together.
-    """
+    """Return a name for one way of reading one file: positions in one sorted copy are invalid in another."""
     file = source.file.resolve()
+    # Relative to the state directory, so that both can be moved together.
     seen_from_state = os.path.relpath(file, state_dir.resolve())
     time = stream.declared.time
     facts = (seen_from_state, stream.declared.source.format, time.field, time.format)

@@ -1,7 +1,4 @@
-"""The wiring of the processes that see released values only: the API and the watcher of alert rules.
-
-Neither gets the worker's store, noise or keys.
-"""
+"""The wiring of the API and the watcher of alert rules: neither gets the worker's store, noise or keys."""
 
 from __future__ import annotations
 

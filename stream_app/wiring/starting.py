@@ -1,8 +1,7 @@
-"""The check before any stream is opened: was any of its events measured before?
+"""The check before any stream is opened: were its events measured before, and were any releases lost?
 
-The store, the witness and, if there is one, the ledger outside the store are compared. An entry that only the
-ledger outside has was lost: it stays in the total. A stream whose releases are lost does not continue under
-its name, because its nodes would get noise a second time.
+An entry that only the ledger outside the store has was lost: it stays in the total. A stream whose releases
+are lost does not continue under its name, because its nodes would get noise a second time.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ async def check_start(
 ) -> None:
     """Refuse streams that would measure the same events again without consent, before any is opened.
 
-    A stream that the ledger or a witness knows began earlier, and its operator was asked then. Raises:
-    OperatorError.
+    A stream that the ledger or a witness knows began earlier, and its operator was asked then.
+    Raises: OperatorError.
     """
     sources = dict.fromkeys(
         name for stream in settings.streams for name in ledgers_of(stream, settings.file.parent)

@@ -1,8 +1,4 @@
-"""The wiring of the worker: settings become stores, sources, clocks and loops.
-
-The worker gets the whole store, secrets included, and the system's noise. ``public.py`` wires the processes
-that only get a reader of public keys.
-"""
+"""The wiring of the worker, which gets the whole store, secrets included, and the system's noise."""
 
 from __future__ import annotations
 
@@ -70,9 +66,8 @@ class Adapters:
 async def run_worker(settings: Settings) -> None:
     """Count and release until cancelled, or until every stream is a replay that has ended.
 
-    At the start it waits for servers that are unreachable or have a wrong clock, as the loops do later.
-
-    Raises: OperatorError, one line, if it cannot start or continue.
+    A start waits for servers that are unreachable or have a wrong clock, as the loops do later.
+    Raises: OperatorError, one line, if the worker cannot start or continue.
     """
     check_files(settings.streams)
     check_operator(settings.operator)
@@ -133,7 +128,7 @@ async def _own_directory(settings: Settings) -> AsyncIterator[Path]:
     """Yield a directory that no other worker uses, under ``state.dir``.
 
     Workers whose streams all have an input and an output topic share ``state.dir``, each in its own
-    subdirectory. Any other worker uses it alone; it waits for a predecessor whose parent was killed to end.
+    subdirectory. Any other worker uses it alone, and waits until a predecessor has ended.
     Raises: OperatorError if another worker keeps using it.
     """
     sharing = all(
@@ -270,11 +265,7 @@ def _stream(stream: StreamSettings, strategy: Strategy, adapters: Adapters) -> S
 
 
 async def _close(close: Callable[[], Awaitable[None]]) -> None:
-    """Close a client of the worker; a clean goodbye to its server is a courtesy only.
-
-    Closing must not delay the worker's end, as a consumer does that waits for its group, and must not hide
-    why the worker ends.
-    """
+    """Close a client; a slow or failing close neither delays the worker's end nor hides why it ends."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await close()
