@@ -17,13 +17,12 @@ from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.release import make_release
 from stream_app.loops import noise_ahead
 from stream_app.loops.lease import LEASE_S, Leadership
-from stream_app.loops.loaded_streams import check_strategy
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
 from stream_app.loops.opening import agrees, is_finished, open_stream
 from stream_app.loops.publishing import Publisher
 from stream_app.loops.recovery import Recovery
-from stream_app.loops.stream import Ports, Stream
+from stream_app.loops.stream import Ports, Stream, check_strategy
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.together import until_all_end, until_one_ends

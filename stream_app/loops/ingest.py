@@ -26,8 +26,8 @@ from stream_app.core.bounding import UserRecords
 from stream_app.core.records import Ahead, Apply, PartitionState, Reason, RecordBatch, Refusal, Reply, Users
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside
-from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source, check_strategy
-from stream_app.loops.stream import Ports
+from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
+from stream_app.loops.stream import Ports, check_strategy
 from stream_app.outage import Outage
 from stream_app.together import each_to_its_end
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from stream_app.core.bins import BinRules
 from stream_app.core.bounding import CapWindows
 from stream_app.core.declaration import Declaration
-from stream_app.core.records import PartitionState, Reply
+from stream_app.core.records import PartitionState
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError, Store
 
@@ -133,14 +133,3 @@ class LoadedStreams:
         view.aside.update(view.partitions)
         self._views[name] = view
         return view
-
-
-def check_strategy(name: str, reply: Reply) -> None:
-    """Raise OperatorError for a reply that only the operator can resolve."""
-    if reply is Reply.USER_KEY:
-        raise OperatorError(
-            f"stream {name}: the users of this epoch were counted under another key; put the key of user ids "
-            "back, or start the stream under another name"
-        )
-    if reply is Reply.STRATEGY:
-        raise OperatorError(f"stream {name}: another strategy was started under its name; stop this worker")

@@ -1,4 +1,4 @@
-"""What the loops of a stream are given: the world of its source, and how the stream is closed."""
+"""What the loops of a stream get: the ports of its source, and how the stream is closed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from dphist.noise import NoiseSource
+from stream_app.core.records import Reply
 from stream_app.core.strategy import Strategy
 from stream_app.loops.lease import Lease
 from stream_app.loops.recovery import OnEnd
-from stream_app.ports import Clock, DeadLetters, NoiseKeys, Source, Store, Witness
+from stream_app.ports import Clock, DeadLetters, NoiseKeys, OperatorError, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """The world of one pipeline.
+    """Everything outside that the loops of one source use.
 
     Args:
         clock: closes bins; ``wall`` makes results visible. They differ in a replay.
@@ -60,3 +61,14 @@ class Stream:
     lease: Lease | None = None
     witness_is_public: bool = False
     on_end: OnEnd = lambda ending, skipped_bins: None
+
+
+def check_strategy(name: str, reply: Reply) -> None:
+    """Raise OperatorError for a reply that only the operator can resolve."""
+    if reply is Reply.USER_KEY:
+        raise OperatorError(
+            f"stream {name}: the users of this epoch were counted under another key; put the key of user ids "
+            "back, or start the stream under another name"
+        )
+    if reply is Reply.STRATEGY:
+        raise OperatorError(f"stream {name}: another strategy was started under its name; stop this worker")
