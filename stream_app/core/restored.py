@@ -49,9 +49,10 @@ def restored(strategy: Strategy, rows: Sequence[WitnessRow], after_seq: int) -> 
     lost = [row for row in rows if row.seq > after_seq]
     if not (strategy.kind.rows_hold_values or all(row.values for row in lost)):
         raise ValueError("the witness lacks values: an older version wrote it, or its rows are too wide")
-    for epoch in epochs_of(strategy, rows):
-        of_epoch = [row for row in lost if json.loads(row.row)["epoch"] == epoch.epoch]
-        for step in _steps(of_epoch):
+    epochs = {epoch.epoch: epoch for epoch in epochs_of(strategy, rows)}
+    for number, of_epoch in groupby(lost, lambda row: int(json.loads(row.row)["epoch"])):
+        epoch = epochs[number]
+        for step in _steps(list(of_epoch)):
             last_bin = json.loads(step[-1].row)["bin"]
             complete = last_bin == epoch.first_bin + epoch.bins - 1
             yield Restored(

@@ -91,7 +91,8 @@ def packed(tables: Sequence[Int64Array]) -> bytes:
     """
     parts = []
     for values in tables:
-        size = next(size for size in _NARROWEST_FIRST if _fits(values, size))
+        least, most = values.min(initial=0), values.max(initial=0)
+        size = next(s for s in _NARROWEST_FIRST if np.iinfo(s).min <= least and most <= np.iinfo(s).max)
         parts.append(bytes([int(size[-1])]) + values.astype(size).tobytes())
     data = zlib.compress(b"".join(parts), _EFFORT)
     return data if len(data) <= LARGEST_BYTES else b""
@@ -106,11 +107,6 @@ def may_be_too_large(kind: Kind) -> bool:
         return False
     sizes = {table: 4 if table in (PUBLISHED, WINDOWS) else 2 for table in kind.tables}
     return sum(sizes[table] * width for table, width in kind.tables.items()) > LARGEST_BYTES
-
-
-def _fits(values: Int64Array, size: str) -> bool:
-    limits = np.iinfo(size)
-    return bool(values.min(initial=0) >= limits.min and values.max(initial=0) <= limits.max)
 
 
 def unpacked(strategy: Strategy, epoch: EpochRecord, row: bytes, data: bytes) -> list[Block]:

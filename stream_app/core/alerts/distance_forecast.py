@@ -7,10 +7,11 @@ the hardest case: the reference is uniform, and at every bucket the window diffe
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from dphist.arrays import BoolArray, FloatArray
+from dphist.arrays import BoolArray
 from dphist.noise import SeededNoise
 from dphist.product.answers import Cdf
 from dphist.product.design import ProductDesign
@@ -71,24 +72,20 @@ def _tried(
     stderrs = np.array([_stderr(now, then, events, before) for now, then in bands])
     shift = shift_stderrs * float(np.median(stderrs))
     shift = min(shift, 1.0 - threshold) if upward else -min(shift, threshold)
+    buckets = len(bands[0][0].values)
+    shares = (np.arange(buckets) + 1.0)[:, np.newaxis] / buckets
 
     def past(release: int, part: float) -> BoolArray:
-        lower, upper = distance_bounds(*_moved(bands[release], threshold + shift * part, events, before))
+        now, then = bands[release]
+        truth = np.minimum(shares + (threshold + shift * part), 1.0)
+        lower, upper = distance_bounds(
+            replace(now, values=events * truth + now.values),
+            replace(then, values=before * shares + then.values),
+        )
         return np.asarray(lower > threshold if upward else upper < threshold)
 
     reach = np.array([_reach(now, then, events, before) for now, then in bands])
     return tried(rule, bin_us, past, _SHIFTS, stderr=stderrs, margin=reach, shift=shift)
-
-
-def _moved(bands: tuple[Cdf, Cdf], distance: float, events: float, before: float) -> tuple[Cdf, Cdf]:
-    """Return the bands around a truth at this distance."""
-    now, then = bands
-    shares = (np.arange(len(now.values)) + 1.0)[:, np.newaxis] / len(now.values)
-    return _around(now, events * np.minimum(shares + distance, 1.0)), _around(then, before * shares)
-
-
-def _around(errors: Cdf, truth: FloatArray) -> Cdf:
-    return Cdf(truth + errors.values, errors.stderr, errors.reach, errors.confidence)
 
 
 def _stderr(now: Cdf, then: Cdf, events: float, before: float) -> float:

@@ -114,8 +114,7 @@ def retire(
             continue
         kind: Change = "resolved" if state.phase == "firing" else "inactive"
         seq = decided.get(last["stream"], last["seq"])
-        moment = Moment(last["stream"], seq, last["at_us"], now_us, last["private"])
-        key = _key(state.fingerprint, moment, f"retired-{kind}")
+        key = _key(state.fingerprint, last["stream"], seq, f"retired-{kind}")
         transition = last | {"kind": kind, "key": key, "seq": seq, "now_us": now_us}
         outcome.transitions.append(transition)
         outcome.states[name] = replace(state, phase="inactive", last=transition)
@@ -155,7 +154,7 @@ def _transition(
 ) -> dict[str, Any]:
     value, stderr = (None, None) if reading is None else reading.show()
     return {
-        "key": _key(rule.fingerprint, moment, kind),
+        "key": _key(rule.fingerprint, moment.stream, moment.seq, kind),
         "kind": kind,
         "rule": rule.name,
         "condition": rule.text,
@@ -174,7 +173,7 @@ def _transition(
     }
 
 
-def _key(fingerprint: str, moment: Moment, kind: str) -> str:
+def _key(fingerprint: str, stream: str, seq: int, kind: str) -> str:
     """Return the idempotency key: the same for the same rule, release and change."""
-    said = f"{fingerprint}|{moment.stream}|{moment.seq}|{kind}"
+    said = f"{fingerprint}|{stream}|{seq}|{kind}"
     return hashlib.sha256(said.encode()).hexdigest()[:32]
