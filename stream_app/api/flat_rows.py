@@ -17,7 +17,7 @@ from stream_app.api.ranges import span_of
 from stream_app.api.replies import answered
 from stream_app.api.routes import replica_of
 from stream_app.api.schemas import CdfQuery, CountQuery, QuantileQuery
-from stream_app.core.key_counts import declared_keys
+from stream_app.core.answered import declared_keys
 from stream_app.core.query import StreamView
 
 router = APIRouter(prefix="/api/v1/rows", include_in_schema=False)
@@ -63,7 +63,7 @@ async def quantile(request: Request, query: Annotated[QuantileRows, Query()]) ->
 
 def key_rows(view: StreamView, query: KeyRows) -> Rows:
     """Return every key's count. Raises: QueryError for a stream without keys."""
-    declared = declared_keys(view, "ask for /count")
+    declared = declared_keys(view.strategy, "ask for /count")
     wanted = view.place_of(query.key)
     counts = key_counts(view.cells(span_of(view, query)))
     interval = counts.interval(query.confidence)

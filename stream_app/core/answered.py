@@ -1,4 +1,4 @@
-"""The types of a view's answers: rows that it lacks, points of a series, the refusal of a question."""
+"""What a view answers with: points of a series, the rows that it lacks, or the refusal of a question."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable
+from stream_app.core.cells import KeyList
 from stream_app.core.kinds.tables import SeriesKind, Span
+from stream_app.core.strategy import Strategy
 
 
 class Missing(NamedTuple):
@@ -37,6 +39,15 @@ class QueryError(ValueError):
     def __reduce__(self) -> tuple[type[QueryError], tuple[object, ...]]:
         """Return what pickle needs to create the error again in another process."""
         return type(self), (str(self), self.parameter, self.nearest_us)
+
+
+def declared_keys(strategy: Strategy, remedy: str) -> KeyList:
+    """Return the keys that have counts over any range. Raises: QueryError with the remedy if none have."""
+    if strategy.axes.keys is not None:
+        return strategy.axes.keys
+    if strategy.declared.keys is not None:
+        raise QueryError("this stream's keys are counted in windows only; ask for /window", "stream")
+    raise QueryError(f"this stream has no keys; {remedy}", "stream")
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,6 +196,15 @@ class StreamView:
         parts = self.parts(self.span if span is None else span)
         return RangeSum.joined(axes.range(part) for epoch, part in parts if (axes := epoch.over_axes))
 
+    def counts_of_keys(self, span: Span) -> Estimate:
+        """Return the events of every key in the measured part of a range: values (keys,), one law for each.
+
+        The law joins epoch by epoch, as for one key, so no error depends on the number of keys asked for.
+        Cost: O(columns) for each epoch that the range only partly covers, O(keys) for each whole epoch.
+        """
+        parts = [axes.of_keys(part) for epoch, part in self.parts(span) if (axes := epoch.over_axes)]
+        return parts[0] if len(parts) == 1 else _added(sum(part.value for part in parts), parts)
+
     # -- time ---------------------------------------------------------------------------------------
 
     def bins_between(self, start_us: int | None, end_us: int | None) -> Span:
@@ -341,12 +350,7 @@ class StreamView:
         width = 1 if axes else self.strategy.kind.tables[PUBLISHED]
         if width == 1 and len(parts) == 1 and isinstance(parts[0].value, float):
             return parts[0]
-        return Estimate(
-            value=float(sum(np.sum(part.value) for part in parts)),
-            variance=width * sum(part.variance for part in parts),
-            law=WeightedNoise.joined((part.law for part in parts), width),
-            rounding=width * sum(part.rounding for part in parts),
-        )
+        return _added(float(sum(np.sum(part.value) for part in parts)), parts, width)
 
     def _running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count at every measured edge, shape (measured bins + 1,)."""
@@ -381,6 +385,13 @@ class StreamView:
             self._consistent[method] = consistent_running(self.strategy, self.epochs, values, method)
         running = self._consistent[method]
         return np.asarray(running[self._measured_before(stops)] - running[self._measured_before(starts)])
+
+
+def _added(value: float | FloatArray, parts: Sequence[Estimate], cells: int = 1) -> Estimate:
+    """Return a sum of independent estimates, of which each value is itself the sum of some cells."""
+    law = WeightedNoise.joined((part.law for part in parts), cells)
+    rounding = cells * sum(part.rounding for part in parts)
+    return Estimate(value, cells * sum(part.variance for part in parts), law, rounding)
 
 
 def _some(labels: Sequence[str]) -> str:

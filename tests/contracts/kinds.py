@@ -1,4 +1,4 @@
-"""A design for each kind of release, and a toy kind: what the contract suite of kinds runs over."""
+"""The kinds of release that the contract suite tests: one design for each kind, and a toy kind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tree(
 
 
 def axes(release: ReleaseKind) -> ProductDesign:
-    """Return shares of two keys, their total, and two buckets."""
+    """Return a design over two keys, their total, and two buckets."""
     keys = KeyAxis(2, Fraction(9, 11), Fraction(2, 11))
     values = ValueAxis(2, TreeShape((2,)), (Fraction(1),))
     return ProductDesign(tree(release), keys, values)
@@ -57,7 +57,7 @@ def over_epochs(release: ReleaseKind) -> EpochLevels:
 
 
 class ToyEpoch(EpochView):
-    """An epoch of the toy kind: its released counts, and their sums as first published."""
+    """An epoch of the toy kind: the released counts of bins, and their running sums as first published."""
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         return np.asarray(self.rows("counts").sum(axis=1).cumsum(), np.float64)
@@ -71,7 +71,7 @@ class ToyEpoch(EpochView):
 
 @dataclass(frozen=True)
 class Toy(Kind):
-    """The count of each bin gets its own noise and is released in the table "counts"; nothing else is."""
+    """A kind that adds noise to the count of each bin and releases it in the table "counts"."""
 
     design: TreeDesign  # one level
     width = 1

@@ -75,7 +75,7 @@ class Impulse:
     scales: list[Fraction] = field(default_factory=list)
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        """Return zeros, and the impulse where it belongs."""
+        """Return zeros, with the impulse if the draw is among them."""
         values = np.zeros(shape, np.int64)
         begun = len(self.scales)
         self.scales += [Fraction(scale)] * values.size
@@ -84,17 +84,17 @@ class Impulse:
         return values
 
     def select(self, scores: Any, scale: Scale) -> int:
-        """Select nothing: the mechanisms here do not ask."""
+        """Fail: the mechanisms of these kinds select nothing."""
         raise AssertionError("these kinds select nothing")
 
 
 def strategy_of(kind: Kind) -> Strategy:
-    """Return a stream of a kind."""
+    """Return the strategy of a stream of this kind."""
     return Strategy("visits", DECLARED, kind)
 
 
 def drawn(kind: Kind, noise: Any) -> BinsNoise | None:
-    """Return an epoch's noise, drawn and read back, where the kind draws ahead."""
+    """Return an epoch's noise, drawn and read back from its page; None if the kind does not draw ahead."""
     if not kind.drawn_ahead:
         return None
     [page] = kind.draw_pages(noise)
@@ -114,7 +114,7 @@ def closings(
 
 
 def tables_of(kind: Kind, closed: list[Closed]) -> dict[str, Int64Array]:
-    """Return all rows of all tables; each block goes on where the one before ended."""
+    """Return all rows of all tables. Each block must begin where the previous block of its table ended."""
     found = {table: np.zeros((0, width), np.int64) for table, width in kind.tables.items()}
     for block in (block for one in closed for block in one.blocks):
         assert block.first == len(found[block.table])
@@ -142,8 +142,10 @@ def test_tables_grow_by_as_many_rows_as_the_kind_says(kind: Kind, steps: list[in
 @every_kind
 @examples(10)
 @given(steps=cuts, seed=st.integers(0, 99))
-def test_state_goes_on_exactly_wherever_closings_are_cut(kind: Kind, steps: list[int], seed: int) -> None:
-    """Each event is in the tables once, however many closings it takes."""
+def test_state_after_several_closings_equals_the_state_after_one(
+    kind: Kind, steps: list[int], seed: int
+) -> None:
+    """The tables hold each event once, whatever the number of closings."""
     counts = some_counts(kind, seed)
     whole, cut = (list(closings(kind, counts, edges, Impulse())) for edges in ([0, BINS], steps))
     assert cut[-1].state == whole[-1].state
@@ -156,7 +158,7 @@ def test_state_goes_on_exactly_wherever_closings_are_cut(kind: Kind, steps: list
 @examples(10)
 @given(seed=st.integers(0, 99))
 def test_noise_is_added_to_exact_counts_and_depends_on_none(kind: Kind, seed: int) -> None:
-    """Shift identity: what counts add to every released number is the same under any noise."""
+    """Counts add the same to every released number, whatever the noise."""
     counts = some_counts(kind, seed)
 
     def released(noise: Any, counts: Int64Array) -> dict[str, Int64Array]:
@@ -172,7 +174,7 @@ def test_noise_is_added_to_exact_counts_and_depends_on_none(kind: Kind, seed: in
 
 @every_kind
 def test_rows_of_the_chain_vouch_for_every_row_of_every_table(kind: Kind) -> None:
-    """A changed number of a table changes the part of the chain row of its bin, and of no other."""
+    """If a number of a table changes, the chain row of its bin changes, and no other row."""
     [closed] = closings(kind, some_counts(kind, 1), [0, BINS], SeededNoise(1))
     before = [parts(kind, closed, bin) for bin in range(BINS)]
     for number, block in enumerate(closed.blocks):
@@ -195,7 +197,7 @@ def test_rows_of_the_chain_vouch_for_every_row_of_every_table(kind: Kind) -> Non
 
 
 def parts(kind: Kind, closed: Closed, bin: int) -> str:
-    """Return what a chain row says about a bin's tables."""
+    """Return the part of a chain row that depends on the bin's tables."""
     return json.dumps([closed.running[bin].tolist(), kind.row_part(closed, bin)])
 
 
@@ -222,7 +224,7 @@ def two_epochs(kind: Kind, noise: Any, strategy: Strategy) -> StreamView:
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let stored strategies be of the toy kind."""
+    """Let this version read strategies of the toy kind."""
     monkeypatch.setitem(READERS, "toy", lambda text, design: replace(toy(), design=design))
 
 
@@ -266,7 +268,7 @@ def test_a_strategy_is_read_back_with_its_kind(kind: Kind) -> None:
 
 @pytest.mark.parametrize("name", AS_STORED_BEFORE)
 def test_everything_stored_has_the_pinned_hash(name: str) -> None:
-    """States have a hash of their own: version 2 of their format changed their bytes and nothing else."""
+    """States have a separate hash, because version 2 of their format changed their bytes and nothing else."""
     kind = KINDS[name]
     strategy, noise = strategy_of(kind), SeededNoise(5)
     counts = np.random.default_rng(3).integers(0, 9, (BINS, kind.width))
@@ -298,7 +300,7 @@ def test_everything_stored_has_the_pinned_hash(name: str) -> None:
 
 @pytest.mark.parametrize("name", STATES_OF_VERSION_1)
 def test_an_epoch_goes_on_from_a_state_of_version_1(name: str) -> None:
-    """The states were recorded five bins into a second epoch, from the version that wrote them."""
+    """The states were recorded with the version that wrote them, five bins into a second epoch."""
     kind, before = KINDS[name], bytes.fromhex(STATES_OF_VERSION_1[name])
     counts = some_counts(kind, 3)
     [whole] = closings(kind, counts, [0, BINS], SeededNoise(5))

@@ -20,9 +20,8 @@ from stream_app.api.panels import schemas
 from stream_app.api.ranges import edge, edges_s, estimated, instants_s, reach, released, span_of
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
-from stream_app.core.answered import QueryError
+from stream_app.core.answered import QueryError, declared_keys
 from stream_app.core.cells import Buckets
-from stream_app.core.key_counts import declared_keys
 from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
 
@@ -56,7 +55,7 @@ def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
 
 def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     """Return the keys with the largest estimates, each over the range and in every slice."""
-    declared = declared_keys(view, "configure keys, and start another stream")
+    declared = declared_keys(view.strategy, "configure keys, and start another stream")
     slices = slices_of(view, query)
     totals = key_counts(view.cells(Span(slices[0].start, slices[-1].stop)))
     largest_first = np.argsort(-np.asarray(totals.value), kind="stable")

@@ -16,7 +16,6 @@ from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.api.prometheus.promql import NAME_LABEL, Selector
 from stream_app.api.ranges import reach
 from stream_app.core.answered import SeriesPoints as Points
-from stream_app.core.key_counts import counts_of_keys
 from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
 
@@ -145,7 +144,7 @@ def _of_keys(
     """Return a quantity of many keys at the end of each bin; all keys of a bin are read at once."""
     first, estimates = view.span.start, []
     for bin in bins:
-        all_keys = counts_of_keys(view, Span(first if quantity == "running" else bin, bin + 1))
+        all_keys = view.counts_of_keys(Span(first if quantity == "running" else bin, bin + 1))
         # Keep only the requested keys, because many bins of all keys would not fit in memory.
         estimates.append(replace(all_keys, value=np.asarray(all_keys.value)[list(places)]))
     return estimates

@@ -19,7 +19,6 @@ from stream_app.api.panels.schemas import KeysQuery
 from stream_app.api.prometheus.bin_samples import Part, Quantity, selected, values_of
 from stream_app.api.prometheus.promql import parse_selector
 from stream_app.api.ranges import reach as reach_of
-from stream_app.core.key_counts import counts_of_keys
 from stream_app.core.kinds.axes import AnticipatingAxesEpoch, CausalAxesEpoch
 from stream_app.core.kinds.epoch import AxesEpoch
 from stream_app.core.kinds.tables import Span
@@ -73,7 +72,7 @@ def test_counts_of_all_keys_equal_counts_of_each_key(view: StreamView) -> None:
     first, stop = view.span
     assert len(view.epochs) == 2
     for span in (Span(first, stop), Span(first + 2, first + 5), Span(first + 4, stop), Span(stop - 1, stop)):
-        found = counts_of_keys(view, span)
+        found = view.counts_of_keys(span)
         for value, key in zip(np.asarray(found.value).tolist(), LABELS, strict=True):
             alone = view.of_key(key).count(span)
             assert value == same(view)(alone.value)

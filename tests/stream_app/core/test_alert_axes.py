@@ -1,4 +1,4 @@
-"""Rules over keys, quantiles, shares and distances: against a recount where nothing is noised, and by law."""
+"""Rules over keys, quantiles, shares and distances, compared with a recount or with the law of the noise."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_keys_are_counted_apart_and_together(counted: tuple[StreamView, TABLE]) 
 
 
 @pytest.mark.parametrize(("keys", "rows"), [("", [0, 1, 2, 3]), ("['UA']", [0]), ("['AA', '7']", [1, 2])])
-def test_a_quantile_is_past_an_edge_exactly_when_it_is(
+def test_rule_on_a_quantile_is_past_exactly_when_the_true_quantile_is(
     counted: tuple[StreamView, TABLE], keys: str, rows: list[int]
 ) -> None:
     view, table = counted
@@ -110,7 +110,7 @@ def test_a_quantile_is_past_an_edge_exactly_when_it_is(
             assert EDGES[bucket] <= shown <= EDGES[bucket + 1]
 
 
-def test_a_share_below_a_point_is_compared(counted: tuple[StreamView, TABLE]) -> None:
+def test_share_below_a_point_is_compared_with_the_threshold(counted: tuple[StreamView, TABLE]) -> None:
     view, table = counted
     for edge in (1, 5, BUCKETS - 1):
         counts = table[BINS - 3 :, 0].sum(axis=0)
@@ -124,7 +124,9 @@ def test_a_share_below_a_point_is_compared(counted: tuple[StreamView, TABLE]) ->
         assert reading(f"{text} > 0.5", view).show()[0] == pytest.approx(share)
 
 
-def test_distributions_are_compared(counted: tuple[StreamView, TABLE]) -> None:
+def test_distance_between_distributions_is_compared_with_the_threshold(
+    counted: tuple[StreamView, TABLE],
+) -> None:
     view, table = counted
     shares = table.sum(axis=1).cumsum(axis=1)
 
@@ -150,7 +152,7 @@ def test_distributions_are_compared(counted: tuple[StreamView, TABLE]) -> None:
             assert rest is None
 
 
-def test_ranges_that_are_not_released_are_not_judged(counted: tuple[StreamView, TABLE]) -> None:
+def test_rule_over_unreleased_bins_has_no_reading(counted: tuple[StreamView, TABLE]) -> None:
     view, _ = counted
     for text in (
         f"sum({STREAM}['UA'], {bins(BINS + 1)}) > 0",
@@ -162,7 +164,7 @@ def test_ranges_that_are_not_released_are_not_judged(counted: tuple[StreamView, 
         assert readings([rule(text)], view) == [None]
 
 
-def test_clear_is_compared_with_its_own_value(counted: tuple[StreamView, TABLE]) -> None:
+def test_alert_clears_at_its_clear_value(counted: tuple[StreamView, TABLE]) -> None:
     view, table = counted
     below = table[BINS - 3 :].sum(axis=(0, 1)).cumsum()
     bucket = int(np.argmax(below >= 0.6003 * below[-1]))
@@ -176,7 +178,7 @@ def test_clear_is_compared_with_its_own_value(counted: tuple[StreamView, TABLE])
 )
 @pytest.mark.parametrize(("total", "release"), [(False, "causal"), (True, "causal"), (True, "anticipating")])
 def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bool, release: Release) -> None:
-    """Noise that was drawn against margins from the law: wrong by 2/3 or 3/2, this would be 0.14 or 0.008."""
+    """The rate would be 0.14 or 0.008 if margins were wrong by a factor of 2/3 or 3/2."""
     strategy = product_strategy(Fraction(1), horizon=32, total=total, release=release)
     one = rule(text.format(w=bins(4)), confidence=0.95)
     product = strategy.kind.axes
@@ -191,7 +193,7 @@ def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
-def test_a_distance_is_forecast_for_so_many_events(release: Release) -> None:
+def test_forecast_of_a_distance_depends_on_the_number_of_events(release: Release) -> None:
     strategy = product_strategy(Fraction(1), horizon=32, release=release)
     product = strategy.kind.axes
     assert product is not None
@@ -211,7 +213,7 @@ def test_a_distance_is_forecast_for_so_many_events(release: Release) -> None:
         )
 
 
-def test_a_point_between_edges_names_the_nearest() -> None:
+def test_refusal_of_a_point_between_edges_names_the_nearest_edges() -> None:
     buckets = Buckets("v", Fraction(0), Fraction(60), 120)
     assert [edge_of(buckets, point) for point in (0.5, 30, 59.5)] == [1, 60, 119]
     for point, near in ((30.2, "30 and 30.5"), (0, "0.5 and 1"), (60, "59 and 59.5"), (-9, "0.5 and 1")):

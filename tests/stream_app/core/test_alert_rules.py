@@ -1,4 +1,4 @@
-"""The rule language: what it reads, and where it points when it cannot."""
+"""The rule language: the conditions that it reads, and the character that each error names."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_conditions_are_read(text: str, condition: Condition) -> None:
         ("ks(clicks, 24h, '1970-01-01T02:00:00Z/1970-01-01T01:00:00Z') > 0.1", 17, "before it begins"),
     ],
 )
-def test_an_error_points_at_its_place(text: str, at: int, word: str) -> None:
+def test_error_names_the_character_at_fault(text: str, at: int, word: str) -> None:
     with pytest.raises(RuleError) as refusal:
         parse_condition(text)
     assert str(refusal.value).startswith(f"character {at}: ")
@@ -119,7 +119,7 @@ def test_a_rate_counts_events_in_its_window() -> None:
 
 
 @given(st.text().filter(lambda key: not {"'", '"'} <= set(key)))
-def test_each_key_has_a_text_of_its_own(key: str) -> None:
+def test_condition_on_each_key_is_written_for_one_key(key: str) -> None:
     text = "quantile( each[each ], 0.5, 1h) > 5"
     own = parse_condition(text_of_key(text, parse_condition(text), key))
     assert own == Condition("quantile", "each", HOUR_US, ">", 5.0, keys=(key,), level=0.5)

@@ -1,4 +1,4 @@
-"""Pending, firing, resolved: from exact values by hand, and from noisy ones by their exact law."""
+"""Pending, firing, resolved: exact values against transitions by hand, noisy values against the exact law."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def view_of(stream: Published) -> StreamView:
 
 
 def transitions(one: Rule, counts: Sequence[int]) -> list[tuple[int, str]]:
-    """Return (seq, kind) of what exact counts, a bin at a time, lead to."""
+    """Return (seq, kind) of each transition when one bin with each of these exact counts is released."""
 
     async def run() -> list[tuple[int, str]]:
         stream = Published(MemoryStore(), epsilon=EXACT)
@@ -64,7 +64,7 @@ def test_a_sum_fires_at_once_and_ends_at_its_threshold() -> None:
     ]
 
 
-def test_for_waits_and_a_lapse_starts_again() -> None:
+def test_pending_alert_starts_again_after_a_lapse() -> None:
     one = rule("sum(departures, 1h) > 5", for_us=2 * HOUR_US)
     assert transitions(one, [6, 6, 5, 6, 6, 6, 6, 0]) == [
         (1, "pending"),
@@ -82,7 +82,7 @@ def test_hysteresis_holds_until_the_clear_value() -> None:
     assert transitions(falling, [1, 1, 2, 3, 3, 3]) == [(2, "firing"), (5, "resolved")]
 
 
-def test_the_running_count_is_a_measure() -> None:
+def test_running_count_can_be_a_rule_s_measure() -> None:
     assert transitions(rule("count(departures) > 10"), [5, 5, 1]) == [(3, "firing")]
 
 
@@ -110,7 +110,7 @@ def test_a_rule_that_is_gone_or_changed_is_resolved_once() -> None:
         assert retire(rules, outcome.states, decided, 6).transitions == []
 
 
-def test_keys_repeat_for_the_same_decision_and_for_no_other() -> None:
+def test_same_decision_repeats_its_key_and_no_other_decision_has_it() -> None:
     async def run() -> None:
         stream = Published(MemoryStore(), epsilon=EXACT)
         await stream.open()
@@ -128,7 +128,7 @@ def test_keys_repeat_for_the_same_decision_and_for_no_other() -> None:
 
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.99])
 def test_a_margin_is_the_quantile_of_the_noise(confidence: float) -> None:
-    """Against the exact law of one node, P(Z > m) summed term by term."""
+    """The margin is compared with P(Z > m) of one node, summed term by term."""
 
     async def run() -> None:
         stream = Published(MemoryStore(), branching=(64,))
@@ -176,13 +176,13 @@ def test_bounds_hold_the_margin(
         assert high < 12 * estimate.stderr + rounding
 
 
-def test_past_is_strict_where_the_comparison_is() -> None:
+def test_strict_comparison_needs_more_than_the_margin() -> None:
     at_the_margin = Reading(5.0, 5.0, 5.0, lambda: (15.0, 2.0))
     for comparison, holds in ((">", False), (">=", True), ("<", False), ("<=", True)):
         assert at_the_margin.past(rule(f"count(a) {comparison} 10")) is holds
     assert Reading(5.01, 5.0, 5.01, lambda: (15.0, 2.0)).past(rule("count(a) > 9.99"))
 
 
-def test_windows_that_reach_before_the_first_bin_are_not_judged() -> None:
+def test_window_that_begins_before_the_first_bin_has_no_reading() -> None:
     assert transitions(rule("sum(departures, 3h) < 100"), [1, 1]) == []
     assert transitions(rule("sum(departures, 3h) < 100"), [1, 1, 1]) == [(3, "firing")]

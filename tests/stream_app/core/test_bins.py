@@ -1,4 +1,4 @@
-"""A record's bin: against a record-by-record reading of the rule, and as a neighbour-preserving function."""
+"""A record's bin: equal to the rule applied to each record alone, and independent of other records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ZONES = [
 
 @st.composite
 def partition_states(draw: st.DrawFn) -> PartitionState:
-    """Draw cuts that rise in bin and do not fall in position; some were known late."""
+    """Draw cuts with rising bins and positions that never fall. Some answers came late."""
     base_bin = draw(st.integers(-3, 10))
     step = st.tuples(st.integers(1, 4), st.integers(0, 5), st.integers(0, 3))
     bin, position, cuts = base_bin, 0, []
@@ -46,7 +46,7 @@ all_rules = st.builds(
 
 
 def bin_of_record(own: int, position: int, state: PartitionState, rules: BinRules) -> int | Reason | None:
-    """Read the rule for one record, in words; None where the next cut decides."""
+    """Return one record's bin or its reason, straight from the rule; None if the next cut decides."""
     if own < rules.first_bin:
         return Reason.BEFORE_FIRST_BIN
     containing = [cut.open_bin for cut in state.cuts if position < cut.position]
@@ -63,7 +63,7 @@ def bin_of_record(own: int, position: int, state: PartitionState, rules: BinRule
 def outcomes(
     own: list[int], state: PartitionState, rules: BinRules, first_position: int = 0
 ) -> list[int | Reason | None]:
-    """Return the bin of every record, or why it has none, or None while the next cut decides."""
+    """Return every record's bin or the reason why it has none; None while the next cut decides."""
     positions = np.arange(first_position, first_position + len(own))
     found = assign(np.array(own, dtype=np.int64), positions, state, rules)
     assert found.bins.shape == found.kept.shape == found.ahead.shape == (len(own),)
@@ -93,7 +93,7 @@ def test_assign_follows_the_rule_record_by_record(
 def test_one_more_record_changes_one_cell_by_one(
     own: list[int], state: PartitionState, rules: BinRules, data: st.DataObject
 ) -> None:
-    """The neighbouring log: later records and cuts move up by the record that is not there."""
+    """In the log without one record, all later records and cuts have positions that are lower by one."""
     state = cut_beyond(own, state, 1)
     gone = data.draw(st.integers(0, len(own) - 1))
     cuts = tuple(replace(cut, position=cut.position - (cut.position > gone)) for cut in state.cuts)
@@ -116,7 +116,7 @@ def test_the_size_of_batches_does_not_change_a_bin(
 def test_later_cuts_do_not_move_a_settled_record(
     own: list[int], state: PartitionState, rules: BinRules, bins: int
 ) -> None:
-    """So it does not matter when a record is binned: before a cut that contains it, or long after."""
+    """A record gets the same bin whether it is binned before the cut that contains it or long after."""
     before, after = outcomes(own, state, rules), outcomes(own, cut_beyond(own, state, bins), rules)
     assert all(then == now for then, now in zip(before, after, strict=True) if then is not None)
 
@@ -164,8 +164,8 @@ def test_calendar_days_are_the_dates_of_the_zone(zone: str, times_us: list[int])
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_a_far_date_costs_the_others_nothing(zone: str) -> None:
-    """How long a batch takes can be seen from outside: one event must not make it seconds."""
+def test_event_of_a_far_date_does_not_delay_others(zone: str) -> None:
+    """Others can see how long a batch takes, so one event must not slow it down."""
     binning, now_us = Binning(DAY_US, zone), 1_700_000_000_000_000
     far_us = [-62_135_424_000_000_000, 253_402_041_600_000_000]  # the first and the last time that is one
     _midnight_us.cache_clear()

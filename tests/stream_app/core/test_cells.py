@@ -1,4 +1,4 @@
-"""Which cell an event counts in: by its own fields alone, against a plain reading of the declaration."""
+"""An event's cell depends on its own fields alone, and equals a second computation from the declaration."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_cells_are_those_of_the_declaration(events: list[tuple[Any, Any]], data:
         assert isinstance(wanted, Reason) or cells[index] == wanted
 
 
-def test_other_takes_what_is_not_on_the_list() -> None:
+def test_unlisted_keys_count_as_other() -> None:
     listed = KeyList("k", ("a",), True, False)
     assert listed.labels == ("a", "other")
     assert listed.places(["a", "other", None, {"b": 1}]).tolist() == [0, 1, 1, 1]

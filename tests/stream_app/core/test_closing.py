@@ -1,4 +1,4 @@
-"""Closing and public instants, against their definitions."""
+"""Closing instants and public instants equal their definitions."""
 
 from __future__ import annotations
 

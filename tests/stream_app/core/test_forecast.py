@@ -1,4 +1,4 @@
-"""What is expected of a rule, against the exact law and against arithmetic by hand."""
+"""A forecast agrees with the exact law of the noise, and with delays computed by hand."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_a_large_shift_is_noticed_as_soon_as_the_window_allows() -> None:
     assert three.detected > 0.95
 
 
-def test_a_window_beyond_the_epoch_is_refused() -> None:
+def test_window_longer_than_an_epoch_is_refused() -> None:
     with pytest.raises(ValueError, match="longer than an epoch"):
         forecast(rule("sum(clicks, 99h) > 9"), plan_tree(16, 1.0), HOUR_US, SeededNoise(3))
 
 
-def test_delays_by_hand() -> None:
+def test_delays_equal_those_computed_by_hand() -> None:
     past = np.array([[1], [1], [0], [1], [1], [1]], bool)
     assert held(past, 2)[:, 0].tolist() == [False, True, False, False, True, True]
     # Window 4, shift 8: the truth is 2, 4, 6, 8, 8, ... past; the margin 5 is crossed at the third release.

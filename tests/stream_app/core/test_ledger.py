@@ -1,4 +1,4 @@
-"""The cost of a source: composition, refusals and words."""
+"""The ledger of a source: how costs add up, what is refused, and the sentences of its statement."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def entry(
     neighbours: str = "add_remove",
     until_us: int | None = None,
 ) -> LedgerEntry:
-    """Return an entry of one source; of a live stream if ``until_us`` is None."""
+    """Return a ledger entry of one source. Without ``until_us`` its stream is live."""
     return LedgerEntry(
         "file:a",
         stream,
@@ -67,7 +67,7 @@ def test_a_stream_measured_anew_under_another_strategy_adds_up() -> None:
     assert statement("file:a", [entry(), entry(strategy="other", epoch=1)]).epsilon == 1
 
 
-def test_one_measurement_that_protects_nobody_taints_the_source() -> None:
+def test_source_is_not_private_if_one_measurement_is_not() -> None:
     open_entry = LedgerEntry("file:a", "t", 0, 0, 10, "1000000000", "event", "i", private=False)
     told = statement("file:a", [entry(), open_entry])
     assert not told.private
@@ -120,7 +120,7 @@ def live(stream: str, start_us: int) -> LedgerEntry:
         (replay("a", 0, 5), replay("b", 5, 9), False),
     ],
 )
-def test_streams_that_will_ever_count_one_event_measure_it_again(
+def test_streams_that_can_count_the_same_event_measure_it_again(
     before: LedgerEntry, new: LedgerEntry, is_again: bool
 ) -> None:
     assert bool(measured_before([before], new)) == is_again
@@ -159,7 +159,7 @@ def test_epochs_of_one_stream_are_never_a_second_measurement() -> None:
     assert measured_before([entry()], entry(epoch=1, start_us=5, end_us=15)) == ()
 
 
-def test_a_second_measurement_needs_words() -> None:
+def test_second_measurement_needs_the_words_of_consent() -> None:
     again = entry("t", epsilon="1/4", strategy="i")
     with pytest.raises(ValueError, match=r'epsilon 0\.75.*accept: "measured again"'):
         check_measurement([entry()], again, accept=None)
@@ -168,7 +168,7 @@ def test_a_second_measurement_needs_words() -> None:
     check_measurement([entry()], again, accept=ACCEPTED)
 
 
-def test_no_words_accept_a_sum_that_protects_nobody() -> None:
+def test_consent_does_not_accept_a_sum_that_protects_nobody() -> None:
     again = entry("t", epsilon="19.6", strategy="i")
     with pytest.raises(ValueError, match=r"all together cost epsilon 20\.1, which protects nobody"):
         check_measurement([entry()], again, ACCEPTED)
@@ -195,7 +195,7 @@ def test_for_users_epochs_add_up() -> None:
         (entry("t", strategy="i", unit="user", neighbours="substitute"), "event", "substitute", Fraction(2)),
     ],
 )
-def test_units_and_neighbours_that_meet_cost_their_most(
+def test_streams_of_different_units_or_neighbours_cost_the_most(
     other: LedgerEntry, unit: str, neighbours: str, epsilon: Fraction
 ) -> None:
     told = statement("file:a", [entry(), other])
@@ -221,7 +221,7 @@ def test_epsilons_are_written_exactly(epsilon: Fraction) -> None:
 
 
 def users_of(field: str | None, stream: str = "s", epoch: int = 0) -> LedgerEntry:
-    """Return an entry of a stream whose unit is the user that a field names; None: an older version's."""
+    """Return an entry whose unit is the user that a field names; None: an older version wrote it."""
     one = entry(stream, epoch, 10 * epoch, 10 * epoch + 10, "1", stream, "user")
     return replace(one, user=field)
 
@@ -237,7 +237,7 @@ def users_of(field: str | None, stream: str = "s", epoch: int = 0) -> LedgerEntr
         ((None,), "user", 1),
     ],
 )
-def test_users_of_different_fields_are_no_one_s_promise(
+def test_users_of_different_fields_get_no_promise_per_user(
     fields: tuple[str | None, ...], unit: str, epsilon: int
 ) -> None:
     entries = [users_of(field, stream) for stream, field in zip("st", fields, strict=False)]
@@ -248,7 +248,7 @@ def test_users_of_different_fields_are_no_one_s_promise(
     assert f"{first} file:a exist" in told.sentences()[0]
 
 
-def test_a_stream_s_older_entries_are_about_the_users_of_its_newer_ones() -> None:
+def test_older_entries_of_a_stream_have_the_user_field_of_its_newer_ones() -> None:
     entries = [users_of(None), users_of("passenger", epoch=1), users_of("passenger", "t")]
     told = statement("file:a", entries)
     assert told.unit == "user"
@@ -256,7 +256,7 @@ def test_a_stream_s_older_entries_are_about_the_users_of_its_newer_ones() -> Non
     assert 'on users that the field "passenger" names, from' in told.sentences()[1]
 
 
-def test_an_entry_of_before_the_field_keeps_its_text() -> None:
+def test_entry_written_before_a_field_existed_keeps_its_text() -> None:
     older = users_of(None)
     assert b'"user":"passenger"' in entry_to_json(users_of("passenger"))
     assert b"passenger" not in entry_to_json(older)

@@ -1,4 +1,4 @@
-"""Answers over absolute time: exact where noise is zero, equal to what rows alone give where it is not."""
+"""Answers over absolute time: exact without noise; with noise, equal to what the rows alone give."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WINDOWS: tuple[tuple[SeriesKind, int], ...] = (("running", 1), ("bin", 1), ("win
 
 
 async def read(view: StreamView | None, store: MemoryStore, name: str = "departures") -> StreamView:
-    """Bring a view up to what a store shows, as the API does."""
+    """Read all rows that a store shows into a view, as the API does."""
     reader = store.reader()
     state = await reader.public_state(name)
     assert state is not None
@@ -43,7 +43,7 @@ async def read(view: StreamView | None, store: MemoryStore, name: str = "departu
 async def publish(
     epochs: list[list[int]], epoch_bins: int, gap: int = 0, **options: Any
 ) -> tuple[MemoryStore, Published]:
-    """Release epochs one after the other; one that is not full is ended early, then ``gap`` bins pass."""
+    """Release epochs one after the other. An epoch that is not full ends early; ``gap`` bins follow it."""
     store = MemoryStore()
     stream = Published(store, epoch_bins=epoch_bins, **options)
     first = stream.first_bin
@@ -101,7 +101,7 @@ def rows_of(store: MemoryStore, name: str = "departures") -> list[dict[str, Any]
 
 
 def forests_from_rows(view: StreamView, rows: list[dict[str, Any]]) -> dict[int, ReleasedForest]:
-    """Rebuild every epoch from its rows alone, without tiles: another way to the same nodes."""
+    """Rebuild the nodes of every epoch from its chain rows alone, without tiles."""
     forests: dict[int, ReleasedForest] = {}
     for row in rows:
         forest = forests.setdefault(row["epoch"], ReleasedForest(view.strategy.design))
@@ -139,7 +139,7 @@ def test_running_counts_as_first_published_are_those_of_the_rows() -> None:
 
 
 def test_anticipating_answers_are_differences_of_published_counts_with_their_law() -> None:
-    """Over two whole epochs, one that ended early and the running one; alone and as points of a series."""
+    """Two epochs are whole, one ended early and one is running; answers are single or points of a series."""
     epochs = [[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 8, 1], [1, 4, 1], [5, 7, 7, 2]]
     store, _ = asyncio.run(publish(epochs, 7, branching=(3, 3), release="anticipating"))
     view = asyncio.run(read(None, store))
@@ -147,7 +147,7 @@ def test_anticipating_answers_are_differences_of_published_counts_with_their_law
     firsts = [0, 7, 14, 17]
 
     def total(stop: int) -> float:
-        """Add up what was published for the bins before ``stop``."""
+        """Return the sum of the published counts of the bins before ``stop``."""
         done = [first for first in firsts if first < stop]
         ends = [*[first - 1 for first in done[1:]], stop - 1] if done else []
         return float(sum(published[end] for end in ends)) / 2**16
@@ -178,7 +178,7 @@ def test_anticipating_answers_are_differences_of_published_counts_with_their_law
 
 
 def test_points_of_a_causal_series_have_the_laws_of_single_answers() -> None:
-    """Over two whole epochs, two that ended early and the running one."""
+    """Two epochs are whole, two ended early and one is running."""
     epochs = [[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 8, 1], [1, 4, 1], [1, 0], [5, 7, 7, 2]]
     view = view_of(epochs, 7, branching=(3, 3))
     steps: list[tuple[SeriesKind, int, int]] = [(kind, 1, window) for kind, window in WINDOWS]
@@ -214,7 +214,7 @@ def test_bins_as_first_published_are_sums_of_the_bins_own_nodes() -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6))
-def test_growing_step_by_step_ends_where_one_reading_does(steps: list[int]) -> None:
+def test_view_that_grows_in_steps_equals_a_view_read_at_once(steps: list[int]) -> None:
     async def run() -> tuple[StreamView, StreamView]:
         store, grown = MemoryStore(), None
         stream = Published(store, epoch_bins=8, branching=(3, 3))
@@ -257,7 +257,7 @@ def test_bins_between_epochs_were_never_measured_and_are_not_zero() -> None:
     assert view.series("window", view.span, window=2).unmeasured == 3
 
 
-def test_times_off_the_edges_are_refused_with_the_nearest_ones() -> None:
+def test_times_inside_bins_are_refused_with_the_nearest_edges() -> None:
     view = view_of([[1] * 5], 5)
     start = FIRST_BIN * HOUR_US
     assert view.bins_between(None, None) == view.span
@@ -288,7 +288,7 @@ def test_calendar_days_have_edges_at_local_midnight() -> None:
     assert off.value.nearest_us == (edges[2], edges[3])
 
 
-def test_nothing_released_is_said_so() -> None:
+def test_question_before_the_first_release_is_refused() -> None:
     async def run() -> StreamView:
         store = MemoryStore()
         stream = Published(store, epoch_bins=8)
@@ -302,7 +302,7 @@ def test_nothing_released_is_said_so() -> None:
         view.bins_between(None, None)
 
 
-def test_a_stream_begun_anew_does_not_continue() -> None:
+def test_view_does_not_continue_to_a_stream_that_was_started_anew() -> None:
     async def run() -> None:
         store, stream = await publish([[1, 2, 3]], 5)
         view = await read(None, store)

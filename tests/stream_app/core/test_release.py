@@ -1,4 +1,4 @@
-"""A release: what it holds, that it continues, and that an exact count is nowhere in its public half."""
+"""A release: its rows and tiles, how the next release goes on, and no exact count in any public byte."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def in_steps(
     noise: dict[Any, Any] | None = None,
     width: int = 1,
 ) -> list[Release]:
-    """Release counts in steps of several bins, each from the state that the one before left."""
+    """Release counts in steps of several bins. Each step begins with the state after the previous step."""
     state, releases, done = state_of(strategy), [], 0
     source = GivenNoise(strategy.design, noise or node_noise(strategy, width), width)
     for step in steps:
@@ -67,7 +67,7 @@ def in_steps(
 
 
 def node_noise(strategy: Strategy, width: int = 1) -> dict[Any, Any]:
-    """Return some noise for every node of the tree."""
+    """Draw some noise for every node of the tree."""
     rng = np.random.default_rng(3)
     nodes = node_sums(strategy.design.shape, np.zeros((strategy.design.horizon, width), np.int64))
     return {node: rng.integers(-9, 10, size=width) for node in nodes}
@@ -96,7 +96,7 @@ def _up_to(steps: list[int], total: int) -> list[int]:
 def test_the_number_of_bins_per_release_does_not_change_the_rows(
     counts: np.ndarray, steps: list[int]
 ) -> None:
-    """However many bins share a step, each row is the same to the last bit, and so is the counter's state."""
+    """Rows and the counter's state are the same to the last bit, whatever the number of bins in a step."""
     parts = in_steps(NOISY, counts, steps)
     [whole] = in_steps(NOISY, counts, [sum(steps)])
     assert [row for part in parts for row in part.rows] == whole.rows
@@ -108,7 +108,7 @@ def test_the_number_of_bins_per_release_does_not_change_the_rows(
 def test_rows_do_not_tell_which_bins_were_released_together(
     release: Literal["causal", "anticipating"],
 ) -> None:
-    """How many are follows how fast events were read: not even the last bits of a float may say it."""
+    """That number depends on the speed of reading, so not even the last bits of a float may reveal it."""
     bins = 8_760
     strategy = strategy_of(plan_tree(bins, 1, release=release))
     whole = row_errors(strategy, 0, bins)
@@ -119,7 +119,7 @@ def test_rows_do_not_tell_which_bins_were_released_together(
         assert [error for part in parts for error in part] == whole[: stops[-1]]
 
 
-def test_no_two_rows_share_a_nonce_and_none_shows_the_attempts() -> None:
+def test_rows_have_different_nonces_that_do_not_show_the_attempt() -> None:
     nonces = [message["nonce"] for message in messages(in_steps(NOISY, np.ones((12, 1), np.int64), [5, 7]))]
     assert len(set(nonces)) == 12
     assert {len(nonce) for nonce in nonces} == {32}
@@ -148,7 +148,7 @@ def test_rows_form_a_chain(counts: np.ndarray, steps: list[int]) -> None:
 @few
 @given(counts_of, cut_up)
 def test_tiles_hold_what_the_rows_say(counts: np.ndarray, steps: list[int]) -> None:
-    """A reader of tiles and a reader of rows know the same nodes and published values."""
+    """Tiles and rows hold the same nodes and published values."""
     releases = in_steps(NOISY, counts, steps)
     tiles: dict[str, bytes] = {}
     for release in releases:
@@ -169,7 +169,7 @@ def test_tiles_hold_what_the_rows_say(counts: np.ndarray, steps: list[int]) -> N
 @few
 @given(counts_of)
 def test_rows_state_the_forest_s_estimates(counts: np.ndarray) -> None:
-    """Estimate, variance and interval are those that a reader computes from the nodes."""
+    """A reader computes the same estimate, variance and interval from the nodes."""
     releases = in_steps(NOISY, counts, [5, 7])
     forest = ReleasedForest(NOISY.design)
     pushed = TreeCounter(NOISY.design, GivenNoise(NOISY.design, node_noise(NOISY), 1)).push_many(counts)
@@ -191,7 +191,7 @@ def test_rows_state_the_forest_s_estimates(counts: np.ndarray) -> None:
 def test_the_public_half_depends_on_counts_through_noisy_nodes_only(
     counts: np.ndarray, bin: int, more: int
 ) -> None:
-    """The shift of the noise that hides a change of the counts hides it from every public byte."""
+    """If counts and noise change so that noisy nodes stay the same, every public byte stays the same."""
     change = np.zeros_like(counts)
     change[bin] = more
     hidden = shifted(NOISY.design.shape, node_noise(NOISY), -change)
@@ -200,7 +200,7 @@ def test_the_public_half_depends_on_counts_through_noisy_nodes_only(
     assert [release.tiles for release in first] == [release.tiles for release in second]
 
 
-def test_wide_rows_have_a_value_a_cell() -> None:
+def test_wide_row_has_one_value_per_cell() -> None:
     strategy = Strategy("visits", NOISY.declared, kind_of(NOISY.design, width=3))
     counts = np.arange(36).reshape(12, 3)
     silence = dict.fromkeys(node_noise(strategy), np.zeros(3, np.int64))

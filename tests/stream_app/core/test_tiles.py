@@ -1,4 +1,4 @@
-"""Tiles against a dictionary of byte strings that is appended to and read back."""
+"""Rows that are appended to tiles and read back from a dictionary of byte strings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is visible, against a bin-by-bin definition."""
+"""Visible rows and epochs equal a definition bin by bin."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_anticipating_stream_over_axes_has_rows_and_no_nodes() -> None:
 
 
 @given(released=st.integers(0, 12), seq=st.integers(0, 40))
-def test_early_end_is_shown_with_its_last_bin_and_not_before(released: int, seq: int) -> None:
+def test_early_end_of_an_epoch_becomes_visible_with_its_last_bin(released: int, seq: int) -> None:
     following = replace(OPEN, epoch=1, first_bin=200, first_seq=OPEN.first_seq + released)
     shown = visible_epochs([following, ended(released)], seq)
     assert [e.epoch for e in shown] == [e.epoch for e in (OPEN, following) if e.first_seq <= seq + 1]

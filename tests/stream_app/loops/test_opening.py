@@ -229,7 +229,7 @@ def test_a_stream_that_began_with_a_share_per_node_is_refused(one: OneSource) ->
     asyncio.run(start())
 
 
-def test_a_second_measurement_needs_words(one: OneSource) -> None:
+def test_second_measurement_needs_the_words_of_consent(one: OneSource) -> None:
     again = strategy_of(stream="again")
 
     async def measure_twice() -> None:
