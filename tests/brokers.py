@@ -84,7 +84,7 @@ def _write(users: IO[str], known: dict[str, Any]) -> None:
 
 
 def settings_untold(client: Any, asked: Sequence[Any], **_: Any) -> dict[str, dict[str, Any]]:
-    """Answer as ``KafkaAdminClient.describe_configs`` does a user without the right to describe settings."""
+    """Answer as ``KafkaAdminClient.describe_configs`` answers a user who may not describe settings."""
     return {"topic": {resource.name: {} for resource in asked}}
 
 
@@ -97,20 +97,20 @@ class Topic:
 
     @classmethod
     async def create(cls, servers: str, partitions: int = 1, **settings: str) -> Topic:
-        """Create it; settings with _ for dots."""
+        """Create the topic. Args: settings, by their names with _ for dots."""
         topic = cls(servers, f"events-{uuid4().hex[:12]}")
         await topic.create_again(partitions, **settings)
         return topic
 
     async def create_again(self, partitions: int = 1, **settings: str) -> None:
-        """Create it under its name."""
+        """Create the topic again under the same name."""
         values = {key.replace("_", "."): value for key, value in settings.items()}
         await self._ask(
             lambda admin: admin.create_topics([NewTopic(self.name, partitions, 1, topic_configs=values)])
         )
 
     async def delete(self) -> None:
-        """Delete it, and wait until it is gone."""
+        """Delete the topic, and wait until the cluster no longer lists it."""
         await self._ask(lambda admin: admin.delete_topics([self.name]))
         while await self._ask(lambda admin: _error_code(admin, self.name)) == 0:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -127,7 +127,7 @@ class Topic:
         await self._ask(lambda admin: admin.delete_records(before))
 
     async def send(self, values: Sequence[bytes | None], partition: int = 0, **producer: Any) -> None:
-        """Append records, acknowledged, one batch a call."""
+        """Append records as one batch, and wait until the cluster acknowledges them."""
         async with AIOKafkaProducer(bootstrap_servers=self.servers, linger_ms=20, **producer) as client:
             sent = [await client.send(self.name, value, b"key", partition) for value in values]
             await asyncio.gather(*sent)

@@ -17,7 +17,7 @@ from stream_app.ports.alerts import AlertTarget, NotDelivered
 
 CONTENT_TYPE = b"application/cloudevents+json; charset=UTF-8"
 _TYPE = "private-counts.alert"
-_ANSWER_MS = 10_000
+_ANSWER_MS = 10_000  # for the cluster to acknowledge a record
 
 
 def cloud_event(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,13 +45,11 @@ class TopicTarget(AlertTarget):
     """An existing topic. A transition is a record with its rule as key, so a rule's records stay in order.
 
     Delivery is at least once: a record whose acknowledgement was lost is sent again with the same id.
-
-    Args: cluster; topic; answer_ms, how long the cluster may take to acknowledge a record.
     """
 
-    def __init__(self, cluster: Cluster, topic: str, answer_ms: int = _ANSWER_MS) -> None:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
         self.name = f"topic {topic}"
-        self._cluster, self._topic, self._answer_ms = cluster, topic, answer_ms
+        self._cluster, self._topic = cluster, topic
         self._producer: AIOKafkaProducer | None = None
 
     async def send(self, transition: Mapping[str, Any]) -> None:
@@ -78,7 +76,7 @@ class TopicTarget(AlertTarget):
             self._producer = AIOKafkaProducer(
                 acks="all",
                 enable_idempotence=True,
-                request_timeout_ms=self._answer_ms,
+                request_timeout_ms=_ANSWER_MS,
                 **self._cluster.client(),
             )
             with translating_errors(self._cluster):

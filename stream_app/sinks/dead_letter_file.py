@@ -32,17 +32,11 @@ _Place = tuple[str | None, str, int]  # stream, partition, position
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long, how many and which parts of refused records are kept.
+    """How long, how many and which parts of refused records are kept."""
 
-    Args:
-        keep_s: the longest age of a letter.
-        most_bytes: the total size per source; a letter that does not fit is kept without its record.
-        content: whether letters contain the records, or only their positions and reasons.
-    """
-
-    keep_s: float
-    most_bytes: int
-    content: bool
+    keep_s: float  # the longest age of a letter
+    most_bytes: int  # the total size per source; a letter that does not fit is kept without its record
+    content: bool  # whether letters contain the records, or only their positions and reasons
 
 
 class DeadLetterFiles(DeadLetters):

@@ -1,8 +1,7 @@
 """The ledger outside the store as a compacted topic: one record per entry, keyed by its place.
 
-Connections are made for every use, that is at a start and once per epoch.
-
-Two workers may both write an entry; its key and bytes are the same, so this changes nothing.
+Every use makes its own connections, because there is one use at a start and one per epoch. Two workers may
+both write an entry. Its key and bytes are the same, so the second record changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from stream_app.ports import OperatorError, OutsideLedger
 from stream_app.sinks.ledger_file import HEADER, missing
 
 _HEADER_KEY = b"private_counts_ledger"
-_LOOKS, _LOOK_AGAIN_S = 5, 0.2
+_LOOKS, _LOOK_AGAIN_S = 6, 0.2
 
 
 class LedgerTopic(OutsideLedger):
@@ -73,13 +72,11 @@ class LedgerTopic(OutsideLedger):
         known.update(new)
 
     async def _check(self) -> None:
-        facts = await topic_facts(self._cluster, self._place.topic)
         for _ in range(_LOOKS):  # brokers may learn of a new topic at different times
-            if facts is not None:
+            if (facts := await topic_facts(self._cluster, self._place.topic)) is not None:
                 break
             await asyncio.sleep(_LOOK_AGAIN_S)
-            facts = await topic_facts(self._cluster, self._place.topic)
-        if facts is None:
+        else:
             raise OperatorError(missing(self.name))
         if facts.cleanup_policy != "compact" or facts.partitions != 1:
             policy = facts.cleanup_policy or "unknown to this user"

@@ -88,7 +88,7 @@ class WitnessTopic(Witness):
 
     async def claim(self, stream: str) -> None:
         async with self._locks[stream]:
-            await self._forsake(stream)
+            await self._drop_writer(stream)
             writer = AIOKafkaProducer(
                 transactional_id=f"{self._place.topic}.{stream}",
                 acks="all",
@@ -99,12 +99,12 @@ class WitnessTopic(Witness):
                 with translating_errors(self._cluster):
                     await writer.start()  # ends the transactions of an earlier writer
             except BaseException:
-                await self._forsake(stream)
+                await self._drop_writer(stream)
                 raise
 
     async def resign(self, stream: str) -> None:
         async with self._locks[stream]:
-            await self._forsake(stream)
+            await self._drop_writer(stream)
 
     async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
         async with self._locks[stream]:
@@ -144,13 +144,13 @@ class WitnessTopic(Witness):
                             self._place.partition,
                             headers=[(_VALUES, row.values)] if row.values else None,
                         )
-                        sent.add_done_callback(_looked_at)  # the commit reports the failure
+                        sent.add_done_callback(_ignore_failure)  # the commit reports the failure
         except BaseException:
             # Fenced, or it is unknown whether it was committed: the next claim settles it.
-            await self._forsake(stream)
+            await self._drop_writer(stream)
             raise
 
-    async def _forsake(self, stream: str) -> None:
+    async def _drop_writer(self, stream: str) -> None:
         self._known.discard(stream)
         writer = self._writers.pop(stream, None)
         if writer is not None:
@@ -208,7 +208,7 @@ def _key(stream: str, row: bytes) -> bytes:
     return f"{stream}/{message['epoch']}/{message['bin']}".encode()
 
 
-def _looked_at(sent: asyncio.Future[Any]) -> None:
+def _ignore_failure(sent: asyncio.Future[Any]) -> None:
     if not sent.cancelled():
         sent.exception()
 

@@ -33,9 +33,7 @@ class AvroDecoder:
     A field with a timestamp type has its unit in the schema; other numbers and texts are in ``field.format``.
     Local timestamps, dates and times of day are refused, because they are not instants. Decimals are numbers,
     as in JSON. Other bytes become None.
-    Guarantee: a record makes at most ``FREE_VALUES`` values more than it has bytes, nested at most
-    ``MOST_DEPTH`` types deep. A record of more than ``MOST_VALUES`` bytes makes at most ``MOST_VALUES``
-    values. Any other record is undecodable (``avro_bounds.py``).
+    Guarantee: a record beyond the bounds of ``avro_bounds.py`` is undecodable.
     Cost: a few microseconds per record, because the whole record is decoded. If neither the schema nor the
     size ensures these bounds, one or two microseconds more per value.
     """

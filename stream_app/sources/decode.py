@@ -28,6 +28,7 @@ RECORDS_AT_ONCE = 2_000
 BYTES_AT_ONCE = 1 << 16
 MOST_VALUES = 1 << 16  # of a text record with more bytes than this, estimated from its punctuation
 
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NUMBER = re.compile(r"[+-]?\d{1,19}(\.\d{1,19})?", flags=re.ASCII)
 
 
@@ -41,18 +42,11 @@ class TimeField:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Records as columns.
+    """Records as columns: times in microseconds since 1970, other values None if a field is missing."""
 
-    Args:
-        kept: the indices of the decoded records, shape (n,).
-        columns: one array of n values per field, by path; times in microseconds since 1970, other fields as
-            texts, numbers, truth values, or None where a record does not have the field.
-        refused: (index, reason) of the refused records.
-    """
-
-    kept: Int64Array
-    columns: Mapping[str, NDArray[Any]]
-    refused: Sequence[tuple[int, Reason]]
+    kept: Int64Array  # the indices of the n decoded records
+    columns: Mapping[str, NDArray[Any]]  # n values of each field, by path
+    refused: Sequence[tuple[int, Reason]]  # the indices of the other records
 
 
 class Decoder(Protocol):
@@ -178,20 +172,16 @@ class CsvDecoder(Decoder):
     """Comma-separated values with a header line; a record is one line, so no value holds a line end.
 
     Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable.
-    Args: header, the file's first line.
-    Raises: OperatorError for a header without one of the fields.
+    Args: names, of all columns in order.
+    Raises: OperatorError if a field has no column.
     Cost: about a microsecond per record.
 
-    >>> decoder = CsvDecoder(b"id,at", TimeField("at", "iso8601"))
+    >>> decoder = CsvDecoder(["id", "at"], TimeField("at", "iso8601"))
     >>> decoder.decode([b"7,1970-01-01T00:00:01Z", b"8", b"9,"]).refused
     [(1, <Reason.UNDECODABLE: 'undecodable'>), (2, <Reason.NULL: 'null'>)]
     """
 
-    def __init__(self, header: bytes, time: TimeField, others: Sequence[str] = ()) -> None:
-        try:
-            names = _csv_values(header) or []
-        except _UNDECODABLE:
-            names = []
+    def __init__(self, names: Sequence[str], time: TimeField, others: Sequence[str] = ()) -> None:
         for path in (time.path, *others):
             if path not in names:
                 key = "time.field" if path == time.path else "keys.field or value.field"
@@ -218,10 +208,7 @@ class CsvDecoder(Decoder):
 
     def _found(self, record: bytes) -> list[Any] | Reason:
         """Return the fields' values of one record, or the reason for its refusal."""
-        try:
-            values = _csv_values(record)
-        except _UNDECODABLE:
-            return Reason.UNDECODABLE
+        values = csv_values(record)
         if values is None or len(values) != self._width:
             return Reason.UNDECODABLE
         text, *others = [values[place] or None for place in self._places]
@@ -229,9 +216,6 @@ class CsvDecoder(Decoder):
             return Reason.NULL
         time = text if self._time.format == "iso8601" else _number(text)
         return Reason.BAD_TIME if time is None else [time, *others]
-
-
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, csv.Error)
 
 
 def decoded_columns(
@@ -309,12 +293,15 @@ def _number(text: str) -> int | float | None:
     return float(text) if "." in text else int(text)
 
 
-def _csv_values(line: bytes) -> list[str] | None:
-    """Return the values of one line, or None if a quote is left open or there may be too many values."""
+def csv_values(line: bytes) -> list[str] | None:
+    """Return the values of one line; None if it is not valid, or may have too many values."""
     if _has_too_many_values(line):
         return None
-    text = line.decode()
-    if '"' not in text:
-        return text.split(",")
-    rows = list(csv.reader([text], strict=True))
-    return rows[0] if len(rows) == 1 else None
+    try:
+        text = line.decode()
+        if '"' not in text:
+            return text.split(",")
+        [values] = csv.reader([text], strict=True)
+        return values
+    except (ValueError, csv.Error):
+        return None

@@ -300,12 +300,9 @@ class _Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """Own no partition until the group has agreed again."""
-        self._change(frozenset())
+        self.on_partitions_assigned(())
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Own the assigned partitions."""
-        self._change(frozenset(assigned))
-
-    def _change(self, partitions: frozenset[TopicPartition]) -> None:
         self.moment += 1
-        self.partitions = partitions
+        self.partitions = frozenset(assigned)

@@ -25,16 +25,12 @@ MOST_RECORDS = 20_000  # in one piece
 
 @dataclass(slots=True)
 class Columns:
-    """Consecutive records of one partition; offsets rise and may have gaps.
+    """Consecutive records of one partition."""
 
-    Args: ``timestamps_ms`` is empty unless requested; a value is None for a tombstone; ``unreadable`` has the
-        offsets from which the rest of a batch cannot be read.
-    """
-
-    offsets: list[int] = field(default_factory=list)
-    timestamps_ms: list[int] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    unreadable: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)  # they rise and may have gaps
+    timestamps_ms: list[int] = field(default_factory=list)  # empty unless requested
+    values: list[bytes | None] = field(default_factory=list)  # None for a tombstone
+    unreadable: list[int] = field(default_factory=list)  # from each offset the rest of its batch
 
 
 def return_columns(consumer: AIOKafkaConsumer, timestamps: bool = False) -> None:

@@ -1,8 +1,6 @@
 """Replays a finished file in the order of event time: each record arrives at its event time.
 
-So no record is late, and disorder in the file cannot move a count. A file that is not in order is first
-copied in order. The copy and its index are secret, take space in the state directory and are deleted at the
-end.
+So no record is late, and disorder in the file cannot move a count.
 """
 
 from __future__ import annotations

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 
-from stream_app.core.records import Reason
 from stream_app.ports import OperatorError
-from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField
+from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField, decoded_columns
 from stream_app.sources.times import times_us
 
 TopicFormat = Literal["json", "csv", "avro"]
@@ -60,21 +57,14 @@ def topic_decoder(
     if format == "json":
         return _ByValue(NdjsonDecoder(field, others))
     if format == "avro":
-        return _avro(schema_registry or "", schema_registry_ca, field, others)
-    header = io.StringIO()
-    csv.writer(header, lineterminator="").writerow(columns)
-    return _ByValue(CsvDecoder(header.getvalue().encode(), field, others))
-
-
-def _avro(registry: str, authority: Path | None, field: TimeField, others: Sequence[str]) -> TopicDecoder:
-    try:
-        from stream_app.sources.avro import AvroDecoder
-        from stream_app.sources.schema_registry import SchemaRegistry
-    except ImportError:
-        raise OperatorError(
-            'source.format: avro needs fastavro; pip install "private-counts[avro]"'
-        ) from None
-    return AvroDecoder(SchemaRegistry(registry, authority), field, others)
+        try:
+            from stream_app.sources.avro import AvroDecoder
+            from stream_app.sources.schema_registry import SchemaRegistry
+        except ImportError:
+            said = 'source.format: avro needs fastavro; pip install "private-counts[avro]"'
+            raise OperatorError(said) from None
+        return AvroDecoder(SchemaRegistry(schema_registry or "", schema_registry_ca), field, others)
+    return _ByValue(CsvDecoder(columns, field, others))
 
 
 class _ByValue(TopicDecoder):
@@ -95,5 +85,4 @@ class _ByTimestamp(TopicDecoder):
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         times, is_time = times_us(list(timestamps_ms), "ms")
         is_time &= np.array(timestamps_ms, dtype=np.int64) >= 0  # -1 means a record without a timestamp
-        refused = [(index, Reason.BAD_TIME) for index in np.flatnonzero(~is_time).tolist()]
-        return Decoded(np.flatnonzero(is_time), {TIMESTAMP: times[is_time]}, refused)
+        return decoded_columns(range(len(times)), TIMESTAMP, (times, is_time), {}, [])

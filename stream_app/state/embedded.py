@@ -7,7 +7,6 @@ ends it first.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -27,9 +26,10 @@ from redis import Redis, exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from stream_app.durable import state_directory, write_durably
+from stream_app.durable import locked, state_directory, write_durably
 from stream_app.ports import OperatorError
 from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN
+from stream_app.state.safety import feature_version
 
 _LONGEST_SOCKET_PATH = 100  # the system's limit is 104 to 108 bytes
 _STOP_SECONDS = 30.0
@@ -173,12 +173,10 @@ class EmbeddedRedis:
     def _lock(self, name: str) -> int | None:
         """Return a descriptor that holds the lock, or None if another process holds it."""
         descriptor = os.open(self._directory / name, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return descriptor
+        if locked(descriptor):
+            return descriptor
+        os.close(descriptor)
+        return None
 
     def _read_passwords(self) -> dict[str, str]:
         path = self._directory / "credentials.json"
@@ -210,7 +208,7 @@ class EmbeddedRedis:
         shown = subprocess.run([self._server, "--version"], capture_output=True, text=True, check=True)
         version = shown.stdout.split(" v=")[1].split()[0]
         written = path.read_text() if path.exists() else version
-        if _comparable(version) < _comparable(written):
+        if feature_version(version) < feature_version(written):
             raise OperatorError(
                 f"state.dir: {self._directory} was written by Redis {written}, but {self._server} is "
                 f"{version}; use a newer redis-server or another directory"
@@ -290,11 +288,6 @@ class EmbeddedRedis:
             protocol=2,
             retry=Retry(NoBackoff(), 0),
         )
-
-
-def _comparable(version: str) -> tuple[int, ...]:
-    # Formats of the append-only file change between minor versions, never within one.
-    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _quoted(path: Path) -> str:

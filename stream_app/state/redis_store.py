@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -28,6 +29,7 @@ from stream_app.core.records import (
     WitnessRow,
 )
 from stream_app.core.restored import Restored
+from stream_app.core.row_values import place_of, rows_of_bin, witness_row
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import invisible_slices
 from stream_app.ports import Store
@@ -36,7 +38,6 @@ from stream_app.state.append_only import AppendOnlyFile
 from stream_app.state.connection import SameServer, batch, connect, script, transaction
 from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
 from stream_app.state.round_trips import Argument
-from stream_app.state.row_values import with_values
 
 _BINS_PER_READ = 1_000
 _NAMES_PER_SCAN = 5_000
@@ -340,11 +341,6 @@ class RedisStore(Store):
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
         await batch(self._redis, [("HINCRBY", StreamKeys(stream).operator_counts, name, by)])
 
-    async def operator_counts(self, stream: str) -> dict[str, int]:
-        """Return the operator counters. SECRET."""
-        [fields] = await batch(self._redis, [("HGETALL", StreamKeys(stream).operator_counts)])
-        return {name.decode(): int(count) for name, count in fields.items()}
-
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
         asked = ("XRANGE", StreamKeys(stream).chain, f"{after_seq + 1}-0", "+", "COUNT", limit)
         [entries] = await batch(self._redis, [asked])
@@ -356,7 +352,27 @@ class RedisStore(Store):
         rows = await self.rows(stream, after_seq, limit)
         if strategy.kind.rows_hold_values or not rows:
             return [WitnessRow(seq, row) for seq, row in rows]
-        return await with_values(self._redis, stream, strategy, rows)
+        keys = StreamKeys(stream)
+        [fields] = await batch(self._redis, [("HGETALL", keys.epochs)])
+        epochs = codec.decode_epochs(fields)
+        try:
+            commands = [
+                keys.reading(piece)
+                for epoch, bin in [place_of(epochs, row) for _, row in rows]
+                for table_rows in rows_of_bin(strategy.kind, bin)
+                for piece in table_rows.slices(epoch)
+            ]
+            read = iter(await batch(self._redis, commands))
+
+            def packed() -> list[WitnessRow]:
+                return [
+                    witness_row(strategy, epochs, seq, row, lambda piece: next(read)) for seq, row in rows
+                ]
+
+            return await asyncio.to_thread(packed)  # wide rows take long to compress; cuts do not wait
+        except (LookupError, ValueError):
+            # Another worker discarded rows that were released but never visible.
+            raise ConnectionError(f"stream {stream}: its last rows changed while they were read") from None
 
     async def _reply(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         return codec.decode_reply(await script(name)(self._redis, keys, arguments))

@@ -62,7 +62,7 @@ async def _asked(name: str, url: str) -> AsyncIterator[RoundTrips]:
     try:
         yield redis
     except (RedisError, OSError) as error:
-        refusal = Unreachable if _is_away(error) else OperatorError
+        refusal = Unreachable if _may_answer_later(error) else OperatorError
         raise refusal(
             f"{name}: no use of {redis.place}: {_one_line(error)}; start it or correct the URL"
         ) from None
@@ -70,7 +70,7 @@ async def _asked(name: str, url: str) -> AsyncIterator[RoundTrips]:
         await redis.aclose()
 
 
-def _is_away(error: Exception) -> bool:
+def _may_answer_later(error: Exception) -> bool:
     """Return whether the same call may succeed later; with a wrong password it never does."""
     refused = exceptions.AuthenticationError, exceptions.AuthorizationError
     if isinstance(error, refused) or isinstance(error.__cause__, refused):  # the client wraps these errors
@@ -79,16 +79,18 @@ def _is_away(error: Exception) -> bool:
 
 
 def _unusable(info: Mapping[str, Any]) -> Iterator[str]:
-    if _version(info) < OLDEST_VERSION:
-        yield f"is Redis {info.get('redis_version')}; use 6.2 or newer"
+    version = str(info.get("redis_version", "0"))
+    if feature_version(version) < OLDEST_VERSION:
+        yield f"is Redis {version}; use 6.2 or newer"
     if info.get("role") != "master":
         yield "is a replica, which takes no writes; name the master"
     if int(info.get("cluster_enabled", 0)):
         yield "is a node of a cluster, which redirects; use a server that is not in cluster mode"
 
 
-def _version(info: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(int(part) for part in str(info.get("redis_version", "0")).split(".")[:2])
+def feature_version(version: str) -> tuple[int, ...]:
+    """Return a version's first two numbers; formats and commands change only with these."""
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _losses(info: Mapping[str, Any], settings: Mapping[str, str]) -> Iterator[str]:
@@ -102,7 +104,8 @@ def _losses(info: Mapping[str, Any], settings: Mapping[str, str]) -> Iterator[st
     if settings.get("no-appendfsync-on-rewrite") == "yes":
         yield "has no-appendfsync-on-rewrite yes, so a crash loses releases; set it to no"
     # Scripts are logged as transactions, which Redis 7 reads back as the default user (redis issue 14541).
-    if settings.get("default user") == "restricted" and _version(info) >= (7, 0):
+    restricted = settings.get("default user") == "restricted"
+    if restricted and feature_version(str(info.get("redis_version"))) >= (7, 0):
         yield "would lose all scripts' writes at a restart: give the default user ~* +@all (it may stay off)"
     policy = info.get("maxmemory_policy", "noeviction")
     if int(info.get("maxmemory", 0)) and policy != "noeviction":

@@ -1,1 +1,1 @@
-"""One contract for every store: what holds for the memory store holds for Redis."""
+"""One contract for every store: the memory store and Redis behave alike."""

@@ -10,7 +10,9 @@ from uuid import uuid4
 import pytest
 
 from stream_app.ports.reader import PublicReader
+from stream_app.state.connection import batch
 from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.servers import running, server_paths
@@ -21,11 +23,19 @@ SERVERS = [pytest.param(name, marks=pytest.mark.redis) for name in server_paths(
 
 @dataclass(frozen=True)
 class Stores:
-    """A store, its public half and a stream that nobody has used."""
+    """A store, its reader, and the name of a stream that is new to it."""
 
     store: MemoryStore | RedisStore
     reader: PublicReader
     stream: str
+
+
+async def operator_counts(store: MemoryStore | RedisStore, stream: str) -> dict[str, int]:
+    """Return the operator counters. The service only adds to them; an operator reads them in Redis."""
+    if isinstance(store, MemoryStore):
+        return await store.operator_counts(stream)
+    [fields] = await batch(store._redis, [("HGETALL", StreamKeys(stream).operator_counts)])
+    return {name.decode(): int(count) for name, count in fields.items()}
 
 
 class Servers:

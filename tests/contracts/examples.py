@@ -1,4 +1,4 @@
-"""A small stream to drive stores with: a tree of four bins, and builders of calls and releases."""
+"""A small stream for tests of stores: a tree of four bins, and builders of calls and releases."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def setting_aside(
     places: Sequence[tuple[int, int]] = (),
     **how: Any,
 ) -> Apply:
-    """Return a change that sets (bin, cell, delta) aside; of some of the records, (bin, position)."""
+    """Return a change that sets (bin, cell, delta) aside. Args: places, (bin, position) of some records."""
     rows = apply(expected, new, far, **how)
     change = apply(expected, new, **how)
     return replace(change, ahead=Ahead(rows.bins, rows.cells, rows.deltas, None, places))
@@ -82,7 +82,7 @@ def of_users(
     partition: str = "0",
     key_mark: bytes = bytes(16),
 ) -> Apply:
-    """Return a change of (bin, cell, user) records where only so many of a user count."""
+    """Return a change of (bin, cell, user) records in a stream with a cap per user."""
     numbers = Counter(records)
     rows = [(bin, cell, number) for (bin, cell, _), number in numbers.items()]
     change = apply(expected, new, rows, last_cut_bin=last_cut_bin, partition=partition)
@@ -92,12 +92,12 @@ def of_users(
 
 
 def node_value(epoch: int, level: int, index: int, cell: int) -> int:
-    """Return a number that tells a node's cell from every other."""
+    """Return a different number for each cell of each node."""
     return 10_000 * epoch + 1_000 * (level + 1) + 10 * index + cell
 
 
 def expected_rows(epoch: int, level: int, first: int, count: int) -> list[list[int]]:
-    """Return what tiles must hold for rows of a level."""
+    """Return the rows of a level that tiles must hold."""
     return [
         [node_value(epoch, level, row, cell) for cell in range(WIDTH)] for row in range(first, first + count)
     ]

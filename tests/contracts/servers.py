@@ -1,4 +1,4 @@
-"""The real servers that stores are held against: the bundled Redis and, where there is one, the system's."""
+"""The real servers for tests of stores: the bundled Redis, and the system's Redis if there is one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ServerUrls(Protocol):
 
 
 def server_paths() -> dict[str, Path]:
-    """Return the executables that are here, by name: one for each that differs."""
+    """Return the different executables on this machine, by name."""
     bundled = find_server()
     paths = {"bundled": bundled}
     for directory in ("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"):
@@ -38,6 +38,6 @@ def server_paths() -> dict[str, Path]:
 
 @contextmanager
 def running(path: Path) -> Iterator[EmbeddedRedis]:
-    """Run a server in a directory of its own."""
+    """Run a server in a separate directory."""
     with TemporaryDirectory(prefix="redis-") as directory, EmbeddedRedis(Path(directory), path) as server:
         yield server

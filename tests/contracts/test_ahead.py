@@ -1,7 +1,7 @@
 """What every store promises about records that are set aside because they are dated far ahead.
 
-A cut at its instant refuses them all; one that comes late accepts those that may have arrived late. The
-tests let a record be dated one bin ahead.
+A cut at its instant refuses all of them. A late cut accepts the records that may have arrived late. In these
+tests a record may be dated one bin ahead.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from stream_app.core.records import Cut, Reply
-from tests.contracts.conftest import Stores
+from tests.contracts.conftest import Stores, operator_counts
 from tests.contracts.examples import FIRST_BIN, HASH, WIDTH, setting_aside
 from tests.contracts.test_store import loaded, opened
 
@@ -19,7 +19,7 @@ PLACES = [(FIRST_BIN + 3, 0), (FIRST_BIN + 4, 2), (FIRST_BIN + 6, 3)]
 
 
 async def counts(stores: Stores, last_bin: int) -> dict[int, list[int]]:
-    """Cut at the position, seal and return the exact counts of bins that hold anything."""
+    """Cut at the position, seal, and return the exact counts of the bins that are not empty."""
     state = (await loaded(stores)).partitions["0"]
     if state.last_cut_bin < last_bin:
         cuts = [Cut(last_bin, state.position)]
@@ -40,8 +40,8 @@ async def set_aside(stores: Stores) -> None:
 
 
 async def refused(stores: Stores) -> tuple[int, list[int]]:
-    """Return how many records were refused, and the positions of those that are known."""
-    number = (await stores.store.operator_counts(stores.stream)).get("future", 0)
+    """Return how many records were refused, and their positions as far as the store kept them."""
+    number = (await operator_counts(stores.store, stores.stream)).get("future", 0)
     return number, await stores.store.refused_ahead(stores.stream, "0", 100)
 
 

@@ -1,4 +1,4 @@
-"""One contract over both stores of alerts: decided once, told in order, told again until it is noted."""
+"""One contract for both stores of alerts: decided once, sent in order, sent again until acknowledged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OverStore = Callable[[StoreTest], None]
 
 @pytest.fixture(params=["memory", *SERVERS])
 def over_store(request: pytest.FixtureRequest, servers: Servers) -> OverStore:
-    """Return what runs a test over a store that nobody has used."""
+    """Return a function that runs a test over a new store."""
 
     def run(test: StoreTest) -> None:
         async def inside() -> None:
@@ -74,7 +74,7 @@ def test_each_target_has_its_own_place(over_store: OverStore) -> None:
     over_store(test)
 
 
-def test_a_new_target_before_anything_was_told_gets_all(over_store: OverStore) -> None:
+def test_a_new_target_before_anything_was_sent_gets_all(over_store: OverStore) -> None:
     async def test(store: AlertStore) -> None:
         assert await store.transitions(await store.register("new"), 10) == []
         await store.commit("clicks", None, 1, {}, [{"key": "first"}])
@@ -116,7 +116,7 @@ def test_readers_see_the_last_transitions_of_a_stream_and_not_when_they_were_dec
 
 @pytest.mark.parametrize("server_name", SERVERS)
 def test_transitions_for_readers_are_numbered_and_not_dated(servers: Servers, server_name: str) -> None:
-    """A stream's ids are instants where the server makes them."""
+    """Ids that the server makes would be instants."""
 
     async def inside() -> None:
         server = servers[server_name]

@@ -1,4 +1,4 @@
-"""Wide rows: an anticipating stream over keys and values, from sealed cells to what its readers see."""
+"""Wide rows of an anticipating stream over keys and values, from sealed cells to readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store promises about users: which of a user's records count depends on that user's alone."""
+"""Every store decides which of a user's records count by that user's records alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stream_app.core.records import Cut, Reply, StreamState, Users
 from stream_app.state import checks
 from stream_app.state.connection import execute
 from stream_app.state.round_trips import RoundTrips
-from tests.contracts.conftest import Stores
+from tests.contracts.conftest import Stores, operator_counts
 from tests.contracts.examples import (
     BINS,
     FIRST_BIN,
@@ -39,7 +39,7 @@ Records = Sequence[tuple[int, int, str]]  # (bin, cell, user)
 
 
 async def tallied(stores: Stores, last_bin: int, max_events: int = 2) -> int:
-    """Tally all bins up to one; return the number of calls that this took."""
+    """Tally all bins up to a bin; return the number of calls that this took."""
     for call in range(1000):
         reply = await stores.store.tally(stores.stream, HASH, max_events, last_bin)
         if reply is not Reply.DONE:
@@ -49,7 +49,7 @@ async def tallied(stores: Stores, last_bin: int, max_events: int = 2) -> int:
 
 
 async def counts(stores: Stores, last_bin: int, max_events: int = 2) -> list[list[int]]:
-    """Seal up to a bin, tally, and return its exact counts and those before it."""
+    """Seal up to a bin, tally, and return the exact counts of all bins up to it."""
     await cut_and_seal(stores, last_bin)
     await tallied(stores, last_bin, max_events)
     counts = await stores.store.read_cells(stores.stream, FIRST_BIN, last_bin, WIDTH)
@@ -73,7 +73,7 @@ async def released(stores: Stores, bins: int) -> StreamState:
 
 
 async def untallied(stores: Stores) -> list[str]:
-    """Return the names of the shards that are kept. Only a test may look."""
+    """Return the names of the shards that the store keeps; only tests read them."""
     if isinstance(stores.store, MemoryStore):
         return sorted(shard.name for shard in stores.store._streams[stores.stream].untallied)
     client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:untallied"
@@ -84,13 +84,13 @@ async def untallied(stores: Stores) -> list[str]:
 
 
 async def names_of(client: RoundTrips, pattern: str) -> list[str]:
-    """Return the names of all keys that match."""
+    """Return the names of all keys in Redis that match a pattern."""
     _, keys = await execute(client, "SCAN", 0, "MATCH", pattern, "COUNT", 10**6)
     return [key.decode() for key in keys]
 
 
 def expected(records: Records, max_events: int, last_bin: int) -> list[list[int]]:
-    """Count records one by one, in the words of the rule."""
+    """Count records one by one, by the rule for users."""
     cells = np.zeros((last_bin - FIRST_BIN + 1, WIDTH), dtype=np.int64)
     numbers, room = Counter(records), Counter[tuple[int, str]]()
     for bin in range(FIRST_BIN, last_bin + 1):
@@ -108,7 +108,7 @@ def expected(records: Records, max_events: int, last_bin: int) -> list[list[int]
 
 
 async def kept_users(stores: Stores) -> int:
-    """Return how many users were counted in kept windows. Only a test may look."""
+    """Return how many users the store keeps in all windows; only tests read them."""
     if isinstance(stores.store, MemoryStore):
         return sum(len(users) for users in stores.store._streams[stores.stream].users.values())
     client = stores.store._redis
@@ -116,7 +116,7 @@ async def kept_users(stores: Stores) -> int:
     return sum([await execute(client, "HLEN", key) - 1 for key in keys])  # one field is the key's mark
 
 
-async def test_so_many_events_of_a_user_count_in_a_window(stores: Stores) -> None:
+async def test_events_of_a_user_count_up_to_the_cap_in_a_window(stores: Stores) -> None:
     await opened(stores)
     slices = [
         [(FIRST_BIN + 1, 0, "ann"), (FIRST_BIN, 1, "bob"), (FIRST_BIN, 2, "ann")],
@@ -125,7 +125,7 @@ async def test_so_many_events_of_a_user_count_in_a_window(stores: Stores) -> Non
     await stores.store.apply(stores.stream, of_users(0, 3, slices[0]))
     await stores.store.apply(stores.stream, of_users(3, 6, slices[1]))
     assert await counts(stores, FIRST_BIN + 1) == [[0, 2, 1], [1, 0, 0]]
-    assert (await stores.store.operator_counts(stores.stream))["over_cap"] == 2
+    assert (await operator_counts(stores.store, stores.stream))["over_cap"] == 2
 
 
 async def test_earlier_bins_count_first_in_whatever_order_records_are_applied(stores: Stores) -> None:
@@ -159,12 +159,12 @@ async def test_neither_order_nor_partitions_nor_other_users_choose_the_cell(
     await tallied(stores, FIRST_BIN + 2, max_events=3)
     cells = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 2, WIDTH)
     assert cells.tolist() == expected(records, 3, FIRST_BIN + 2)
-    over = (await stores.store.operator_counts(stores.stream)).get("over_cap", 0)
+    over = (await operator_counts(stores.store, stores.stream)).get("over_cap", 0)
     assert over + cells.sum() == len(records)
 
 
 async def test_no_cell_is_favoured(stores: Stores) -> None:
-    """Of users with one record in each cell, each cell has about a third of those that count."""
+    """If each user has one record in each cell, about a third of the counted records are in each cell."""
     await opened(stores)
     records = [(FIRST_BIN, cell, f"user {number}") for number in range(600) for cell in range(WIDTH)]
     await stores.store.apply(stores.stream, of_users(0, len(records), records))
@@ -240,7 +240,7 @@ async def test_under_another_strategy_nothing_is_tallied(stores: Stores) -> None
 async def test_tallying_in_steps_gives_the_same_as_at_once(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, fields: int, shards: int
 ) -> None:
-    """Each step works off whole shards, in the order of bins, and no more than it may."""
+    """Each step tallies whole shards in the order of bins, within the limits of a step."""
     for module in (checks, memory_stream):
         monkeypatch.setattr(module, "LARGEST_TALLY_FIELDS", fields)
         monkeypatch.setattr(module, "LARGEST_TALLY_SHARDS", shards)
@@ -282,7 +282,7 @@ async def test_users_are_forgotten_with_the_last_bin_of_their_window(stores: Sto
 
 
 async def kept_windows(stores: Stores) -> list[int]:
-    """Return the windows of whose users something is kept. Only a test may look."""
+    """Return the windows that still have users in the store; only tests read them."""
     if isinstance(stores.store, MemoryStore):
         state = stores.store._streams[stores.stream]
         assert state.users.keys() == state.user_keys.keys()

@@ -1,7 +1,7 @@
-"""Logs of users in two partitions, through the real loops over every store: each user's count is their own.
+"""The real loops over every store count each user of a log by that user's records alone.
 
-The rule is stated without a recount: the counts of a log are the sum of those of each user's own log,
-whatever the order in which partitions are read, the sizes of batches and the faults.
+The oracle needs no recount: split the log into one log per user, count each, and add up. The sums equal the
+counts of the whole log, in any order of reading, with any sizes of batches, and under faults.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True)
 class Event:
-    """A record: the bin in which it arrives, its partition, its own bin after that, its key and its user."""
+    """A record: the bin in which it arrives, its partition, its own bin, its key and its user."""
 
     arrival: int
     partition: str
@@ -76,7 +76,7 @@ days = st.integers(0, 2**16)  # each decides an order of reading, sizes of batch
 
 @dataclass
 class HandClock:
-    """A clock that stands still until it is set."""
+    """A clock that moves only when a test sets it."""
 
     time_us: int = FIRST_BIN * BIN_US
     virtual = True
@@ -98,7 +98,7 @@ class PartitionedLog:
 
     @classmethod
     def of(cls, log: Sequence[Event], rng: random.Random) -> PartitionedLog:
-        """Put records in order of arrival."""
+        """Sort records by their arrival."""
         in_order = sorted(log, key=lambda event: event.arrival)
         return cls({name: [e for e in in_order if e.partition == name] for name in PARTITIONS}, rng)
 
@@ -140,7 +140,7 @@ class PartitionedLog:
 
 @dataclass
 class Troubled:
-    """A store of which some calls, or their replies, are lost; it remembers the exact counts that it gave."""
+    """A store that loses some calls or replies, and keeps the exact counts that it returned."""
 
     inner: Any
     rng: random.Random
@@ -165,7 +165,7 @@ class Troubled:
 
 
 async def counts_of(inner: Any, log: Sequence[Event], day: int) -> Counter[Cell]:
-    """Let a log arrive, be counted and released; return its exact counts, without the empty ones."""
+    """Count and release a log; return its exact counts, without empty cells."""
     rng = random.Random(day)
     source, clock, witness, keys = PartitionedLog.of(log, rng), HandClock(), MemoryWitness(), MemoryKeys()
     strategy: Strategy = replace(
@@ -212,7 +212,7 @@ async def counts_of(inner: Any, log: Sequence[Event], day: int) -> Counter[Cell]
 
 
 async def stepped(counting: Ingest, restart: Callable[[], Ingest]) -> Ingest:
-    """Let a worker count on; where its store does not answer, another one takes its place."""
+    """Let a worker continue; if its store does not answer, another worker takes its place."""
     try:
         await counting.step()
     except OSError:
@@ -225,7 +225,7 @@ Count = Callable[[Sequence[Event], int], Counter[Cell]]
 
 @pytest.fixture(params=["memory", *SERVERS])
 def count(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Count]:
-    """Yield what counts a log on a day, over a store of each kind."""
+    """Yield a function that counts a log of one day over a store of each kind."""
     with asyncio.Runner() as runner:
         if request.param == "memory":
             yield lambda log, day: runner.run(counts_of(MemoryStore(), log, day))

@@ -1,4 +1,4 @@
-"""What must not stay: releases that nobody saw, and exact counts of released bins in the log on disk."""
+"""Releases that nobody saw are deleted, and so are exact counts of released bins in the log on disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("visible", [0, 1, 3])
 async def test_tiles_keep_only_what_was_visible(servers: Servers, server: str, visible: int) -> None:
-    """Two noisy values of one node must not lie side by side, not even for who holds the API's password."""
+    """Nobody may read two noisy values of one node, not even with the API's password."""
     running = servers[server]
     store = RedisStore(running.worker_url)
     stores = Stores(store, None, f"discard-{visible}-{server}")  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ async def test_tiles_keep_only_what_was_visible(servers: Servers, server: str, v
 
 @pytest.mark.parametrize("server", SERVERS)
 async def test_a_full_tile_takes_no_more_room_than_it_needs(servers: Servers, server: str) -> None:
-    """Redis gives a string that grows room for as much again, which a tile that never changes wastes."""
+    """Redis keeps spare room in a string that grows; a full tile never grows again."""
     store = RedisStore(servers[server].worker_url)
     stores = Stores(store, None, f"full-{server}")  # type: ignore[arg-type]
     raw = redis.Redis.from_url(servers[server].operator_url)
@@ -75,7 +75,7 @@ async def test_a_full_tile_takes_no_more_room_than_it_needs(servers: Servers, se
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("callers", [1, 5])
 async def test_log_forgets_the_counts_of_released_bins(servers: Servers, server: str, callers: int) -> None:
-    """Although the server is rewriting its log already, in a child that still sees the counts."""
+    """This holds even if the server is already rewriting its log in a child that still sees the counts."""
     running = servers[server]
     store = RedisStore(running.worker_url)
     raw = redis.Redis.from_url(running.operator_url, decode_responses=True)
@@ -107,7 +107,9 @@ async def test_log_forgets_the_counts_of_released_bins(servers: Servers, server:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-async def test_a_user_who_may_not_ask_for_that_is_refused_in_one_line(servers: Servers, server: str) -> None:
+async def test_a_redis_user_without_bgrewriteaof_is_refused_in_one_line(
+    servers: Servers, server: str
+) -> None:
     store = RedisStore(servers[server].api_url)
     with pytest.raises(OperatorError, match=r"redis.url: .*; grant \+bgrewriteaof") as refusal:
         await store.forget()

@@ -1,4 +1,4 @@
-"""However much is set aside of a partition, no script that a late cut runs looks at much of it.
+"""A late cut runs only short scripts, however many records of a partition are set aside.
 
 While a script runs, Redis serves nobody. So the commands are counted, not the time: scans of a few names at
 once, in calls of their own, and a deciding script whose work does not grow with what it refuses.
@@ -37,14 +37,14 @@ async def real_stores(request: pytest.FixtureRequest, servers: Servers) -> Async
 
 
 async def commands_run(stores: Stores) -> Counter[str]:
-    """Return how often each command was run so far, those inside scripts included."""
+    """Return how often each command was run so far, also inside scripts."""
     assert isinstance(stores.store, RedisStore)
     [told] = await batch(stores.store._redis, [("INFO", "commandstats")])
     return Counter({name.removeprefix("cmdstat_"): stat["calls"] for name, stat in told.items()})
 
 
 async def set_far_aside(stores: Stores, parts: int) -> None:
-    """Set aside ``FAR``, and in parts as many names as one call takes, all dated further ahead."""
+    """Set aside records at ``FAR``, and then many more that are dated further ahead."""
     await opened(stores)
     assert await stores.store.apply(stores.stream, setting_aside(0, 8, FAR)) == Reply.DONE
     for part in range(parts):
@@ -57,7 +57,7 @@ async def set_far_aside(stores: Stores, parts: int) -> None:
 
 
 async def commands_of_a_late_cut(stores: Stores, parts: int) -> Counter[str]:
-    """Set aside that much, and return the commands of the cut that decides about it."""
+    """Set records aside, and return the commands of the cut that decides about them."""
     anew = Stores(stores.store, stores.reader, f"{stores.stream}-{parts}")
     await set_far_aside(anew, parts)
     before = await commands_run(anew)

@@ -1,4 +1,4 @@
-"""Rows that the witness holds go back into a store that lost them: once, in order, over nothing."""
+"""Rows of the witness return to a store that lost them: once, in order, and only where rows are missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 def lost(first: int, count: int, **changed: object) -> Restored:
-    """Return rows of the first epoch as a step, numbered from 1."""
+    """Return the rows of the first epoch to put back, numbered from 1."""
     values = np.arange(first, first + count, dtype=np.int64)[:, None] * np.ones(WIDTH, np.int64)
     last_bin = FIRST_BIN + first + count - 2
     step = Restored(
@@ -34,7 +34,7 @@ def lost(first: int, count: int, **changed: object) -> Restored:
 
 
 async def emptied(stores: Stores) -> None:
-    """Leave a store as a loss and the opening of the next epoch do."""
+    """Bring a store into the state after a loss and the opening of the next epoch."""
     assert await stores.store.open_epoch(stores.stream, TEXT, NEXT_EPOCH, "e" * 64) == Reply.DONE
     assert await stores.store.start_partition(stores.stream, HASH, "0", 0) == Reply.DONE
 
@@ -79,7 +79,7 @@ async def test_refused_rows_change_nothing(stores: Stores, step: Restored, reply
     assert await stores.store.put_back(stores.stream, lost(1, BINS)) == Reply.DONE
 
 
-async def test_nothing_goes_in_once_the_epoch_has_released(stores: Stores) -> None:
+async def test_no_row_is_put_back_once_the_epoch_has_released(stores: Stores) -> None:
     await emptied(stores)
     await release_bins(stores, 1)
     before = await stores.store.rows(stores.stream, 0, 100)
@@ -88,7 +88,7 @@ async def test_nothing_goes_in_once_the_epoch_has_released(stores: Stores) -> No
 
 
 async def test_rows_come_back_under_numbers_that_were_discarded(stores: Stores) -> None:
-    """A store that was set back had released rows that nobody saw; the witness holds others."""
+    """A restored store has released rows that nobody saw, and the witness has other rows."""
     store, stream = stores.store, stores.stream
     assert await store.open_epoch(stream, TEXT, EPOCH, GENESIS) == Reply.DONE
     assert await store.start_partition(stream, HASH, "0", 0) == Reply.DONE

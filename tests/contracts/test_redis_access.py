@@ -1,4 +1,4 @@
-"""What lies where in Redis, and who may read it: the API's user sees no secret and writes nothing."""
+"""Every key of Redis is in the table, and the API's user reads no secret and writes nothing."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_nobody_enters_without_a_password(filled: Filled) -> None:
 
 @pytest.mark.redis
 def test_errors_hold_no_secret(servers: Servers) -> None:
-    """A command that fails is not repeated in what is raised: it may hold a count or a bin."""
+    """An error does not repeat the failed command, which may hold a count or a bin."""
     stream = f"stream-{uuid4().hex}"
     key = StreamKeys(stream).operator_counts
 

@@ -1,4 +1,4 @@
-"""Break one line of one script: the contract's test of that line must fail. It guards the guards."""
+"""Each script is run with one check broken, and the contract's test of that check must fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.anyio]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One wrong line, and the test that it must not survive."""
+    """One wrong line of a script, and the test that must catch it."""
 
     script: str
     right: str
@@ -88,7 +88,7 @@ MUTANTS = {
         "tally",
         "math.max(most_events - before, 0)",
         "math.max(most_events + 1 - before, 0)",
-        cap.test_so_many_events_of_a_user_count_in_a_window,
+        cap.test_events_of_a_user_count_up_to_the_cap_in_a_window,
     ),
     "a user's cells are chosen as they come": Mutant(
         "tally", "a.rank < b.rank", "a.field < b.field", cells_are_in_order_of_rank
@@ -97,7 +97,7 @@ MUTANTS = {
         "tally",
         "math.max(most_events - before, 0)",
         "most_events",
-        cap.test_so_many_events_of_a_user_count_in_a_window,
+        cap.test_events_of_a_user_count_up_to_the_cap_in_a_window,
     ),
     "tallied records stay": Mutant("tally", "redis.call('UNLINK', records)", "", shards_are_worked_off),
     "a bin that is not tallied is released": Mutant(

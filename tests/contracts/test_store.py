@@ -11,7 +11,7 @@ import pytest
 from stream_app.core.answered import Missing
 from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.records import GENESIS, Apply, Cut, PartitionState, Reply, StoredNoise, StreamState
-from tests.contracts.conftest import Stores
+from tests.contracts.conftest import Stores, operator_counts
 from tests.contracts.examples import (
     BINS,
     ENTRY,
@@ -180,7 +180,7 @@ class TestOpenEpoch:
 
 
 class TestNoise:
-    """Noise that is drawn ahead: pages first, then the epoch that opens with all of them, or not at all."""
+    """An epoch with noise drawn ahead opens only after all its pages are stored."""
 
     NOISE = StoredNoise("a" * 32, 2)
 
@@ -520,7 +520,7 @@ class TestReader:
         with pytest.raises(ValueError, match="1 are visible"):
             await stores.reader.news(stores.stream, earlier, 0, [Missing(0, PUBLISHED, 0, 2)])
 
-    async def test_there_are_no_news_of_a_state_that_the_stream_is_not_in(self, stores: Stores) -> None:
+    async def test_an_outdated_state_gets_no_news(self, stores: Stores) -> None:
         await opened(stores)
         await release(stores, 1)
         await stores.store.publish(stores.stream, 1)
@@ -587,7 +587,7 @@ class TestRest:
         await opened(stores)
         for name, by in (("late", 2), ("future", 1), ("late", 5)):
             await stores.store.count_for_operator(stores.stream, name, by)
-        counts = await stores.store.operator_counts(stores.stream)
+        counts = await operator_counts(stores.store, stores.stream)
         assert counts == {"late": 7, "future": 1}
 
     async def test_clock_and_mark_do_not_go_back(self, stores: Stores) -> None:

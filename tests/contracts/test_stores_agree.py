@@ -24,7 +24,7 @@ from stream_app.core.records import GENESIS, Cut, EpochRecord, LedgerEntry, Rele
 from stream_app.ports.reader import PublicReader
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
-from tests.contracts.conftest import SERVERS, Servers
+from tests.contracts.conftest import SERVERS, Servers, operator_counts
 from tests.contracts.examples import (
     BINS,
     ENTRY,
@@ -58,7 +58,7 @@ Look = Callable[[PublicReader, str], Awaitable[Any]]
 
 
 async def outcome(call: Awaitable[Any]) -> Any:
-    """Return what a call answers, or the kind and words of its error."""
+    """Return the reply of a call, or the type and text of its error."""
     try:
         answer = await call
     except (ValueError, LookupError) as error:
@@ -67,7 +67,7 @@ async def outcome(call: Awaitable[Any]) -> Any:
 
 
 class StoresAgree(RuleBasedStateMachine):
-    """Calls with arguments near the stream's state: right, stale, repeated and wrong ones."""
+    """Calls with correct, stale, repeated and wrong arguments, all near the stream's state."""
 
     store: RedisStore
     reader: RedisReader
@@ -182,14 +182,14 @@ class StoresAgree(RuleBasedStateMachine):
             cuts.append(Cut(bin, position, overdue))
         self.both(lambda store, stream: store.take_cuts(stream, HASH, partition, last, cuts, 1))
         self.both(lambda store, stream: store.refused_ahead(stream, partition, 100))
-        self.both(lambda store, stream: store.operator_counts(stream))
+        self.both(lambda store, stream: operator_counts(store, stream))
 
     @rule(
         partition=partitions,
         far=st.lists(st.tuples(st.integers(4, 8), st.integers(0, WIDTH - 1)), min_size=1, max_size=4),
     )
     def set_aside(self, partition: str, far: list[tuple[int, int]]) -> None:
-        """Only what is beyond all that a cut at its instant accepts is ever set aside."""
+        """Set records aside that are dated beyond everything that a cut at its instant accepts."""
         known = self.state().partitions.get(partition)
         if known is not None:
             start, last = known.position, known.last_cut_bin
@@ -211,7 +211,7 @@ class StoresAgree(RuleBasedStateMachine):
     @precondition(lambda self: self.state().sealed_bin < FIRST_BIN + 2 * BINS)
     @rule(bins_on=st.integers(1, 3), records_on=st.integers(0, 2))
     def close_bins(self, bins_on: int, records_on: int) -> None:
-        """Cut every partition a little ahead, reach the cuts and seal: the loops' usual way."""
+        """Cut every partition a little ahead, move the positions to the cuts, and seal, as the loops do."""
         bin = self.state().sealed_bin + bins_on
         for name, partition in self.state().partitions.items():
             last = partition.last_cut_bin

@@ -1,6 +1,6 @@
 """The store in memory: the same semantics as the scripts in ``lua/``, readable from top to bottom.
 
-For tests, the simulator and experiments; it forgets at exit. A contract test holds it equal to Redis.
+For tests, the simulator and experiments; it keeps nothing after exit. A contract test compares it with Redis.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from stream_app.core.restored import Restored
 from stream_app.core.row_values import witness_row
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import last_bin_of
+from stream_app.ports import Store
 from stream_app.state.checks import (
     check_apply,
     check_cuts,
@@ -49,8 +50,8 @@ def system_clock_us() -> int:
     return time.time_ns() // 1_000
 
 
-class MemoryStore:
-    """All streams in this process; ``reader()`` is the public half.
+class MemoryStore(Store):
+    """All streams in this process; ``reader()`` returns the reader of visible releases.
 
     Args: clock_us, the store's clock in microseconds since 1970 (made monotone here).
     """
@@ -70,7 +71,7 @@ class MemoryStore:
         return backup
 
     def restore(self, backup: MemoryStore) -> None:
-        """Become what the backup holds, as an operator would; the backup stays usable."""
+        """Set this store back to a backup, as an operator does; the backup stays usable."""
         # In place: readers look at these very dictionaries.
         self._streams.clear()
         self._streams.update(copy.deepcopy(backup._streams))
@@ -79,18 +80,16 @@ class MemoryStore:
         self._noise = copy.deepcopy(backup._noise)
 
     def reader(self) -> MemoryReader:
-        """Return the public half of this store."""
+        """Return the reader of visible releases."""
         return MemoryReader(self._streams, self._ledgers)
 
     async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
-        """Return the store's clock, and the latest time that it noted earlier."""
         now_us, mark_us = self._clock_us(), self._last_us
         if latest_us is None or now_us <= latest_us:
             self._last_us = max(mark_us, now_us)
         return now_us, mark_us
 
     async def reserve(self, entry: LedgerEntry) -> Reply:
-        """Write a ledger entry once."""
         entries = self._ledgers.setdefault(entry.source, [])
         for other in entries:
             if (other.stream, other.epoch) == (entry.stream, entry.epoch):
@@ -99,11 +98,9 @@ class MemoryStore:
         return Reply.DONE
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
-        """Return every measurement of a source, oldest first."""
         return tuple(self._ledgers.get(source, ()))
 
     async def load(self, stream: str) -> StreamState | None:
-        """Return the stream's state, or None."""
         state = self._streams.get(stream)
         if state is None:
             return None
@@ -131,7 +128,6 @@ class MemoryStore:
         noise: StoredNoise | None = None,
         carried: bytes = b"",
     ) -> Reply:
-        """Open an epoch after the stream's last one, ending that where it stands."""
         check_epoch(record)
         check_noise(noise)
         state, nonce = self._streams.get(stream), noise.nonce if noise else ""
@@ -187,16 +183,13 @@ class MemoryStore:
         return noise is None or all((noise.nonce, page) in held for page in range(noise.pages))
 
     async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
-        """Store an encrypted page once."""
         check_noise_page(nonce, page, data)
         self._noise.setdefault(stream, {}).setdefault((nonce, page), data)
 
     async def read_noise(self, stream: str, nonce: str, page: int) -> bytes | None:
-        """Return an encrypted page, or None."""
         return self._noise.get(stream, {}).get((nonce, page))
 
     async def discard_noise(self, stream: str, kept: Sequence[str], nonce: str = "", spent: int = 0) -> None:
-        """Delete all noise but the running epoch's, without its spent pages, and what is kept."""
         state, held = self._streams.get(stream), self._noise.get(stream, {})
         wanted = {*kept, state.noise if state else ""}
         for key in list(held):
@@ -204,7 +197,6 @@ class MemoryStore:
                 del held[key]
 
     async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
-        """End the running epoch at its released bin."""
         state = self._streams.get(stream)
         if state is None or (state.epoch.epoch, state.seq) != (epoch, expected_seq):
             return Reply.CONFLICT
@@ -214,7 +206,6 @@ class MemoryStore:
         return Reply.DONE
 
     async def apply(self, stream: str, change: Apply) -> Reply:
-        """Add the deltas and move the position, or change nothing."""
         check_apply(change)
         state = self._streams.get(stream)
         if state is None:
@@ -250,7 +241,6 @@ class MemoryStore:
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
     ) -> Reply:
-        """Append cuts to a partition."""
         check_cuts(expected_last_cut_bin, cuts)
         state = self._streams.get(stream)
         if state is None:
@@ -272,18 +262,15 @@ class MemoryStore:
         return Reply.DONE
 
     async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:
-        """Return the first positions of records that were set aside and then refused."""
         known = self._opened(stream).partitions.get(partition)
         return known.refused_ahead[:limit] if known else []
 
     async def forget_refused(self, stream: str, partition: str, positions: Sequence[int]) -> None:
-        """Forget positions that ``refused_ahead`` returned. A repeated call forgets no other position."""
         refused = self._opened(stream).partitions[partition].refused_ahead
         first = len(positions)
         refused[:first] = [position for position in refused[:first] if position not in positions]
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
-        """Create a partition's state at a start position, once."""
         state = self._streams.get(stream)
         if state is None:
             return Reply.CONFLICT
@@ -295,7 +282,6 @@ class MemoryStore:
         return Reply.DONE
 
     async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
-        """Seal what every known and listed partition allows; return the sealed bin."""
         state = self._opened(stream)
         if state.strategy_hash == strategy_hash and state.partitions.keys() >= set(partitions):
             allowed = min((p.base_bin for p in state.partitions.values()), default=state.sealed_bin)
@@ -303,7 +289,6 @@ class MemoryStore:
         return state.sealed_bin
 
     async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
-        """Add to the cells of sealed bins what counts of some users' records."""
         check_tally(max_events, up_to_bin)
         state = self._streams.get(stream)
         if state is None:
@@ -315,7 +300,6 @@ class MemoryStore:
         return Reply.DONE if state.tally(max_events, up_to_bin) else Reply.ALREADY
 
     async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
-        """Return exact counts of sealed and tallied bins, shape (bins, width). SECRET."""
         state = self._opened(stream)
         check_read(last_bin, state.sealed_bin, len(state.untallied_shards(last_bin)))
         counts = np.zeros((max(last_bin - first_bin + 1, 0), width), dtype=np.int64)
@@ -327,7 +311,6 @@ class MemoryStore:
         return counts
 
     async def release(self, stream: str, release: Release) -> Reply:
-        """Append rows and tiles and move on, or change nothing."""
         check_release(release)
         state = self._streams.get(stream)
         if state is None:
@@ -364,7 +347,6 @@ class MemoryStore:
         return Reply.DONE
 
     async def put_back(self, stream: str, lost: Restored) -> Reply:
-        """Put rows of earlier epochs back that the witness holds, or change nothing."""
         state = self._streams.get(stream)
         if state is None:
             return Reply.CONFLICT
@@ -384,7 +366,6 @@ class MemoryStore:
         return Reply.DONE
 
     async def publish(self, stream: str, seq: int) -> None:
-        """Make released rows up to ``seq`` visible; a seq that is not released changes nothing."""
         state = self._streams.get(stream)
         if state is not None and state.visible_seq < seq <= state.seq:
             state.visible_seq = seq
@@ -393,7 +374,6 @@ class MemoryStore:
         """Do nothing: memory keeps no log."""
 
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
-        """Take or keep the stream's lease for so long; return whether ``owner`` holds it."""
         now_us = self._clock_us()
         holder, until_us = self._leases.get(stream, (owner, 0))
         if holder != owner and now_us < until_us:
@@ -402,7 +382,6 @@ class MemoryStore:
         return True
 
     async def count_for_operator(self, stream: str, name: str, by: int) -> None:
-        """Add to a secret operator counter."""
         counts = self._opened(stream).operator_counts
         counts[name] = counts.get(name, 0) + by
 
@@ -411,7 +390,6 @@ class MemoryStore:
         return dict(self._opened(stream).operator_counts)
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
-        """Return released rows with seq > after_seq in order, visible or not."""
         state = self._streams.get(stream)
         chain = state.chain if state else {}
         return list(islice(((seq, row) for seq, row in chain.items() if seq > after_seq), limit))
@@ -419,7 +397,6 @@ class MemoryStore:
     async def witness_rows(
         self, stream: str, strategy: Strategy, after_seq: int, limit: int
     ) -> list[WitnessRow]:
-        """Return released rows with their values for the witness, where rows do not hold them."""
         rows = await self.rows(stream, after_seq, limit)
         if strategy.kind.rows_hold_values or not rows:
             return [WitnessRow(seq, row) for seq, row in rows]
@@ -430,7 +407,7 @@ class MemoryStore:
             raise ConnectionError(f"stream {stream}: its last rows changed while they were read") from None
 
     def _opened(self, stream: str) -> MemoryStream:
-        """Return a stream's record. Raises: LookupError for one never opened."""
+        """Return a stream's state. Raises: LookupError for a stream that was never opened."""
         if stream not in self._streams:
             raise LookupError(f"stream {stream!r} was never opened; open its first epoch")
         return self._streams[stream]

@@ -1,4 +1,4 @@
-"""Where alerts stand, in memory: for tests that need no server."""
+"""The states of alerts in memory, for tests without a server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stream_app.core.alerts.states import KEPT_FOR_READERS, for_readers
+from stream_app.ports.alerts import AlertStore
 
 
-class MemoryAlertStore:
+class MemoryAlertStore(AlertStore):
     """``AlertStore`` in memory."""
 
     def __init__(self) -> None:
@@ -20,7 +21,6 @@ class MemoryAlertStore:
         self._told: dict[str, str] = {}
 
     async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:
-        """Return the states by rule, and by stream the last release that was decided on."""
         return dict(self._states), dict(self._decided)
 
     async def commit(
@@ -31,7 +31,6 @@ class MemoryAlertStore:
         states: Mapping[str, bytes],
         transitions: Sequence[Mapping[str, Any]],
     ) -> bool:
-        """Store what was decided up to ``seq``, or change nothing if ``before`` is not the last decision."""
         if self._decided.get(stream) != before:
             return False
         self._decided[stream] = seq
@@ -48,15 +47,12 @@ class MemoryAlertStore:
         return list(self._for_readers.get(stream, ()))
 
     async def transitions(self, after: str, limit: int) -> list[tuple[str, bytes]]:
-        """Return transitions after a place, in order, each with its place."""
         first = int(after.partition("-")[0] or 0) if after else 0
         page = self._outbox[first : first + limit]
         return [(f"{place}-0", text) for place, text in enumerate(page, start=first + 1)]
 
     async def register(self, target: str) -> str:
-        """Return the place up to which a target was notified; a new target starts at the present end."""
         return self._told.setdefault(target, f"{len(self._outbox)}-0")
 
     async def acknowledge(self, target: str, place: str) -> None:
-        """Note that a target was notified of everything up to a place."""
         self._told[target] = place

@@ -1,4 +1,4 @@
-"""The public half of the memory store."""
+"""The reader of the memory store."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.core.tiles import TileGeometry, join_slices
 from stream_app.core.visible import visible_epochs, visible_rows
-from stream_app.ports.reader import News
+from stream_app.ports.reader import News, PublicReader
 from tests.models.memory_stream import MemoryStream
 
 
-class MemoryReader:
-    """The public half of a ``MemoryStore``: visible releases and nothing else."""
+class MemoryReader(PublicReader):
+    """``PublicReader`` over a ``MemoryStore``: visible releases only."""
 
     def __init__(
         self, streams: Mapping[str, MemoryStream], ledgers: Mapping[str, Sequence[LedgerEntry]]
@@ -25,11 +25,9 @@ class MemoryReader:
         self._ledgers = ledgers
 
     async def streams(self) -> tuple[str, ...]:
-        """Return the names of all opened streams, sorted."""
         return tuple(sorted(self._streams))
 
     async def public_state(self, stream: str) -> PublicState | None:
-        """Return strategy, epochs and the visible seq."""
         state = self._streams.get(stream)
         if state is None:
             return None
@@ -37,12 +35,10 @@ class MemoryReader:
         return PublicState(state.strategy, epochs, state.visible_seq)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
-        """Return the visible seq of each stream; 0 where nothing is visible."""
         known = (self._streams.get(stream) for stream in streams)
         return [state.visible_seq if state else 0 for state in known]
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
-        """Return visible rows with seq > after_seq, in order."""
         state = self._streams.get(stream)
         if state is None:
             return []
@@ -52,7 +48,6 @@ class MemoryReader:
     async def tile_rows(
         self, stream: str, epoch: int, table: str, first: int, count: int, width: int
     ) -> Int64Array:
-        """Return ``count`` visible rows of a table from ``first`` on, shape (count, width)."""
         state = self._streams.get(stream)
         if state is None:
             raise LookupError(f"stream {stream!r} was never opened")
@@ -74,7 +69,6 @@ class MemoryReader:
     async def news(
         self, stream: str, state: PublicState, after_seq: int, wanted: Sequence[Missing]
     ) -> News | None:
-        """Return rows after ``after_seq`` and rows of tables; None if the state is another by now."""
         now = self._streams.get(stream)
         if now is None or now.visible_seq < state.visible_seq:
             return None
@@ -94,15 +88,14 @@ class MemoryReader:
         return News([row for row in rows if row[0] <= state.visible_seq], tables)
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
-        """Return every measurement of a source, oldest first."""
         return tuple(self._ledgers.get(source, ()))
 
     async def alerts(self) -> dict[str, bytes]:
-        """Return nothing: rules are kept elsewhere."""
+        """Return nothing: ``MemoryAlertStore`` keeps the states of rules."""
         return {}
 
     async def transitions(self, stream: str) -> list[bytes]:
-        """Return nothing, for the same reason."""
+        """Return nothing: ``MemoryAlertStore`` keeps the transitions."""
         return []
 
     async def ping(self) -> None:

@@ -1,4 +1,4 @@
-"""What the memory store keeps of one stream."""
+"""The state of one stream in the memory store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_PLACES = 1_000  # of a partition: records from the future that are known on
 
 @dataclass
 class MemoryPartition:
-    """Where a stream stands in one partition, and what tells a repeated call from a new one."""
+    """A stream's state in one partition, with the facts that identify a repeated call."""
 
     position: int
     start: int
@@ -32,17 +32,17 @@ class MemoryPartition:
 
     @property
     def last_cut_bin(self) -> int:
-        """Return the last bin that is cut."""
+        """Return the last bin with a cut."""
         return self.cuts[-1].bin if self.cuts else self.base_bin
 
     def move(self, position: int) -> None:
-        """Move on; cuts at or below the position say nothing more than the base bin does."""
+        """Move the position; drop the cuts that it has reached, and keep their last bin as the base bin."""
         self.position = position
         while self.cuts and self.cuts[0].position <= position:
             self.base_bin = self.cuts.pop(0).bin
 
     def same_key(self, ahead: Ahead) -> bool:
-        """Whether what is set aside was named under this key of users, if anything is."""
+        """Return whether all records set aside were hashed under this key of users."""
         return not self.ahead or _key_mark(self.ahead[0]) == _key_mark(ahead)
 
 
@@ -80,7 +80,7 @@ class MemoryStream:
         return self.epoch.strategy_hash
 
     def add(self, change: Apply | Ahead) -> None:
-        """Add numbers of records to cells, or, where only so many of a user count, to those of users."""
+        """Add numbers of records to cells, or to users' cells in a stream with a cap per user."""
         for bin in change.bins.tolist():
             self.cells.setdefault(bin, {})
         if change.users is None:
@@ -100,7 +100,7 @@ class MemoryStream:
             self.user_keys.setdefault(window, change.users.key_mark)
 
     def decide_ahead(self, partition: MemoryPartition, newest_bin: int) -> None:
-        """Count what is set aside up to this own bin, unless it is sealed, and refuse the rest."""
+        """Count records set aside up to this bin, unless their bin is sealed, and refuse the others."""
         places = [place for ahead in partition.ahead for place in ahead.places][:MOST_PLACES]
         refused = [position for bin, position in places if bin > newest_bin]
         partition.refused_ahead = [*partition.refused_ahead, *refused][:MOST_PLACES]
@@ -120,12 +120,12 @@ class MemoryStream:
             self.operator_counts[reason] = self.operator_counts.get(reason, 0) + records
 
     def same_key(self, users: Users) -> bool:
-        """Whether the users of these windows were counted under this key, if any were."""
+        """Return whether all users of these windows were counted under this key."""
         windows = set(users.windows.tolist())
         return all(self.user_keys.get(window, users.key_mark) == users.key_mark for window in windows)
 
     def tally(self, max_events: int, up_to_bin: int) -> bool:
-        """Tally a bounded part of what is not tallied, in the order of bins; return whether there was any."""
+        """Tally a bounded number of shards in the order of bins; return whether there was any."""
         shards = sorted(self.untallied_shards(up_to_bin), key=lambda shard: (shard.bin, shard.name))
         fields = 0
         for number, shard in enumerate(shards[:LARGEST_TALLY_SHARDS]):
@@ -136,7 +136,7 @@ class MemoryStream:
         return bool(shards)
 
     def untallied_shards(self, up_to_bin: int) -> list[UserShard]:
-        """Return the shards of bins up to this one that are not tallied."""
+        """Return the shards that are not tallied, of bins up to this bin."""
         return [shard for shard in self.untallied if shard.bin <= up_to_bin]
 
     def _tally_shard(self, shard: UserShard, max_events: int) -> None:
@@ -156,7 +156,7 @@ class MemoryStream:
         self._count_refused(Reason.OVER_CAP, over)
 
     def forget_users(self, window: int) -> None:
-        """Delete what was seen of the users of a window."""
+        """Delete the users of a window."""
         self.users.pop(window, None)
         self.user_keys.pop(window, None)
 
@@ -165,7 +165,7 @@ class MemoryStream:
         return bytes(self.tiles[piece.key][piece.offset_bytes : piece.offset_bytes + piece.length_bytes])
 
     def follows(self, record: EpochRecord, head: str) -> bool:
-        """Whether the record goes on from this chain's own head."""
+        """Return whether the record continues this chain's own head."""
         return record.first_seq == self.seq + 1 and head == self.head
 
     def end_epoch(self, reason: str) -> None:
@@ -183,7 +183,7 @@ class MemoryStream:
         self.epochs[:] = sorted([*others, ended], key=lambda epoch: epoch.epoch)
 
     def discard_invisible(self, reason: str) -> None:
-        """Forget what was released but never visible: somebody else knows another continuation."""
+        """Delete rows that were released but never visible, because the witness has other rows."""
         strategy = Strategy.from_json(self.strategy)
         for piece in invisible_slices(strategy, self.epochs, self.released_bin, self.visible_seq):
             if piece.offset_bytes:
@@ -203,7 +203,7 @@ def _key_mark(ahead: Ahead) -> bytes:
 
 
 def _rows(ahead: Ahead, chosen: NDArray[np.bool_]) -> Ahead:
-    """Return some rows of what is set aside."""
+    """Return some of the rows that are set aside."""
     users = ahead.users
     if users is not None:
         users = Users(users.ids[chosen], users.windows[chosen], users.key_mark)

@@ -1,4 +1,4 @@
--- Forget the positions of refused records whose dead letters are written; others that stand first are kept.
+-- Forget the positions of refused records whose dead letters are written; keep other positions at the front.
 -- KEYS: the partition's refused positions
 -- ARGV: the positions, as they were read from the front
 local written, kept = {}, {}

@@ -1,4 +1,4 @@
-"""What targets are sent: Alertmanager's bodies, the key, and no secret in a message."""
+"""Targets receive Alertmanager's bodies and the key, and no message contains a secret."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_a_webhook_gets_the_body_of_alertmanager_version_4() -> None:
     assert json.loads(resolved.content)["alerts"][0]["endsAt"] == "1970-01-01T01:01:40Z"
 
 
-def test_a_target_hears_of_what_fires_and_what_ends() -> None:
+def test_a_target_gets_firing_and_resolved_transitions_only() -> None:
     assert sent("pending") == sent("inactive") == []
     silent = TOLD | {"value": None, "stderr": None}
     assert "value" not in json.loads(sent("firing", told=silent)[0].content)["alerts"][0]["annotations"]
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_a_target_that_is_busy_is_asked_again(status: int) -> None:
+def test_a_target_that_is_busy_is_tried_again(status: int) -> None:
     with pytest.raises(NotDelivered, match=f"it answered {status}"):
         sent("firing", status=status)
 

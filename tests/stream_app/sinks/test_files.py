@@ -21,7 +21,7 @@ from stream_app.sinks.witness_file import WitnessFile
 
 
 def row(seq: int, text: str = "") -> WitnessRow:
-    """Return a row of the chain, as much of it as the witness reads."""
+    """Return a row of the chain with the fields that the witness reads."""
     return WitnessRow(seq, json.dumps({"seq": seq, "text": text}).encode())
 
 
@@ -58,7 +58,7 @@ def test_values_are_kept_beside_their_rows(tmp_path: Path) -> None:
     asyncio.run(two_lives())
 
 
-def test_rows_that_are_there_are_skipped(tmp_path: Path) -> None:
+def test_rows_that_the_witness_has_are_skipped(tmp_path: Path) -> None:
     async def repeat() -> None:
         witness = WitnessFile(tmp_path)
         await witness.append("visits", [row(1), row(2)])
@@ -122,7 +122,7 @@ class Letters:
         return asyncio.run(self._files.write(refusals, stream))
 
     def refuse(self, *positions: int, stream: str | None = None, size: int = 0) -> int:
-        """Write letters of records of a size."""
+        """Write letters of records of one size."""
         return self.write(*(Refusal("0", at, Reason.NULL, b"x" * size) for at in positions), stream=stream)
 
     def kept(self) -> list[dict[str, Any]]:
@@ -191,8 +191,8 @@ def test_the_last_letters_are_remembered_however_many_there_were(
         assert len(files._older) + len(files._newer) <= 2 * (5 + 7)
 
 
-def test_no_letter_is_older_than_it_may_be_and_none_goes_much_earlier(tmp_path: Path) -> None:
-    """Also where nothing is refused any more, and after restarts, which go on in the last file."""
+def test_letters_are_deleted_at_their_age_and_not_much_earlier(tmp_path: Path) -> None:
+    """This also holds when nothing more is refused, and after restarts, which continue the last file."""
     for second in range(200):
         with closing(Letters(tmp_path / "clicks")) as letters:
             letters.now_s += second
@@ -216,7 +216,7 @@ def test_a_file_of_another_name_is_as_old_as_its_last_letter(tmp_path: Path) -> 
     assert not (tmp_path / "clicks.ndjson").exists()
 
 
-def test_the_oldest_letters_go_where_there_is_no_room_and_writing_goes_on(tmp_path: Path) -> None:
+def test_the_oldest_letters_are_deleted_when_there_is_no_room(tmp_path: Path) -> None:
     def size() -> int:
         return sum(file.stat().st_size for file in tmp_path.iterdir())
 
@@ -235,7 +235,7 @@ def test_the_oldest_letters_go_where_there_is_no_room_and_writing_goes_on(tmp_pa
         assert "record" not in letters.kept()[-1]
 
 
-def test_a_disk_that_takes_no_letter_is_logged_and_holds_nothing_up(
+def test_a_failing_disk_is_logged_and_delays_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "letters").write_text("a file in the directory's place")

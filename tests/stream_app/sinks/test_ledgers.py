@@ -1,4 +1,4 @@
-"""The ledger outside the store, as a file and as a topic of a real broker: one contract."""
+"""One contract for the ledger outside the store: as a file, and as a topic of a real broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def anyio_backend() -> str:
 
 
 class Place:
-    """Where a ledger is made, and opened again as another process opens it."""
+    """A way to make a ledger, and to open it again as another process does."""
 
     def __init__(self, create: Callable[[], Awaitable[Any]], open_it: Callable[[], OutsideLedger]) -> None:
         self.create, self.open = create, open_it

@@ -1,4 +1,4 @@
-"""The witness in a topic, on a real broker: one writer a stream, nothing forgotten, only committed rows."""
+"""The witness in a topic of a real broker: one writer per stream, committed rows only, no row lost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_rows_are_kept_in_order_by_stream_and_survive_their_writer(bootstr
 
 
 async def test_between_faults_the_writer_reads_nothing(bootstrap_servers: str) -> None:
-    """A poll that is under way would hold back every answer about the log for half a second."""
+    """Otherwise a poll would delay every answer about the log by half a second."""
     topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
     async with opened(topic, "a", "b") as witness:
         await witness.append("a", [row(1)])
@@ -100,7 +100,7 @@ async def test_a_writer_that_resigned_reads_the_head_again(bootstrap_servers: st
         assert await first.head("a") == row(2)[:2]
 
 
-async def test_a_writer_that_stood_still_adds_nothing(bootstrap_servers: str) -> None:
+async def test_a_paused_writer_adds_nothing(bootstrap_servers: str) -> None:
     topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
     async with opened(topic, "a", "b") as first, opened(topic, "a") as second:
         await second.append("a", [row(1)])
@@ -118,7 +118,7 @@ async def test_a_writer_that_stood_still_adds_nothing(bootstrap_servers: str) ->
         assert await second.rows("a", 0) == [row(1), row(2)]
 
 
-async def test_a_transaction_under_way_hides_nothing_behind_it(bootstrap_servers: str) -> None:
+async def test_the_head_waits_for_an_open_transaction(bootstrap_servers: str) -> None:
     topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
     other = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=f"other-{topic.name}")
     async with opened(topic, "a") as witness, other:

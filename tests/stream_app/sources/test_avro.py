@@ -1,4 +1,4 @@
-"""Avro records with a schema registry: columns, refusals, and a registry that is away."""
+"""Avro records with a schema registry: columns, refusals, and a registry that is unreachable."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_all_schemas_that_a_read_needs_are_asked_for_side_by_side(
 
 
 @pytest.mark.parametrize("slow", [True, False])
-def test_only_what_follows_a_record_without_an_answer_waits(
+def test_only_records_behind_one_without_an_answer_wait(
     registry: Registry, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 0.5)
@@ -242,7 +242,7 @@ def test_only_what_follows_a_record_without_an_answer_waits(
 def test_a_flood_of_unknown_ids_keeps_no_other_log_from_its_schemas(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The flood's own log goes on too, as far as there were answers in time."""
+    """The log with the unknown ids goes on too, up to the first id without an answer."""
     monkeypatch.setattr(schema_registry, "ASK_FOR_S", 0.5)
     registry.register(7, CLICK)
     decoder, flood = decoder_of(registry), [click(100 + index) for index in range(20_000)]
@@ -258,7 +258,7 @@ def test_a_flood_of_unknown_ids_keeps_no_other_log_from_its_schemas(
 def test_a_flood_of_unknown_ids_delays_its_own_log_by_a_read_for_every_sixteen(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So it is even where one look-up takes longer than a read asks for further ids."""
+    """This holds even if one look-up takes longer than the time in which a read starts requests."""
     monkeypatch.setattr(schema_registry, "ASK_FOR_S", 0.1)
     monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 20.0)
     registry.delay_s = 0.2
@@ -313,7 +313,7 @@ def test_no_log_line_names_a_schema_or_the_registry_s_password(registry: Registr
 
 
 def test_records_wait_for_a_registry_that_gives_nothing(registry: Registry) -> None:
-    """A server that is no registry has no such path either; and no byte of a record is in the line."""
+    """A server that is no registry does not know the path either. The line contains no byte of a record."""
     registry.missing = {"detail": "not found"}
     decoder, value = decoder_of(registry), b"\0Ann was here"
     with pytest.raises(OSError, match=r"gives no schemas \(HTTP 404\)") as told:
@@ -355,7 +355,7 @@ def prices(registry: Registry, values: Sequence[bytes]) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PRICES)
 def test_decimals_are_the_numbers_that_json_would_give(registry: Registry, kind: str) -> None:
-    """Of the same type and to the last bit, so that they count in the same cells."""
+    """They have the same type and the same bits, so that they count in the same cells."""
     schema, json = paid(PRICES[kind]), NdjsonDecoder(TimeField("at", "s"), ["price"])
     registry.register(1, schema)
     decoder = topic_decoder("avro", TimeField("at", "s"), (), ["price"], registry.url)
@@ -374,7 +374,7 @@ def test_decimals_are_the_numbers_that_json_would_give(registry: Registry, kind:
     check()
 
 
-def test_which_branch_of_a_union_wrote_the_bytes_decides(registry: Registry) -> None:
+def test_the_branch_of_a_union_that_wrote_the_bytes_decides(registry: Registry) -> None:
     schema = paid(PRICES["union"])
     registry.register(1, schema)
     some = [Decimal("0.08"), ("Hash", b"\0\0\0\0\0\0\0\x08"), None]
@@ -398,14 +398,14 @@ def test_which_branch_of_a_union_wrote_the_bytes_decides(registry: Registry) -> 
     ],
 )
 def test_bytes_that_are_not_decimals_stay_bytes_and_cost_no_record(registry: Registry, kind: Any) -> None:
-    """As the specification wants it: a logical type that is none is as if it were not written."""
+    """Avro's specification says so: a reader ignores an invalid logical type."""
     plain = {**kind, "logicalType": "none"} if isinstance(kind, dict) else kind
     registry.register(1, paid(kind))
     assert prices(registry, [record(1, paid(plain), {"at": 1, "price": b"\x08"})]) == [None]
 
 
 def test_decimals_of_any_length_are_a_number_or_none(registry: Registry) -> None:
-    """Whoever writes a record chooses how many digits stand in it; nothing else may suffer from them."""
+    """The writer of a record chooses its number of digits. No other record may be delayed by them."""
     kind = {"type": "bytes", "logicalType": "decimal", "precision": 1000, "scale": 2}
     registry.register(1, paid(kind))
     values = [b"\x7f" + b"\xff" * 400, b"\x80" + b"\0" * 400, b"\x01" * 417, b"\x01" * 100_000, b""]

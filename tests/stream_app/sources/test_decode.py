@@ -1,4 +1,4 @@
-"""Decoding against the json and csv modules, one record at a time."""
+"""The decoders give what the json and csv modules give for each record."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ cells = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_s
 @given(st.lists(st.tuples(cells, times.map(str) | cells, cells), max_size=6))
 def test_csv_as_the_csv_module_reads_it(rows: list[tuple[str, str, str]]) -> None:
     lines = [_csv_line(row) for row in rows]
-    decoder = CsvDecoder(b"id,at,note", AT)
+    decoder = CsvDecoder(["id", "at", "note"], AT)
     for row, found in zip(rows, outcomes(decoder, lines, "at"), strict=True):
         text = row[1]
         if text == "":
@@ -149,17 +149,17 @@ def _csv_line(row: tuple[str, ...]) -> bytes:
 
 @pytest.mark.parametrize("line", [b"1", b"1,2,3,4", b'1,2,"open', b"\xff,2,3", b'1,"2"x,3'])
 def test_csv_lines_that_are_no_records(line: bytes) -> None:
-    assert outcomes(CsvDecoder(b"id,at,note", AT), [line, b"1,2,3"], "at") == [Reason.UNDECODABLE, 2]
+    assert outcomes(CsvDecoder(["id", "at", "note"], AT), [line, b"1,2,3"], "at") == [Reason.UNDECODABLE, 2]
 
 
 @pytest.mark.parametrize("text", ["1_000", " 5", "\u0663", "0x10", "nan", "1e5", "+-1", "1."])
 def test_csv_numbers_are_plain(text: str) -> None:
-    assert outcomes(CsvDecoder(b"at", AT), [text.encode()], "at") == [Reason.BAD_TIME]
+    assert outcomes(CsvDecoder(["at"], AT), [text.encode()], "at") == [Reason.BAD_TIME]
 
 
 def test_a_header_without_the_field_is_refused() -> None:
     with pytest.raises(OperatorError, match="no column at"):
-        CsvDecoder(b"id,when", AT)
+        CsvDecoder(["id", "when"], AT)
 
 
 @given(records, st.integers(1, 4), st.integers(1, 60))
@@ -206,7 +206,7 @@ def test_a_turn_has_a_bounded_number_of_records_and_of_bytes_or_one_record(
     ids=["bad time", "key", "text"],
 )
 def test_json_of_too_many_values_is_undecodable_at_once(record: bytes) -> None:
-    """Nothing else runs while one record is decoded, no cut either."""
+    """No other task runs while one record is decoded, so a cut would wait."""
     decoder, ordinary = NdjsonDecoder(AT, ["k"]), b'{"at": 1}'
     began_s = time.process_time()
     found = decoder.decode([ordinary, record, ordinary])
@@ -222,11 +222,11 @@ def test_large_json_of_few_values_is_counted() -> None:
 @pytest.mark.parametrize(("values", "expected"), [(65_000, 1), (66_000, Reason.UNDECODABLE)])
 def test_csv_of_too_many_values_is_undecodable(values: int, expected: object) -> None:
     line = b'1,"' + b"," * values + b'"'
-    assert outcomes(CsvDecoder(b"at,note", AT), [line], "at") == [expected]
+    assert outcomes(CsvDecoder(["at", "note"], AT), [line], "at") == [expected]
 
 
 def test_others_run_while_records_are_decoded() -> None:
-    """A cut that is due does not wait for the last record."""
+    """A cut that is due does not wait until the last record is decoded."""
     seen: list[str] = []
 
     async def both() -> None:

@@ -1,4 +1,4 @@
-"""Following a growing file: complete lines once, and any other file refused."""
+"""A source that follows a growing file reads each complete line once, and refuses another file."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def source(path: Path, tmp_path: Path) -> Iterator[FileSource]:
-    """Yield a source on the file."""
+    """Yield a source over the file."""
     source = FileSource(path, "ndjson", AT, tmp_path / "notes")
     yield source
     asyncio.run(source.close())
 
 
 def read(source: FileSource, position: int) -> list[RecordBatch]:
-    """Return what can be read now."""
+    """Return the records that can be read now."""
     return list(asyncio.run(source.read({"0": position}, 0.0)))
 
 
@@ -101,7 +101,7 @@ def test_broken_and_blank_lines(path: Path, source: FileSource) -> None:
 def test_last_line_end_is_found_in_new_bytes_alone(
     written: list[str], most_bytes: int, follows: bool
 ) -> None:
-    """An unfinished line may be gigabytes long, and every cut asks where the last complete line ends."""
+    """An unfinished line may be gigabytes long, and every cut looks for the end of the last complete line."""
     with pytest.MonkeyPatch.context() as patch, NamedTemporaryFile() as named:
         patch.setattr(lines_module, "MOST_BYTES", most_bytes)
         path, after = Path(named.name), 0
@@ -149,7 +149,7 @@ def test_batches_of_any_size_hold_each_line_once(times_us: list[int | None], mos
 def test_others_run_while_lines_are_decoded(
     path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch, line: bytes
 ) -> None:
-    """A cut that is due waits for one turn, not for the whole piece of the file."""
+    """A cut that is due waits for one turn of decoding, not for the whole batch."""
     path.write_bytes(line * (250_000 // len(line)))
     seen: list[tuple[int, int]] = []  # lines and bytes that were decoded since others ran
     decode = LineFile.decode
@@ -193,7 +193,9 @@ def test_a_csv_header_is_no_record(tmp_path: Path) -> None:
     ("content", "complaint"),
     [(b"", "no header line"), (b"id,when\n", "no column at"), (None, "cannot be read")],
 )
-def test_a_file_that_cannot_be_one(tmp_path: Path, content: bytes | None, complaint: str) -> None:
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(
+    tmp_path: Path, content: bytes | None, complaint: str
+) -> None:
     path = tmp_path / "events.csv"
     if content is not None:
         path.write_bytes(content)
@@ -203,33 +205,33 @@ def test_a_file_that_cannot_be_one(tmp_path: Path, content: bytes | None, compla
     assert "\n" not in str(refusal.value)
 
 
-def test_a_vanished_file(path: Path, source: FileSource) -> None:
+def test_a_vanished_file_is_refused(path: Path, source: FileSource) -> None:
     path.unlink()
     with pytest.raises(OperatorError, match="it is gone"):
         read(source, 0)
 
 
-def test_a_replaced_file(path: Path, source: FileSource) -> None:
+def test_a_replaced_file_is_refused(path: Path, source: FileSource) -> None:
     path.rename(path.with_suffix(".old"))
     write_events(path, [1, 2, 3, 4])
     with pytest.raises(OperatorError, match="it was replaced"):
         read(source, 0)
 
 
-def test_a_truncated_file(path: Path, source: FileSource) -> None:
+def test_a_truncated_file_is_refused(path: Path, source: FileSource) -> None:
     os.truncate(path, path.stat().st_size - 5)
     with pytest.raises(OperatorError, match="it was truncated"):
         asyncio.run(source.positions_at(["0"], [10]))
 
 
-def test_another_file_after_a_restart(path: Path, source: FileSource, tmp_path: Path) -> None:
+def test_another_file_after_a_restart_is_refused(path: Path, source: FileSource, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"1", b"7", 1))
     with pytest.raises(OperatorError, match="not the file counted so far"):
         FileSource(path, "ndjson", AT, tmp_path / "notes")
 
 
 @pytest.mark.parametrize("position", [3, 10_000])
-def test_a_position_of_another_file(source: FileSource, position: int) -> None:
+def test_a_position_of_another_file_is_refused(source: FileSource, position: int) -> None:
     with pytest.raises(OperatorError, match="not the file counted so far"):
         read(source, position)
 
@@ -249,7 +251,7 @@ def test_an_empty_file_may_begin_later(tmp_path: Path) -> None:
 def test_a_line_that_is_too_long_is_a_dead_letter_and_ends_nothing(
     path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch, length: int, counted: bool
 ) -> None:
-    """One event must not be able to end a stream: everybody would see that it came."""
+    """One event must not end a stream, because everybody would see that the event came."""
     monkeypatch.setattr(lines_module, "MOST_BYTES", 16)
     monkeypatch.setattr(lines_module, "LONGEST_RECORD_BYTES", 64)
     start = path.stat().st_size

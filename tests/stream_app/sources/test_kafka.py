@@ -34,7 +34,7 @@ def event(at: int) -> bytes:
 async def opened(
     topic: Topic, group: str = "tests", field: str = "at", partitions: int = 1
 ) -> AsyncIterator[KafkaSource]:
-    """Yield a source that owns so many partitions."""
+    """Yield a source that owns the given number of partitions."""
     decoder = topic_decoder("json", TimeField(field, "ms" if field == TIMESTAMP else "us"))
     source = await KafkaSource.open(Cluster(topic.servers), topic.name, group, decoder)
     try:
@@ -45,7 +45,7 @@ async def opened(
 
 
 async def owns(source: KafkaSource, partitions: int) -> None:
-    """Read until so many partitions are owned: reading is what keeps a member in its group."""
+    """Read until the source owns the given number of partitions."""
     async with asyncio.timeout(90):
         while len(await source.owned()) != partitions:
             await source.read({}, 0.05)
@@ -219,7 +219,7 @@ async def test_a_topic_that_was_created_anew_is_another_topic(bootstrap_servers:
 
 
 async def until_cut_refused(source: KafkaSource) -> None:
-    """Ask for cuts until the source knows that it may not answer."""
+    """Ask for cuts until the source refuses them."""
     async with asyncio.timeout(90):
         while True:
             with suppress(OSError):  # the leader of the new topic is not known at once
@@ -256,7 +256,7 @@ async def test_a_topic_whose_records_remove_one_another_is_refused(
             pass
 
 
-async def test_a_topic_is_read_by_who_may_not_see_its_policy(
+async def test_a_topic_is_read_by_a_user_that_may_not_see_its_policy(
     bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await Topic.create(bootstrap_servers)
@@ -273,13 +273,13 @@ async def test_a_missing_topic_is_refused_in_one_line(bootstrap_servers: str) ->
         await KafkaSource.open(Cluster(bootstrap_servers), "nowhere", "tests", decoder)
 
 
-async def test_no_broker_is_no_answer() -> None:
+async def test_an_unreachable_broker_is_an_os_error() -> None:
     decoder = topic_decoder("json", TimeField("at", "us"))
     with pytest.raises(OSError, match=r"kafka: 127\.0\.0\.1:1: "):
         await KafkaSource.open(Cluster("127.0.0.1:1"), "any", "tests", decoder)
 
 
-async def test_a_batch_that_explodes_is_refused_as_one_and_what_follows_is_read(
+async def test_a_batch_that_decompresses_too_far_is_refused_and_later_ones_are_read(
     bootstrap_servers: str,
 ) -> None:
     topic = await Topic.create(bootstrap_servers)

@@ -35,7 +35,7 @@ Record = tuple[int, int, bytes | None]
 
 
 def as_broker(base: int, records: Sequence[tuple[bytes | None, Record]], last: int, attributes: int) -> bytes:
-    """Return a batch as a broker sends it; records are (key, (offset, timestamp, value))."""
+    """Return a batch as a broker sends it. Args: records, each (key, (offset, timestamp, value))."""
     builder = DefaultRecordBatchBuilder(2, attributes & 7, attributes & TRANSACTIONAL, 7, 0, 0, 1 << 20)
     for key, (offset, timestamp_ms, value) in records:
         builder.append(offset - base, timestamp_ms, key, value, [])
@@ -50,7 +50,7 @@ def as_broker(base: int, records: Sequence[tuple[bytes | None, Record]], last: i
 
 @st.composite
 def responses(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int]], int]:
-    """Draw a response (batches with gaps, markers, codecs), its aborted transactions, where it begins."""
+    """Draw a response with gaps, markers and codecs, its aborted transactions, and its first offset."""
     data, offset, aborted = b"", draw(st.integers(0, 1000)), []
     first, open_at = offset, None
     for _ in range(draw(st.integers(1, 6))):
@@ -78,7 +78,7 @@ def responses(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int]], int]:
 
 
 def fetched(data: bytes, aborted: list[tuple[int, int]], first: int, isolation: int) -> PartitionRecords:
-    """Return what aiokafka makes of a response."""
+    """Return aiokafka's own records of a response."""
     partition = TopicPartition("events", 0)
     return PartitionRecords(partition, MemoryRecords(data), aborted, first, None, None, True, isolation)
 
@@ -131,7 +131,7 @@ def zeros(base: int, count: int, codec: int) -> bytes:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_that_explodes_is_refused_as_one_and_no_other(codec: str) -> None:
+def test_a_batch_that_decompresses_too_far_is_refused_alone(codec: str) -> None:
     used = getattr(DefaultRecordBatch, codec)
     kafka_codecs.bound_decompression()
     batches = [zeros(0, 20, used), zeros(20, 70, used), as_broker(90, [(None, (90, 1, b"after"))], 90, used)]
@@ -143,8 +143,8 @@ def test_a_batch_that_explodes_is_refused_as_one_and_no_other(codec: str) -> Non
     assert columns.next_fetch_offset == 91
 
 
-def test_a_batch_that_explodes_takes_neither_memory_nor_time() -> None:
-    """4 GB in a batch of 130 kB: the process may have 1 GB."""
+def test_a_batch_that_decompresses_too_far_takes_neither_memory_nor_time() -> None:
+    """The batch of 130 kB would decompress to 4 GB, and the process may take 1 GB."""
     code = (
         "import resource, time\n"
         "from tests.stream_app.sources.test_kafka_columns import *\n"
@@ -184,7 +184,7 @@ def test_a_batch_that_its_codec_cannot_read_is_refused_as_one(codec: str) -> Non
 
 
 def in_snappy(values: list[bytes], behind: bytes = b"", longer: int = 0) -> bytes:
-    """Return a batch of one snappy block, whose length says ``longer`` bytes more than it has."""
+    """Return a batch of one snappy block whose stated length is ``longer`` bytes too large."""
     data = as_broker(
         0, [(None, (offset, 1, value)) for offset, value in enumerate(values)], len(values) - 1, 0
     )
@@ -213,7 +213,7 @@ def in_snappy(values: list[bytes], behind: bytes = b"", longer: int = 0) -> byte
 def test_up_to_three_bytes_behind_the_last_snappy_block_cost_no_record(
     behind: bytes, longer: int, offsets: list[int], unreadable: list[int]
 ) -> None:
-    """As Kafka's own reader has it; any other bytes that are no block are a batch that cannot be read."""
+    """Kafka's own reader ignores them too. A batch with more bytes after the last block cannot be read."""
     kafka_codecs.bound_decompression()
     data = in_snappy([b"a", b"b", b"c"], behind, longer) + as_broker(3, [(None, (3, 1, b"after"))], 3, 0)
     columns = PartitionColumns(fetched(data, [], 0, READ_COMMITTED), timestamps=False)
@@ -222,7 +222,7 @@ def test_up_to_three_bytes_behind_the_last_snappy_block_cost_no_record(
 
 
 class Batch:
-    """A batch whose codec fails as no codec here is known to fail."""
+    """A batch whose codec raises an error that no known codec raises."""
 
     producer_id, is_control_batch, base_offset, next_offset = None, False, 5, 9
 
@@ -276,7 +276,7 @@ def test_a_piece_has_a_bounded_number_of_records_however_many_a_batch_has(
 
 
 def test_a_response_is_let_go_without_a_garbage_collection() -> None:
-    """Few objects are made of many records, so that a collection comes too late for a response's memory."""
+    """Many records make few objects, so a garbage collection would free a response's memory too late."""
     gc.collect()
     gc.disable()
     try:
@@ -300,7 +300,7 @@ def test_a_damaged_batch_is_refused() -> None:
 
 def test_the_buffer_converts_what_arrives_and_nothing_else() -> None:
     class Consumer:
-        """As much of a consumer as is touched."""
+        """The attributes of a consumer that ``return_columns`` uses."""
 
         def __init__(self) -> None:
             self._fetcher: Any = type("Fetcher", (), {"_records": {}})()

@@ -1,4 +1,4 @@
-"""Replaying a file: records in order of time, cuts at closing instants, safe to end at any moment."""
+"""A replay gives records in order of time, cuts at closing instants, and may end at any moment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lines_of(times_us: list[int | None]) -> list[bytes]:
 
 
 def in_order(times_us: list[int | None]) -> list[bytes]:
-    """Return the lines as they should be replayed, by plain sorting."""
+    """Return the lines in the order in which a replay should give them, by plain sorting."""
     keyed, last = [], -1
     for time_us, line in zip(times_us, lines_of(times_us), strict=True):
         last = last if time_us is None else time_us
@@ -41,12 +41,12 @@ def in_order(times_us: list[int | None]) -> list[bytes]:
 
 
 def open_replay(path: Path, directory: Path, reached_us: int = 10**9) -> ReplaySource:
-    """Open a replay whose clock stands still."""
+    """Open a replay whose clock does not move."""
     return ReplaySource(path, "ndjson", AT, directory, lambda: reached_us)
 
 
 def replayed(source: ReplaySource, position: int = 0) -> list[bytes]:
-    """Read all that has happened by now."""
+    """Read all records up to the time of the replay's clock."""
     found: list[bytes] = []
     while batches := asyncio.run(source.read({"0": position}, 0.0)):
         [batch] = batches
@@ -132,7 +132,7 @@ def test_a_csv_copy_keeps_its_header(tmp_path: Path) -> None:
     asyncio.run(source.close())
 
 
-def test_an_empty_file_is_a_quiet_past(tmp_path: Path) -> None:
+def test_an_empty_file_replays_without_records(tmp_path: Path) -> None:
     path = tmp_path / "events.ndjson"
     path.touch()
     source = open_replay(path, tmp_path / "order")
@@ -151,7 +151,7 @@ def test_every_start_makes_the_same_order(tmp_path: Path) -> None:
 
 
 def test_another_order_of_the_same_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by a version that reads a record's time differently: the positions so far would mean others."""
+    """Another version may read a record's time differently. Then the positions so far mean other records."""
     path = write_events(tmp_path / "events.ndjson", [5, 1, 3])
     in_order_of_time(path, "ndjson", AT, tmp_path / "order").lines.close()
     monkeypatch.setattr(sort, "_filled", lambda times_us: times_us[::-1])
@@ -168,14 +168,14 @@ def test_another_file_after_a_restart_is_refused(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process is killed."""
 
 
 @pytest.mark.parametrize("calls", range(1, 6))
 def test_a_start_that_is_killed_leaves_a_directory_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    """Die at the n-th write to the disk, before it takes effect, then start again."""
+    """The process dies at its n-th write to the disk, before the write takes effect, and starts again."""
     times_us: list[int | None] = [9, 4, None, 7, 1]
     path = tmp_path / "events.ndjson"
     path.write_bytes(b"".join(lines_of(times_us)))

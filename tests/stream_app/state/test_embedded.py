@@ -1,4 +1,4 @@
-"""The embedded server as a process: what it acknowledged survives kill -9, and a directory has one owner."""
+"""The embedded server as a process: acknowledged writes survive kill -9, and a directory has one owner."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def open_stream(server: EmbeddedRedis) -> None:
 
 
 async def count_until_killed(server: EmbeddedRedis, start: int) -> int:
-    """Apply a record a time and kill the server meanwhile; return the last position acknowledged."""
+    """Apply one record after the other until the server is killed; return the last acknowledged position."""
     assert server.process is not None
     position = start
     async with connected(server) as store:
@@ -78,7 +78,7 @@ async def count_until_killed(server: EmbeddedRedis, start: int) -> int:
 
 
 async def recovered(server: EmbeddedRedis, acknowledged: int) -> int:
-    """Check that everything acknowledged is there; return the position."""
+    """Check that the store has everything that it acknowledged; return its position."""
     async with connected(server) as store:
         state = await store.load(STREAM)
     assert state is not None
@@ -144,7 +144,7 @@ def test_directory_has_one_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("started_by", ["thread", "main"])
-def test_server_of_a_killed_service_makes_room_for_the_next(tmp_path: Path, started_by: str) -> None:
+def test_next_start_ends_the_server_of_a_killed_service(tmp_path: Path, started_by: str) -> None:
     service = subprocess.Popen(
         [sys.executable, "-c", SERVICE, str(tmp_path), started_by], stdout=subprocess.PIPE, text=True
     )
@@ -170,7 +170,7 @@ def await_end(pid: int) -> None:
 
 
 def await_reaped(server: EmbeddedRedis) -> None:
-    """Wait for the threads of a server whose first thread has ended: only then can its end be known."""
+    """Wait until all threads of a server have ended, because only then is the process seen to end."""
     deadline = time.monotonic() + 90
     while server.running:
         assert time.monotonic() < deadline, "the server is still running"
@@ -204,7 +204,7 @@ def test_server_that_ends_at_once_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_nothing_to_run_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_server_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(OperatorError, match="install your system's redis"):

@@ -1,4 +1,4 @@
-"""Tasks that ask in the same turn share a round trip, and each hears of its own commands only."""
+"""Tasks that ask in the same turn share a round trip, and each gets the replies to its own commands only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(server: EmbeddedRedis, test: Test, connections: int = 16) -> None:
 
 @contextlib.contextmanager
 def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Yield how many commands went with each writing to the server from now on."""
+    """Yield a list to which each write to the server adds its number of commands."""
     sizes: list[int] = []
     pack = AbstractConnection.pack_commands
 
@@ -65,7 +65,7 @@ def test_commands_of_one_turn_of_the_loop_are_sent_together(
     run(server, test)
 
 
-def test_each_task_hears_of_its_own_refusal_only(server: EmbeddedRedis) -> None:
+def test_each_task_gets_its_own_refusal_only(server: EmbeddedRedis) -> None:
     async def test(redis: RoundTrips) -> None:
         await execute(redis, "SET", "text", "word")
         outcomes = await asyncio.gather(
@@ -96,7 +96,7 @@ def test_replies_have_the_shapes_of_the_client(server: EmbeddedRedis) -> None:
     run(server, test)
 
 
-def test_a_task_that_gives_up_takes_no_reply_from_another(server: EmbeddedRedis) -> None:
+def test_a_cancelled_task_takes_no_reply_from_another(server: EmbeddedRedis) -> None:
     async def test(redis: RoundTrips) -> None:
         for turns in range(12):
             leaving = asyncio.create_task(execute(redis, "ECHO", "mine"))
@@ -110,7 +110,7 @@ def test_a_task_that_gives_up_takes_no_reply_from_another(server: EmbeddedRedis)
     run(server, test, connections=1)
 
 
-def test_a_lost_connection_is_heard_of_by_all_and_the_next_question_is_answered(
+def test_a_lost_connection_fails_all_tasks_and_the_next_command_works(
     server: EmbeddedRedis,
 ) -> None:
     async def test(redis: RoundTrips) -> None:
@@ -127,7 +127,7 @@ def test_a_lost_connection_is_heard_of_by_all_and_the_next_question_is_answered(
     run(server, test)
 
 
-def test_a_client_outlives_the_loop_that_ended_as_it_asked(server: EmbeddedRedis) -> None:
+def test_a_client_works_after_a_loop_ended_during_a_command(server: EmbeddedRedis) -> None:
     async def leave(redis: RoundTrips) -> None:
         asyncio.create_task(execute(redis, "ECHO", "nobody hears this"))  # noqa: RUF006
         await asyncio.sleep(0)

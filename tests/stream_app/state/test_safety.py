@@ -1,4 +1,4 @@
-"""Which Redis is refused, with what words: checked on real servers with each dangerous setting."""
+"""Real servers with each dangerous setting are refused in one line."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_unreachable_redis_is_one_line_without_the_password(url: str, words: str
 
 
 @pytest.mark.redis
-def test_only_a_server_that_does_not_answer_is_worth_asking_again() -> None:
+def test_only_an_unreachable_server_may_be_tried_again() -> None:
     with pytest.raises(Unreachable):
         asyncio.run(check_safety("redis://127.0.0.1:1/0"))
     with server(SAFE) as url, pytest.raises(OperatorError, match="invalid username") as refused:
