@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -113,7 +114,7 @@ class EpochLevelsCounter:
         Args: total, exact; published, the epoch's published total in units of 2^-16; both int64 (width,).
         Raises: ValueError for totals of a wrong kind; the message never shows a total.
         """
-        exact, estimate = self._checked(total), self._checked(published)
+        exact, estimate = self._checked(total, "total"), self._checked(published, "published total")
         if exact.min(initial=0) < 0:
             raise ValueError("total: below 0; check what is counted")
         accumulators, open_sums = self._state.accumulators.copy(), self._state.open_sums.copy()
@@ -150,14 +151,13 @@ class EpochLevelsCounter:
         return Estimate(complete.value + within.value, law.variance, law, rounding)
 
     def snapshot(self) -> EpochLevelsSnapshot:
-        """Return a copy of the state, SECRET."""
-        state = self._state
-        return EpochLevelsSnapshot(state.epochs, state.accumulators.copy(), state.open_sums.copy())
+        """Return a copy of the state. SECRET."""
+        return deepcopy(self._state)
 
-    def _checked(self, values: Int64Array) -> Int64Array:
+    def _checked(self, values: Int64Array, name: str) -> Int64Array:
         rows = np.asarray(values)
         if rows.dtype != np.int64 or rows.shape != (self.width,):
             raise ValueError(
-                f"total: {rows.dtype} {rows.shape} given; int64 of shape ({self.width},) is needed"
+                f"{name}: {rows.dtype} {rows.shape} given; int64 of shape ({self.width},) is needed"
             )
         return rows

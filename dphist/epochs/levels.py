@@ -130,7 +130,7 @@ class EpochLevels:
         return float(complete.mean() + self.prefix_variances.mean())
 
     def complete_law(self, epochs: int) -> tuple[WeightedNoise, float]:
-        """Return the law of the error of the first ``epochs`` epochs' count, and its rounding in units."""
+        """Return the law of the first ``epochs`` epochs' error, and a rounding bound in units of 2^-16."""
         digits = [int(digit) for digit in self.digits(epochs)]
         rows = (self._total_law, *self.node_laws)
         law = WeightedNoise.joined(
@@ -140,7 +140,7 @@ class EpochLevels:
 
     @cached_property
     def node_laws(self) -> tuple[tuple[WeightedNoise, float], ...]:
-        """The law of the error of one node's estimate, and its rounding in units, per level, lowest first."""
+        """The law of one node's error, and a rounding bound in units of 2^-16, per level, lowest first."""
         law, units = self._total_law
         rows = []
         for level, k in enumerate(self.branching):
@@ -164,7 +164,7 @@ class EpochLevels:
         return own + scaled(np.array([self.children_weights[level]]), children - own)
 
     def at_epsilon(self, epsilon: Fraction, epoch: TreeDesign) -> EpochLevels:
-        """Return the same levels scaled to another epsilon. Args: epoch, its design scaled likewise."""
+        """Return the same levels scaled to another epsilon. Args: epoch, the epoch's design, also scaled."""
         parts = tuple(own * epsilon / self.epsilon for own in self.epsilons)
         return EpochLevels(epoch, epsilon, self.branching, parts)
 
@@ -179,7 +179,7 @@ class EpochLevels:
 
     @classmethod
     def from_json(cls, text: str, epoch: TreeDesign) -> EpochLevels:
-        """Read what ``to_json`` wrote, checking everything again. Raises: ValueError for other levels."""
+        """Read what ``to_json`` wrote and check it. Raises: ValueError for bad values."""
         fields = json.loads(text)
         epsilons = tuple(exact(epsilon) for epsilon in fields["epsilons"])
         return cls(epoch, exact(fields["epsilon"]), tuple(fields["branching"]), epsilons)

@@ -18,34 +18,30 @@ Source: Kuo and Kaiser (1966) for the window; the rest is elementary.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray
-from dphist.laws.inversion import (
-    DITHER,
-    FLOATING_ERROR,
-    LARGEST_SERIES,
-    NEGLIGIBLE,
-    NEWTON_STEPS,
-    STEPS_PER_DITHER,
-    TAIL_SHARE,
-    HalfWidth,
-    block_starts,
-    dither_shape,
-    droppable_decay,
-    kaiser_bessel,
-    piece_widths,
-    pieces,
-    tail_bounds,
-)
+from dphist.laws.inversion import block_starts, kaiser_bessel, piece_widths, pieces, tail_bounds
 from dphist.laws.law import LawTable, WeightedNoise, squared_sine, waves
 
-__all__ = ["DITHER", "TAIL_SHARE", "HalfWidth", "half_width", "half_widths"]
-
+# In standard errors; an interval is longer than the shortest one by a small multiple of the dither.
+DITHER = 1 / 256
+# A search step is this many times finer than the dither.
+_STEPS_PER_DITHER = 16
+# Each certificate (period, dither, dropped terms) costs at most this part of 1 - confidence.
+TAIL_SHARE = 1e-5
+# A generous bound on the rounding error of sums of doubles below one.
+_FLOATING_ERROR = 1e-11
+_NEGLIGIBLE = 1e-13
+# Newton steps towards a half width; if more are needed, halving ends the search.
+_NEWTON_STEPS = 8
+_LARGEST_SERIES = 2**16
 _CELLS_PER_CHUNK = 2**19
 _LAWS_PER_CHUNK = 256
 # In units of a lattice: far above the rounding of sums, and below all that is shown.
@@ -54,6 +50,13 @@ _BEYOND = 2.0**-10
 _FEW_FREQUENCIES = 32
 # Largest table (in doubles) that may be copied several times: eight megabytes.
 _CELLS_AT_ONCE = 2**20
+
+
+class HalfWidth(NamedTuple):
+    """An interval's half width, and a certified lower bound on the probability that it holds the truth."""
+
+    value: float
+    level: float
 
 
 @lru_cache(maxsize=4096)
@@ -131,7 +134,7 @@ class _Search:
     def __init__(self, laws: LawTable, confidence: float, lattice: bool) -> None:
         self.laws, self.confidence, self.lattice = laws, confidence, lattice
         allowed = (1.0 - confidence) * TAIL_SHARE
-        self.error = (2 if lattice else 3) * allowed + FLOATING_ERROR
+        self.error = (2 if lattice else 3) * allowed + _FLOATING_ERROR
         reach, far = tail_bounds(laws, (1.0 - confidence, allowed))
         if lattice:
             self.largest = np.floor(reach).astype(np.int64)
@@ -139,13 +142,16 @@ class _Search:
             self.step, self.eta = np.ones(len(laws)), np.zeros(len(laws))
             self.frequencies = int(self.period.max() - 1) // 2
         else:
-            self.shape = dither_shape(allowed)
-            self.eta = np.maximum(DITHER, (reach + far) * self.shape / (np.pi * LARGEST_SERIES))
+            # The sum over j > J of |c_j| is at most 4 / (pi sqrt 3) / 2 / sinh(shape) once
+            # theta_J eta >= 2 shape: the end of the series costs ``allowed``.
+            self.shape = math.asinh(0.3676 / allowed)
+            self.eta = np.maximum(DITHER, (reach + far) * self.shape / (np.pi * _LARGEST_SERIES))
             self.period = reach + far + 2.0 * self.eta
-            self.step = self.eta / STEPS_PER_DITHER
+            self.step = self.eta / _STEPS_PER_DITHER
             self.largest = np.ceil(reach / self.step).astype(np.int64)
             self.frequencies = int(np.ceil(self.shape * (self.period / self.eta).max() / np.pi))
-        self.droppable = droppable_decay(self.frequencies, allowed)
+        # Frequencies of a larger decay may be dropped; together they cost ``allowed``.
+        self.droppable = math.log((math.log(max(self.frequencies, 1)) + 1.0) / allowed)
 
     def least(self) -> tuple[FloatArray, FloatArray]:
         """Return the least x, and the level that it reaches, of every law."""
@@ -194,7 +200,7 @@ class _Search:
         period = self.period[rows, np.newaxis]
         theta = 2.0 * np.pi * series / period
         coefficients = self._coefficients(rows, series, theta)
-        visible = np.abs(coefficients).max(axis=0) > NEGLIGIBLE
+        visible = np.abs(coefficients).max(axis=0) > _NEGLIGIBLE
         error = self.error + np.abs(coefficients[:, ~visible]).sum(axis=1)
         theta, coefficients = theta[:, visible], coefficients[:, visible]
         slopes = coefficients * theta
@@ -202,8 +208,8 @@ class _Search:
         # If no smaller x suffices, the search ends at its upper limit, which the Chernoff bound certifies.
         low, high, level = np.full(len(rows), -1), self.largest[rows], np.full(len(rows), self.confidence)
         target = self._normal_guess(rows)
-        for number in range(NEWTON_STEPS + int(high.max() + 1).bit_length()):
-            if number >= NEWTON_STEPS:
+        for number in range(_NEWTON_STEPS + int(high.max() + 1).bit_length()):
+            if number >= _NEWTON_STEPS:
                 target = np.asarray(0.5 * (low + high), np.float64)
             tried = np.clip(np.ceil(target).astype(np.int64), low + 1, np.maximum(high - 1, low + 1))
             z = (tried + offset) * step
@@ -216,7 +222,7 @@ class _Search:
             if not (high - low > 1).any():
                 break
             slope = uniform + np.einsum("ij,ij->i", slopes, cosine)
-            target = tried + (self.confidence - reached) / (np.maximum(slope, NEGLIGIBLE) * step)
+            target = tried + (self.confidence - reached) / (np.maximum(slope, _NEGLIGIBLE) * step)
         return high * step + self.eta[rows], np.clip(level, self.confidence, 1.0)
 
     def _normal_guess(self, rows: NDArray[np.int64]) -> FloatArray:

@@ -6,40 +6,19 @@ Source: Kuo and Kaiser (1966) for the window; Chernoff (1952) for the tails.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable
 
-# In standard errors; an interval is longer than the shortest one by a small multiple of the dither.
-DITHER = 1 / 256
-# A search step is this many times finer than the dither.
-STEPS_PER_DITHER = 16
-# Each certificate (period, dither, dropped terms) costs at most this part of 1 - confidence.
-TAIL_SHARE = 1e-5
-# A generous bound on the rounding error of sums of doubles below one.
-FLOATING_ERROR = 1e-11
-NEGLIGIBLE = 1e-13
-# Newton steps towards a half width; if more are needed, halving ends the search.
-NEWTON_STEPS = 8
 # Frequencies are tested in blocks: the first few, which all laws need, then blocks that grow by a factor.
 _FIRST_BLOCK = 8
 _BLOCK_GROWTH = 1.4
 _FAR = 64
 _FAR_GROWTH = 2.0
-LARGEST_SERIES = 2**16
 # Chernoff exponents lie between the normal law's best one and the pole: powers of the means that join them.
 _BLENDS = (1.0, 2.0, 5.0)
-
-
-@dataclass(frozen=True)
-class HalfWidth:
-    """An interval's half width, and a certified lower bound on the probability that it holds the truth."""
-
-    value: float
-    level: float
 
 
 def block_starts(frequencies: int) -> list[int]:
@@ -73,19 +52,6 @@ def piece_widths(turns: float) -> tuple[int, int, int]:
     """
     finest = max(4, int(1.0 / (16.0 * turns)))
     return 16 * finest, 4 * finest, finest
-
-
-def dither_shape(allowed: float) -> float:
-    """Return the shape b of a Kaiser-Bessel dither whose tail costs at most ``allowed``.
-
-    The sum over j > J of |c_j| is at most 4 / (pi sqrt 3) / 2 / sinh b once theta_J eta >= 2 b.
-    """
-    return math.asinh(0.3676 / allowed)
-
-
-def droppable_decay(frequencies: int, allowed: float) -> float:
-    """Return the decay above which frequencies may be dropped; all dropped ones together cost ``allowed``."""
-    return math.log((math.log(max(frequencies, 1)) + 1.0) / allowed)
 
 
 def kaiser_bessel(omega: FloatArray, shape: float) -> FloatArray:

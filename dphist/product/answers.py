@@ -49,9 +49,9 @@ class Histogram:
         height = axis.shape.height
         totals = total.groups[:height] if keys.total_share else [None] * height
         pairs = zip(totals, total.groups[-height:], strict=True)
-        taken = [_taken(measured, of_total, apart, of_keys) for measured, apart in pairs]
-        levels, laws = tuple(one.values[0] for one in taken), tuple(one.law for one in taken)
-        return cls(axis, levels, laws, tuple(one.rounding for one in taken))
+        sums = [_weighted_sum(measured, of_total, apart, of_keys) for measured, apart in pairs]
+        levels, laws = tuple(one.values[0] for one in sums), tuple(one.law for one in sums)
+        return cls(axis, levels, laws, tuple(one.rounding for one in sums))
 
     @cached_property
     def buckets(self) -> FloatArray:
@@ -161,7 +161,7 @@ class Quantile:
     last: int
 
 
-def _taken(total: GroupSum | None, of_total: float, keys: GroupSum, of_keys: FloatArray) -> GroupSum:
+def _weighted_sum(total: GroupSum | None, of_total: float, keys: GroupSum, of_keys: FloatArray) -> GroupSum:
     """Return the weighted sum of keys and of their total, node by node: values (1, nodes)."""
     values = of_keys[np.newaxis] @ keys.values
     found, copies = np.unique(np.abs(of_keys), return_counts=True)

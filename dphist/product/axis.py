@@ -89,7 +89,7 @@ class ValueAxis:
         return tuple(weights[:, start:stop] for start, stop in pairwise(edges))
 
     def prefix_bounds(self, bounds: Sequence[float]) -> FloatArray:
-        """Return a bound on each cumulative count's error, (buckets,). Args: bounds, of a node, per level."""
+        """Return a bound on each cumulative count's error. Args: bounds on each node's error, per level."""
         pairs = zip(self.prefix_weights, bounds, strict=True)
         return np.asarray(sum(bound * np.abs(weights).sum(axis=1) for weights, bound in pairs))
 

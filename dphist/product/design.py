@@ -135,7 +135,7 @@ class ProductDesign:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ProductDesign:
-        """Read what ``to_json`` wrote, checking everything again. Raises: ValueError for any other text."""
+        """Read what ``to_json`` wrote and check it. Raises: ValueError for other fields or bad values."""
         fields = json.loads(text)
         if not isinstance(fields, Mapping) or set(fields) != {"time", "keys", "values"}:
             raise ValueError("product design: expected the keys time, keys and values")

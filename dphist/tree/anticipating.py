@@ -27,7 +27,7 @@ __all__ = ["AnticipatingCounter", "AnticipatingSnapshot"]
 
 
 class AnticipatingCounter(BinCounter):
-    """Count closed bins; every push publishes the least-squares running count over the whole epoch's tree.
+    """Counts closed bins; every push publishes the least-squares running count over the whole epoch's tree.
 
     Guarantee: all nodes and all published values of one epoch together are ``design.epsilon``-DP for
         neighbours as the design says, also when the stream reacts to published values: they are functions of
@@ -61,11 +61,9 @@ class AnticipatingCounter(BinCounter):
 
     @property
     def bin(self) -> int:
-        """The number of bins pushed so far: the index of the next one."""
         return self._state.bin
 
     def push_many(self, counts: ArrayLike) -> BinReleases:
-        """Close many bins and publish the running count after each: see ``BinCounter.push_many``."""
         rows = np.asarray(counts)
         stop = self.bin + (len(rows) if rows.ndim else 0)
         noise = bins_noise(self.design, self._noise, self._errors, self.bin, stop)
@@ -77,10 +75,6 @@ class AnticipatingCounter(BinCounter):
     def live(self) -> Estimate:
         """Return the running count after the last closed bin, as published."""
         return self.range(0, self.bin)
-
-    def prefix(self, t: int) -> Estimate:
-        """Return the published count of bins [0, t). Raises: as ``range``."""
-        return self.range(0, t)
 
     def range(self, a: int, b: int) -> Estimate:
         """Return the count of bins [a, b): the difference of two published values.
@@ -125,7 +119,7 @@ class AnticipatingCounter(BinCounter):
 def new_counter(
     design: TreeDesign, noise: NoiseSource, width: int = 1, history: bool = True
 ) -> TreeCounter | AnticipatingCounter:
-    """Return the counter of a design. Args: as ``TreeCounter``; an anticipating counter has its history."""
+    """Return a new counter. Args: as ``TreeCounter``; an anticipating counter always keeps its history."""
     if design.anticipates:
         return AnticipatingCounter(design, noise, width)
     return TreeCounter(design, noise, width, history)

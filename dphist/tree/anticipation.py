@@ -1,6 +1,6 @@
 """The error of the anticipating running count on level-uniform trees, in O(height).
 
-The recursion is that of ``prefix_error.py``. All complete nodes of a level have equal errors, so two nodes
+The recursion is that of ``range_error.py``. All complete nodes of a level have equal errors, so two nodes
 represent a level: a complete node, and the last node if the horizon cuts it off. If the horizon cuts off no
 node, alpha depends on the shape only. The error is then a sum over levels of a number of ``uses`` times the
 variance from below, as for the causal release.
@@ -9,37 +9,28 @@ variance from below, as for the causal release.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from dphist.arrays import FloatArray
-from dphist.tree.prefix_error import share_of_children
+from dphist.tree.range_error import share_of_children
 from dphist.tree.shape import TreeShape
 
 
-class _Pool(NamedTuple):
-    """Sums over the children of each node of a level, shape (nodes,).
+def _pool(
+    bins: FloatArray, variances: FloatArray, first: FloatArray, second: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return sums over the children of each node of a level, in the letters of ``range_error.py``.
 
-    ``total``: of the children's variances. ``first``, ``second``: of C + x alpha and of its square, over the
-    node's bins. ``spread``: of C + x alpha^2. The letters are those of ``prefix_error.py``.
-    """
-
-    total: FloatArray
-    first: FloatArray
-    second: FloatArray
-    spread: FloatArray
-
-
-def _pool(bins: FloatArray, variances: FloatArray, first: FloatArray, second: FloatArray) -> _Pool:
-    """Return sums over children; all arguments have shape (nodes, k) and are zero where no child exists.
-
-    Args: bins under each child, its variance from below, and the sums of alpha and alpha^2 over its bins.
+    Args: bins under each child, its variance from below, and the sums of alpha and alpha^2 over its bins,
+        each of shape (nodes, k), with zeros where no child exists.
+    Returns: the children's variances added up; the sums over the node's bins of C + x alpha, of its square,
+        and of C + x alpha^2; each of shape (nodes,).
     """
     before = np.zeros_like(variances)
     np.cumsum(variances[:, :-1], axis=1, out=before[:, 1:])
     weighted = variances * first
-    return _Pool(
+    return (
         variances.sum(axis=1),
         (bins * before + weighted).sum(axis=1),
         (before * (bins * before + 2.0 * weighted) + variances**2 * second).sum(axis=1),
@@ -99,4 +90,5 @@ def level_uniform_error(shape: TreeShape, horizon: int, variances: Sequence[floa
         nodes = np.stack([children[0].sum(axis=1), total * passed, first / divisor, second / divisor**2])
     whole, partial = divmod(horizon, shape.widths[1])
     top = np.repeat(nodes, [whole, 1 if partial else 0], axis=1)[:, np.newaxis]
-    return error + float(_pool(*top).spread[0])
+    *_, spread = _pool(*top)
+    return error + float(spread[0])

@@ -72,6 +72,14 @@ class BinCounter(ABC):
         """
         return self.push_many(np.atleast_1d(np.asarray(counts))[np.newaxis]).bin(0)
 
+    def prefix(self, t: int | None = None) -> Estimate:
+        """Return the count of bins [0, t), by default of all closed bins. Raises: as ``range``."""
+        return self.range(0, self.bin if t is None else t)
+
+    @abstractmethod
+    def range(self, a: int, b: int) -> Estimate:
+        """Return the best estimate of the events in bins [a, b). Raises: ValueError unless all are closed."""
+
     @abstractmethod
     def push_many(self, counts: ArrayLike) -> BinReleases:
         """Close many bins at once: the same releases as pushing them one by one, in columns.
@@ -114,11 +122,9 @@ class TreeCounter(BinCounter):
 
     @property
     def bin(self) -> int:
-        """The number of bins pushed so far: the index of the next one."""
         return self._upward.bins
 
     def push_many(self, counts: ArrayLike) -> BinReleases:
-        """Close many bins: see ``BinCounter.push_many``. Cost: one call of the noise source per level."""
         first_bin, shape = self.bin, self.design.shape
         leaves = checked_counts(counts, self.width, first_bin, self.design.horizon)
         exact, accumulators = exact_nodes(shape, self._accumulators, leaves, first_bin)
@@ -141,16 +147,11 @@ class TreeCounter(BinCounter):
         """Return the running count after the last closed bin: the best estimate from complete nodes."""
         return live_estimate(self.design, self.bin, self._upward.live())
 
-    def prefix(self, t: int | None = None) -> Estimate:
-        """Return the count of bins [0, t), by default of all closed bins. Raises: as ``range``."""
-        return self._history().prefix(self.bin if t is None else t)
-
     def range(self, a: int, b: int) -> Estimate:
-        """Return the count of bins [a, b) from all nodes released so far.
-
-        Raises: ValueError for bins that are not closed, or without history.
-        """
-        return self._history().range(a, b)
+        """Return the best estimate from all released nodes. Raises: ValueError also without history."""
+        if self._forest is None:
+            raise ValueError("history: this counter keeps no released nodes; ask a ReleasedForest, or live()")
+        return self._forest.range(a, b)
 
     def snapshot(self) -> CounterSnapshot:
         """Return a copy of the state. SECRET."""
@@ -188,8 +189,3 @@ class TreeCounter(BinCounter):
             noise = self._noise.discrete_laplace(scale, counts.shape) if len(counts) else 0
             nodes.append(counts + noise)
         return nodes[::-1]
-
-    def _history(self) -> ReleasedForest:
-        if self._forest is None:
-            raise ValueError("history: this counter keeps no released nodes; ask a ReleasedForest, or live()")
-        return self._forest

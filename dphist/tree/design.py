@@ -191,7 +191,7 @@ class TreeDesign:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TreeDesign:
-        """Read what ``to_json`` wrote, checking everything again. Raises: ValueError for any other text."""
+        """Read what ``to_json`` wrote and check it. Raises: ValueError for other fields or bad values."""
         fields = json.loads(text)
         expected = {"branching", "epsilon", "horizon", "neighbours", "release", "sensitivity", "shares"}
         if not isinstance(fields, Mapping) or set(fields) != expected:

@@ -111,10 +111,7 @@ def _terms(design: TreeDesign, bins: int, kind: Series, points: Int64Array) -> I
 
 
 def _bin_laws(design: TreeDesign, bins: int, points: Int64Array) -> tuple[LawTable, Int64Array]:
-    """Return the law of a bin under each level's roots, and each point's row in that table.
-
-    All bins under roots of the same level have the same law.
-    """
+    """Return a table with the law of a bin under each level's roots, and each point's row in the table."""
     shape = design.shape
     starts = np.array([first * shape.widths[level] for level, first, _ in shape.cover(bins)])
     return forest_errors(design, bins, starts, starts + 1).laws, np.searchsorted(starts, points, "right") - 1

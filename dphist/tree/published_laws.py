@@ -25,7 +25,7 @@ from dphist.laws.law import LawTable, WeightedNoise
 from dphist.tree.decoder import WEIGHT_BITS, decoder_weights
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.prefix_error import prefix_variances
+from dphist.tree.range_error import prefix_variances
 from dphist.units import UNITS_PER_COUNT
 
 _UNIT = 2.0**-WEIGHT_BITS

@@ -1,8 +1,19 @@
-"""The exact error of any declared workload on a tree whose nodes may have different noise.
+"""The exact errors of running counts, ranges and workloads, from the variance of every node's own noise.
 
-An anticipating answer is the difference of two published running counts, so its variance needs their
-covariance. The notation is that of ``prefix_error.py``, with R_t = C_j + x_j alpha_t, the variance of the
-children's sums before t. If edges a < b lie inside the same node, their covariance at this node is
+**Running counts.** Let s be the variance of a node's own noise, x_c its children's variances from below and B
+their sum. Least squares from below gives the node the variance v = s B / (s + B). A correction from above is
+divided among the children in proportion to x_c. Let alpha_t be the part of a node's correction that falls in
+its first t bins. If t is in child j, alpha = (C_j + x_j alpha_child) / B, where C_j is the sum of the
+variances of the children before j. The error of the t-th running count is then a sum of independent parts,
+one per node that t cuts:
+
+    C_j + x_j alpha^2 - (C_j + x_j alpha)^2 / B     (for top-level nodes: without the last term)
+
+The causal count is the sum of the maximal complete nodes.
+
+**Ranges.** An anticipating answer is the difference of two published running counts, so its variance needs
+their covariance. Let R_t = C_j + x_j alpha_t be the variance of the children's sums before t. If edges a < b
+lie inside the same node, their covariance at this node is
 
     C_j + x_j alpha_a alpha_b   (both in child j; R_a if a lies in an earlier child)   -   R_a R_b / B
 
@@ -17,15 +28,61 @@ its end and b is a sum of whole roots.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.tree.epoch_nodes import by_parent, to_children
-from dphist.tree.prefix_error import prefix_variances, variances_from_below
 from dphist.tree.shape import TreeShape
 from dphist.workloads import Workload, WorkloadPart
+
+
+def share_of_children(own: FloatArray, children: FloatArray) -> FloatArray:
+    """Return the weight of the children's sum in a node's estimate: s / (s + B).
+
+    It is 1 for nodes that are not measured (s infinite) and 0 for nodes without noise.
+    """
+    odds = np.divide(children, own, out=np.full_like(children, np.inf), where=own > 0)
+    return np.asarray(1.0 / (1.0 + odds))
+
+
+def variances_from_below(shape: TreeShape, variances: Sequence[FloatArray]) -> list[FloatArray]:
+    """Return the variance of every node's estimate from its own subtree, per level, root side first."""
+    below = [variances[-1]]
+    for own, k in zip(variances[-2::-1], shape.branching[:0:-1], strict=True):
+        children = by_parent(below[-1], k).sum(axis=1)
+        below.append(children * share_of_children(own, children))
+    return below[::-1]
+
+
+def prefix_variances(
+    shape: TreeShape, horizon: int, variances: Sequence[FloatArray], anticipating: bool
+) -> FloatArray:
+    """Return the variance of every published running count, t = 1..horizon, shape (horizon,).
+
+    Cost: O(height * horizon).
+    """
+    below = variances_from_below(shape, variances)
+    ends = np.arange(1, horizon + 1)
+    total = np.zeros(horizon)
+    alpha = np.ones(horizon)
+    for level in reversed(shape.levels):
+        k = shape.branching[level - 1] if level > 1 else len(below[0])
+        sums = np.concatenate([[0.0], np.cumsum(below[level - 1])])
+        if not anticipating:
+            done = ends // shape.widths[level]
+            total += sums[done] - sums[done // k * k if level > 1 else done * 0]
+            continue
+        child = (ends - 1) // shape.widths[level]
+        parent = child // k
+        before, own = sums[child] - sums[parent * k], below[level - 1][child]
+        total += before + own * alpha**2
+        if level > 1:
+            pooled = by_parent(below[level - 1], k).sum(axis=1)[parent]
+            reached = before + own * alpha
+            alpha = reached / np.where(pooled > 0, pooled, 1.0)
+            total -= reached * alpha
+    return total
 
 
 def workload_error(
@@ -58,8 +115,8 @@ def window_variances(
         return _anticipating_windows(shape, horizon, below, bins)
     found = np.zeros(len(starts))
     live = np.append(0.0, prefix_variances(shape, horizon, variances, False))
-    for tree in _suffixes(shape, horizon, below):
-        ends, variance = tree.ends[starts], tree.variances[starts]
+    for ends, variance in _suffixes(shape, horizon, below):
+        ends, variance = ends[starts], variance[starts]
         complete = ends <= starts + bins
         between = live[starts + bins] - live[np.minimum(ends, horizon)]
         # From the leaves up, so that the highest complete node's value remains.
@@ -126,23 +183,18 @@ def _linear_variance(shape: TreeShape, below: Sequence[FloatArray], weights: Flo
     return total + float(below[0] @ alpha**2)
 
 
-class _Suffix(NamedTuple):
-    """For each bin a: the end of the level's node that holds a, and the variance of the part from a to it.
+def _suffixes(
+    shape: TreeShape, horizon: int, below: Sequence[FloatArray]
+) -> Iterator[tuple[Int64Array, FloatArray]]:
+    """Yield for each bin a, leaves first, the end of the node that holds a, and the variance of [a, end).
 
-    The variance takes the node for a root.
+    The variance is that of an estimate from this node's tree alone.
     """
-
-    ends: Int64Array
-    variances: FloatArray
-
-
-def _suffixes(shape: TreeShape, horizon: int, below: Sequence[FloatArray]) -> Iterator[_Suffix]:
-    """Yield every level's suffixes, leaves first."""
     bins = np.arange(horizon)
     beta, rest = np.ones(horizon), np.zeros(horizon)
     for level in reversed(shape.levels):
         node, values = bins // shape.widths[level], below[level - 1]
-        yield _Suffix((node + 1) * shape.widths[level], rest + values[node] * beta**2)
+        yield (node + 1) * shape.widths[level], rest + values[node] * beta**2
         if level == 1:
             return
         k, sums = shape.branching[level - 1], np.append(0.0, np.cumsum(values))
@@ -161,10 +213,11 @@ def _causal_ranges(shape: TreeShape, horizon: int, below: Sequence[FloatArray], 
     # sums[b] is the sum of live over the edges below b.
     sums = np.append(0.0, np.cumsum(live))
     total, suffixes = 0.0, list(_suffixes(shape, horizon, below))
-    for tree, above in zip(suffixes, [*suffixes[1:], None], strict=True):
-        first = np.minimum(tree.ends, horizon + 1)
-        stop = np.minimum(above.ends, horizon + 1) if above else np.full(horizon, horizon + 1)
+    # A node's estimate serves until the node above it is complete.
+    ends = [np.minimum(end, horizon + 1) for end, _ in suffixes]
+    stops = [*ends[1:], np.full(horizon, horizon + 1)]
+    for first, stop, (_, variances) in zip(ends, stops, suffixes, strict=True):
         between = sums[stop] - sums[first]
         at_first = live[np.minimum(first, horizon)]
-        total += float(((stop - first) * (tree.variances - at_first) + between).sum())
+        total += float(((stop - first) * (variances - at_first) + between).sum())
     return total

@@ -148,7 +148,7 @@ class WindowDesign:
 
     @classmethod
     def from_json(cls, text: str | bytes, time: TreeDesign) -> WindowDesign:
-        """Read what ``to_json`` wrote, checking everything again. Raises: ValueError for other text."""
+        """Read what ``to_json`` wrote and check it. Raises: ValueError for other fields or bad values."""
         fields: Any = json.loads(text)
         always = {"bins", "histograms", "buckets", "mechanism", "share"}
         if not isinstance(fields, Mapping) or set(fields) - {"options"} != always:

@@ -227,6 +227,8 @@ def test_a_bad_total_is_refused_without_showing_it(total: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"^total: [^\n]*$") as refused:
         EpochLevelsCounter(design, SeededNoise(1)).close_epoch(total, np.array([0]))
     assert str(2**46) not in str(refused.value)
+    with pytest.raises(ValueError, match=r"^published total: [^\n]*$"):
+        EpochLevelsCounter(design, SeededNoise(1)).close_epoch(np.array([1]), np.array([1.0]))
     with pytest.raises(ValueError, match="snapshot"):
         EpochLevelsSnapshot.from_bytes(b"dpEL" + bytes(30))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dphist import plan_tree
 from dphist.tree.anticipation import anticipating_uses, level_uniform_error
 from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.prefix_error import prefix_variances
+from dphist.tree.range_error import prefix_variances
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.strategies import branchings
 from tests.examples import examples

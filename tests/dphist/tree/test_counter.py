@@ -273,7 +273,8 @@ def test_live_count_is_the_same_with_and_without_history() -> None:
     for count in range(50):
         release = with_history.push(count)
         without.push(count)
-        live, kept = without.live(), with_history._history().live_prefix(count + 1)
+        assert with_history._forest is not None
+        live, kept = without.live(), with_history._forest.live_prefix(count + 1)
         assert live == kept
         assert live.value == release.published[0] / 2**16
         # At the front nothing above is complete yet: live and best are one.
