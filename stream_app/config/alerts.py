@@ -92,7 +92,9 @@ def _check_options(section: Section, rule: Rule, stream: StreamSettings) -> None
         return
     if condition.measure == "ks" and rule.confidence > LARGEST_DISTANCE_CONFIDENCE:
         most = f"{LARGEST_DISTANCE_CONFIDENCE:.3f}"
-        raise section.error("confidence", f"{rule.confidence:g} is beyond {most}, the most of a ks rule")
+        raise section.error(
+            "confidence", f"{rule.confidence:g} is above {most}, the largest of a ks rule; lower it"
+        )
     if rule.clear is None or condition.threshold is None:
         return
     inside = rule.clear <= condition.threshold if condition.upward else rule.clear >= condition.threshold

@@ -96,7 +96,8 @@ def _check_windows(section: Section, stream: StreamSettings) -> None:
     bins, rest = divmod(window.window_us, time.bin_us)
     if rest or time.epoch_bins % max(bins, 1):
         raise section.error(
-            key, "must be a whole number of bins, and time.epoch of windows; change one of them"
+            key,
+            "must be a whole number of bins, and time.epoch a whole number of windows; change one",
         )
     if declared.value is not None and declared.keys is not None and declared.keys.mode == "window":
         raise section.error("keys.mode", "is for keys without a value; with one, write value.mode: window")

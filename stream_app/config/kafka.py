@@ -75,9 +75,11 @@ def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
     section.refuse("file", "is given beside topic; keep one")
     section.finish()
     if (form == "csv") != bool(columns):
-        raise section.error("columns", "name the values of csv records, in order; they belong to format: csv")
+        raise section.error(
+            "columns", "list the values of csv records, in order; use them with format: csv only"
+        )
     if (form == "avro") != bool(settings.schema_registry):
-        said = "give the URL of the registry of avro records; it belongs to format: avro"
+        said = "is the URL of the registry of avro records; use it with format: avro only"
         raise section.error("schema_registry", said)
     if authority is not None and not (settings.schema_registry or "").startswith("https:"):
         raise section.error(REGISTRY_CA, "belongs to a registry of https://; correct one of them")

@@ -96,7 +96,7 @@ def _check_topics(document: Section, settings: Settings) -> None:
     names = {stream.name for stream in settings.streams}
     for output in settings.outputs:
         if output.stream not in names:
-            raise document.error("outputs", f"name {output.stream}, which is no stream here; correct it")
+            raise document.error("outputs", f"name {output.stream}, no stream of this file; correct it")
         if output.topic in read:
             raise document.error(
                 "outputs", f"go into {output.topic}, which is read as events; name another topic"

@@ -75,7 +75,7 @@ def read_ledger(
     if not section.written:
         return None
     if (file is None) == (topic is None):
-        raise section.error("file", "or topic has to be written, and one of them only; correct it")
+        raise section.error("file", "or ledger.topic must be written, and not both; write one of them")
     if file is None:
         return LedgerSettings(None, topic)
     copy = (directory / file).absolute()

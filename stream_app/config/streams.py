@@ -186,7 +186,7 @@ def _tree(section: Section) -> Tree:
         if tree.branching is None:
             raise section.error("shares", "need branching beside them: one share per level")
         if len(tree.shares) != len(tree.branching):
-            raise section.error("shares", "must be as many as the levels in branching")
+            raise section.error("shares", "must be one for each level in branching; add or remove some")
         if sum(tree.shares) > 1:
             raise section.error("shares", "add up to more than 1; lower them: their sum is what is spent")
     return tree

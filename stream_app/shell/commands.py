@@ -140,7 +140,7 @@ def new_ledger(config: Path) -> None:
     """
     from stream_app.wiring.workers import new_ledger as begin
 
-    click.echo(f"{asyncio.run(begin(load(config)))}: begun; keep it as long as anything that was released")
+    click.echo(f"{asyncio.run(begin(load(config)))}: created; keep it as long as any released value exists")
 
 
 @main.command()

@@ -65,7 +65,7 @@ def live_pace(option: str, pace: str) -> float:
     """Read the pace at which past events happen now, in log seconds per second; "max" is refused."""
     read = read_pace(option, pace)
     if read is None:
-        raise OperatorError(f'{option} "max": has no now; write a factor such as 60, or 3h/s')
+        raise OperatorError(f'{option} "max": is no pace for live events; write a factor such as 60, or 3h/s')
     return read
 
 

@@ -112,7 +112,7 @@ def produce(what: Production, console: Console | None = None) -> Tally:
     if tally.failed or tally.acknowledged < tally.sent:
         raise OperatorError(
             f"produce: {tally.acknowledged:,} of {tally.sent:,} records reached topic {what.topic} "
-            f"({tally.failed}); look at the broker, then send the rest"
+            f"({tally.failed or 'no answer'}); look at the broker, then send the rest"
         )
     seconds = max(time.monotonic() - began_s, 1e-3)
     sent = f"{tally.acknowledged:,} records of {what.file.name} are in topic {what.topic}"

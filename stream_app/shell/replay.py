@@ -83,7 +83,7 @@ def replay_settings(
         raise OperatorError(f"--to {end} must be later than --from {start}; move one of them")
     if (bins := (end_us - start_us) // bin_us) > MOST_BINS:
         raise OperatorError(
-            f"--bin {bin_length}: makes {bins:,} bins of it, at most {MOST_BINS:,}; take longer"
+            f"--bin {bin_length}: makes {bins:,} bins, more than {MOST_BINS:,}; take longer bins"
         )
     document = {
         "redis": {"url": f"embedded:{state}/redis"},

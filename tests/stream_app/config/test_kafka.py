@@ -71,7 +71,9 @@ def test_avro_records_need_a_registry_whose_password_is_shown_nowhere() -> None:
     assert source.schema_registry == url.rstrip("/")
     assert "hunter2" not in repr(settings) + str(settings.streams[0].declared)
     assert "schema_registry" in refusal("start: latest", "format: avro")
-    assert "belongs to format: avro" in refusal("start: latest", "schema_registry: http://registry:8081")
+    assert "use it with format: avro only" in refusal(
+        "start: latest", "schema_registry: http://registry:8081"
+    )
     assert "must be the registry's URL" in refusal("start: latest", "format: avro, schema_registry: registry")
 
 
@@ -130,7 +132,7 @@ def test_the_environment_names_another_cluster() -> None:
         (
             "streams:",
             "outputs: [{stream: clics, topic: t}]\nstreams:",
-            "outputs name clics, which is no",
+            "outputs name clics, no stream of this file",
         ),
         ("streams:", "outputs: [{stream: clicks, topic: web.clicks}]\nstreams:", "which is read as events"),
         (
@@ -155,8 +157,8 @@ def test_the_environment_names_another_cluster() -> None:
             "source.start 2024-01-01T01:00:00Z is later than time.first, which decides what counts; move one",
         ),
         ("start: latest", "format: ndjson", 'source.format "ndjson": must be one of json, csv'),
-        ("start: latest", "format: csv", "source.columns name the values of csv records"),
-        ("start: latest", "columns: [at]", "source.columns name the values of csv records"),
+        ("start: latest", "format: csv", "source.columns list the values of csv records"),
+        ("start: latest", "columns: [at]", "source.columns list the values of csv records"),
         ("start: latest", "format: csv, columns: [at, at]", "must be a list of different names"),
         ("start: latest", "file: a.ndjson", "source.file is given beside topic; keep one"),
         ("grace: 30s, ", "", "time.grace is missing"),

@@ -192,7 +192,7 @@ WINDOWED = "keys: {field: c, list: [a], mode: window, window: 1h}"
         (
             "departures:",
             "departures:\n    value: {field: d, min: 0, max: 1, buckets: 2, mode: window, window: 7h}",
-            "value.window must be a whole number of bins, and time.epoch of windows",
+            "value.window must be a whole number of bins, and time.epoch a whole number of windows",
         ),
         (
             "departures:",

@@ -120,7 +120,7 @@ def test_each_makes_a_rule_for_every_key() -> None:
             "",
             "character 16: 1970-01-01T00:30:00Z is inside a bin of delays",
         ),
-        ("ks(delays, 1h, 1h) > 0.5", ", confidence: 0.9999", "confidence 0.9999 is beyond 0.998"),
+        ("ks(delays, 1h, 1h) > 0.5", ", confidence: 0.9999", "confidence 0.9999 is above 0.998"),
     ],
 )
 def test_error_in_a_rule_over_axes_names_its_place(when: str, more: str, expected: str) -> None:

@@ -648,7 +648,7 @@ CASES: list[tuple[str, str, str | None]] = [
         yaml_with(
             source="{topic: t}", top='kafka: {bootstrap_servers: "h:1"}\noutputs: [{stream: x, topic: y}]'
         ),
-        "outputs name x, which is no stream here; correct it",
+        "outputs name x, no stream of this file; correct it",
     ),
     (
         "out same",

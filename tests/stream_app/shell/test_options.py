@@ -34,7 +34,7 @@ alerts: {rules: {busy: {when: count(clicks) > 10}}}
         ("produce clicks.ndjson --topic t --time-field at", "--as-live and --time-field need one another"),
         ("produce clicks.ndjson --topic t --rate nan", "'--rate': nan"),
         ("demo --speed warp", '--speed "warp": must be max, a factor such as 60'),
-        ("demo --kafka --speed max", '--speed "max": has no now; write a factor such as 60'),
+        ("demo --kafka --speed max", '--speed "max": is no pace for live events'),
         ("demo --kafka --speed warp", '--speed "warp": must be max, a factor such as 60'),
         (
             "replay gone.ndjson --field at --from 1970-01-01T00:00:00Z --to 1970-01-02T00:00:00Z",

@@ -74,7 +74,7 @@ def test_a_file_has_one_name_in_the_ledger_wherever_the_command_is_given(tmp_pat
         ),
         ("bin_length", "60", "--bin 60: must be a duration with its unit"),
         ("bin_length", "0s", "--bin 0s: must be longer than zero"),
-        ("bin_length", "1us", "--bin 1us: makes 172,800,000,000 bins of it, at most"),
+        ("bin_length", "1us", "--bin 1us: makes 172,800,000,000 bins, more than"),
         ("epsilon", "99", "--epsilon 99 protects nobody; use at most 20"),
         ("epsilon", "much", '--epsilon "much": must be a number above zero'),
         ("name", "My Clicks", '--name "My Clicks" is not a name; use a-z'),
