@@ -1,1 +1,1 @@
-"""Models in memory of what runs elsewhere: the store, its readers, alerts."""
+"""In-memory models of the store, its readers and the store of alerts."""

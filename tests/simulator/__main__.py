@@ -22,7 +22,7 @@ from tests.simulator.world import run_schedule
 @click.option("--seed", type=int, default=None, help="Run this one schedule and print its trace.")
 @click.option("--differential", default=0, help="So many seeds of the differential test, instead.")
 def main(schedules: int, first_seed: int, seed: int | None, differential: int) -> None:
-    """Run the service's loops against seeded schedules of faults; exit with 1 at the first broken rule."""
+    """Run the service's loops under seeded faults; exit with status 1 at the first broken rule."""
     logging.getLogger("stream_app").setLevel(logging.CRITICAL)  # faults are what this is about
     console = Console()
     if seed is not None:
@@ -47,7 +47,7 @@ def main(schedules: int, first_seed: int, seed: int | None, differential: int) -
 
 
 def _differs(seed: int) -> None:
-    """Raise AssertionError where a hostile record of any kind changes anything but itself."""
+    """Raise AssertionError if a hostile record of any kind changes anything but itself."""
     found = tried(seed)
     assert not found, "; ".join(found)
 

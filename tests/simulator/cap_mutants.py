@@ -1,4 +1,4 @@
-"""Caps of a user's events filled in a wrong way: the simulator and neighbouring logs must catch each."""
+"""Mutants that fill a user's cap wrongly: the simulator and neighbouring logs must catch each of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulator.pipeline import Pipeline
 
 
 class FirstAppliedStore(MemoryStore):
-    """Counts the records of a user that are applied first."""
+    """A store that counts the records of a user that are applied first."""
 
     async def apply(self, stream: str, change: Apply) -> Reply:
         """Decide at once which records count."""
@@ -25,7 +25,7 @@ class FirstAppliedStore(MemoryStore):
 
 
 class FirstApplied(Pipeline):
-    """The order in which slices are applied says which of a user's records count."""
+    """The order in which slices are applied decides which of a user's records count."""
 
     def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
         """Return the wrong store."""

@@ -1,4 +1,4 @@
-"""What must hold at every instant of a schedule. A broken rule raises ``Broken`` with one readable line.
+"""The rules that hold at every instant of a schedule. A broken rule raises ``Broken`` with one line.
 
 ``History`` is what the store has accepted (part of a backup: a restored store has the older history).
 ``Watch`` is what anybody outside has ever seen (never restored: people do not forget).
@@ -35,7 +35,7 @@ class Broken(AssertionError):
 
 @dataclass
 class History:
-    """What one timeline of the store has accepted, as the harness saw it happen."""
+    """All that one timeline of the store has accepted, as observed."""
 
     partitions: dict[str, PartitionHistory] = field(default_factory=dict)
     sealed: dict[int, Counts] = field(default_factory=dict)  # exact counts of sealed bins, once read
@@ -43,7 +43,7 @@ class History:
     epochs: list[EpochRecord] = field(default_factory=list)
 
     def see_sealed(self, first_bin: int, counts: np.ndarray) -> None:
-        """Keep the exact counts of sealed bins: a second reading must be the same."""
+        """Keep the exact counts of sealed bins; a second reading must give the same counts."""
         for offset, row in enumerate(counts.tolist()):
             known = self.sealed.setdefault(first_bin + offset, tuple(row))
             if known != tuple(row):
@@ -56,7 +56,7 @@ class History:
 
 @dataclass
 class Watch:
-    """Everything public that anybody ever saw: each value must be the only one for ever."""
+    """Everything public that was ever visible: no value may ever change."""
 
     rows: dict[int, bytes] = field(default_factory=dict)
     nodes: dict[tuple[int, str, int], Counts] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Watch:
     epoch_draws: dict[int, set[int]] = field(default_factory=dict)
 
     def see_rows(self, rows: Iterable[tuple[int, bytes]], where: str) -> None:
-        """Look at published rows: one value a seq, the chain unbroken, one value a node."""
+        """Check published rows: one value per seq, an unbroken chain, one value per node."""
         for seq, row in rows:
             known = self.rows.get(seq)
             if known == row:
@@ -93,7 +93,7 @@ class Watch:
                 self.see_node(epoch, PUBLISHED, bin, fields["published"], where)
 
     def see_node(self, epoch: int, table: str, index: int, values: Iterable[int], where: str) -> None:
-        """Look at one node."""
+        """Check that a node has one value."""
         key, found = (epoch, table, index), tuple(values)
         self.see_hash(key, hashlib.sha256(np.array(found, "<i8").tobytes()).hexdigest(), where)
         known = self.nodes.setdefault(key, found)
@@ -101,7 +101,7 @@ class Watch:
             raise Broken(f"{where}: node {key} has a second value {found}; it was seen as {known}")
 
     def see_hash(self, key: tuple[int, str, int], digest: str, where: str) -> None:
-        """Record a hash; it may appear before the numbers it stands for."""
+        """Record a hash; it may appear before the numbers that it was made from."""
         if self.hashes.setdefault(key, digest) != digest:
             raise Broken(f"{where}: node {key} has a second value, of another hash")
 
@@ -118,12 +118,12 @@ class Watch:
 
 
 def row_hash(row: bytes) -> str:
-    """Return the hash that the next row names."""
+    """Return a row's hash, which the next row contains."""
     return hashlib.sha256(row).hexdigest()
 
 
 def released_columns(release: Release, strategy: Strategy) -> dict[tuple[str, int], Int64Array]:
-    """Return what a release appends to the tiles: by table and index, a row of numbers."""
+    """Return the rows that a release appends to tiles, by table and index."""
     found: dict[tuple[str, int], Int64Array] = {}
     for tile in release.tiles:
         width = strategy.kind.tables[tile.key.table]
@@ -136,14 +136,14 @@ def released_columns(release: Release, strategy: Strategy) -> dict[tuple[str, in
 
 
 def groups_of(strategy: Strategy) -> list[tuple[TreeDesign, slice]]:
-    """Return which columns share a tree over time, in the order in which they are drawn."""
+    """Return the groups of columns that share a tree over time, in the order of their drawing."""
     if strategy.kind.axes is None:
         return [(strategy.design, slice(0, strategy.kind.tables[PUBLISHED]))]
     return [(group.design, group.columns) for group in strategy.kind.axes.groups]
 
 
 def columns_of(strategy: Strategy, counts: Int64Array) -> Int64Array:
-    """Return exact counts of columns, (bins, columns), from those of cells."""
+    """Return exact counts of columns, shape (bins, columns), from counts of cells."""
     if strategy.kind.windows is not None:
         return np.asarray(counts.sum(axis=1, keepdims=True))
     return counts if strategy.kind.axes is None else strategy.kind.axes.columns_of(counts)
@@ -152,7 +152,7 @@ def columns_of(strategy: Strategy, counts: Int64Array) -> Int64Array:
 def check_noise(
     release: Release, history: History, strategy: Strategy, draws: list[Draw], used: set[int]
 ) -> None:
-    """Check where a release's values come from: exact sums plus one whole, unused draw at the right scale.
+    """Check that a release's values are exact sums plus one whole, unused draw at the right scale.
 
     Grey box: the harness knows the exact counts and every draw; what is left after taking the sums away
     must be noise of exactly that level's scale, drawn once and never used before.
@@ -177,7 +177,7 @@ def check_noise(
 def check_drawn_ahead(
     release: Release, history: History, strategy: Strategy, draws: list[Draw], kept: dict[int, set[int]]
 ) -> None:
-    """Check that everything released is exact sums plus the noise of one drawing, the epoch's for ever.
+    """Check that all released values of an epoch are exact sums plus the noise of one drawing.
 
     A drawing is a run of draws, each for all nodes of a level that have one scale, group after group.
     ``kept`` says which drawings can be those of each epoch: each release leaves fewer, and there must be one
@@ -233,7 +233,7 @@ def check_drawn_ahead(
 def check_windows(
     release: Release, history: History, strategy: Strategy, draws: list[Draw], used: set[int]
 ) -> None:
-    """Check that each histogram of each window is its exact counts plus one unused draw of its scale."""
+    """Check that each window's histogram is its exact counts plus one unused draw of its scale."""
     design = strategy.kind.windows
     if design is None:
         return
@@ -251,7 +251,7 @@ def check_windows(
 def check_over_epochs(
     release: Release, history: History, strategy: Strategy, draws: list[Draw], used: set[int]
 ) -> None:
-    """Check that a node over epochs is the count of consecutive complete epochs plus one unused draw."""
+    """Check that a node over epochs counts consecutive complete epochs, plus one unused draw."""
     levels = strategy.kind.levels
     row = released_columns(release, strategy).get((OVER_EPOCHS, 0))
     if levels is None or row is None:
@@ -283,7 +283,7 @@ def _use_draw(scale: Fraction, noise: Int64Array, draws: list[Draw], used: set[i
 
 
 def check_ledger(entries: Iterable[LedgerEntry], epoch: EpochRecord, first_us: int, last_us: int) -> None:
-    """Check that a released period was written into the ledger before: epoch, period and strategy."""
+    """Check that the ledger already had the epoch, period and strategy of a release."""
     for entry in entries:
         if entry.epoch == epoch.epoch and entry.strategy_hash == epoch.strategy_hash:
             if entry.start_us <= first_us and last_us <= entry.end_us:

@@ -1,4 +1,4 @@
-"""Two logs that differ by one hostile record, through the real loops: nothing else may differ.
+"""Counts two logs that differ by one hostile record with the real loops: nothing else may differ.
 
 Both runs have the same misfortunes at the same moments: processes that die or stand still, partitions that
 move, replies that are lost. What is compared is said of records by their names, for positions shift by one.
@@ -36,7 +36,7 @@ MISCOUNTING = {Deed.KILL, Deed.STOP, Deed.CUT_OFF}
 
 
 def draw_differential(seed: int) -> tuple[Schedule, Form]:
-    """Draw a stream with much traffic, and its misfortunes; every form comes with every fourth seed."""
+    """Draw a busy stream and its faults; every fourth seed draws the same form of stream."""
     rng = random.Random(f"differential {seed}")
     form = FORMS[seed % len(FORMS)]
     bins = rng.randint(5, 6)
@@ -62,7 +62,7 @@ def draw_differential(seed: int) -> tuple[Schedule, Form]:
 
 @dataclass(frozen=True)
 class Seen:
-    """What came of a log: exact counts of cells, dead letters by name, operator counters, public instants."""
+    """The outcome of a log: counts of cells, dead letters by name, operator counters, public instants."""
 
     cells: Counter[tuple[int, int]]
     letters: dict[str, str]
@@ -95,7 +95,7 @@ class WrittenWorld(World):
         return told
 
     def seen(self) -> Seen:
-        """Return what came of the log."""
+        """Return the outcome of the log."""
         letters = {
             self._name(partition, position): str(reason)
             for (*_, partition, position), reason in self.dead_letters.kept.items()
@@ -108,7 +108,7 @@ class WrittenWorld(World):
         return entry.name
 
     def registry(self) -> AbstractContextManager[None]:
-        """Return what holds while the world runs: a registry that gets its second schema on the way."""
+        """Return the context of a run: a schema registry that gets its second schema meanwhile."""
 
         def registered() -> Collection[int]:
             return {KNOWN_ID, NEW_ID} if self.now_us() >= REGISTERED_US else {KNOWN_ID}
@@ -117,7 +117,7 @@ class WrittenWorld(World):
 
 
 def seen_of(schedule: Schedule, form: Form, log: Log, pipeline: Pipeline | None = None) -> Seen:
-    """Run a log and return what came of it. Raises: AssertionError for a rule that is broken on the way."""
+    """Run a log and return its outcome. Raises: AssertionError for a broken rule."""
     world = WrittenWorld(schedule, form, log, pipeline or Pipeline())
     with world.registry():
         run_world(world)
@@ -125,7 +125,7 @@ def seen_of(schedule: Schedule, form: Form, log: Log, pipeline: Pipeline | None 
 
 
 def differences(kind: Hostile, schedule: Schedule, without: Seen, with_it: Seen) -> list[str]:
-    """Return in words what differs beyond the hostile record itself."""
+    """Describe each difference between two outcomes, apart from the hostile record itself."""
     deeds = {action.deed for action in schedule.actions}
     found = _of_cells(schedule, without, with_it)
     letters = {name: reason for name, reason in with_it.letters.items() if name != HOSTILE}
@@ -159,7 +159,7 @@ def _moved_rows(schedule: Schedule, without: dict[int, int], with_it: dict[int, 
 
 
 def waits(kind: Hostile, deeds: set[Deed]) -> bool:
-    """Say whether the look-up of the record's schema may be under way while a bin closes."""
+    """Return whether the look-up of the record's schema may be under way while a bin closes."""
     return kind is Hostile.SLOW_LOOK_UP or bool(deeds)
 
 
@@ -178,7 +178,7 @@ def _of_cells(schedule: Schedule, without: Seen, with_it: Seen) -> list[str]:
 def tried(
     seed: int, kinds: Collection[Hostile] = tuple(Hostile), pipeline: Pipeline | None = None
 ) -> list[str]:
-    """Run a seed's log without and with a record of each kind; return in words what differed or broke."""
+    """Run a seed's log without and with a record of each kind; describe differences and broken rules."""
     schedule, form = draw_differential(seed)
     log = draw_written(schedule, form, random.Random(f"written {seed}"))
     found = []

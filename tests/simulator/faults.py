@@ -1,4 +1,4 @@
-"""Faults at every await: each call of a worker to the outside passes through here and may go wrong."""
+"""Faults at every await: each call of a worker to a port passes through here and may go wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Fault(StrEnum):
-    """What happens to one call."""
+    """What goes wrong with one call."""
 
     NONE = "none"
     DELAYED = "delayed"  # it arrives late, its reply later still
@@ -35,7 +35,7 @@ class SimulatedOutage(ConnectionError):
 
 @dataclass
 class Weather:
-    """How often calls go wrong, and which faults there are; a rate of 0 is calm."""
+    """How often calls go wrong, and with which faults; at a rate of 0 none does."""
 
     rng: random.Random
     rate: float
@@ -49,7 +49,7 @@ class Weather:
         self.cut_off_until_s = asyncio.get_running_loop().time() + CUT_OFF_S
 
     def draw(self, method: str) -> Fault:
-        """Draw what happens to the next call: polls are many and say little, so they go wrong less often."""
+        """Draw the next call's fault, or none; frequent polls go wrong less often."""
         if self.cut_off_until_s and asyncio.get_running_loop().time() < self.cut_off_until_s:
             return Fault.LOST_REPLY
         if self.struck and method not in self.struck:
@@ -60,13 +60,13 @@ class Weather:
         return self.rng.choice(self.faults)
 
     async def wait(self) -> None:
-        """Wait a random while."""
+        """Wait for a random time."""
         await asyncio.sleep(self.rng.random() * self.longest_delay_s)
 
 
 @dataclass
 class Stalls:
-    """How often a process stands still, just before or just after a call: time passes, and nothing fails.
+    """How often a process pauses just before or just after a call: time passes, and nothing fails.
 
     Between two calls no line of a worker can see the time or the world, so these are stalls between any two
     lines: of a stopped process, a machine that swaps, a long garbage collection.
@@ -78,7 +78,7 @@ class Stalls:
     struck: frozenset[str] = frozenset()  # the calls before and after which it may stand still; empty: all
 
     def draw(self, method: str) -> float:
-        """Draw for how long the process stands still here, most often not at all; short stalls as often."""
+        """Draw how long the process pauses here; most often it does not."""
         if self.struck and method not in self.struck:
             return 0.0
         if not self.rate or self.rng.random() >= self.rate:
@@ -88,7 +88,7 @@ class Stalls:
 
 @dataclass
 class Life:
-    """A worker process: it ends at once, without a last word, as under kill -9."""
+    """A worker process, which ends at once, as after kill -9."""
 
     name: str
     task: asyncio.Task[None] | None = None
@@ -96,17 +96,17 @@ class Life:
     still_until_s: float = 0.0  # by the loop's time
 
     def stand_still(self, seconds: float) -> None:
-        """Stop all tasks of the process where they are: none of them goes on before the stall is over."""
+        """Pause all tasks of the process until the stall is over."""
         self.still_until_s = max(self.still_until_s, asyncio.get_running_loop().time() + seconds)
 
     async def going(self) -> None:
-        """Return when the process does not stand still."""
+        """Return when the process is not paused."""
         loop = asyncio.get_running_loop()
         while (left_s := self.still_until_s - loop.time()) > 0:  # noqa: ASYNC110  (it may stand still again)
             await asyncio.sleep(left_s + 1e-6)  # a timer may fire a microsecond early
 
     def kill(self) -> None:
-        """End every task; no call of this life reaches the outside any more."""
+        """End every task; from now on no call of this process reaches a port."""
         self.alive = False
         self.end()
 
@@ -120,7 +120,7 @@ Effect = Callable[[str, str, tuple[Any, ...], Any], Awaitable[None]]
 
 
 class FaultyPort:
-    """Stand before a port (store, source, witness, dead letters) and let weather and stalls strike.
+    """Wraps a port (store, source, witness, dead letters): its calls meet weather and stalls.
 
     Args:
         after: called with (port, method, arguments, reply) after each effect, in the same instant.
@@ -167,7 +167,7 @@ class FaultyPort:
         return reply
 
     async def _stall(self, when: str, method: str) -> None:
-        """Let the process stand still here now and then, and wait while it does."""
+        """Pause the process now and then, and wait until it continues."""
         self._must_live()
         if stall_s := self._stalls.draw(method):
             self._trace(f"{self._life.name}: stalled {when} {self._port}.{method} for {stall_s:.3f} s")

@@ -1,4 +1,4 @@
-"""Noise sources for tests: noise that is given node by node, and noise whose every draw is remembered."""
+"""Noise sources for tests: given noise, node by node, and noise whose draws are remembered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Node = tuple[int, int]  # level, index
 
 
 def touched_nodes(shape: TreeShape, bin: int) -> list[Node]:
-    """Return the nodes that count a bin: one of every measured level."""
+    """Return the nodes that count a bin, one per measured level."""
     return [(level, bin // shape.widths[level]) for level in shape.levels]
 
 
@@ -41,7 +41,7 @@ def shifted(shape: TreeShape, noise: Mapping[Node, Int64Array], change: Int64Arr
 
 
 class DrawnTogether(NamedTuple):
-    """Nodes whose noise is drawn in one call: some of a level that have one scale."""
+    """Nodes of one level and scale, whose noise is drawn in one call."""
 
     level: int
     scale: Fraction
@@ -57,14 +57,14 @@ def drawn_together(design: TreeDesign) -> list[DrawnTogether]:
 
 @dataclass(frozen=True)
 class Draw:
-    """One vector of noise: at which scale it was asked for, and what it was."""
+    """One vector of noise and the scale at which it was drawn."""
 
     scale: Fraction
     values: Int64Array
 
 
 class GivenNoise:
-    """Hand out given noise, keyed by node; a level is known by its scale, so scales must differ.
+    """Returns given noise, node by node; it recognises a level by its scale, so scales must differ.
 
     Args:
         bins_before: the bins of the epoch that the counter has behind it when it draws (0 for a fresh
@@ -91,7 +91,7 @@ class GivenNoise:
         self.drawn: dict[Node, list[Fraction]] = {}
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        """Return the noise of the next nodes of the level that has this scale."""
+        """Return the noise of the next nodes of the level with this scale."""
         level = self._levels[Fraction(scale)]
         count = (shape if isinstance(shape, int) else math.prod(shape)) // self._width
         if self._bins_before is None:
@@ -111,7 +111,7 @@ class GivenNoise:
 
 
 class RememberedNoise:
-    """Fresh seeded noise, each draw kept so that a check can ask where a value came from."""
+    """Seeded noise that keeps each draw, so that checks can find the draw behind a value."""
 
     private = True  # stands in for the system source; the kept draws are what makes the checks possible
 
@@ -124,7 +124,7 @@ class RememberedNoise:
         return self.remember(scale, self._noise.discrete_laplace(scale, shape))
 
     def remember(self, scale: Scale, values: Int64Array) -> Int64Array:
-        """Keep a draw, whoever made it."""
+        """Keep a draw."""
         self._draws.append(Draw(Fraction(scale), values.copy()))
         return values
 

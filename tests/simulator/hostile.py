@@ -1,4 +1,4 @@
-"""One hostile record of each kind, put into a log that is else the same."""
+"""Puts one hostile record of each kind into a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDLE = "idle"  # a partition without any other record
 
 
 class Hostile(StrEnum):
-    """What is special about the record."""
+    """The kinds of hostile record."""
 
     ORDINARY = "ordinary"
     IDLE_PARTITION = "alone in its partition"
@@ -111,7 +111,7 @@ def _draw(name: str, arrival_us: int, form: Form, rng: random.Random) -> Written
 
 
 def with_hostile(log: Log, kind: Hostile, form: Form, schedule: Schedule, rng: random.Random) -> Log:
-    """Return the log with one record more, at a moment when no bin closes unless that is the point."""
+    """Return the log with one more record, which arrives while no bin closes unless its kind says so."""
     bin = rng.randrange(1, schedule.bins - 2)
     arrival_us = START_US + int((bin + rng.uniform(0.35, 0.6)) * BIN_US)
     if kind is Hostile.EARLY_SCHEMA:

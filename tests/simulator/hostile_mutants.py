@@ -1,4 +1,4 @@
-"""The service as it was when one record could change what is public about others: each must be caught."""
+"""Mutants in which one record changes what is public about other records: each must be caught."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.simulator.schedule import Schedule
 
 
 class AbsenceIsRemembered(Pipeline):
-    """A schema that the registry did not have is not asked for again by this worker."""
+    """The worker does not ask again for a schema that the registry lacked once."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Leave out of each question what was missing before."""
+        """Do not ask again for schemas that were missing before."""
         return patch.object(SchemaRegistry, "fetch", _fetch_once)
 
 
@@ -38,10 +38,10 @@ async def _fetch_once(registry: SchemaRegistry, schema_ids: Sequence[int]) -> di
 
 
 class CutsWaitForReads(Pipeline):
-    """One connection reads records and says where the log ends: a cut waits until a read has returned."""
+    """One connection reads records and asks where the log ends, so a cut waits until a read returns."""
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
-        """Run over a source that does one thing at a time."""
+        """Run over a source that handles one call at a time."""
         await super().run(schedule, replace(ports, source=_OneAtATime(ports.source)))
 
 
@@ -59,21 +59,21 @@ class _OneAtATime:
             return await self._source.read(*asked)
 
     async def positions_at(self, *asked: Any) -> Any:
-        """Say where partitions end."""
+        """Return where partitions end."""
         async with self._busy:
             return await self._source.positions_at(*asked)
 
 
 class FutureHoldsThePosition(Pipeline):
-    """What stands behind a record from the future is applied when the cut is taken that judges the record."""
+    """Records behind a record from the future are applied only after the cut that decides about it."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """End each batch before its first record that no cut has judged."""
+        """End each batch before its first record that no cut has decided about."""
         return held_up()
 
 
 def held_up() -> AbstractContextManager[object]:
-    """Return what holds while a worker, a real one too, has its position held by records from the future."""
+    """Return a context in which records from the future hold back a worker's position."""
     return patch.object(Ingest, "_apply_batch", _up_to_the_future)
 
 

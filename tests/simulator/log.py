@@ -1,4 +1,4 @@
-"""An event log in memory: partitions that grow with virtual time, and the trouble real logs bring."""
+"""An event log in memory: partitions that grow with virtual time, with late and broken records and gaps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USERS = ("ann", "bob", "eve")
 
 
 class Kind(StrEnum):
-    """What stands at a position of a partition."""
+    """The kinds of entry at a position of a partition."""
 
     EVENT = "event"
     UNDECODABLE = "undecodable"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One position of a partition: when it was written, and what it says."""
+    """The entry at one position of a partition: its arrival, and its content."""
 
     kind: Kind
     arrival_us: int
@@ -35,23 +35,23 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """Return the event's key: chance, but the same one wherever the entry stands."""
+        """Return the event's key, which depends on the entry and not on its position."""
         return "abc"[self.arrival_us % 3]
 
     @property
     def value(self) -> int | None:
-        """Return the event's value, below 10; now and then there is none."""
+        """Return the event's value, below 10; sometimes None."""
         return None if self.arrival_us % 40 == 0 else self.arrival_us // 3 % 10
 
     @property
     def user(self) -> str | None:
-        """Return the event's user, one of three; now and then there is none."""
+        """Return the event's user, one of three; sometimes None."""
         return None if self.arrival_us % 30 == 0 else USERS[self.arrival_us // 7 % 3]
 
 
 @dataclass(frozen=True)
 class Log:
-    """Partitions by name; an entry's position is its index. A partition exists from its creation on."""
+    """Partitions by name; an entry's position is its index. A partition exists from its creation."""
 
     partitions: Mapping[str, tuple[Entry, ...]]
     created_us: Mapping[str, int]
@@ -65,7 +65,7 @@ class Log:
         return [name for name in self.partitions if self.created_us[name] <= at_us]
 
     def of(self, user: str) -> Log:
-        """Return the log in which no other user's record was ever written: later ones move up."""
+        """Return the log without other users' records; later records move up."""
         kept = {
             name: tuple(entry for entry in entries if entry.kind is not Kind.EVENT or entry.user == user)
             for name, entries in self.partitions.items()
@@ -78,18 +78,18 @@ class Log:
         return replace(self._with(partition, entries), created_us=created)
 
     def without(self, partition: str, position: int) -> Log:
-        """Return the neighbouring log in which one record was never written: later ones move up."""
+        """Return the neighbouring log without one record; later records move up."""
         entries = self.partitions[partition]
         return self._with(partition, entries[:position] + entries[position + 1 :])
 
     def with_more(self, partition: str, entry: Entry) -> Log:
-        """Return the neighbouring log with one more record, at its arrival: later ones move down."""
+        """Return the neighbouring log with one more record; records that arrive later move down."""
         entries = self.partitions[partition]
         position = bisect_right(entries, entry.arrival_us, key=lambda entry: entry.arrival_us)
         return self._with(partition, (*entries[:position], entry, *entries[position:]))
 
     def replaced(self, partition: str, position: int, time_us: int) -> Log:
-        """Return the log in which one record says another event time."""
+        """Return the log in which one record has another event time."""
         entries = self.partitions[partition]
         changed = replace(entries[position], time_us=time_us)
         return self._with(partition, (*entries[:position], changed, *entries[position + 1 :]))
@@ -128,7 +128,7 @@ def draw_log(plan: LogPlan, rng: random.Random) -> Log:
 
 
 def _draw_entry(arrival_us: int, plan: LogPlan, rng: random.Random) -> Entry:
-    """Draw what arrives at an instant."""
+    """Draw an entry that arrives at an instant."""
     dice = rng.random()
     if dice < 0.05:
         return Entry(Kind.UNDECODABLE, arrival_us)
@@ -217,7 +217,7 @@ class LogSource:
         return max([*arrived, now_us - idle_us])
 
     def _next_arrival_s(self, positions: Mapping[str, int]) -> float:
-        """Return how long it takes until the next entry of a partition that is read is written."""
+        """Return the seconds until the next entry of any partition that is read."""
         now_us = self._clock_us()
         ahead = [
             entries[self.log.watermark(name, now_us)].arrival_us - now_us

@@ -15,7 +15,7 @@ _ROUNDING = 1e-3  # microseconds: a timer's float seconds may be this far off th
 
 
 class Deadlock(AssertionError):
-    """Every task waits for something that nobody will ever do, or none ever waits."""
+    """Every task waits for ever, or no task ever waits."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -40,7 +40,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.now_us / 1e6
 
     def select(self, timeout: float | None) -> list[object]:
-        """Wait, the selector's part: nothing can happen outside, so the time is simply over."""
+        """Return at once, in the selector's place: nothing can happen outside the loop."""
         if timeout is None:
             raise Deadlock(f"all tasks wait for ever at {self.now_us} us")
         passed_us = max(0, math.ceil(timeout * 1e6 - _ROUNDING))
@@ -60,7 +60,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             ready.extend(shuffled)
 
     def _write_to_self(self) -> None:
-        """Wake a sleeping selector: there is none."""
+        """Do nothing: there is no selector to wake."""
 
     def _keep_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")

@@ -1,4 +1,4 @@
-"""Witness, dead letters and keys of noise in memory, with the semantics of their files."""
+"""Witness, dead letters and keys of noise in memory, which behave as the files do."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from stream_app.vault.cipher import later_chain_key, new_chain_key
 
 
 class MemoryWitness:
-    """Rows that are never lost: the second record outside the store."""
+    """A witness that never loses a row."""
 
     def __init__(self) -> None:
         self.kept: dict[str, list[WitnessRow]] = {}
 
     async def claim(self, stream: str) -> None:
-        """Nothing to do: the store's scripts decide."""
+        """Do nothing: the store's scripts decide."""
 
     async def resign(self, stream: str) -> None:
-        """Nothing to do: the store's scripts decide."""
+        """Do nothing: the store's scripts decide."""
 
     async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
-        """Keep rows beyond the head; one it has must be the same."""
+        """Keep rows after the head; a row that is already kept must be equal."""
         kept = self.kept.setdefault(stream, [])
         known = {row.seq: row.row for row in kept}
         for row in rows:
@@ -55,7 +55,7 @@ class MemoryDeadLetters:
 
 
 class MemoryKeys:
-    """Keys of stored noise, outside the store: spent ones are gone."""
+    """Keys of stored noise, outside the store; spent keys are destroyed."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, int, str], tuple[int, bytes]] = {}
@@ -73,7 +73,7 @@ class MemoryKeys:
         return self.kept.get((stream, epoch, nonce))
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
-        """Step forward."""
+        """Move the chain key past the spent pages."""
         place = stream, epoch, nonce
         if place in self.kept and self.kept[place][0] < pages:
             page, key = self.kept[place]

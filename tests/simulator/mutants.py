@@ -1,4 +1,4 @@
-"""The service made a little wrong, one promise at a time: the simulator must turn red for each.
+"""Mutants: the service with one promise broken each; the simulator must fail for each of them.
 
 A mutant is a ``Pipeline`` with one part replaced. They are written against the ports and the pure decisions,
 so that they stay meaningful when the loops are rewritten.
@@ -50,7 +50,7 @@ class _Halved:
         return self._noise.discrete_laplace(float(scale) / 2, shape)
 
     def select(self, scores: Any, scale: Scale) -> int:
-        """Select."""
+        """Select at half the scale."""
         return self._noise.select(scores, scale)
 
 
@@ -68,14 +68,14 @@ class ReleaseTwice(_MutantStore):
     """The release script does not compare the head: a second attempt writes its own noise over the first."""
 
     class store(MemoryStore):
-        """Lets the last attempt win."""
+        """A store in which the last release wins."""
 
         async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
-            """Let everybody close: a lease saves work, and protects nothing."""
+            """Let every worker close: the lease only saves work."""
             return True
 
         async def release(self, stream: str, release: Release) -> Reply:
-            """Write over what is there."""
+            """Overwrite an earlier release."""
             reply = await super().release(stream, release)
             state = self._streams[stream]
             last_seq = release.expected_seq + len(release.rows)
@@ -90,10 +90,10 @@ class ReleaseTwice(_MutantStore):
 
 
 class ApplyTwice(_MutantStore):
-    """The apply script does not check the position: a batch that comes again is added again."""
+    """The apply script does not check the position: a repeated batch is added again."""
 
     class store(MemoryStore):
-        """Adds whatever comes."""
+        """A store that adds repeated batches."""
 
         async def apply(self, stream: str, change: Apply) -> Reply:
             """Apply at any position."""
@@ -137,7 +137,7 @@ class SealIgnoresPartition(_MutantStore):
     """A bin is sealed as soon as one partition allows it."""
 
     class store(MemoryStore):
-        """Takes the fastest partition for all."""
+        """A store that seals as far as its fastest partition."""
 
         async def seal(
             self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int
@@ -153,25 +153,25 @@ class SealIgnoresUnknown(_MutantStore):
     """A listed partition that the store has not met yet does not hold back the seal."""
 
     class store(MemoryStore):
-        """Looks at known partitions only."""
+        """A store that looks at known partitions only."""
 
         async def seal(
             self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int
         ) -> int:
-            """Seal without the unknown ones."""
+            """Seal without waiting for unknown partitions."""
             return await super().seal(stream, strategy_hash, (), up_to_bin)
 
 
 class SealRemoved(_MutantStore):
-    """What is due is released, whoever has still to count; an apply goes into sealed bins as well."""
+    """Due bins are released before all partitions are counted; an apply goes into sealed bins too."""
 
     class store(MemoryStore):
-        """Releases what is there."""
+        """A store that seals every due bin."""
 
         async def seal(
             self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int
         ) -> int:
-            """Call everything sealed that is due."""
+            """Seal every due bin."""
             state = self._opened(stream)
             state.sealed_bin = max(state.sealed_bin, up_to_bin)
             return state.sealed_bin
@@ -186,7 +186,7 @@ class SealRemoved(_MutantStore):
 
 
 class WitnessIgnored(Pipeline):
-    """Nobody asks the witness: a restored store goes on as if it had never been ahead."""
+    """The witness is not read: a restored store continues as if it had never been ahead."""
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run loops that see a witness without rows."""
@@ -206,35 +206,35 @@ class _Forgetful:
         return getattr(self._witness, name)
 
     async def claim(self, stream: str) -> None:
-        """Claim it as the real one is claimed."""
+        """Claim the real witness."""
         await self._witness.claim(stream)
 
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Append, whatever is there already."""
+        """Append without a comparison."""
         try:
             await self._witness.append(stream, rows)
         except ValueError:
             return
 
     async def head(self, stream: str) -> None:
-        """Say that there is nothing."""
+        """Return no rows."""
 
     async def rows(self, stream: str, after_seq: int) -> list[tuple[int, bytes]]:
-        """Say that there is nothing."""
+        """Return no rows."""
         return []
 
 
 class RefiredNode(_MutantStore):
-    """A late event reopens its released bin, which is then released again with it.
+    """A late event reopens its released bin, which is then released again.
 
     The witness is ignored as well: with it, the service takes the rewound store for a restored backup.
     """
 
     class store(_Archive):
-        """Reopens sealed bins for whatever touches them."""
+        """A store that reopens sealed bins."""
 
         async def apply(self, stream: str, change: Apply) -> Reply:
-            """Go back to the start of the epoch if the change touches a bin that is closed."""
+            """Go back to the start of the epoch if the change touches a closed bin."""
             state = self._streams[stream]
             change = replace(change, bins=np.maximum(change.bins, state.epoch.first_bin))
             if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
@@ -258,10 +258,10 @@ def _in_its_own_bin(
 
 
 class PublishBeforeDurable(Pipeline):
-    """Rows go to the witness before the store has answered that it holds them."""
+    """Rows are written to the witness before the store has confirmed them."""
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
-        """Run loops over a store that shows first and writes then."""
+        """Run loops over a store that publishes a release before it is written."""
         await super().run(schedule, replace(ports, store=_Eager(ports.store, ports.witnesses[schedule.name])))
 
 
@@ -274,7 +274,7 @@ class _Eager:
         return getattr(self._store, name)
 
     async def release(self, stream: str, release: Release) -> Reply:
-        """Show, then write."""
+        """Publish, then write."""
         rows = [WitnessRow(release.expected_seq + 1 + i, row) for i, row in enumerate(release.rows)]
         await self._witness.append(stream, rows)
         reply: Reply = await self._store.release(stream, release)
@@ -282,10 +282,10 @@ class _Eager:
 
 
 class PublishUnwitnessed(Pipeline):
-    """Rows become visible without having been witnessed."""
+    """Rows become visible before they are witnessed."""
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
-        """Run loops whose witness forgets to write."""
+        """Run loops whose witness writes nothing."""
         await super().run(schedule, _witnessed(ports, _Silent))
 
 
@@ -301,10 +301,10 @@ class _Silent:
 
 
 class LateByProcessingTime(Pipeline):
-    """An event is late if its bin is closed when it is processed, wherever it stands in the log."""
+    """An event is late if its bin is closed when it is processed, whatever its position."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Bin as if every cut lay before every record."""
+        """Bin as if every cut were before every record."""
         return patch.object(ingest, "assign", _as_if_arrived_now)
 
 
@@ -315,10 +315,10 @@ def _as_if_arrived_now(
 
 
 class FutureByProcessingTime(Pipeline):
-    """Whether an event is in the future is decided when it is processed, not by the cut that contains it."""
+    """An event's time of processing, not its cut, decides whether it is from the future."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Refuse at once what the next cut could still accept."""
+        """Refuse records at once that the next cut could still accept."""
         return patch.object(ingest, "assign", _refused_at_once)
 
 
@@ -334,7 +334,7 @@ def _refused_at_once(
 
 
 class WatermarkClosing(Pipeline):
-    """Bins close because an event of a later time arrived, as with watermarks."""
+    """Bins close when an event with a later time arrives, as with watermarks."""
 
     def make_clock(self, store: Any, source: Any) -> Clock:
         """Return a clock that shows the largest event time."""
@@ -365,7 +365,7 @@ class CutsWaitForReads(Pipeline):
 
 
 class _AskedAfterReads:
-    """A clock of which the reader believes that its cuts are asked for, as under a virtual one."""
+    """A clock that calls itself virtual, so that the reader asks for cuts."""
 
     virtual = True
 
@@ -377,10 +377,10 @@ class _AskedAfterReads:
 
 
 class OneReadingOfTheClock(Pipeline):
-    """What is in a cut is taken to have arrived by its closing instant, however late the answer came."""
+    """Records in a cut count as arrived by its closing instant, however late the log answered."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Forget what the second reading says."""
+        """Ignore the second reading of the clock."""
         return patch.object(cutting, "_cuts", _as_if_answered_at_once)
 
 
@@ -392,10 +392,10 @@ _real_cuts = cutting._cuts
 
 
 class AnswersUnderWay(Pipeline):
-    """A loop that asks while a shared question is under way takes its answer, older than its own call."""
+    """A loop that asks while a shared question is under way gets its answer, which is older than the call."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Join the question that was put last."""
+        """Join the question that is under way."""
         return patch.object(SharedAnswer, "__call__", _joining)
 
 

@@ -84,7 +84,7 @@ class OpensWithoutNoise(_MutantStore):
         """Opens with whatever it is told."""
 
         async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
-            """Let everybody close: a lease saves work, and protects nothing."""
+            """Let every worker close: the lease only saves work."""
             return True
 
         def _is_stored(self, stream: str, noise: StoredNoise | None) -> bool:
