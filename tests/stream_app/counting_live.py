@@ -1,4 +1,4 @@
-"""A reader and a cutter of a live log in virtual time, over a store and dead letters that may be slow."""
+"""A reader and a cutter of a live log in virtual time; the store and the dead letters may be slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole service in memory over one real file, moved by hand: the clock stands still until it is set."""
+"""A whole service in memory over one real file; the test moves its clock and its loops."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class HandClock:
         return self.now_us
 
     def set_bin(self, bin: float) -> None:
-        """Go to the start of a bin, or into it."""
+        """Set the time to a place on the time line, in bins."""
         self.now_us = int(bin * BIN_US)
 
 
 @dataclass
 class DeadLetterList:
-    """Dead letters in the order in which they were written; ``streams`` says of each who refused it."""
+    """Dead letters in the order of writing; ``streams`` are the streams that refused them."""
 
     kept: list[Refusal] = field(default_factory=list)
     streams: list[str | None] = field(default_factory=list)
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        """Keep them; a letter that is written again is the same letter."""
+        """Keep new letters; a repeated letter is kept once."""
         written = list(zip(self.kept, self.streams, strict=True))
         new = [refusal for refusal in refusals if (refusal, stream) not in written]
         self.kept += new
@@ -60,19 +60,19 @@ class DeadLetterList:
         return len(new)
 
     def reasons(self) -> list[str]:
-        """Return why each was refused."""
+        """Return the letters' reasons."""
         return [str(refusal.reason) for refusal in self.kept]
 
 
 @dataclass(frozen=True)
 class ByHand:
-    """A reader and the cutter beside it, moved by hand."""
+    """A reader and the cutter beside it; the test calls each step."""
 
     source: FileSource
     counting: Counting
 
     async def step(self) -> int:
-        """Read and apply once; cuts are taken before, and as they become due meanwhile."""
+        """Read and apply once; take cuts before, and as they become due meanwhile."""
         await self.cut()
         cutting = asyncio.create_task(self._keep_cutting())
         try:
@@ -97,7 +97,7 @@ class ByHand:
 
 
 class OneSource:
-    """A file, a store and a witness; ``ingest`` and ``closer`` start a worker over them, again and again."""
+    """A file, a store and a witness; each call of ``ingest`` or ``closer`` starts a worker over them."""
 
     def __init__(self, directory: Path, *strategies: Strategy) -> None:
         self.path = directory / "events.ndjson"
@@ -112,12 +112,12 @@ class OneSource:
         self._sources: list[FileSource] = []
 
     def close(self) -> None:
-        """Close the file, as often as it was opened."""
+        """Close each opened file."""
         for source in self._sources:
             asyncio.run(source.close())
 
     def append(self, *bins: float) -> None:
-        """Append an event for each place on the time line, in bins."""
+        """Append one event per place on the time line, in bins."""
         with self.path.open("ab") as file:
             for bin in bins:
                 file.write(event_line(int(bin * BIN_US)))
@@ -134,7 +134,7 @@ class OneSource:
         return self._sources[-1]
 
     def ports(self, source: FileSource, store: Any = None, clock: Any = None, **others: Any) -> Ports:
-        """Return the world of one worker; the clock is that of its store."""
+        """Return the ports of one worker; its clock is the store's."""
         store = store or self.store
         clock = clock or LiveClock(store)
         world: dict[str, Any] = {
@@ -147,7 +147,7 @@ class OneSource:
         return Ports(store=store, source=source, clock=clock, **(world | others))
 
     def ingest(self, store: Any = None, start: Start = "earliest", clock: Any = None) -> ByHand:
-        """Start to count events."""
+        """Start a reader and its cutter."""
         source, names = self.source(), [strategy.stream for strategy in self.strategies]
         ports = self.ports(source, store, clock)
         return ByHand(source, Counting.over(ports, names, start=start, user_key=bytes(32)))
@@ -163,7 +163,7 @@ class OneSource:
         sharing: Mapping[str, Any] | None = None,
         **world: Any,
     ) -> Closer:
-        """Start to close bins. Args: sharing, further fields of the ``Stream``; world, other ports."""
+        """Start a closer. Args: sharing, more fields of the ``Stream``; world, other ports."""
         store = store or self.store
         if witness is not None:
             world["witnesses"] = defaultdict(lambda: witness)
@@ -200,7 +200,7 @@ class OneSource:
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Return when something holds; fail after a minute."""
+    """Return when ``holds`` returns true; fail after a minute."""
     for _ in range(6000):
         if await holds():
             return

@@ -1,6 +1,6 @@
-"""Which noise reaches an answer, and how much of it: read off the decoders themselves, one impulse a noise.
+"""The weight of each noise in an answer, measured on the decoders with one impulse per noise.
 
-No law is asked. A decoder is linear, so what it makes of one noise is that noise's weight in the answer.
+A decoder is linear, so its output for one noise is that noise's weight in the answer.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _IMPULSE = 1 << 28
 
 
 class Noise(NamedTuple):
-    """Single noises: the weight and the scale of each."""
+    """The weight and the scale of each independent noise."""
 
     weights: FloatArray
     scales: FloatArray
 
     @classmethod
     def joined(cls, parts: Iterable[Noise]) -> Noise:
-        """Put independent noises together."""
+        """Return the noise of a sum of independent noises."""
         found = list(parts)
         return cls(*(np.concatenate([part[i] for part in found] or [np.zeros(0)]) for i in (0, 1)))
 
     def in_columns(self, columns: FloatArray) -> Noise:
-        """Return the noise of a weighted sum of columns that have this noise each."""
+        """Return the noise of a weighted sum of columns with this noise each."""
         used = columns[columns != 0.0]
         return Noise(np.outer(used, self.weights).ravel(), np.tile(self.scales, len(used)))
 
@@ -67,7 +67,7 @@ def of_buckets(view: StreamView, span: Span, key: int | None, buckets: slice) ->
 
 
 def of_own_bins(view: StreamView, bins: int, key: int | None) -> Noise:
-    """Return the noise of so many bins by the bins' own nodes alone."""
+    """Return the noise of some bins, from the bins' own nodes alone."""
     columns = _columns(view.strategy, key)
     return Noise.joined(
         Noise(np.ones(bins), np.full(bins, float(design.scales[-1]))).in_columns(weights)
@@ -104,7 +104,7 @@ def _nodes_over_epochs(view: StreamView, span: Span) -> Sequence[EpochNode]:
 
 
 def _of_node(levels: EpochLevels, level: int) -> Noise:
-    """Return the noise of a node over epochs: its own, and what it takes from those below."""
+    """Return the noise of a node over epochs: its own, and its share of the nodes below."""
     nothing, units = np.array([0]), np.array([_IMPULSE * UNITS_PER_COUNT])
     own = levels.pooled(level, np.array([_IMPULSE]), nothing) / units
     passed = levels.pooled(level, nothing, units) / units

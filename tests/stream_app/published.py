@@ -1,4 +1,4 @@
-"""Streams that went all the way through the store: exact counts in, visible releases out."""
+"""Streams that a test counts and releases through the store."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def declared(epsilon: str, bin_us: int = HOUR_US, timezone: str | None = None, *
 
 @dataclass
 class Published:
-    """One stream in a memory store: ``close`` counts bins, ``show`` makes them visible."""
+    """One stream in a memory store: ``close`` counts and releases bins, ``show`` makes them visible."""
 
     store: MemoryStore
     name: str = "departures"
@@ -138,7 +138,7 @@ class Published:
         await self.store.publish(self.name, state.seq if seq is None else seq)
 
     def _noise_of(self, state: StreamState, bins: int) -> BinsNoise | None:
-        """Return the next bins' noise where it is drawn ahead, once an epoch."""
+        """Return the next bins' noise if it is drawn ahead; it is drawn once per epoch."""
         design, epoch = self.strategy.design, state.epoch
         if self.release == "causal":
             return None

@@ -1,4 +1,4 @@
-"""A stream over keys and a value that went all the way through the store, for pages and answers."""
+"""A stream over keys and a value that a test releases through the store, for pages and answers."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class PublishedAxes(Published):
         self.strategy = Strategy(self.name, said, kind_of(product))
 
     def axes(self) -> tuple[KeyList, Buckets]:
-        """Return what is declared of keys and value."""
+        """Return the declared keys and value."""
         keys = KeyList("carrier", self.carriers, True, False)
         return keys, Buckets("delay", Fraction(self.low), Fraction(self.high), self.buckets)
 
     @property
     def keys(self) -> int:
-        """The number of keys, the one for all others included."""
+        """The number of keys, with the key of all others."""
         return len(self.carriers) + 1
 
     async def close_cells(self, cells: Int64Array) -> None:
@@ -82,7 +82,7 @@ class PublishedAxes(Published):
 
 
 def delays(stream: PublishedAxes, bins: int, seed: int = 7) -> Int64Array:
-    """Return departures whose number follows the day and whose delays grow towards the evening."""
+    """Return departures whose number varies over the day and whose delays grow towards the evening."""
     generator = np.random.default_rng(seed)
     cells = np.zeros((bins, stream.keys, stream.buckets), np.int64)
     for bin in range(bins):

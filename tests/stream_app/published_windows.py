@@ -1,4 +1,4 @@
-"""A stream of tumbling windows that went all the way through the store, for pages and answers."""
+"""A stream of tumbling windows that a test releases through the store, for pages and answers."""
 
 from __future__ import annotations
 

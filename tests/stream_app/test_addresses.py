@@ -1,4 +1,4 @@
-"""An address that a predecessor still holds is waited for; one that is really taken is refused."""
+"""A process waits for an address that its predecessor still holds, and is refused a taken one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_api_waits_for_the_port_of_its_predecessor(settings: Settings) -> Non
 
 
 def test_an_orphan_leaves_the_address_to_its_successor() -> None:
-    """A process whose parent is gone has a cancellation under way when it comes to take an address."""
+    """A process whose parent is gone is about to be cancelled when it takes an address."""
 
     async def run() -> None:
         taken: list[bool] = []

@@ -1,4 +1,4 @@
-"""What a client does as it closes neither holds the worker nor hides why it ends."""
+"""A client that closes slowly or fails neither delays the worker's end nor hides its reason."""
 
 from __future__ import annotations
 

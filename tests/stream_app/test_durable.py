@@ -1,4 +1,4 @@
-"""Durable files: whole or absent, torn lines repaired, one writer."""
+"""Durable files are whole or absent, have whole lines only, and have one writer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ texts = st.lists(st.binary(max_size=5).filter(lambda line: b"\n" not in line), m
 
 @given(texts, texts, st.integers(0, 50))
 def test_a_torn_file_keeps_its_whole_lines(before: list[bytes], after: list[bytes], torn_at: int) -> None:
-    """Cut the file anywhere, open it, go on: whole lines that were before the cut, then the new ones."""
+    """A file cut anywhere keeps the whole lines before the cut, then new lines follow."""
     with TemporaryDirectory() as name:
         path = Path(name) / "log"
         log = LineLog(path)

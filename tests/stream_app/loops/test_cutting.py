@@ -1,4 +1,4 @@
-"""The instants of cuts: no record may delay one, or other records would count in other bins."""
+"""No record may delay a cut, or other records would count in other bins."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_store_that_fails_is_asked_anew_once_it_agrees_with_the_witness() -> N
 
 
 def test_letters_of_records_from_the_future_delay_no_cut() -> None:
-    """A record that is refused must not put a late record of somebody else into another bin."""
+    """A refused record must not move another user's late record into another bin."""
 
     def counted(*more: Entry) -> tuple[dict[int, int], int]:
         async def run() -> tuple[dict[int, int], int]:

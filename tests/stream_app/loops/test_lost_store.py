@@ -1,4 +1,4 @@
-"""A store that was emptied or set back: history is put back, counting goes on, the operator is notified."""
+"""When a store was emptied or set back, history is put back and counting continues."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ KINDS = kinds("causal") | kinds("anticipating")
 
 
 class Departures(ProductSource):
-    """A file of departures, one in each bin."""
+    """A file with one departure in each bin."""
 
     def append(self, *bins: float) -> None:
-        """Append a departure in each of these bins."""
+        """Append one departure per bin."""
         self.append_events((bin, "UA", 5) for bin in bins)
 
 
@@ -93,7 +93,7 @@ def lose(one: OneSource, how: str, backup: MemoryStore) -> None:
 
 
 async def view_of(one: OneSource) -> StreamView:
-    """Return what the API knows of the stream."""
+    """Return the API's view of the stream."""
     reader = one.store.reader()
     state = await reader.public_state(STREAM)
     assert state is not None
@@ -107,13 +107,13 @@ async def view_of(one: OneSource) -> StreamView:
 
 
 async def tables(one: OneSource) -> list[list[list[int]]]:
-    """Return all that is in the tables of all epochs."""
+    """Return the contents of all tables of all epochs."""
     view = await view_of(one)
     return [epoch.rows(table).tolist() for epoch in view.epochs for table in view.strategy.kind.tables]
 
 
 async def answers(one: OneSource, last_bin: int) -> list[float]:
-    """Return the counts of every range of bins from the first on, and of every single one."""
+    """Return the counts of every single bin, and of every range that starts with the first bin."""
     view = await view_of(one)
     ranges = [Span(FIRST_BIN, bin + 1) for bin in range(FIRST_BIN, last_bin + 1)]
     ranges += [Span(bin, bin + 1) for bin in range(FIRST_BIN, last_bin + 1)]
@@ -141,7 +141,7 @@ def test_readers_have_the_history_again(one: OneSource, how: str) -> None:
 
 
 def test_an_api_that_looked_at_any_moment_follows(one: OneSource) -> None:
-    """It knew the first epoch as one that goes on; that this has ended is news together with later rows."""
+    """The API knew the first epoch as running; it learns of its end together with later rows."""
 
     async def run(looks: tuple[int, ...]) -> None:
         one.witness, one.clock.now_us = type(one.witness)(), FIRST_BIN * BIN_US
@@ -172,7 +172,7 @@ def test_an_api_that_looked_at_any_moment_follows(one: OneSource) -> None:
 
 
 def test_an_emptied_store_skips_no_bin_whose_records_are_still_there(one: OneSource) -> None:
-    """The worker was down over the loss and for four bins after it; a stream that began with the latest."""
+    """The worker was down during the loss and for four bins more; the stream began at the log's end."""
 
     async def run() -> None:
         await release_until(one, 103)
@@ -216,7 +216,7 @@ def test_bins_whose_records_are_gone_are_missing_and_the_operator_is_notified(
 
 
 class _Dies:
-    """A store of which one call, before or after it took effect, is the last that somebody makes."""
+    """A store whose caller dies at a chosen call, before or after the call took effect."""
 
     def __init__(self, store: Any, call: int, effect: bool) -> None:
         self._store, self._left, self._effect = store, call, effect
@@ -279,7 +279,7 @@ def test_putting_back_may_be_interrupted_at_every_call(
 def test_values_that_no_row_vouches_for_are_not_put_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[bytes], bytes], why: str
 ) -> None:
-    """What cannot be put back is missing, which the log says once; it is not zero."""
+    """Values that cannot be put back are missing, not zero; the log says so once."""
     with closing(ProductSource(tmp_path, product_strategy())) as one:
         one.run_until(102)
         kept = one.witness.kept[STREAM]
@@ -300,7 +300,7 @@ def test_values_that_no_row_vouches_for_are_not_put_back(
 def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
     one: OneSource, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The store is lost while an epoch is open that released nothing, and retention has cut the log."""
+    """The lost store had an open epoch without releases, and the log's first records are gone."""
 
     kept = {"since_us": 107 * BIN_US}
 
@@ -319,7 +319,7 @@ def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
         assert [(epoch, bin) for epoch, bin, _ in await one.epochs()] == [(0, 100), (2, 109)]
 
         async def start() -> None:
-            """Ask what a start asks, though the new epoch has released nothing yet."""
+            """Make the checks of a start, although the new epoch has released nothing yet."""
             await compare(one.store, outside, SOURCE, await outside.entries())
             assert lost_measurement(await one.store.ledger(SOURCE), STREAM, 0) is None
             await one.closer(ledger=ledger).reconcile()
@@ -346,7 +346,7 @@ def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
 def test_a_stream_that_only_the_ledger_outside_knows_does_not_begin_anew(
     one: OneSource, tmp_path: Path
 ) -> None:
-    """The store and the witness are lost under a running worker: it must not noise the same bins again."""
+    """Store and witness are lost while a worker runs: it must not draw noise for its bins again."""
 
     async def run() -> None:
         ledger = {"outside": LedgerFile.create(tmp_path / "elsewhere")}

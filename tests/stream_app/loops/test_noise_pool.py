@@ -1,4 +1,4 @@
-"""Noise that is ready before it is needed: drawn by the same source, handed out whole and once."""
+"""The pool's noise comes from its source, and each vector is handed out whole, once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DESIGN = plan_product(12, 1, keys=3, buckets=6, branching=(2, 2, 3))
 
 
 class Kept:
-    """The system's noise, every draw remembered."""
+    """The system's noise, which remembers each draw."""
 
     private = True
 

@@ -1,4 +1,4 @@
-"""A stream over a file has one state directory, which alone knows how far that file was read."""
+"""A stream over a file has one state directory, which holds the position in the file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ streams:
 
 
 def settings_in(folder: Path, redis: str) -> Settings:
-    """Return the same configuration on another machine: other files under the same names."""
+    """Return the configuration as on another machine, where other files have the same names."""
     folder.mkdir()
     (folder / "clicks.ndjson").write_text(f'{{"at": {int(time.time())}}}\n')
     (folder / "app.yaml").write_text(CONFIGURATION.format(redis=redis))

@@ -1,4 +1,4 @@
-"""Opening streams: what is refused, what is kept, and where an epoch starts after a store was set back."""
+"""Opening a stream: refusals, the kept tree, and the next epoch's first bin after a store was set back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.stream_app.one_source import OneSource
 
 @pytest.fixture
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
-    """Yield a service with one stream, its first bin 100 and six bins in an epoch."""
+    """Yield a service with one stream, whose first bin is 100, with six bins per epoch."""
     monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path, strategy_of())) as one:
         yield one
@@ -56,7 +56,7 @@ def test_an_epoch_is_in_the_ledger_and_follows_the_one_before(one: OneSource) ->
 
 
 def test_a_late_event_of_an_ended_epoch_counts_in_the_next(one: OneSource) -> None:
-    """Whether it is read before or after the epoch was opened must not matter, so it is not refused."""
+    """The event counts whether it is read before or after the next epoch opens."""
 
     async def late() -> None:
         await release_until(one, 107)
@@ -104,7 +104,7 @@ def test_an_empty_store_goes_on_after_the_witness(one: OneSource) -> None:
 
 
 def test_another_chain_than_the_witness_s_is_left(one: OneSource) -> None:
-    """Two stores have lived under one witness: the one that is not witnessed releases nothing more."""
+    """Two stores released under one witness; the store whose rows are not in the witness releases no more."""
 
     async def fork() -> None:
         await release_until(one, 102)
@@ -129,7 +129,7 @@ def test_another_chain_than_the_witness_s_is_left(one: OneSource) -> None:
 
 
 def test_an_interrupted_opening_is_taken_up(one: OneSource) -> None:
-    """A live stream begins in the bin of its first start, even if that start did not live to open it."""
+    """A live stream begins in the bin of its first start, even if that start opened no epoch."""
     live = strategy_of(first_us=None)
     one.strategies = (live,)
 
@@ -172,14 +172,14 @@ def test_another_declaration_is_refused_by_its_key(one: OneSource, changed: Stra
 
 
 def read_from(state_id: str | None) -> Strategy:
-    """Return the strategy of a stream whose file a state directory remembers."""
+    """Return the strategy of a stream over a file, with the id of a state directory."""
     strategy = strategy_of()
     return replace(strategy, declared=changed(strategy.declared, source={"state_id": state_id}))
 
 
 @pytest.mark.parametrize("began", ["here", None])
 def test_a_file_goes_on_from_its_state_directory(one: OneSource, began: str | None) -> None:
-    """Streams that began before state directories were known go on from any."""
+    """A stream that began before state directories had ids continues from any directory."""
 
     async def open_twice() -> None:
         await one.closer(read_from(began)).reconcile()
@@ -190,7 +190,7 @@ def test_a_file_goes_on_from_its_state_directory(one: OneSource, began: str | No
 
 
 def test_a_file_is_refused_from_another_state_directory(one: OneSource) -> None:
-    """What that one calls the same file may be another, and positions in one mean nothing in the other."""
+    """The same path may be another file there, in which positions mean nothing."""
 
     async def open_twice() -> None:
         await one.closer(read_from("here")).reconcile()
@@ -214,7 +214,7 @@ def test_a_running_stream_keeps_the_tree_it_began_with(one: OneSource) -> None:
 
 
 def test_a_stream_that_began_with_a_share_per_node_is_refused(one: OneSource) -> None:
-    """Its intervals held less often than they said; the line says how to go on."""
+    """Intervals of these streams held less often than stated, so a start refuses them in one line."""
 
     async def start() -> None:
         await one.closer().reconcile()
@@ -256,7 +256,7 @@ def test_the_witness_of_another_strategy_is_refused(one: OneSource) -> None:
 
 
 def test_the_place_of_an_epoch_in_the_ledger_is_taken(one: OneSource) -> None:
-    """The stream's state was removed, its ledger was not: starting anew would measure for nothing."""
+    """The stream's state was removed, but its ledger entries remain: a new start cannot reserve its epoch."""
 
     async def taken() -> None:
         await one.closer().reconcile()

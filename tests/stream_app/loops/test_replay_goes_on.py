@@ -1,4 +1,4 @@
-"""A replay that was interrupted goes on from its released bins, though more of its file was counted."""
+"""An interrupted replay continues from its released bins, although more of its file was counted."""
 
 from __future__ import annotations
 

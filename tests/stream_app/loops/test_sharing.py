@@ -1,4 +1,4 @@
-"""Several workers over one stream: one closes it at a time, after every doubt it asks the witness first."""
+"""Several workers over one stream: one at a time closes it, and reads the witness again after each doubt."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _WorkersWitness:
 
 
 class SharedSource(OneSource):
-    """A file and a store with such a witness."""
+    """A file and a store with a witness that accepts one writer."""
 
     witness: OneWriter
 
@@ -140,7 +140,7 @@ def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: SharedSource) 
 
 
 def test_a_second_worker_waits_until_the_closing_one_has_ended_the_epoch(one: SharedSource) -> None:
-    """A store that was set back must not be counted into before its epoch is ended."""
+    """A store that was set back must count nothing before its epoch has ended."""
 
     async def run() -> None:
         leader, follower = worker(one, "a"), worker(one, "b")
@@ -220,7 +220,7 @@ AHEAD = strategy_of(replace(design_of((2, 3)), release="anticipating"))
 
 @pytest.fixture
 def ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedSource]:
-    """Yield a service with one stream whose noise is drawn ahead, and workers of little patience."""
+    """Yield a service with one stream whose noise is drawn ahead; its workers wait briefly."""
     monkeypatch.setattr("stream_app.loops.closer.FOLLOW_S", 0.01)
     monkeypatch.setattr("stream_app.loops.closer.PATIENCE_S", 0.03)
     with closing(SharedSource(tmp_path, AHEAD)) as one:
@@ -228,7 +228,7 @@ def ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedSou
 
 
 def with_keys(one: SharedSource, name: str, keys: Any) -> Closer:
-    """Start a worker with keys of its own."""
+    """Start a worker with separate keys."""
     one.keys = keys
     return worker(one, name)
 
@@ -237,7 +237,7 @@ def with_keys(one: SharedSource, name: str, keys: Any) -> Closer:
 def test_a_worker_without_the_keys_of_the_one_that_closes_is_refused(
     ahead: SharedSource, tmp_path: Path, secret: bytes | None
 ) -> None:
-    """On another machine without a shared secret, or with another one."""
+    """The worker runs on another machine, without a shared secret or with another secret."""
 
     def keys(name: str, own: bytes) -> Any:
         return KeyFiles(tmp_path / name) if secret is None else SharedKey(own)
@@ -253,7 +253,7 @@ def test_a_worker_without_the_keys_of_the_one_that_closes_is_refused(
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_worker_with_the_same_keys_may_follow(ahead: SharedSource, tmp_path: Path, shared: bool) -> None:
-    """On one machine, or with one secret."""
+    """The workers share a machine or a secret."""
     keys = [SharedKey(b"right" * 8) if shared else KeyFiles(tmp_path / "keys") for _ in range(2)]
 
     async def run() -> None:
@@ -270,7 +270,7 @@ def test_a_worker_with_the_same_keys_may_follow(ahead: SharedSource, tmp_path: P
 def test_a_successor_without_the_keys_takes_over_and_ends_the_epoch(
     ahead: SharedSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is nobody to agree with: the noise is lost, and the epoch's record says so."""
+    """No other worker has the noise: it is lost, and the epoch's record says so."""
     monkeypatch.setattr("stream_app.loops.closer.PATIENCE_S", 5.0)
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""The user as the unit: all events of one user more or less change so many counts of each epoch."""
+"""With users as the unit, all events of one user change at most so many counts of each window."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def binned(one: OneSource, events: list[Event], step_every: int = 3) -> Co
 
 
 def drawn(rng: random.Random) -> list[Event]:
-    """Draw a log: some events late, some ahead, some of nobody, in order of arrival."""
+    """Draw a log in order of arrival; some events are late, some ahead, some without a user."""
     events: list[Event] = []
     for bin in range(100, LAST + 1):
         for _ in range(rng.randrange(6)):
@@ -93,7 +93,7 @@ def test_an_event_of_nobody_is_refused(one: OneSource) -> None:
 
 
 def test_after_a_restored_backup_the_epoch_fills_its_window(one: OneSource) -> None:
-    """A new epoch over the rest of one window and the start of the next would count a user four times."""
+    """An epoch over parts of two windows could count a user four times."""
 
     async def set_back() -> None:
         ingest, closer = one.ingest(), one.closer()
@@ -124,7 +124,7 @@ def test_after_a_restored_backup_the_epoch_fills_its_window(one: OneSource) -> N
 
 
 def test_epochs_come_back_as_they_were_however_often_the_store_is_lost(one: OneSource) -> None:
-    """Each epoch after a loss fills the rest of its window, so its end follows from the witness's rows."""
+    """Each epoch after a loss fills the rest of its window; its end follows from the witness's rows."""
 
     async def lose_twice() -> None:
         await release_until(one, 102)

@@ -1,4 +1,4 @@
-"""A wrong clock of the store's host or of the worker's: nothing closes early, and all goes on later."""
+"""While the store's clock or the worker's is wrong, nothing closes early; then closing continues."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
 
 
 def test_no_bin_is_closed_early_and_the_lease_is_given_up(one: OneSource) -> None:
-    """The clock of Redis is set ten minutes ahead for a while: 60 bins would be due."""
+    """While the clock of Redis is ten minutes ahead, 60 bins would be due."""
 
     async def run() -> None:
         clocks = Clocks(FIRST_BIN * BIN_US)
