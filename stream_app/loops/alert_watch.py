@@ -1,6 +1,6 @@
 """The loop that evaluates alert rules: it reads visible values, decides after each release, stores states.
 
-It reads public keys and writes the keys of alerts; it has no access to secret keys.
+It may read public keys and write the keys of alerts; it may not read secret keys.
 """
 
 from __future__ import annotations

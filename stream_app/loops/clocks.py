@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 
-from stream_app.ports import ClockDoubt, Store
+from stream_app.ports import Clock, ClockDoubt, Store
 from stream_app.shared_answer import SharedAnswer
 
 # The store's clock may run faster than ours or be set forward: ask it again this often.
@@ -19,15 +19,15 @@ def own_clock_us() -> int:
     return time.time_ns() // 1_000
 
 
-class LiveClock:
+class LiveClock(Clock):
     """The store's clock, which all workers and the store's scripts use.
 
     This worker's clock can only object. If the two clocks disagree, it is unknown which is right. So a wrong
     clock on either side stops closing and never makes it earlier. An error that both clocks share, such as a
     slow drift, goes unnoticed.
 
-    Guarantee: loops that ask at the same time share one question to the store; the store's clock is read
-        after each of them has asked.
+    Guarantee: it never goes back, even if another store answers. Loops that ask at the same time share one
+        question to the store, which is sent after each of them has asked.
     Args:
         largest_skew_us: the largest accepted difference between the two clocks; None for no comparison.
         own_us: this worker's clock.
@@ -54,11 +54,9 @@ class LiveClock:
         self._asked = SharedAnswer(self._ask)
 
     async def now_us(self) -> int:
-        """Return microseconds since 1970; it never goes back, even if another store answers."""
         return await self._asked()
 
     async def sleep_until_us(self, instant_us: int) -> None:
-        """Return when the clock has reached the instant."""
         left_us = instant_us - await self.now_us()
         while left_us > 0:
             await asyncio.sleep(min(left_us / 1e6, LONGEST_SLEEP_S))
@@ -100,7 +98,7 @@ class LiveClock:
         return max(now_us, mark_us)
 
 
-class ReplayClock:
+class ReplayClock(Clock):
     """A clock over a past range of time, at a multiple of real time or at full speed.
 
     At full speed the clock stops until a task sleeps on it, then it jumps by a stride. So many bins become
@@ -142,11 +140,9 @@ class ReplayClock:
         return min(self._reached_us + past_us, self._until_us)
 
     async def now_us(self) -> int:
-        """Return the replayed time in microseconds since 1970; it never goes back."""
         return self.reached_us()
 
     async def sleep_until_us(self, instant_us: int) -> None:
-        """Return when the clock has reached the instant or the end of the range."""
         instant_us = min(instant_us, self._until_us)
         if self._speed is None and instant_us > self._reached_us:
             strides = -(-(instant_us - self._from_us) // self._stride_us)

@@ -42,7 +42,7 @@ _Loop = Callable[[Outage], Awaitable[None]]
 class Closer:
     """Closes one stream's bins when they are due, releases them once, and makes them visible.
 
-    Args: ports, of the stream's source, which is asked for its partitions only; stream, and how it is closed.
+    Args: ports, of the stream's source; the closer asks the source for its partitions only.
     Raises: ValueError for noise that protects nobody.
     """
 

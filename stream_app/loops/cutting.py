@@ -177,7 +177,7 @@ class Cutter:
 
 
 def _cuts(due: _Due, instants_us: Sequence[int], ends: Sequence[int], answered_us: int) -> list[Cut]:
-    """Return one cut per position, for the last bin that has it; earlier bins without a cut take it too."""
+    """Return one cut for each distinct position: the cut of the last bin that closed at that position."""
     positions = dict(zip(instants_us, ends, strict=True))
     last_of = {positions[instant_us]: bin for bin, instant_us in due.bins}
     cuts = [Cut(bin, position) for position, bin in last_of.items()]

@@ -283,7 +283,7 @@ class Ingest:
 
 
 def _positions(streams: Sequence[LoadedStream], partitions: Sequence[str]) -> dict[str, int]:
-    """Return the position to read each partition from: that of the stream furthest behind."""
+    """Return where to read each partition from: the lowest position of any stream."""
     wanted: dict[str, int] = {}
     for stream in streams:
         for partition in partitions:

@@ -242,9 +242,9 @@ def _as_reserved(
 ) -> EpochRecord:
     """Return the epoch that an earlier start reserved, or a new one under the next free number.
 
-    The earlier start may have stopped before it opened the epoch. Its reservation is used if it begins late
-    enough, and left unused if the stream has released more bins since. A number is also taken if only the
-    ledger outside the store has an epoch under it that began at another bin: the store has lost that epoch.
+    The earlier start may have stopped before it opened the epoch. Its reservation is used unless the stream
+    has released more bins since. A number is taken, too, if the ledger outside the store has it for an epoch
+    with another first bin: the store has lost that epoch.
     """
     declared = strategy.declared
 
@@ -277,6 +277,6 @@ def _as_reserved(
 
 
 def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
-    """Return the entry of an epoch; what the noise is really drawn for decides its cost."""
+    """Return the ledger entry of an epoch, with the epsilon at which its noise is really drawn."""
     entry = entry_of(strategy.declared, strategy.stream, record)
     return replace(entry, epsilon=str(strategy.epsilon), neighbours=strategy.design.neighbours)

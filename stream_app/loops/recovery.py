@@ -54,8 +54,8 @@ class Recovery:
     ) -> None:
         """Put back the rows of earlier epochs that the witness holds and the store lost.
 
-        Guarantee: they are put back before the running epoch releases a row, in steps that may be interrupted
-            and repeated. Rows that the store holds stay unchanged.
+        Guarantee: the rows are put back before the running epoch releases a row, in steps that may be
+            interrupted and repeated. Rows that the store holds stay unchanged.
         Cost: one question to the store until the epoch's first release, none afterwards.
         """
         stream = strategy.stream

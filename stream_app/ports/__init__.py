@@ -100,7 +100,7 @@ class Store(Protocol):
         """Delete all noise but the running epoch's and ``kept``, and ``nonce``'s first ``spent`` pages."""
 
     async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
-        """End the running epoch at its released bin for good; CONFLICT if its seq is not the expected."""
+        """End the running epoch at its released bin, for good; CONFLICT if the stream has another seq."""
 
     async def apply(self, stream: str, change: Apply) -> Reply:
         """Add the deltas and move the position from expected to new; both or neither.

@@ -8,12 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stream_app.durable import write_durably
-from stream_app.ports import OperatorError
+from stream_app.ports import NoiseKeys, OperatorError
 from stream_app.vault.cipher import later_chain_key, new_chain_key
 
 
-class KeyFiles:
-    """A small file for each epoch's noise: its first page that is not spent, and the chain key of that page.
+class KeyFiles(NoiseKeys):
+    """``NoiseKeys`` in small files: one for each epoch's noise, with the chain key of its first unspent page.
 
     A file that is replaced or removed is overwritten as well. Copies that the disk itself keeps of
     overwritten blocks (copy on write, spare flash, snapshots) remain.
@@ -39,27 +39,21 @@ class KeyFiles:
             ) from None
 
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
-        """Draw an epoch's first chain key; it is on disk when this returns."""
         key = new_chain_key()
         self._write(self._file(stream, epoch, nonce), 0, key)
         return key
 
     async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
-        """Return the first page that can still be read and its chain key; None if the key is lost."""
         return self._read(self._file(stream, epoch, nonce))
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
-        """Destroy the keys of an epoch's first ``pages`` pages."""
         file = self._file(stream, epoch, nonce)
         held = self._read(file)
         if held is not None and held[0] < pages:
             self._write(file, pages, later_chain_key(held[1], pages - held[0]))
 
     async def discard(self, stream: str, epoch: int, nonce: str) -> None:
-        """Destroy the keys of all epochs up to this one, except the keys of its own noise.
-
-        Keys of later epochs stay, because another worker may be about to open one.
-        """
+        # Keys of later epochs stay, because another worker may be about to open one.
         own = self._file(stream, epoch, nonce)
         for file in own.parent.glob("*.key"):
             number = file.name.split("-", 1)[0]

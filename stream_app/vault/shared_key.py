@@ -7,12 +7,12 @@ import binascii
 import stat
 from pathlib import Path
 
-from stream_app.ports import OperatorError
+from stream_app.ports import NoiseKeys, OperatorError
 from stream_app.vault.cipher import KEY_BYTES, derived_chain_key, derived_user_key
 
 
-class SharedKey:
-    """Derives every epoch's chain of keys from one secret of at least 32 bytes.
+class SharedKey(NoiseKeys):
+    """``NoiseKeys`` that are derived from one secret of at least 32 bytes.
 
     No key is ever destroyed: the secret and an old copy of the store also reveal spent pages.
     """
@@ -44,15 +44,12 @@ class SharedKey:
         return cls(secret)
 
     async def user_key(self) -> bytes:
-        """Return the key of the hashes of users."""
         return derived_user_key(self._secret)
 
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
-        """Return an epoch's first chain key."""
         return derived_chain_key(self._secret, stream, epoch, nonce)
 
     async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
-        """Return the first page, which can always be read, and its chain key."""
         return 0, derived_chain_key(self._secret, stream, epoch, nonce)
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:

@@ -126,7 +126,7 @@ def note_of(stream: str, state_dir: Path) -> Path:
 def _open_file(
     streams: Sequence[StreamSettings], source: SourceSettings, state_dir: Path, clock: Clock
 ) -> Source:
-    """Return the open source over a file, with a separate directory for the facts to remember about it."""
+    """Open a file as a source; a separate directory holds what the source remembers about the file."""
     stream, others, form = streams[0], other_fields(streams), file_format(streams[0])
     directory = secret_directory(state_dir / "sources" / _reading(stream, source, state_dir))
     time = time_field(stream)
@@ -136,7 +136,7 @@ def _open_file(
 
 
 def file_format(stream: StreamSettings) -> FileFormat:
-    """Return the format of a stream's file; the configuration reads no other for a file."""
+    """Return the format of a stream's file."""
     return cast("FileFormat", stream.declared.source.format)
 
 

@@ -1,7 +1,4 @@
-"""The one way to have a stream: its loops over given ports.
-
-The worker builds its pipelines here, over real adapters; so do the tests, over models and ports with faults.
-"""
+"""Joins all loops of a source, over given ports: adapters in the worker, models and faults in tests."""
 
 from __future__ import annotations
 

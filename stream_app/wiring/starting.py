@@ -99,9 +99,7 @@ async def compare(store: Store, outside: OutsideLedger, source: str, kept: Seque
             )
         log.warning(
             "%s knows a measurement of %s by stream %s that the store had lost; the sum keeps it",
-            outside.name,
-            source,
-            entry.stream,
+            *(outside.name, source, entry.stream),
         )
     await outside.append([replace(entry, lost=False) for entry in known])
 
