@@ -54,8 +54,8 @@ def declared_keys(strategy: Strategy, remedy: str) -> KeyList:
 class SeriesPoints:
     """Points of a series: each point's range and value, and the law and rounding of its error.
 
-    ``available`` is the number of points asked for. Some are left out: by downsampling, which keeps the
-    lowest and the highest point of every stretch, or because they touch bins never measured (``unmeasured``).
+    Args: available, the number of points asked for, before downsampling; unmeasured, how many of them were
+        left out because no epoch measured some of their bins.
     """
 
     spans: Sequence[Span]
@@ -89,7 +89,7 @@ def downsampled(values: FloatArray, points: int) -> Int64Array:
 def point_ranges(
     kind: SeriesKind, span: Span, step: int, window: int, first: int
 ) -> tuple[Int64Array, Int64Array]:
-    """Return the start and the end of each point's range, as ``StreamView.series`` defines them.
+    """Return the start and the end of each point's range; ``StreamView.series`` says what they are.
 
     Args: first, the stream's first bin.
     """

@@ -84,13 +84,11 @@ def _midnight_us(timezone: str, day: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BinRules:
-    """The declared part of binning.
+    """The rules for early, late and future records.
 
-    Args:
-        first_bin: records whose own bin is earlier are refused.
-        max_ahead_bins: how far a record's own bin may lie beyond the bin that was next to close when the
-            record arrived.
-        late: what happens to a record that lies beyond the cut of its own bin.
+    Args: first_bin, records whose own bin is earlier are refused; max_ahead_bins, how far a record's own bin
+        may lie beyond the bin that was next to close when the record arrived; late, what happens to a record
+        that lies beyond the cut of its own bin.
     """
 
     first_bin: int
@@ -155,9 +153,8 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
 def refusing(assignment: Assignment, masks: Mapping[Reason, NDArray[np.bool_]]) -> Assignment:
     """Return the assignment with further records refused, unless they are already too early or too late.
 
-    Such a reason takes precedence over a date too far ahead: otherwise the reason given would depend on when
-    the record is read.
-
+    These reasons take precedence over a date too far ahead, because whether a date is too far ahead is
+    sometimes decided later.
     Args: masks, for each reason which records are refused for it; no record is in two masks.
     """
     refused = dict(assignment.refused)

@@ -30,11 +30,10 @@ ByteArray = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class CapWindows:
-    """Time divided into windows of an epoch's length; every epoch ends at the end of a window.
+    """The windows of the cap per user: as long as an epoch, and every epoch ends at the end of a window.
 
     After an epoch that ended early, the next epoch fills the rest of its window. So no epoch ever counts more
     than ``max_events`` events of a user.
-
     Args: end_bin, the last bin of any epoch of the stream; bins, per window; last_bin, of a replay.
     """
 
@@ -178,7 +177,6 @@ def counted(records: Mapping[bytes, int], room: int) -> dict[int, int]:
     """Return how many records of one user in one bin count, by cell.
 
     Cells are taken in the order of a hash of the user's id and the cell, so no cell is favoured.
-
     Args: records, the number of records by field (``user_fields``); room, how many may still count.
 
     >>> counted({bytes(16) + bytes([0, 0, 0, cell]): 2 for cell in range(3)}, room=3)

@@ -181,16 +181,13 @@ def _as_text(key: object) -> str:
 
 def _as_number(value: object) -> float:
     """Return the value as a number, NaN if it is not a number."""
-    if isinstance(value, bool) or value is None:
-        return np.nan
-    if isinstance(value, str):
-        if len(value) > _LONGEST_NUMBER:
-            return np.nan
+    if isinstance(value, str) and len(value) <= _LONGEST_NUMBER:
         try:
             value = float(value)
         except ValueError:
             return np.nan
-    return _bounded(value) if isinstance(value, int | float) else np.nan
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return _bounded(value) if is_number else np.nan
 
 
 def _bounded(value: int | float) -> float:

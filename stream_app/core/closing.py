@@ -16,8 +16,7 @@ MOST_DUE_BINS = 10_000
 class Closing:
     """The closing instants of a stream's bins.
 
-    Args: binning; grace_us, how long after its end a bin closes.
-    Raises: ValueError for a negative grace.
+    Args: grace_us, how long after its end a bin closes. Raises: ValueError for a negative grace.
 
     >>> closing = Closing(Binning(bin_us=60), grace_us=5)
     >>> closing.instant_us(0), closing.last_due_bin(64), closing.last_due_bin(65)

@@ -16,7 +16,7 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.isotonic import isotonic
 from dphist.consistency.top_down import top_down
-from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.epoch import EpochView, running_over
 from stream_app.core.strategy import Strategy
 
 Method = Literal["top_down", "isotonic"]
@@ -40,7 +40,6 @@ def closest_rising(values: FloatArray, variances: FloatArray) -> Int64Array:
     """Return the closest non-decreasing whole numbers, at least 0, in the shape of the values.
 
     Args: values, estimated running counts; variances of their errors, zero where there is none.
-    Cost: O(n).
 
     >>> closest_rising(np.array([3.0, 1.0, 2.4, 9.0]), np.ones(4)).tolist()
     [2, 2, 2, 9]
@@ -78,8 +77,7 @@ def _settled_top_down(
 def _own_variances(strategy: Strategy, bins: int) -> list[FloatArray]:
     """Return the noise variance of each node over the first bins, infinite for nodes that are not complete.
 
-    It is exact up to a factor, because columns of keys and buckets share the proportions of the tree over
-    time.
+    For keys and buckets the variances have the right proportions, but not the right size.
     """
     design, own = strategy.design, []
     for level, measured in zip(design.shape.levels, design.node_variances(), strict=True):
@@ -92,7 +90,4 @@ def _own_variances(strategy: Strategy, bins: int) -> list[FloatArray]:
 
 def running_variances(strategy: Strategy, epochs: Sequence[EpochView]) -> FloatArray:
     """Return the variance of the current running count at every measured edge, shape (measured bins + 1,)."""
-    columns = [np.zeros(1)]
-    for epoch in (one for one in epochs if one.bins):
-        columns.append(columns[-1][-1] + strategy.kind.running_variances(epoch.bins))
-    return np.concatenate(columns)
+    return running_over(epochs, lambda epoch: strategy.kind.running_variances(epoch.bins))

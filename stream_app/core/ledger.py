@@ -157,9 +157,9 @@ def composed(source: str, ledgers: Iterable[Sequence[LedgerEntry]]) -> tuple[Led
 def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[LedgerEntry, ...]:
     """Return the first entry of every other stream or strategy that counts events which ``new`` will count.
 
-    Each entry's period reaches as far as its stream will ever count, not only to the end of the open epochs.
-    Periods can be disjoint only if both streams read the same time from an event: an order of January may be
-    paid in February. Of an entry without its time field nobody knows that.
+    A period reaches as far as its stream will ever count, not only to the end of the open epochs. Disjoint
+    periods have no common event only if both streams read the same time field: an order of January may be
+    paid in February.
 
     >>> live = LedgerEntry("file:a", "s", 0, 0, 10, "1", "event", "h")
     >>> later = LedgerEntry("file:a", "t", 0, 10, 20, "1", "event", "h")

@@ -20,7 +20,7 @@ from dphist.tree.estimate import Estimate
 from stream_app.core.answered import Missing, QueryError, SeriesPoints, downsampled, point_ranges
 from stream_app.core.consistent import Method, consistent_running
 from stream_app.core.instants import format_instant
-from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.kinds.epoch import EpochView, running_over
 from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
@@ -286,10 +286,7 @@ class StreamView:
         return self._points(kind, view, starts, stops, points)
 
     def at_ends(self, kind: SeriesKind, bins: Sequence[int]) -> SeriesPoints:
-        """Return the running count at the end of each given measured bin, or that bin's count.
-
-        Cost: as ``series``, for the given bins.
-        """
+        """Return the running count at the end of each given measured bin, or that bin's count."""
         places = np.array(bins, dtype=np.int64)
         starts = np.full(len(places), self.span.start) if kind == "running" else places
         return self._points(kind, "unbiased", starts, places + 1, max(2, len(places)))
@@ -356,10 +353,7 @@ class StreamView:
         """Return the running count at every measured edge, shape (measured bins + 1,)."""
         key: tuple[SeriesKind, SeriesView] = ("running" if kind == "running" else "bin", view)
         if key not in self._running:
-            columns = [np.zeros(1)]
-            for epoch in (one for one in self.epochs if one.bins):
-                columns.append(columns[-1][-1] + epoch.running_values(*key))
-            self._running[key] = np.concatenate(columns)
+            self._running[key] = running_over(self.epochs, lambda epoch: epoch.running_values(*key))
         return self._running[key]
 
     def _measured_before(self, edges: Int64Array) -> Int64Array:
@@ -376,9 +370,8 @@ class StreamView:
     def consistent(self, starts: Int64Array, stops: Int64Array, method: Method = "top_down") -> Int64Array:
         """Return counts of ranges of visible bins as whole numbers that are not negative and add up.
 
-        Guarantee: post-processing of released values; biased, and without its own interval
-            (``consistent.py``). Answers of one method at one release are differences of the same whole
-            running counts.
+        Guarantee: post-processing of released values (``consistent.py``). All answers of one method at one
+            release are differences of the same whole running counts.
         """
         if method not in self._consistent:
             values = self._running_values("running", "unbiased")

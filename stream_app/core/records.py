@@ -139,10 +139,8 @@ class StreamState:
 class Users:
     """For capped streams, the user of each row of a slice. SECRET.
 
-    Args:
-        ids: a keyed hash of each row's user, shape (n, 16).
-        windows: the window of each row, named by its last bin, shape (n,).
-        key_mark: identifies the key of the hashes. With a different key, users of a window would count anew.
+    Args: ids, a keyed hash of each row's user, shape (n, 16); windows, of each row, named by its last bin,
+        shape (n,); key_mark, of the hashes' key: with a different key, users of a window would count anew.
     """
 
     ids: NDArray[np.uint8]
@@ -156,10 +154,8 @@ class Ahead:
 
     The store keeps them apart from the cells and decides about them when the next cut is taken, because the
     cut proves before which instant they arrived. Until then nothing waits for them.
-
-    Args:
-        bins, cells, deltas, users: as in ``Apply``; ``bins`` are the records' own.
-        places: (own bin, position) of each record, for dead letters if the records are refused.
+    Args: bins, cells, deltas, users, as in ``Apply``, with the records' own bins; places, (own bin, position)
+        of each record, for dead letters if the records are refused.
     """
 
     bins: Int64Array

@@ -128,10 +128,9 @@ def _row_nonce(attempt: str, seq: int) -> str:
 
 
 def row_errors(strategy: Strategy, first_bin: int, bins: int) -> list[RowError]:
-    """Return variance and half width, in counts, of the running count after each bin of an epoch.
+    """Return variance and half width, in counts, of the first published total after each bin of an epoch.
 
-    Over several axes it is the first published running count of the total.
-    Cost: the first bin of a block computes the whole block (20 ms); the others are free.
+    Cost: 20 ms for each block of bins that was not asked for before.
     """
     stop = first_bin + bins
     blocks = range(first_bin // BLOCK_BINS, (stop - 1) // BLOCK_BINS + 1)

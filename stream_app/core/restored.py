@@ -28,9 +28,8 @@ ENDED_EARLY = "it ended early; the reason was lost with the store"
 class Restored:
     """Rows that go back into the store in one step: consecutive rows of one epoch.
 
-    Args:
-        after_seq: the seq of the last row that the store must already hold; 0: none.
-        epoch: the rows' epoch, ended at the last of these rows.
+    Args: after_seq, the seq of the last row that the store must already hold, 0 for none; epoch, as it is if
+        it ends with the last of these rows.
     """
 
     strategy_hash: str

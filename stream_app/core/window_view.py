@@ -1,4 +1,4 @@
-"""Complete windows of a stream, as readers see them: the bins that each counted, and its histograms."""
+"""Complete windows of a stream, as readers see them: their bins and their histograms."""
 
 from __future__ import annotations
 

@@ -103,9 +103,8 @@ def _lengths(rule: Rule, bin_us: int) -> tuple[int, int, int]:
     reference, window_us = condition.reference, condition.window_us
     assert reference is not None
     assert window_us is not None
+    length_us, ago_us = reference.length_us, reference.ago_us
     if reference.from_us is not None and reference.to_us is not None:
         # A fixed range has noise like that of a range of the same length right before the window.
-        length = (reference.to_us - reference.from_us) // bin_us
-        return window_us // bin_us, length, window_us // bin_us + length
-    length = reference.length_us // bin_us
-    return window_us // bin_us, length, reference.ago_us // bin_us + length
+        length_us, ago_us = reference.to_us - reference.from_us, window_us
+    return window_us // bin_us, length_us // bin_us, ago_us // bin_us + length_us // bin_us

@@ -33,11 +33,11 @@ class Question:
     """A sum over a range of time that a condition asks for; equal questions are answered once.
 
     Args:
-        bins: how many last bins, None for all since the stream's first; reference: the range that ks
-            compares with.
+        bins: the number of last bins, None for all since the stream's first.
         keys: places in the list, None for all.
         below: how many buckets lie below the condition's point, None for a count of events.
         of_all, of_below: the weights of all events and of the events below the point.
+        reference: the range that ks compares with.
     """
 
     bins: int | None

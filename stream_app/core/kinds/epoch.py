@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Self
 
@@ -41,10 +41,7 @@ class EpochView(ABC):
 
     @abstractmethod
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
-        """Return the running count after each bin, over all cells; its differences are the values of a kind.
-
-        Cost: O(bins * width), in numpy.
-        """
+        """Return the running count after each bin, over all cells; a series has its differences as values."""
 
     @abstractmethod
     def _estimate(self, part: Span, view: SeriesView) -> Estimate: ...
@@ -143,3 +140,15 @@ class AxesEpoch(EpochView):
     def of_keys(self, part: Span) -> Estimate:
         """Return the counts of all keys over a part of the epoch: values (keys,), one law for each."""
         return self._kept(part, "keys", lambda: key_counts(self.range(part)))
+
+
+def running_over(epochs: Iterable[EpochView], of_epoch: Callable[[EpochView], FloatArray]) -> FloatArray:
+    """Return running sums at every measured edge of all epochs, shape (measured bins + 1,).
+
+    Args: of_epoch, returns the running sum within an epoch after each of its bins.
+    """
+    columns = [np.zeros(1)]
+    for epoch in epochs:
+        if epoch.bins:
+            columns.append(columns[-1][-1] + of_epoch(epoch))
+    return np.concatenate(columns)

@@ -75,8 +75,6 @@ class Kind(ABC):
         """Return the epsilon that one event (or user) costs in one epoch and in all nodes that outlive it."""
         return self.design.epsilon
 
-    # -- tables -------------------------------------------------------------------------------------
-
     @property
     def node_levels(self) -> Sequence[int]:
         """Return the levels of the tree over time whose nodes are released."""
@@ -90,8 +88,6 @@ class Kind(ABC):
     def rows_after(self, table: str, bins: int) -> int:
         """Return how many rows of a table the first ``bins`` bins of an epoch release."""
         return bins if table == PUBLISHED else self.design.shape.completed_count(bins, int(table))
-
-    # -- closing bins -------------------------------------------------------------------------------
 
     @abstractmethod
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
@@ -117,8 +113,6 @@ class Kind(ABC):
         """Return the state that a complete epoch hands to the next. SECRET. Args: state, at its end."""
         return b""
 
-    # -- noise --------------------------------------------------------------------------------------
-
     @property
     def drawn_ahead(self) -> bool:
         """Whether all noise of an epoch is drawn before the epoch begins."""
@@ -142,8 +136,6 @@ class Kind(ABC):
         """Return the noise vectors that are worth drawing between two closings, and how many of each."""
         return {}
 
-    # -- errors -------------------------------------------------------------------------------------
-
     @abstractmethod
     def row_errors(self, bins: Int64Array) -> list[RowError]:
         """Return variance and half width of the first published running count at each of these bins."""
@@ -156,8 +148,6 @@ class Kind(ABC):
     def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the total's running count after each of ``bins`` closed bins: (bins,)."""
 
-    # -- reading ------------------------------------------------------------------------------------
-
     @abstractmethod
     def epoch(self, record: EpochRecord) -> EpochView:
         """Return an empty view of an epoch."""
@@ -165,8 +155,6 @@ class Kind(ABC):
     def covers(self) -> EpochCovers | None:
         """Return an empty set of nodes over epochs; None if there are no levels over epochs."""
         return None
-
-    # -- text ---------------------------------------------------------------------------------------
 
     @abstractmethod
     def fields(self) -> dict[str, str]:

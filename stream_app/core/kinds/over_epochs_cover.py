@@ -23,9 +23,10 @@ from stream_app.core.kinds.tables import OVER_EPOCHS
 
 
 class EpochNode(NamedTuple):
-    """A released node over epochs: its level from 0, the place of its first epoch, and its number of epochs.
+    """A released node over epochs.
 
-    ``units``, shape (1,), is its estimate in units of 2^-16.
+    Args: level, from 0; first, the place of its first epoch; epochs, their
+    number; units, its estimate, shape (1,), in units of 2^-16.
     """
 
     level: int
@@ -59,10 +60,7 @@ class EpochCovers:
         self._settled = 0  # epochs whose nodes are all added
 
     def grow(self, epochs: Sequence[EpochView]) -> EpochCovers:
-        """Add the nodes of epochs that are new since the last call; return this object.
-
-        Cost: O(new epochs), and reading the bounds of all epochs.
-        """
+        """Add the nodes of epochs that are new since the last call; return this object."""
         self._first_bins = np.array([epoch.record.first_bin for epoch in epochs], np.int64)
         for place in range(self._settled, len(epochs)):
             for row in epochs[place].rows(OVER_EPOCHS):  # one, if the epoch is complete

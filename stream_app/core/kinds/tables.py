@@ -58,7 +58,7 @@ class Closed:
 
     @classmethod
     def of(cls, releases: BinReleases, running: Int64Array, state: bytes) -> Closed:
-        """Return a counter's releases as blocks of tables. Args: running, as published."""
+        """Return a counter's releases as blocks of tables. Args: running, state, as in the class."""
         nodes = (Block(node_table(one.level), one.first_index, one.values) for one in releases.levels)
         published = Block(PUBLISHED, releases.first_bin, running)
         return cls(releases.first_bin, running, (published, *nodes), state)
