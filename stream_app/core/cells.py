@@ -186,8 +186,9 @@ def _as_number(value: object) -> float:
             value = float(value)
         except ValueError:
             return np.nan
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return _bounded(value) if is_number else np.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return np.nan
+    return _bounded(value)
 
 
 def _bounded(value: int | float) -> float:
