@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms import Request, prepare, release
 from dphist.mechanisms.dawa.deviations import DeviationIndex
-from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
 from dphist.mechanisms.dawa.partition import interval_lengths, least_cost_partition
 from dphist.mechanisms.dawa.query_tree import LATTICE, greedy_tree
+from dphist.mechanisms.ranges import bucket_counts, bucket_positions, uniform_expansion
 from dphist.mechanisms.structure_first import least_costs, squared_deviations
 from dphist.mechanisms.trees.hierarchical import equal_parts, measure_tree
 from dphist.mechanisms.trees.weighted_tree import IntervalTree, least_squares

@@ -6,9 +6,9 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.dawa.deviations import DeviationIndex
-from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
 from dphist.mechanisms.dawa.partition import interval_lengths, least_cost_partition
 from dphist.mechanisms.dawa.query_tree import LATTICE, greedy_tree
+from dphist.mechanisms.ranges import bucket_counts, bucket_positions, uniform_expansion
 from dphist.mechanisms.trees.weighted_tree import least_squares
 from dphist.noise import SeededNoise
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.mechanisms.budget import BudgetLedger, Epsilon
+from dphist.mechanisms.budget import BudgetLedger
 from dphist.mechanisms.ranges import checked_ranges, range_sums, spread_ranges
 from dphist.noise import NoiseSource, Scale, SeededNoise
 from dphist.privacy import Neighbours
@@ -106,7 +106,7 @@ class Request:
         """Return the variance of the noise that ``measure`` draws with this scale."""
         return noise_variance(scale, continuous=self.continuous)
 
-    def total(self, share: Epsilon, *, known: bool = False) -> float:
+    def total(self, share: Fraction, *, known: bool = False) -> float:
         """Return the number of events: exact if it is public, else measured, and at least zero.
 
         Guarantee: if measured, share * epsilon-DP: one event changes it by one.

@@ -12,14 +12,13 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
-from dphist.mechanisms.budget import Epsilon
 
 # Scores count expected error in units of 2^-6 of a count.
 _SCORE_BITS = 6
 _ROWS_AT_ONCE = 256
 
 
-def efpa(request: Request, *, selection_share: Epsilon = Fraction(1, 2)) -> HistogramRelease:
+def efpa(request: Request, *, selection_share: Fraction = Fraction(1, 2)) -> HistogramRelease:
     """Publish the first coefficients of the orthonormal real Fourier transform (EFPA).
 
     All arithmetic on counts is exact: a coefficient is an inner product with a cosine or sine rounded to

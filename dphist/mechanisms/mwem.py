@@ -10,7 +10,6 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
-from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.ranges import range_sums
 
 # (epsilon N, rounds of least error), measured on generated histograms; interpolated on a log scale.
@@ -22,7 +21,7 @@ def mwem(
     *,
     rounds: int | None = None,
     known_total: bool = False,
-    total_share: Epsilon = Fraction(1, 25),
+    total_share: Fraction = Fraction(1, 25),
     sweeps: int = 100,
 ) -> HistogramRelease:
     """Measure the worst answered query of the workload in each round, with multiplicative weights (MWEM).

@@ -87,9 +87,7 @@ def word(text: str, *words: str, or_none: bool = False) -> Option:
     """Describe an option that takes one of these words."""
 
     def take(value: Any) -> str:
-        if not isinstance(value, str) or value not in words:
-            raise ValueError
-        return str(value)
+        return words[words.index(value)]  # or a ValueError
 
     return Option(text, " or ".join(map(repr, words)), take, or_none)
 

@@ -8,11 +8,8 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
-from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity
-from dphist.mechanisms.dawa.expand import bucket_counts, uniform_expansion
-from dphist.mechanisms.ranges import squared_cover
-from dphist.privacy import exact
+from dphist.mechanisms.ranges import bucket_counts, squared_cover, uniform_expansion
 
 # Deviations are compared in units of 2^-4 of a count: far finer than any noise, without overflow of int64.
 _LATTICE = 4
@@ -21,7 +18,7 @@ _LATTICE = 4
 def p_hp(
     request: Request,
     *,
-    partition_share: Epsilon = Fraction(1, 2),
+    partition_share: Fraction = Fraction(1, 2),
     depth: int | None = None,
     nonnegative: bool = False,
 ) -> HistogramRelease:
@@ -42,9 +39,8 @@ def p_hp(
     size = request.counts.size
     # Each cut separates at least one bin, so more depths would waste budget.
     depths = max(1, (size - 1).bit_length() if depth is None else min(depth, size - 1))
-    half = exact(partition_share, "partition_share") / 2
-    epsilon_cuts = request.ledger.spend_share("cuts", half)
-    epsilon_stage = request.ledger.spend_share("stage", half)
+    epsilon_cuts = request.ledger.spend_share("cuts", partition_share / 2)
+    epsilon_stage = request.ledger.spend_share("stage", partition_share / 2)
     epsilon_counts = request.ledger.spend_rest("bucket counts")
     index = DeviationIndex(request.counts, _LATTICE)
     price = round(2**_LATTICE / epsilon_counts)

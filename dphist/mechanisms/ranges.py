@@ -1,4 +1,4 @@
-"""Ranges of bins: half-open (m, 2) rows on a line, (m, 4) rectangles on a grid."""
+"""Ranges of bins: half-open (m, 2) rows on a line, (m, 4) rectangles on a grid. Buckets: runs between edges."""
 
 from __future__ import annotations
 
@@ -71,6 +71,38 @@ def prefix_sums(values: NDArray[Number]) -> NDArray[Number]:
     return prefix
 
 
+def bucket_counts(counts: Int64Array, edges: Int64Array) -> Int64Array:
+    """Sum the counts of each bucket.
+
+    >>> bucket_counts(np.array([2, 3, 8, 1, 0, 2, 0, 4, 2, 4]), np.array([0, 2, 3, 7, 10])).tolist()
+    [5, 8, 3, 10]
+    """
+    return np.add.reduceat(counts, edges[:-1])
+
+
+def uniform_expansion(buckets: FloatArray, edges: Int64Array) -> FloatArray:
+    """Spread each bucket's count evenly over its bins.
+
+    Source: Li et al. (2014), definition 1.
+
+    >>> uniform_expansion(np.array([6.3, 7.1, 3.6, 8.4]), np.array([0, 2, 3, 7, 10])).round(2).tolist()
+    [3.15, 3.15, 7.1, 0.9, 0.9, 0.9, 0.9, 2.8, 2.8, 2.8]
+    """
+    widths = np.diff(edges)
+    return np.repeat(buckets / widths, widths)
+
+
+def bucket_positions(bin_edges: Int64Array, edges: Int64Array) -> FloatArray:
+    """Return bin edges as positions among the buckets; an edge inside a bucket has a fractional position.
+
+    Source: Li et al. (2014), definition 6: the positions bound the transformed query; example 3 is this one.
+
+    >>> bucket_positions(np.array([1, 6]), np.array([0, 2, 3, 7, 10])).tolist()
+    [0.5, 2.75]
+    """
+    return np.interp(bin_edges, edges, np.arange(edges.size))
+
+
 def squared_cover(edges: Int64Array, ranges: Int64Array) -> FloatArray:
     """Return, per range, the sum over blocks of the squared fraction of the block that the range covers.
 
@@ -79,7 +111,7 @@ def squared_cover(edges: Int64Array, ranges: Int64Array) -> FloatArray:
     >>> squared_cover(np.array([0, 2, 6]), np.array([[0, 6], [1, 3], [3, 3]])).tolist()
     [2.0, 0.3125, 0.0]
     """
-    starts, ends = (np.interp(column, edges, np.arange(edges.size)) for column in ranges.T)
+    starts, ends = bucket_positions(ranges.T, edges)
     first, last = np.floor(starts), np.ceil(ends) - 1
     together = np.where(ends > starts, (ends - starts) ** 2, 0.0)
     apart = (first + 1 - starts) ** 2 + np.maximum(last - first - 1, 0) + (ends - last) ** 2

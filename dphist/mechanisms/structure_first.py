@@ -12,7 +12,6 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
-from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.deviations import DeviationIndex
 from dphist.mechanisms.ranges import prefix_sums
 from dphist.mechanisms.trees.hierarchical import equal_parts, measure_tree
@@ -51,7 +50,7 @@ def structure_first(
     request: Request,
     *,
     buckets: int | None = None,
-    partition_share: Epsilon = Fraction(1, 20),
+    partition_share: Fraction = Fraction(1, 20),
     deviation: Literal["absolute", "squared"] = "absolute",
     largest_count: int = 1024,
     branching: int = 8,

@@ -154,7 +154,7 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "adaptive_tree",
-        "adaptive.mechanism",
+        "adaptive:adaptive_tree",
         "measure coarsely, then finely, then a tree over unlike parts: the one to start with",
         {
             "blocks": whole("how many equal runs of bins the first look has, at most", 1),

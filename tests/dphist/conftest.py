@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dphist import datasets
-from dphist.mechanisms import Request, describe, prepare
+from dphist.mechanisms import Request, checked_options, describe, prepare
 from dphist.noise import SeededNoise
 
 
@@ -55,7 +55,7 @@ def run_recorded(name, counts, epsilon, workload, seed, replay, options):
     request = prepare(name, counts, epsilon, workload, SeededNoise(seed))
     known = {entry.name: getattr(request, entry.name) for entry in fields(Request)}
     recorded = ReplayRequest(**known, replay=replay)
-    release = describe(name).function(recorded, **options)
+    release = describe(name).function(recorded, **checked_options(name, options))
     return recorded.transcript, release
 
 

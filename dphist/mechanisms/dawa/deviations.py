@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 
-# For shorter intervals, summing directly is faster than the index.
-_SHORT = 16
 # Number of intervals whose working arrays fit in a core's cache.
 _AT_ONCE = 2**14
 
@@ -54,15 +52,8 @@ class DeviationIndex:
 
     def of_length(self, length: int) -> Int64Array:
         """Return the deviation of every interval of this length, in order of its start."""
-        if length > _SHORT:
-            starts = np.arange(self.counts.size - length + 1)
-            return self.of(starts, starts + length)
-        windows = np.lib.stride_tricks.sliding_window_view(self.counts, length)
-        floor, rest = np.divmod(self.totals[length:] - self.totals[:-length], length)
-        excess = windows - floor[:, None]
-        above = excess > 0
-        whole = np.where(above, excess, 0).sum(axis=1) << (self.lattice + 1)
-        return np.asarray(whole - -(-((above.sum(axis=1) * rest) << (self.lattice + 1)) // length))
+        starts = np.arange(self.counts.size - length + 1)
+        return self.of(starts, starts + length)
 
     def from_median(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
         """Return the sum over j in b of |x_j - median of b|, in units of 2^-lattice.

@@ -10,11 +10,10 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
-from dphist.mechanisms.budget import Epsilon
-from dphist.mechanisms.dawa.expand import bucket_counts, bucket_positions, uniform_expansion
 from dphist.mechanisms.dawa.partition import Centre, private_partition
 from dphist.mechanisms.dawa.query_tree import LATTICE, TreeParts, best_tree, greedy_tree
 from dphist.mechanisms.measured_runs import MeasuredRuns, fit_runs
+from dphist.mechanisms.ranges import bucket_counts, bucket_positions, uniform_expansion
 from dphist.mechanisms.trees.hierarchical import (
     MeasuredTree,
     consistent_release,
@@ -42,7 +41,7 @@ _TREE_RULES: dict[str, TreeRule] = {"best": best_tree, "greedy": greedy_tree}
 def dawa(
     request: Request,
     *,
-    partition_share: Epsilon = PARTITION_SHARE,
+    partition_share: Fraction = PARTITION_SHARE,
     bucket_penalty: float = BUCKET_PENALTY,
     deviation_from: Centre = "median",
     tree: str = "best",
@@ -74,7 +73,7 @@ def dawa(
 def dawa_all(
     request: Request,
     *,
-    partition_share: Epsilon = PARTITION_SHARE,
+    partition_share: Fraction = PARTITION_SHARE,
     bucket_penalty: float = BUCKET_PENALTY_ALL,
     deviation_from: Centre = "median",
     tree: str = "best",
@@ -93,7 +92,7 @@ def dawa_all(
 def partition_laplace(
     request: Request,
     *,
-    partition_share: Epsilon = PARTITION_SHARE,
+    partition_share: Fraction = PARTITION_SHARE,
     bucket_penalty: float = BUCKET_PENALTY,
     deviation_from: Centre = "median",
 ) -> HistogramRelease:
@@ -113,7 +112,7 @@ def partition_laplace(
 def partition_uniform(
     request: Request,
     *,
-    partition_share: Epsilon = PARTITION_SHARE,
+    partition_share: Fraction = PARTITION_SHARE,
     bucket_penalty: float = BUCKET_PENALTY,
     deviation_from: Centre = "median",
     branching: int = 2,
@@ -134,7 +133,7 @@ def partition_uniform(
 def partition_geometric(
     request: Request,
     *,
-    partition_share: Epsilon = PARTITION_SHARE,
+    partition_share: Fraction = PARTITION_SHARE,
     bucket_penalty: float = BUCKET_PENALTY,
     deviation_from: Centre = "median",
     branching: int = 2,
@@ -170,7 +169,7 @@ def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
 
 def _partitioned(
     request: Request,
-    partition_share: Epsilon,
+    partition_share: Fraction,
     bucket_penalty: float,
     deviation_from: Centre,
     tree_rule: TreeRule,

@@ -55,17 +55,14 @@ def private_partition(
     index = DeviationIndex(counts, lattice)
     # A bucket's cost is capped at more than all events and noise together.
     each = min(round(bucket_cost * 2**lattice), 1 << (59 - size.bit_length()))
-    moved = sensitivity if deviation_from == "mean" else sensitivity_from_median
+    deviation, moved = index.of, sensitivity
+    if deviation_from == "median":
+        deviation, moved = index.from_median, sensitivity_from_median
     largest = moved(_class_of(lengths[-1]), lattice)
     costs: list[tuple[int, Numbers]] = []
     for length in lengths:
         starts = np.arange(size - length + 1)
-        deviation = (
-            index.of_length(length)
-            if deviation_from == "mean"
-            else index.from_median(starts, starts + length)
-        )
-        cost = deviation + each
+        cost = deviation(starts, starts + length) + each
         # With one bin there is only one partition, so no noise is needed.
         scale = (largest + moved(_class_of(length), lattice)) / epsilon
         costs.append((length, request.measure(cost, scale) if largest else cost))

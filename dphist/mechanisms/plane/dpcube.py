@@ -9,10 +9,8 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
-from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.plane.rectangles import areas, grid_blocks, grid_edges, paint
 from dphist.mechanisms.ranges import prefix_sums, range_sums, sums_between
-from dphist.privacy import exact
 
 # The paper's published code has 24 blocks across 256 bins.
 _FEWEST_ACROSS = 24
@@ -22,9 +20,9 @@ def dpcube(
     request: Request,
     *,
     blocks_across: int | None = None,
-    blocks_share: Epsilon = Fraction(1, 2),
+    blocks_share: Fraction = Fraction(1, 2),
     threshold: float = 1.0,
-    total_share: Epsilon = Fraction(1, 50),
+    total_share: Fraction = Fraction(1, 50),
 ) -> HistogramRelease:
     """Measure a grid of blocks, cut it recursively into nearly uniform parts, measure the parts (DPCube).
 
@@ -47,7 +45,7 @@ def dpcube(
         blocks_across = max(_FEWEST_ACROSS, math.isqrt(int(total * request.ledger.epsilon)))
     side = -(-max(rows, columns) // blocks_across)
     row_edges, column_edges = grid_edges(rows, side), grid_edges(columns, side)
-    epsilon_blocks = request.ledger.spend("blocks", request.ledger.left * exact(blocks_share))
+    epsilon_blocks = request.ledger.spend("blocks", request.ledger.left * blocks_share)
     epsilon_parts = request.ledger.spend_rest("parts")
     blocks = grid_blocks(row_edges, column_edges)
     noisy, each = request.measure_with_variance(range_sums(request.counts, blocks), 1 / epsilon_blocks)

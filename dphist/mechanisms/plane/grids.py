@@ -9,10 +9,8 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
-from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.plane.rectangles import areas, grid_blocks, grid_edges, paint
 from dphist.mechanisms.ranges import range_sums, squared_cover
-from dphist.privacy import exact
 
 
 def uniform_grid(
@@ -20,7 +18,7 @@ def uniform_grid(
     *,
     constant: float = 10.0,
     known_total: bool = False,
-    total_share: Epsilon = Fraction(1, 50),
+    total_share: Fraction = Fraction(1, 50),
 ) -> HistogramRelease:
     """Measure one grid of N epsilon / constant square blocks (UG).
 
@@ -58,9 +56,9 @@ def adaptive_grid(
     *,
     constant: float = 10.0,
     fine_constant: float = 5.0,
-    coarse_share: Epsilon = Fraction(1, 2),
+    coarse_share: Fraction = Fraction(1, 2),
     known_total: bool = False,
-    total_share: Epsilon = Fraction(1, 50),
+    total_share: Fraction = Fraction(1, 50),
 ) -> HistogramRelease:
     """Measure a coarse grid, cut each block as finely as its noisy count justifies, measure again (AG).
 
@@ -75,7 +73,7 @@ def adaptive_grid(
         averaged by inverse variance with that k. Their formula uses m2^2 for k, even if there are fewer bins.
     """
     total = request.total(total_share, known=known_total)
-    epsilon_coarse = request.ledger.spend("coarse blocks", request.ledger.left * exact(coarse_share))
+    epsilon_coarse = request.ledger.spend("coarse blocks", request.ledger.left * coarse_share)
     epsilon_fine = request.ledger.spend_rest("fine blocks")
     moved = 2 if known_total else 1
     rows, columns = request.counts.shape

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, RangeFunction, Request
-from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.dawa.mechanism import PARTITION_SHARE, dawa
 
 # More runs than this do not change the choice of buckets.
 _LARGEST_WORKLOAD = 20_000
 
 
-def dawa_hilbert(request: Request, *, partition_share: Epsilon = PARTITION_SHARE) -> HistogramRelease:
+def dawa_hilbert(request: Request, *, partition_share: Fraction = PARTITION_SHARE) -> HistogramRelease:
     """Lay the grid out along the Hilbert curve and run DAWA on the line (DAWA, two-dimensional).
 
     The workload's rectangles become the runs of the curve inside them.

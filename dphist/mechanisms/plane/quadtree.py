@@ -8,7 +8,6 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
-from dphist.mechanisms.budget import Epsilon
 from dphist.mechanisms.plane.rectangles import RectangleTree
 
 # Cormode et al.: the budgets that minimise the worst rectangle's variance bound grow by the cube root of 2.
@@ -36,7 +35,7 @@ def hybridtree(
     request: Request,
     *,
     median_levels: int | None = None,
-    median_share: Epsilon = Fraction(3, 10),
+    median_share: Fraction = Fraction(3, 10),
     depth: int | None = None,
 ) -> HistogramRelease:
     """Measure rectangles cut at private medians on the upper levels and in the middle below (kd-hybrid).

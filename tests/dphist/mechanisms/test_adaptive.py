@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dphist.mechanisms import release
 from dphist.mechanisms import uniform_buckets as bucket_rule
-from dphist.mechanisms.adaptive.third_look import plan_tree
+from dphist.mechanisms.adaptive import plan_tree
 from dphist.mechanisms.dawa.query_tree import LATTICE
 from dphist.mechanisms.measured_runs import MeasuredRuns, fit_runs
 from dphist.mechanisms.trees.weighted_tree import range_variance

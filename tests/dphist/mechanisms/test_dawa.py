@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from dphist.mechanisms import prepare, release
-from dphist.mechanisms.dawa.expand import bucket_positions
 from dphist.mechanisms.dawa.query_tree import (
     LATTICE,
     best_odds,
@@ -18,6 +17,7 @@ from dphist.mechanisms.dawa.query_tree import (
     greedy_tree,
     workload_variance,
 )
+from dphist.mechanisms.ranges import bucket_positions
 from dphist.mechanisms.trees.hierarchical import largest_path, measure_tree
 from dphist.mechanisms.trees.weighted_tree import IntervalTree
 from dphist.noise import SeededNoise

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dphist.mechanisms import describe, names, release
-from dphist.mechanisms.dawa.expand import bucket_counts, uniform_expansion
+from dphist.mechanisms.ranges import bucket_counts, uniform_expansion
 from dphist.noise import SeededNoise
 from tests.dphist.mechanisms.test_contract import NO_VARIANCE
 
