@@ -1,7 +1,5 @@
 """Names for the array types that this library and the service use."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import numpy as np

@@ -6,8 +6,6 @@ often all t = 1..m together use a level depends on the shape alone. A level with
 times contributes to the error in proportion to u_l / e_l^2.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The ``dphist`` command: lists mechanisms and compares their errors on a histogram."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import time

@@ -1,7 +1,5 @@
 """Compare mechanisms: the error of each on a public or synthetic histogram."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

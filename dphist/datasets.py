@@ -5,8 +5,6 @@ with one array ``x`` of counts, and ``workloads/*.npz`` with inclusive bounds ``
 variable is not set, the folder is ``*/data/dpbench`` beside the checkout.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

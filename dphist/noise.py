@@ -5,8 +5,6 @@ source a service may use. ``SeededNoise`` is repeatable, for research and tests:
 floating-point approximations and protect nobody.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import lru_cache

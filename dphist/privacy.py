@@ -4,8 +4,6 @@ Pure functions without data. Costs are rounded up and shares of a budget down, s
 below the true cost. The service's ledger and every tree design use these functions.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

@@ -7,8 +7,6 @@ contents are the arrays, as little-endian int64, and the nested snapshots.
 In version 1 each kind of state had its own header. Streams may hold such bytes, so they stay readable.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -3,8 +3,6 @@
 Only ``Request.measure`` reads data; everything else is computed from its results.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The input of a mechanism (``Request``) and its output (``HistogramRelease``)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The exact account of one release: the part of epsilon that each step spent."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from dphist.privacy import exact

@@ -6,8 +6,6 @@ move to any bin: sensitivities double, the number of events N is public and the 
 exactly N. With ``"add_remove"`` N is private and every cumulative count is noisy.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array

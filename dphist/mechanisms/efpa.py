@@ -1,7 +1,5 @@
 """EFPA: publish the first Fourier coefficients with noise, as many as data and budget justify."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Noise on every bin: the baseline for all other mechanisms."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dphist.mechanisms.base import HistogramRelease, Request

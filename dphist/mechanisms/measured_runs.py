@@ -4,8 +4,6 @@ The count of a run is the difference of two running counts. So a measurement of 
 resistor of s ohms between the run's two ends, and least squares finds the potentials.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

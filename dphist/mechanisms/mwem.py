@@ -1,7 +1,5 @@
 """MWEM: repeatedly measure the query that the current estimate answers worst, and reweigh the estimate."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import reduce

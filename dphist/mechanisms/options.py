@@ -1,7 +1,5 @@
 """Options of mechanisms: their meaning, the values they accept, and the error for all others."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Callable

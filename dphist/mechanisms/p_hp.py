@@ -1,7 +1,5 @@
 """P-HP: bisect the histogram repeatedly into more uniform parts, then measure the buckets."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Noise on the Haar wavelet coefficients of the counts."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array

@@ -1,7 +1,5 @@
 """Ranges of bins: half-open (m, 2) rows on a line, (m, 4) rectangles on a grid. Buckets: runs between edges."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

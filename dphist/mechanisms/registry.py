@@ -5,8 +5,6 @@ and add one row to ``table.py``, with an ``Option`` for each keyword, which ``re
 test then checks everything that every mechanism promises.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Unattributed histograms: the counts in rising order, without their bins."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dphist.arrays import FloatArray

@@ -1,7 +1,5 @@
 """StructureFirst: draw the boundaries of k buckets privately, then measure a tree in each bucket."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

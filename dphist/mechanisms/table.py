@@ -1,7 +1,5 @@
 """The table of mechanisms: one row each, with every option, its meaning and the values it accepts."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field

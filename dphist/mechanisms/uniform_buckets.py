@@ -1,7 +1,5 @@
 """Merge similar neighbouring pieces: the cheapest cut of noisy counts into uniform buckets."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

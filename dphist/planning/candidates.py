@@ -4,8 +4,6 @@ The candidates are the planner's own trees and, for comparison, the literature's
 the horizon. All figures are computed exactly from variances, without drawing noise or seeing data.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

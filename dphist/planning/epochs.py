@@ -1,7 +1,5 @@
 """Choosing the levels over epochs: how much of epsilon they take, and how many epochs a node joins."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from fractions import Fraction

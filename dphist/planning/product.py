@@ -6,11 +6,10 @@ and times is least if each axis is planned separately. Discreteness changes this
 of a variance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 from dphist.planning.tree import plan_tree
 from dphist.privacy import Exact, Neighbours
@@ -80,7 +79,7 @@ class Load:
         return self.most_draws / DRAWS_PER_SECOND
 
     @classmethod
-    def of(cls, design: ProductDesign) -> Load:
+    def of(cls, design: ProductDesign) -> Self:
         """Return the load of a design."""
         shape, horizon = design.time.shape, design.time.horizon
         drawn = design.columns * sum(design.time.drawn_nodes(horizon))

@@ -18,8 +18,6 @@ is treated as a node of exactly the epoch's bins, possibly with a fraction of a 
 if the epoch's last bin completes it, and only in questions that end there.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

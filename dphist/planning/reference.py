@@ -7,8 +7,6 @@ drawn at construction and decoded into the error of every prefix. With a branchi
 bin has the whole budget, and the running count is a sum of bins.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array

@@ -1,7 +1,5 @@
 """``dphist plan``: compare candidates as a table, a figure or JSON, before anything is counted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

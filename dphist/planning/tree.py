@@ -6,8 +6,6 @@ closed forms of the equal-budget tree (Rameshwar and Tandon: shares proportional
 about 17).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

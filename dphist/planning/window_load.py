@@ -5,12 +5,10 @@ bound the load of real streams: an empty one, and one in which all counts differ
 case for mechanisms that search for runs of equal counts, or for the worst counts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +56,7 @@ class WindowLoad:
     released_bytes: int
 
     @classmethod
-    def of(cls, design: WindowDesign, cpu_seconds: Callable[[], float]) -> WindowLoad:
+    def of(cls, design: WindowDesign, cpu_seconds: Callable[[], float]) -> Self:
         """Benchmark the mechanism on two synthetic histograms (no user data).
 
         Args: design; cpu_seconds, a clock of the caller's processor time. Computing time is measured on this

@@ -1,7 +1,5 @@
 """The exact deviation from uniformity of the counts in an interval, for many intervals at once."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """DAWA, its variants and GreedyH: partition the bins privately, then measure the buckets for a workload."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Stage 1 of DAWA: choose buckets within which counts are nearly uniform, privately."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

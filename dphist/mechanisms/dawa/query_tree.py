@@ -1,7 +1,5 @@
 """Stage 2 of DAWA: the budget of each node of a tree of ranges, given the workload."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """DPCube: cut the grid where noisy blocks differ, then measure the parts with fresh noise."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Uniform and adaptive grids: blocks as fine as the number of events and epsilon justify."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The Hilbert curve over any grid, and DAWA along it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """QuadTree and HybridTree: cut the grid into quarters of quarters and measure every rectangle."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -3,8 +3,6 @@
 A rectangle is a row (row start, row end, column start, column end), half-open, as in a workload.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 

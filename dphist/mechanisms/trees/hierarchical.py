@@ -1,7 +1,5 @@
 """Trees of noisy counts over the bins: H, H-bar and HB, and the measured tree that other mechanisms use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

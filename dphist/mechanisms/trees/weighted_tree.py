@@ -5,8 +5,6 @@ GreedyH and DAWA node by node. Levels are numbered from the leaves (0) up to the
 of the variance of a node of weight 1; a node of weight w has variance 1 / w, weight 0 is not measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
