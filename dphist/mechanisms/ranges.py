@@ -1,4 +1,7 @@
-"""Ranges of bins: half-open (m, 2) rows on a line, (m, 4) rectangles on a grid. Buckets: runs between edges."""
+"""Ranges of bins, and buckets of bins.
+
+Ranges are half-open: (m, 2) rows on a line, (m, 4) rectangles on a grid. Buckets are the runs between edges.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray

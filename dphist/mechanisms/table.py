@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
 
@@ -47,13 +47,11 @@ class Mechanism:
 _CDF = {
     "neighbours": word(
         "the relation of the guarantee; 'substitute', the paper's: for a moved event only, N is public",
-        *("add_remove", "substitute"),
+        "add_remove",
+        "substitute",
     ),
     "consistent": word(
-        "return the closest whole, rising counts in [0, N], by this error",
-        "absolute",
-        "squared",
-        or_none=True,
+        "closest whole, rising counts in [0, N], by this error", "absolute", "squared", or_none=True
     ),
 }
 _CDF_TREE = {
@@ -74,20 +72,20 @@ _TREE = {"tree": word("'best' for the workload, or 'greedy', the paper's", "best
 
 _TOTAL = {
     "known_total": flag(
-        "take the exact total as public, as the papers do: the guarantee is then for a moved event only"
+        "the exact total is public, as in the papers: the guarantee is for a moved event only"
     ),
     "total_share": share("share of epsilon for the noisy total, ours"),
 }
 _MWEM = _TOTAL | {
     "rounds": whole(
-        "queries to measure; None, ours, chooses from the noisy total and epsilon; 10 in published code",
-        *(1, 2**20),
-        or_none=True,
+        "queries to measure; None chooses by total and epsilon; 10 in published code", 1, 2**20, or_none=True
     ),
     "sweeps": whole("how often at most all measured queries are replayed in each round", 1, 10_000),
 }
 
 _GRID = _TOTAL | {"constant": real("events times epsilon per block; 10 is the paper's", 1e-6, 1e6)}
+
+_plane = partial(Mechanism, dimensions=2)
 
 TABLE: tuple[Mechanism, ...] = (
     Mechanism("identity", "identity", "noise on every bin"),
@@ -112,12 +110,10 @@ TABLE: tuple[Mechanism, ...] = (
     Mechanism(
         "hat_tree",
         "trees.hat_tree",
-        "a tree of overlapping nodes, planned for the workload: the best that does not look at the data",
+        "overlapping nodes, planned for the workload: the best that does not look at the data",
         {
             "branching": whole(
-                "width of a level over that of the level below; None chooses for the workload",
-                2,
-                or_none=True,
+                "width of a level over the one below; None chooses for the workload", 2, or_none=True
             )
         },
         uses_workload=True,
@@ -144,15 +140,11 @@ TABLE: tuple[Mechanism, ...] = (
         "DAWA's partition, then a tree with geometric budgets",
         _PARTITION
         | _BRANCHING
-        | {
-            "level_ratio": real(
-                "budget of a level over that of the level above; 2^(1/3) is the paper's", 1, 2
-            )
-        },
+        | {"level_ratio": real("budget of a level over the one above; 2^(1/3) is the paper's", 1, 2)},
     ),
     Mechanism(
         "adaptive_tree",
-        "adaptive:adaptive_tree",
+        "adaptive",
         "measure coarsely, then finely, then a tree over unlike parts: the one to start with",
         {
             "blocks": whole("how many equal runs of bins the first look has, at most", 1),
@@ -191,49 +183,34 @@ TABLE: tuple[Mechanism, ...] = (
         "structure_first",
         "private boundaries of a fixed number of buckets, a tree in each",
         {
-            "buckets": whole(
-                "how many; None is a tenth of the bins, as in the paper", 1, 2**27, or_none=True
-            ),
+            "buckets": whole("how many; None is a tenth of the bins, the paper's", 1, 2**27, or_none=True),
             "partition_share": share("share of epsilon for the boundaries; 1/20 is the published code's"),
             "deviation": word(
-                "what buckets should have little of; the paper's is 'squared', its code's 'absolute'",
-                "absolute",
-                "squared",
+                "of a bucket's counts; 'squared' is the paper's, 'absolute' its code's", "absolute", "squared"
             ),
             "largest_count": whole("the bound F on counts in squared deviations, clipped there", 1, 2**20),
             "branching": whole("children of a node; 8 is ours, 2 the paper's code's", 2),
         },
     ),
-    Mechanism("identity_plane", "identity:identity", "noise on every bin", dimensions=2),
-    Mechanism(
+    _plane("identity_plane", "identity:identity", "noise on every bin"),
+    _plane(
         "mwem_plane",
         "mwem:mwem",
         "measure the worst answered rectangle, reweigh, repeat",
         _MWEM,
-        dimensions=2,
         uses_workload=True,
     ),
-    Mechanism(
-        "dawa_hilbert",
-        "plane.hilbert",
-        "DAWA along the Hilbert curve",
-        _DAWA_SHARE,
-        dimensions=2,
-        uses_workload=True,
-    ),
-    Mechanism(
+    _plane("dawa_hilbert", "plane.hilbert", "DAWA along the Hilbert curve", _DAWA_SHARE, uses_workload=True),
+    _plane(
         "quadtree",
         "plane.quadtree",
         "quarters of quarters, lower levels with more budget",
         {
             "depth": whole("how often to quarter; None until squares are bins", 0, or_none=True),
-            "level_growth": real(
-                "budget of a level over that of the level above; 2^(1/3) is the paper's", 0.5, 4
-            ),
+            "level_growth": real("budget of a level over the one above; 2^(1/3) is the paper's", 0.5, 4),
         },
-        dimensions=2,
     ),
-    Mechanism(
+    _plane(
         "hybridtree",
         "plane.quadtree",
         "cuts at private medians above, quarters below",
@@ -242,32 +219,22 @@ TABLE: tuple[Mechanism, ...] = (
             "median_share": share("share of epsilon for the medians; 3/10 is the paper's"),
             "depth": whole("levels below the root; None until rectangles are bins", 0, or_none=True),
         },
-        dimensions=2,
     ),
-    Mechanism(
+    _plane(
         "dpcube",
         "plane.dpcube",
         "nearly uniform parts of noisy blocks, measured again",
         {
             "blocks_across": whole(
-                "blocks along the longer axis; None chooses from the noisy total and epsilon", 1, or_none=True
+                "blocks along the longer axis; None chooses by total and epsilon", 1, or_none=True
             ),
             "blocks_share": share("share for the blocks of what the total leaves; 1/2 is the paper's"),
             "total_share": share("share of epsilon for the noisy total, ours"),
-            "threshold": real(
-                "least gain of a cut, in noise variances times the log of its places; ours", 0, 1e12
-            ),
+            "threshold": real("least gain of a cut, in noise variances times log of places", 0, 1e12),
         },
-        dimensions=2,
     ),
-    Mechanism(
-        "uniform_grid",
-        "plane.grids",
-        "one grid, as fine as its events and epsilon justify",
-        _GRID,
-        dimensions=2,
-    ),
-    Mechanism(
+    _plane("uniform_grid", "plane.grids", "one grid, as fine as its events and epsilon justify", _GRID),
+    _plane(
         "adaptive_grid",
         "plane.grids",
         "a coarse grid, each block cut as its noisy count justifies",
@@ -276,6 +243,5 @@ TABLE: tuple[Mechanism, ...] = (
             "fine_constant": real("events times epsilon per fine block; 5 is the paper's", 1e-6, 1e6),
             "coarse_share": share("share for the coarse grid of what the total leaves; 1/2 is the paper's"),
         },
-        dimensions=2,
     ),
 )

@@ -181,7 +181,6 @@ def _partitioned(
     largest_scale = LARGEST_MOVES[deviation_from] / epsilon_partition
     edges = private_partition(
         request,
-        request.counts,
         epsilon_partition,
         1 / epsilon_counts + Fraction(bucket_penalty) * largest_scale,
         all_lengths=all_lengths,

@@ -19,7 +19,6 @@ LARGEST_SIZE_FOR_ALL = 8192
 
 def private_partition(
     request: Request,
-    counts: Int64Array,
     epsilon: Fraction,
     bucket_cost: Fraction,
     *,
@@ -34,7 +33,7 @@ def private_partition(
         other noise, a partition wins if the noise of its one bucket that holds the event is at most a bound
         that an event moves by no more than D + D_b.
         This also holds for integer noise, since ties are broken by an order that does not depend on data.
-    Args: counts, shape (n,); bucket_cost in counts, DAWA's 1 / epsilon of stage 2; all_lengths, whether to
+    Args: bucket_cost in counts, DAWA's 1 / epsilon of stage 2; all_lengths, whether to
         use all intervals or only lengths that are powers of two; deviation_from "mean", the paper's, or
         "median".
     Raises: ValueError for all_lengths above 8192 bins.
@@ -43,14 +42,14 @@ def private_partition(
         the exact sensitivity replaces their bound of 2, which is not reached. Deviations from the median are
         between half and all of those from the mean, and have half the sensitivity.
     """
-    size = counts.size
+    size = request.counts.size
     if all_lengths and size > LARGEST_SIZE_FOR_ALL:
         raise ValueError(
             f"{request.mechanism} takes {LARGEST_SIZE_FOR_ALL} bins at most, not {size}; choose 'dawa'"
         )
     lattice = _lattice(size, epsilon, bucket_cost)
     lengths = interval_lengths(size, all_lengths=all_lengths)
-    index = DeviationIndex(counts, lattice)
+    index = DeviationIndex(request.counts, lattice)
     # A bucket's cost is capped at more than all events and noise together.
     each = min(round(bucket_cost * 2**lattice), 1 << (59 - size.bit_length()))
     deviation, moved = index.of, sensitivity
