@@ -28,7 +28,7 @@ Step = tuple[str, NDArray[Any], Fraction, Any]  # kind, exact values, scale, out
 
 @dataclass(frozen=True, eq=False)
 class ReplayRequest(Request):
-    """A request that writes down what it is asked, and can be made to answer as another one did.
+    """A request that records its steps, and can repeat the outcomes of another one.
 
     ``transcript`` holds every step, in order.
     """

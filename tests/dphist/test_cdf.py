@@ -30,7 +30,7 @@ def trees(draw):
 
 
 def node_matrix(tree, ends):
-    """One row per level: which nodes a digit walk from the root takes to cover [0, end)."""
+    """Return the nodes that cover [0, end), one row per level, found digit by digit from the root."""
     rows = []
     for end in ends:
         taken, start = [], 0
@@ -135,7 +135,7 @@ def test_never_worse_than_equal_17_or_the_best_factorization(bins):
 
 
 def brute_force_optimum(bins):
-    """The least error of all factorizations with equal budgets: what the paper's integer program finds."""
+    """Return the least error of all factorizations with equal budgets, the paper's integer program."""
 
     @cache
     def least(rest, height):

@@ -1,4 +1,4 @@
-"""Choosing a mechanism: scores against errors computed here, and the command that shows them."""
+"""Scores of mechanisms against errors computed here, and the command that compares mechanisms."""
 
 import json
 

@@ -88,6 +88,6 @@ def test_shapes_and_seeds() -> None:
 
 
 @pytest.mark.parametrize("scores", [np.array([]), np.array([0.5]), np.zeros((2, 2), int)])
-def test_scores_that_floating_point_could_blur_are_refused(scores: np.ndarray) -> None:
+def test_scores_that_are_not_integers_are_refused(scores: np.ndarray) -> None:
     with pytest.raises(ValueError, match="scores"):
         SystemNoise().select(scores, 1)

@@ -1,4 +1,4 @@
-"""Costs add up exactly: no float, no rounding in anyone's favour."""
+"""Privacy costs add up exactly, without floats and without rounding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims hold where what they say is so, within the trials' chance and no looser."""
+"""A claim holds if its statement is true, with a tolerance for the chance of trials and for nothing else."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def held(claims):
 
 
 def range_claims(at_largest=6.0, crossing=2000.0, left=0.3, spread=0.001):
-    """Claims of errors where H~ is better from a length on, by so much at the largest one."""
+    """Return the claims about errors where H~ is better from one length on, by a factor at the largest."""
     flat = [length * 1.0 for length in LENGTHS]
     tree = [length * (crossing / length) ** 0.5 for length in LENGTHS[:-1]] + [flat[-1] / at_largest]
     rows = {
@@ -26,7 +26,7 @@ def range_claims(at_largest=6.0, crossing=2000.0, left=0.3, spread=0.001):
     return held(hay2010._range_claims({("one", 1.0): rows}, {"one": LENGTHS}))
 
 
-def test_all_of_the_ranges_claims_hold_for_errors_as_the_paper_has_them():
+def test_all_range_claims_hold_for_the_papers_errors():
     claims = range_claims()
     assert claims["H~about 2000"]
     assert claims["L~4 to 8"]
@@ -34,18 +34,18 @@ def test_all_of_the_ranges_claims_hold_for_errors_as_the_paper_has_them():
 
 
 @pytest.mark.parametrize(("ratio", "holds"), [(3.9, False), (4.0, True), (8.0, True), (8.1, False)])
-def test_ratios_at_the_largest_range_are_held_to_both_ends(ratio, holds):
+def test_ratio_at_the_largest_range_must_lie_between_both_bounds(ratio, holds):
     assert range_claims(at_largest=ratio)["L~4 to 8"] == holds
     assert range_claims(at_largest=ratio, spread=0.05)["L~4 to 8"]  # chance may move it so far
 
 
 @pytest.mark.parametrize(("left", "holds"), [(0.56, False), (0.54, True), (0.021, True), (0.01, False)])
-def test_gains_are_held_to_both_ends(left, holds):
+def test_gains_must_lie_between_both_bounds(left, holds):
     assert range_claims(left=left)["H-bar45% to 98%"] == holds
 
 
 @pytest.mark.parametrize(("bins", "holds"), [(500, False), (1500, True), (3500, True), (7000, False)])
-def test_a_crossing_elsewhere_is_not_about_there(bins, holds):
+def test_claim_fails_if_the_errors_cross_at_another_length(bins, holds):
     assert range_claims(crossing=bins)["H~about 2000"] == holds
 
 

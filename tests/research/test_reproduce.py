@@ -1,4 +1,4 @@
-"""The command end to end: quick runs on generated data, held to what the papers claim of any data."""
+"""The command end to end: quick runs on generated data show what the papers claim of all data."""
 
 import csv
 
@@ -46,7 +46,7 @@ def test_without_the_papers_data_it_says_so(quick, paper):
     assert "(the paper's)" not in page
 
 
-def test_trials_are_run_once_as_many_as_asked_for(tmp_path, run_reproduce, monkeypatch):
+def test_number_of_trials_is_the_one_asked_for_and_each_runs_once(tmp_path, run_reproduce, monkeypatch):
     # The library's source may change while tests run; then trials are rightly run again.
     monkeypatch.setattr("research.trials.source_hash", lambda: "one source")
     made = run_reproduce("cdf", "--quick", "--trials", 2, "--out", tmp_path)
@@ -74,7 +74,7 @@ def test_sorted_counts_gain_tenfold_and_every_tree_gains_by_consistency(numbers)
                 assert ranges[panel, "H-bar", x] < ranges[panel, "H~", x]
 
 
-def test_short_ranges_are_better_flat_and_long_ones_from_a_tree(numbers):
+def test_flat_counts_win_on_short_ranges_and_trees_on_long_ones(numbers):
     ranges = numbers("hay2010", "figure_6a")
     lengths = sorted({int(x) for _, _, x in ranges})
     for epsilon in ("epsilon 1", "epsilon 0.1", "epsilon 0.01"):
@@ -83,7 +83,7 @@ def test_short_ranges_are_better_flat_and_long_ones_from_a_tree(numbers):
         assert flat[-1] > tree[-1]
 
 
-def test_data_decide_for_dawa_and_not_for_privelet(numbers):
+def test_error_of_dawa_depends_on_the_data_and_that_of_privelet_does_not(numbers):
     errors = numbers("dawa2014", "figure_3")
     names = {x for _, _, x in errors}
     privelet = [errors["epsilon 0.1", "Privelet", name] for name in names]
@@ -165,7 +165,7 @@ def test_a_wrong_data_folder_is_one_line(tmp_path, run_reproduce, monkeypatch):
     assert "not a folder" in made.stderr
 
 
-def test_a_page_marks_what_does_not_hold_and_shows_both_numbers(tmp_path):
+def test_page_marks_claims_that_fail_and_shows_both_numbers(tmp_path):
     table = Result(
         "t",
         "A table",

@@ -1,4 +1,4 @@
-"""The memory of trials: nothing is run twice, nothing is remembered for other inputs."""
+"""Stored trials: no trial runs twice, and no result is used for other inputs."""
 
 import ast
 import json
@@ -69,7 +69,7 @@ def test_the_order_of_inputs_does_not_matter():
     assert Job(doubled, one).key("s") == Job(doubled, two).key("s")
 
 
-def test_progress_is_told_of_every_trial():
+def test_progress_is_reported_for_every_trial():
     told = []
     Trials(report=lambda *news: told.append(news)).run("sums", [Job(doubled, {"values": np.ones(2)})] * 2)
     assert told == [("sums", 0, 2), ("sums", 1, 2), ("sums", 2, 2)]

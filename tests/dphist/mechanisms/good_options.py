@@ -1,4 +1,4 @@
-"""Values of every option of every mechanism that a histogram of 13 bins, or 13 x 13, is released with."""
+"""Good values of every option of every mechanism, for histograms of 13 bins or 13 x 13 bins."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -52,7 +52,7 @@ _VALUES: Mapping[str | tuple[str, str], Sequence[object]] = {
 
 
 def good_options() -> list[tuple[str, str, object]]:
-    """Return (mechanism, option, value) for all of them."""
+    """Return (mechanism, option, value) for every good value."""
     return [
         (name, option, value)
         for name in names()

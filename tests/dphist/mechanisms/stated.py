@@ -1,4 +1,4 @@
-"""The variances that a release states, where it must state them."""
+"""Read the variances of a release that must state them."""
 
 from __future__ import annotations
 

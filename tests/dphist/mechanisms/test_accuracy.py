@@ -1,4 +1,4 @@
-"""On the papers' own histograms: who wins where, as the papers say it."""
+"""On the papers' histograms, the mechanisms win where the papers say so."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def mean_error(papers_counts):
 
 
 @pytest.mark.parametrize("dataset", ["adult", "nettrace", "medcost"])
-def test_dawa_beats_what_does_not_look_at_the_data_where_data_are_easy(mean_error, dataset):
+def test_dawa_beats_data_independent_mechanisms_on_easy_data(mean_error, dataset):
     # Measured: about 0.65 of HB's error and 0.5 of GreedyH's; the slack is for the noise of four trials.
     dawa = mean_error("dawa", dataset)
     assert dawa < 0.9 * mean_error("hb", dataset)
@@ -44,7 +44,7 @@ def test_privelet_has_the_error_that_the_paper_prints(mean_error):
     assert mean_error("privelet", "nettrace") == pytest.approx(196.6, rel=0.25)
 
 
-def test_without_the_penalty_buckets_are_chosen_for_their_noise(mean_error, papers_counts):
+def test_noise_chooses_the_buckets_without_a_bucket_penalty(mean_error, papers_counts):
     free = release("dawa", papers_counts("adult"), 0.1, noise=SeededNoise(1), bucket_penalty=0)
     paid = release("dawa", papers_counts("adult"), 0.1, noise=SeededNoise(1))
     assert free.published["edges"].size > 1500

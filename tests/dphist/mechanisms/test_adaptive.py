@@ -72,7 +72,7 @@ def test_buckets_are_the_cheapest_of_all_cuts(monkeypatch, all_runs):
             assert cut_cost(noisy, widths, variances, found) == pytest.approx(least)
 
 
-def test_the_tree_leaves_out_leaves_that_are_known_and_spends_a_whole_path():
+def test_planned_tree_spends_less_on_known_leaves_and_all_of_epsilon_per_path():
     ends = np.sort(np.random.default_rng(1).uniform(0, 256, (300, 2)), axis=1)
     unknown = plan_tree(np.full(256, 1e-6), 1.0, *ends.T)
     known = plan_tree(np.full(256, 100.0), 1.0, *ends.T)
@@ -105,7 +105,7 @@ def test_one_event_costs_at_most_epsilon_and_nearly_all_of_it(privacy_loss, coun
     assert epsilon * Fraction(999, 1000) <= loss <= epsilon
 
 
-def test_the_data_are_measured_three_times_and_never_chosen_by(transcript):
+def test_data_are_measured_three_times_and_no_selection_reads_them(transcript):
     steps = transcript("adaptive_tree", np.arange(300) * 50, 1)
     assert [kind for kind, *_ in steps] == ["measure"] * 3
     assert steps[0][1].size == 64
@@ -123,7 +123,7 @@ def test_blocks_are_cut_only_where_there_are_events():
     assert made.counts[700] == pytest.approx(50_000, abs=40)
 
 
-def test_more_pieces_than_all_runs_can_be_tried(monkeypatch):
+def test_many_pieces_are_merged_without_trying_every_run(monkeypatch):
     monkeypatch.setattr(bucket_rule, "_ALL_RUNS", 100)
     counts = np.repeat([10**6, 0, 5 * 10**5], [300, 400, 324])
     made = release("adaptive_tree", counts, 1, noise=SeededNoise(5))

@@ -51,7 +51,7 @@ def test_a_moved_event_loses_at_most_epsilon(name, data, privacy_loss):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("bins", [1, 2, 37])
-def test_a_public_total_ends_the_cumulative_counts(name, bins):
+def test_last_cumulative_count_is_the_public_total(name, bins):
     counts = np.arange(bins) + 3
     release = released(name, counts, 0.01, 1, neighbours="substitute")
     assert release.published["cumulative"][-1] == counts.sum()
@@ -64,7 +64,7 @@ def answer_matrix(name, bins, ranges, **options):
     """Return the linear map from node noise to answers, one noise draw at a time, and each draw's scale."""
 
     class OneDraw:
-        """Noise that is zero but for the draw whose turn it is."""
+        """Noise that is zero except for one chosen draw."""
 
         private = False
 
@@ -141,7 +141,7 @@ def test_estimates_are_unbiased_under_the_linear_map(name):
 
 
 @pytest.mark.slow
-def test_mean_error_of_the_tree_is_the_designs():
+def test_mean_error_of_the_tree_is_the_predicted_one():
     """4,000 releases: the mean is within 7 % of the formula (5.7 deviations, false alarm below 1e-6)."""
     bins, epsilon = 50, 0.05
     errors = [

@@ -1,4 +1,4 @@
-"""What every mechanism of the table promises, whatever it does inside."""
+"""The contract that every mechanism of the table keeps."""
 
 from fractions import Fraction
 

@@ -72,7 +72,7 @@ def dense_greedy(tree, queries, unit_weight):
     ("size", "branching", "unit_weight"),
     [(5, 2, 0.1), (16, 2, 0), (24, 2, 0.03), (27, 3, 0.01), (20, 7, 0.01)],
 )
-def test_greedy_parts_are_the_papers_by_dense_algebra(size, branching, unit_weight):
+def test_greedy_parts_match_the_papers_algorithm_in_dense_algebra(size, branching, unit_weight):
     rng = np.random.default_rng(size)
     tree = IntervalTree(size, branching)
     starts = np.concatenate([rng.uniform(0, size / 8, 30), rng.integers(0, size, 10)])

@@ -15,7 +15,7 @@ from tests.examples import examples
 
 @examples(30)
 @given(buckets=st.integers(1, 14), branching=st.integers(2, 4), seed=st.integers(0, 10**6))
-def test_the_fit_is_dense_least_squares_over_the_buckets_that_are_left(buckets, branching, seed):
+def test_fit_is_dense_least_squares_over_the_merged_buckets(buckets, branching, seed):
     rng = np.random.default_rng(seed)
     tree = IntervalTree(buckets, branching)
     edges = np.concatenate([[0], np.cumsum(rng.integers(1, 6, buckets))])

@@ -1,4 +1,4 @@
-"""Every mechanism of the table, step by step: what one event changes in what it measures and chooses from."""
+"""Every mechanism, step by step: how far one event changes what is measured and what is selected."""
 
 from fractions import Fraction
 
@@ -42,9 +42,7 @@ def test_no_transcript_loses_more_than_epsilon(name, data, privacy_loss):
 @pytest.mark.parametrize("name", sorted(PARTITIONED))
 @examples(8)
 @given(data=st.data())
-def test_the_partition_has_noise_for_both_buckets_of_an_event_and_the_rest_loses_no_more_than_its_share(
-    name, data, two_transcripts
-):
+def test_partition_has_enough_noise_and_later_steps_lose_at_most_their_share(name, data, two_transcripts):
     one, other = neighbours(data, name)
     # Few ranges: along the Hilbert curve every rectangle is many.
     ranges = [[edge for size in one.shape for edge in (0, size)], [0, 1] * one.ndim]

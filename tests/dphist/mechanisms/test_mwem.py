@@ -25,8 +25,8 @@ def test_an_added_event_loses_at_most_epsilon(data, privacy_loss):
     assert Fraction("0.8") / 25 <= loss <= Fraction("0.8")
 
 
-def test_an_event_in_every_query_that_changes_every_error_the_other_way_loses_all(privacy_loss):
-    """The bound is reached: errors that rise and errors that fall, all measured ranges around the event."""
+def test_event_inside_every_query_loses_all_of_epsilon(privacy_loss):
+    """Some errors rise, others fall, and every measured range holds the event, so the bound is reached."""
     counts, workload = np.array([40, 0, 0, 40]), np.array([[0, 2], [0, 3], [0, 4], [1, 4], [0, 1]])
     changed = counts + np.array([1, 0, 0, 0])
     losses = [
@@ -55,8 +55,8 @@ def test_a_known_total_under_added_events_is_not_private(privacy_loss):
         privacy_loss("mwem", counts, counts + np.array([0, 1, 0, 0]), 1.0, rounds=2, known_total=True)
 
 
-def test_answers_far_below_the_total_again_and_again_leave_finite_counts():
-    """As many rounds on a small epsilon measure them: each takes a factor of e^-30 off the same cells."""
+def test_many_answers_far_below_the_total_leave_finite_counts():
+    """Many rounds at a small epsilon give such answers; each multiplies the same cells by e^-30."""
     estimate = CellEstimate((4,), 10.0)
     for _ in range(40):
         estimate.add(np.array([0, 4]), -1e9)
@@ -80,7 +80,7 @@ def dense_weights(shape, total, measured, sweeps):
 
 
 @pytest.mark.parametrize("shape", [(17,), (1,), (6, 5)])
-def test_cells_are_the_dense_weights(shape):
+def test_cells_equal_dense_multiplicative_weights(shape):
     rng = np.random.default_rng(3)
     total = 200.0
     ranges = spread_ranges(shape, 6)

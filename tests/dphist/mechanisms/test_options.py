@@ -1,4 +1,4 @@
-"""Options of every mechanism: what relation a release is for, what is taken, what is refused by name."""
+"""Options of every mechanism: the relation of each guarantee, and which values are accepted or refused."""
 
 import re
 from decimal import Decimal
@@ -46,7 +46,7 @@ def test_good_values_are_known_for_every_option_of_every_mechanism():
 
 
 @pytest.mark.parametrize(("name", "option", "value"), GOOD)
-def test_a_release_names_the_relation_that_its_steps_cost_epsilon_for(name, option, value, privacy_loss):
+def test_release_names_the_relation_for_which_its_steps_cost_epsilon(name, option, value, privacy_loss):
     counts = counts_for(name)
     made = release(name, counts, 0.5, noise=SeededNoise(1), **{option: value})
     assert made.neighbours == ("substitute" if (option, value) in PUBLIC_TOTAL else "add_remove")
@@ -71,8 +71,8 @@ def test_a_release_names_the_relation_that_its_steps_cost_epsilon_for(name, opti
         ("adaptive_grid", (64, 64), 38_719),
     ],
 )
-def test_under_the_weaker_relation_an_added_event_shows_without_noise(name, shape, events, privacy_loss):
-    """Why a release names its relation: the exact total is in what is published, or says what is measured."""
+def test_added_event_shows_without_noise_if_the_total_is_public(name, shape, events, privacy_loss):
+    """The exact total is among the published values, or decides how much is measured."""
     counts = np.zeros(shape, dtype=int)
     counts.flat[3] = events
     [weaker] = [dict([each]) for each in PUBLIC_TOTAL if each[0] in describe(name).options]
@@ -82,13 +82,13 @@ def test_under_the_weaker_relation_an_added_event_shows_without_noise(name, shap
 
 
 @pytest.mark.parametrize("name", names())
-def test_by_default_a_release_is_for_an_event_added_or_removed(name):
+def test_default_guarantee_is_for_an_event_added_or_removed(name):
     made = release(name, counts_for(name), 1, noise=SeededNoise(1))
     assert made.neighbours == describe(name).neighbours == "add_remove"
 
 
 class Unprintable:
-    """Its repr cannot be had."""
+    """A value whose repr raises an error."""
 
     def __repr__(self):
         raise RuntimeError("no")
@@ -141,8 +141,8 @@ def test_a_value_of_another_kind_is_refused_by_name_before_anything_is_measured(
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
-def test_a_value_of_the_right_kind_is_released_with_or_refused_by_name(name, option):
-    """Numbers out of range, and such as the histogram has no use for, however large."""
+def test_value_of_the_right_kind_is_used_or_refused_by_name(name, option):
+    """Numbers out of range, or larger than the histogram can use."""
     known = describe(name).options[option]
     for value in filter(partial(is_of_its_kind, known), BAD):
         refusals = []
@@ -155,7 +155,7 @@ def test_a_value_of_the_right_kind_is_released_with_or_refused_by_name(name, opt
 
 
 class Untouched:
-    """Noise that nobody may ask for."""
+    """Noise that fails the test if a mechanism draws it."""
 
     private = False
 
@@ -167,7 +167,7 @@ class Untouched:
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_option_takes_its_default_and_says_what_it_takes(name):
+def test_every_option_accepts_its_default_and_states_its_rule(name):
     row = describe(name)
     assert checked_options(name, row.defaults()) == row.defaults()
     for option in row.options.values():
@@ -186,7 +186,7 @@ def test_every_option_takes_its_default_and_says_what_it_takes(name):
         ("cdf_tree", "branching", [4, np.int64(4)], (4, 4)),
     ],
 )
-def test_a_value_is_given_to_the_mechanism_in_the_type_that_it_computes_with(name, option, given, taken):
+def test_mechanism_gets_each_value_in_the_type_that_it_computes_with(name, option, given, taken):
     checked = checked_options(name, {option: given})[option]
     assert checked == taken
     assert type(checked) is type(taken)

@@ -24,8 +24,8 @@ def test_an_added_event_loses_at_most_epsilon(data, privacy_loss):
     assert exact(epsilon) / 2 <= loss <= exact(epsilon)
 
 
-def test_most_of_the_budget_is_reached_where_an_event_stands_out(privacy_loss):
-    """An event in a bin above the mean of its cluster at every depth, beside cuts that free it."""
+def test_event_in_an_outlying_bin_loses_most_of_the_budget(privacy_loss):
+    """At every depth the event's bin is above the mean of its cluster, next to cuts that separate it."""
     counts = np.zeros(64, dtype=int)
     counts[20] = 500
     changed = counts.copy()

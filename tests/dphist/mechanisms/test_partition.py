@@ -140,7 +140,7 @@ def test_least_partition_over_many_blocks_against_the_plain_recurrence(all_lengt
 
 
 class RecordedScales(SeededNoise):
-    """No noise at all, and a note of every scale."""
+    """Noise that is always zero and remembers every scale."""
 
     def __init__(self):
         super().__init__(0)
@@ -157,9 +157,7 @@ def test_every_interval_has_noise_for_its_own_move_and_the_largest_move_of_any_o
     size, epsilon = 8, Fraction(1, 7)
     noise = RecordedScales()
     request = prepare("dawa", np.zeros(size, dtype=int), 1, noise=noise)
-    private_partition(
-        request, request.counts, epsilon, Fraction(5), all_lengths=all_lengths, deviation_from=centre
-    )
+    private_partition(request, epsilon, Fraction(5), all_lengths=all_lengths, deviation_from=centre)
     lengths = interval_lengths(size, all_lengths=all_lengths)
     assert len(noise.scales) == len(lengths)  # none is left without noise, single bins included
     lattice = partition._lattice(size, epsilon, Fraction(0))
@@ -244,7 +242,7 @@ def test_the_law_of_three_bins_is_what_the_mechanism_draws(monkeypatch):
     tally = np.zeros(3)
     trials = 4000
     for _ in range(trials):
-        edges = private_partition(request, request.counts, Fraction(1), penalty, all_lengths=False)
+        edges = private_partition(request, Fraction(1), penalty, all_lengths=False)
         tally[outcomes[tuple(edges.tolist())]] += 1
     expected = chosen_law([3 + int(c) for c in (*index.of_length(1), *index.of_length(2))], (2, 4))
     # Five standard deviations: false alarms below 1e-6 for each of three outcomes.
@@ -293,5 +291,5 @@ def test_least_cost_partitions_have_the_bucket_counts_of_table_1(papers_counts, 
 def test_a_cost_of_a_bucket_beyond_all_else_leaves_one_bucket(all_lengths):
     request = prepare("dawa", np.arange(64), 1, noise=SeededNoise(1))
     cost = Fraction(10**18)
-    edges = private_partition(request, request.counts, Fraction(1), cost, all_lengths=all_lengths)
+    edges = private_partition(request, Fraction(1), cost, all_lengths=all_lengths)
     assert edges.tolist() == [0, 64]

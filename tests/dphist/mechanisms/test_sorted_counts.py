@@ -1,4 +1,4 @@
-"""Unattributed histograms: privacy loss, the papers' order of errors, the sequence's shape."""
+"""Sorted counts: privacy loss, the paper's order of errors, and the shape of each sequence."""
 
 from fractions import Fraction
 
@@ -26,7 +26,7 @@ def test_one_event_loses_exactly_epsilon(name, data, privacy_loss):
     assert privacy_loss(name, changed, counts, 0.3) == Fraction("0.3")
 
 
-def test_each_system_is_the_other_post_processed():
+def test_rounded_and_isotonic_sequences_post_process_the_sorted_counts():
     counts = np.array([9, 0, 3, 3, 0, 1])
     noisy, rounded, rising = (
         mechanisms.release(name, counts, 0.4, noise=SeededNoise(8)).counts for name in NAMES
@@ -37,7 +37,7 @@ def test_each_system_is_the_other_post_processed():
     assert not (np.diff(noisy) >= 0).all()
 
 
-def test_the_isotonic_sequence_is_ten_times_better_where_counts_repeat():
+def test_isotonic_sequence_has_a_tenth_of_the_error_if_counts_repeat():
     """Hay et al., figure 5: at least an order of magnitude below S~ in squared error, S~r between."""
     counts = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, 40], [900, 80, 15, 5]))
     truth = np.sort(counts)

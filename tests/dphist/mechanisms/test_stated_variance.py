@@ -71,8 +71,8 @@ def off_by(squared: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("name", "options"), STATING)
-def test_stated_variances_of_equal_counts_are_those_of_many_releases(name, options):
-    """With equal counts nothing but noise can be wrong, and noise alone chooses what follows the data."""
+def test_stated_variances_match_many_releases_of_equal_counts(name, options):
+    """If all counts are equal, the errors are noise only, and noise alone makes every choice."""
     squared = squared_errors(name, options, constant(name, 0), RUNS)
     assert (off_by(squared) < 1).all()
 
@@ -81,7 +81,7 @@ def test_stated_variances_of_equal_counts_are_those_of_many_releases(name, optio
     ("name", "options"),
     [(n, o) for n, o in STATING if describe(n).dimensions == 1 and n not in NOT_OF_COUNTS],
 )
-def test_stated_variances_of_uneven_counts_are_those_of_many_releases(name, options):
+def test_stated_variances_match_many_releases_of_uneven_counts(name, options):
     squared = squared_errors(name, options, with_steps(name), FEW_RUNS)
     assert (off_by(squared) < 1).all()
 
@@ -92,6 +92,6 @@ def test_half_of_a_variance_would_be_noticed():
 
 
 @pytest.mark.parametrize("merge", [False, True])
-def test_dawa_states_a_variance_where_other_noise_chose_the_buckets(merge):
+def test_dawa_states_a_variance_only_if_other_noise_chose_the_buckets(merge):
     made = release("dawa", np.arange(13), 1, noise=SeededNoise(1), merge=merge)
     assert (made.variance([[0, 4]]) is None) == merge

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow  # many designs: left to make test
 
 
 class OneMore:
-    """Seeded noise, with one more in one draw of one of the last vectors that are measured."""
+    """Seeded noise that adds one to a chosen draw of the vectors that are measured last."""
 
     private = False
 

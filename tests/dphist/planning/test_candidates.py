@@ -1,4 +1,4 @@
-"""Ways to count side by side: every row says what its counter would do, and the reverse question is sharp."""
+"""Candidates: each row states the error of its own counter, and the smallest epsilon is found exactly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows() -> dict[str, Candidate]:
     return {row.name: row for row in candidates(300, 1)}
 
 
-def test_every_row_is_its_own_prediction(rows: dict[str, Candidate]) -> None:
+def test_each_row_states_the_error_of_its_own_counter(rows: dict[str, Candidate]) -> None:
     assert len(rows) == 10
     errors = []
     for row in rows.values():
@@ -54,7 +54,7 @@ def test_substitution_and_more_events_scale_every_row_alike() -> None:
         )  # where the discrete law is continuous
 
 
-def test_wide_streams_draw_a_vector_a_node() -> None:
+def test_wide_streams_draw_one_vector_per_node() -> None:
     one, many = ({r.name: r for r in candidates(64, 1, width=w)} for w in (1, 7))
     for name, row in many.items():
         assert (row.draws, row.memory) == (7 * one[name].draws, 7 * one[name].memory)

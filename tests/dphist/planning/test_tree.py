@@ -1,4 +1,4 @@
-"""The planner reaches the anchors, and nothing near its plans is better."""
+"""The planner reaches the best errors known, and no tree near its plans is better."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.examples import examples
 
 
 @pytest.mark.parametrize(("horizon", "anchor"), [(2**10, 227.0), (2**16, 914.5), (2**20, 1780.5)])
-def test_plans_reach_the_anchors_of_the_continuous_law(horizon: int, anchor: float) -> None:
+def test_plans_reach_the_best_errors_known_for_continuous_noise(horizon: int, anchor: float) -> None:
     # At a small epsilon the discrete law is the continuous one, for which the anchors are stated.
     small = Fraction(1, 1000)
     design = plan_tree(horizon, small)

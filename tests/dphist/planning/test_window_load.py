@@ -1,4 +1,4 @@
-"""What windows ask of a machine: draws counted where they are made, time by a clock that the tests hold."""
+"""The load of windows: draws are counted by the noise itself, and a clock of the tests gives the time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def standing() -> float:
 
 
 class Listed(SeededNoise):
-    """Seeded noise that remembers the size of everything it was asked for."""
+    """Seeded noise that remembers the size of every draw."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -57,7 +57,7 @@ def test_draws_are_those_of_a_release(mechanism: str) -> None:
     assert three.released_bytes == 2 * 3 * 64 * 8
 
 
-def test_mechanisms_that_look_at_counts_are_tried_on_the_slowest_ones() -> None:
+def test_data_dependent_mechanisms_are_tried_on_the_slowest_counts() -> None:
     for mechanism in ("mwem", "adaptive_tree", "structure_first"):
         easy, hard = WindowLoad.of(design_of(mechanism, buckets=256), standing).window_draws
         assert hard > 1.3 * easy, mechanism
@@ -69,7 +69,7 @@ def test_mechanisms_that_look_at_counts_are_tried_on_the_slowest_ones() -> None:
     assert np.abs(np.diff(counts)).min() > 256
 
 
-def test_computing_counts_beside_drawing_and_loading_does_not() -> None:
+def test_load_includes_computing_and_drawing_but_not_the_first_import() -> None:
     def clock(*lengths: float) -> Callable[[], float]:
         """Return a clock on which the runs take these lengths of time."""
         ticks = iter(np.repeat(np.cumsum((0.0, *lengths)), 2)[1:])
@@ -81,7 +81,7 @@ def test_computing_counts_beside_drawing_and_loading_does_not() -> None:
     assert WindowLoad.of(design, clock(90, 4, 3)).seconds == pytest.approx(5 * 4 + drawing)
 
 
-def test_more_than_half_a_bin_is_refused_and_what_to_change_is_said() -> None:
+def test_load_above_half_a_bin_is_refused_with_a_remedy() -> None:
     load = WindowLoad.of(design_of(histograms=2, buckets=8), map(float, count()).__next__)
     assert load.seconds == pytest.approx(2 + 16 / DRAWS_PER_SECOND)
     load.check(4_001_000)

@@ -22,7 +22,7 @@ def test_the_curve_visits_every_bin_once_and_steps_to_a_neighbour(side):
 
 @pytest.mark.parametrize("power", [1, 2, 3])
 def test_each_quarter_of_the_curve_is_a_quarter_of_the_square(power):
-    """What makes it Hilbert's: at every scale a run of 4^j bins from a multiple of 4^j is a square."""
+    """At every scale, 4^j bins of the curve, from a multiple of 4^j on, form a square."""
     side = 16
     row, column = np.divmod(hilbert_order(side, side), side)
     block = 4**power
@@ -43,7 +43,7 @@ def test_runs_make_up_exactly_the_rectangle_and_cannot_be_joined(rows, columns, 
     assert (runs[1:, 0] > runs[:-1, 1]).all()
 
 
-def test_dawa_hilbert_is_dawa_on_the_line_and_spends_as_dawa_does():
+def test_dawa_hilbert_releases_and_spends_what_dawa_does_on_the_line():
     counts = np.random.default_rng(5).integers(0, 40, (8, 8))
     order = hilbert_order(8, 8)
     runs = curve_runs(np.array([[0, 3, 2, 8], [1, 8, 1, 4]]), order, (8, 8))

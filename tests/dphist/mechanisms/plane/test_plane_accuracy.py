@@ -1,4 +1,4 @@
-"""On grids: who is below Identity and where, on generated maps and on DPBench's."""
+"""Mechanisms on grids: where their error is below Identity's, on generated maps and on DPBench's."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_the_quadtree_is_below_identity_on_large_rectangles_and_not_on_single_bi
     assert quadtree[1] > identity[1]
 
 
-def test_the_hybrid_tree_spends_on_medians_what_the_quadtree_spends_on_counts(towns):
+def test_hybrid_tree_has_up_to_twice_the_error_of_the_quadtree(towns):
     ranges = named_workload("ranges", towns.shape)[::4]
     quadtree = mean_error("quadtree", towns, ranges, 0.1, 4)
     assert quadtree < mean_error("hybridtree", towns, ranges, 0.1, 4) < 2 * quadtree
@@ -71,7 +71,7 @@ def test_the_hybrid_tree_spends_on_medians_what_the_quadtree_spends_on_counts(to
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["stroke", "twitter", "adult-2d", "gowalla", "bj-cabs-e"])
-def test_on_dpbenchs_maps_grids_win_at_small_epsilon_and_none_is_far_above_identity_at_large(
+def test_grids_beat_identity_at_small_epsilon_and_stay_near_it_at_large_on_dpbench_maps(
     papers_counts, dataset
 ):
     counts = papers_counts(dataset).reshape(64, 4, 64, 4).sum(axis=(1, 3))

@@ -1,4 +1,4 @@
-"""Mechanisms on grids: exact privacy loss, what splits depend on, known published faults."""
+"""Mechanisms on grids: exact privacy loss, what decides the splits, and faults of published code."""
 
 import numpy as np
 import pytest
@@ -62,8 +62,8 @@ def test_unbiased_mechanisms_are_exact_without_noise(name):
     np.testing.assert_allclose(released(name, counts, 1e7).counts, counts, atol=0.01)
 
 
-def test_dpcubes_two_steps_have_noise_of_their_own():
-    """On an empty grid both steps are noise alone; the published fault made them equal."""
+def test_dpcube_draws_separate_noise_for_its_two_steps():
+    """On an empty grid both steps return noise only. In the published code the two were equal."""
     differences = []
     for seed in range(40):
         made = released("dpcube", np.zeros((6, 6), int), 1.0, seed, blocks_across=1, threshold=1e9)
@@ -92,7 +92,7 @@ def test_the_hybrid_tree_cuts_near_the_medians_and_rows_first():
 
 
 def test_rows_are_cut_first_whatever_the_data():
-    """The axis is fixed: of these two, one would be cut by columns if exact variances chose."""
+    """If exact variances chose the axis, columns would be cut first in one of these two grids."""
     counts = np.zeros((16, 16), dtype=int)
     counts[3, :], counts[4, :], counts[10, :] = 4 * 10**5, 3 * 10**5, 3 * 10**5
     for data, row in ((counts, 4), (counts.T, 8)):
@@ -110,8 +110,8 @@ def test_the_uniform_grids_block_size_follows_the_noisy_total():
     assert made[1:] == [64, 1024]
 
 
-def test_the_uniform_grids_variance_is_that_of_its_map():
-    """A block's noise counts with the square of the share of the block that lies in the range."""
+def test_uniform_grid_variance_weighs_each_block_by_its_squared_share():
+    """The noise of a block counts by the square of the block's share that lies in the range."""
     made = released("uniform_grid", np.full((10, 13), 30), 0.2, constant=60.0)
     blocks = made.published["rectangles"]
     assert 4 < len(blocks) < 130
@@ -128,7 +128,7 @@ def test_the_uniform_grids_variance_is_that_of_its_map():
     np.testing.assert_allclose(made.variance(ranges), expected, rtol=1e-9)
 
 
-def test_the_adaptive_grid_is_finer_where_there_is_more():
+def test_adaptive_grid_is_finer_where_there_are_more_events():
     counts = np.zeros((40, 40), dtype=int)
     counts[:20, :20] = 20
     fine = released("adaptive_grid", counts, 0.5).published["rectangles"]
