@@ -149,7 +149,6 @@ def prefixes(levels: list[FloatArray], tree: CdfTree) -> FloatArray:
 
     Args: node values, top level first, of the nodes that meet a bin.
     Returns: (bins + 1,).
-    Cost: O(h bins).
     """
     edges = np.arange(tree.bins + 1)
     total = np.zeros(tree.bins + 1)

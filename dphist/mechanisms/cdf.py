@@ -23,10 +23,9 @@ def cdf_direct(
     Guarantee: epsilon-DP. Adding an event to the first bin moves all n cumulative counts by one: L1
         sensitivity n, scale n / epsilon. Moving an event moves the n - 1 before the last, scale
         (n - 1) / epsilon; the last is N. Unbiased; a range has the variance of one draw at each end.
-    Cost: O(n).
     Source: Rameshwar, Tandon, section III-A.
     """
-    total = _public_total(request, neighbours)
+    total = int(request.counts.sum()) if neighbours == "substitute" else None
     measured = request.counts.size - (total is not None)
     scale = max(1, measured) / request.ledger.spend_rest("cumulative counts")
     noisy, each = request.measure_with_variance(np.cumsum(request.counts)[:measured], scale)
@@ -48,7 +47,6 @@ def cdf_histogram(
 
     Guarantee: epsilon-DP. One event added changes one bin by one, scale 1 / epsilon; one moved changes two,
         scale 2 / epsilon. Unbiased; the variance of a range is its length times the noise's.
-    Cost: O(n).
     Source: Rameshwar, Tandon, section III-B.
     """
     bins = (request.counts.size,)
@@ -62,7 +60,6 @@ def cdf_binary(
 
     Guarantee: epsilon-DP. One event added changes one node of each of the h levels by one, scale h / epsilon;
         one moved changes two, scale 2 h / epsilon. Unbiased, variance known.
-    Cost: O(n).
     Source: Chan, Shi, Song (2011); Dwork, Naor, Pitassi, Rothblum (2010).
     """
     twos = (2,) * max(1, (request.counts.size - 1).bit_length())
@@ -140,28 +137,23 @@ def cdf_refined(
     return _release(request, cumulative, variance, consistent, total, {"cumulative_variance": left})
 
 
-def _public_total(request: Request, neighbours: Neighbours) -> int | None:
-    """Return N if neighbours differ by a moved event, so that all have the same N; else None."""
-    return int(request.counts.sum()) if neighbours == "substitute" else None
-
-
 def _measured_tree(
     request: Request, branching: tuple[int, ...] | None, budgets: Budgets, neighbours: Neighbours
 ) -> tuple[int | None, CdfTree, list[FloatArray], list[float]]:
     """Return N if it is public, the tree, and its noisy nodes and their variance, level by level."""
-    total, bins = _public_total(request, neighbours), request.counts.size
+    bins, known = request.counts.size, neighbours == "substitute"
     if branching is None:
-        tree = best_tree(bins, total_known=total is not None, budgets=budgets)
+        tree = best_tree(bins, total_known=known, budgets=budgets)
     else:
-        tree = tree_of(bins, tuple(branching), total_known=total is not None, budgets=budgets)
-    moved = 1 if total is None else 2
+        tree = tree_of(bins, branching, total_known=known, budgets=budgets)
+    moved = 2 if known else 1
     nodes, variances = [], []
     for level, (sums, share) in enumerate(zip(level_sums(request.counts, tree), tree.shares, strict=True), 1):
         scale = moved / request.ledger.spend_share(f"level {level}", share)
         noisy, variance = request.measure_with_variance(sums, scale)
         nodes.append(noisy)
         variances.append(variance)
-    return total, tree, nodes, variances
+    return int(request.counts.sum()) if known else None, tree, nodes, variances
 
 
 def _from_below(

@@ -38,7 +38,9 @@ def efpa(request: Request, *, selection_share: Fraction = Fraction(1, 2)) -> His
     epsilon_kept = request.ledger.spend_share("how many coefficients", selection_share)
     epsilon_values = request.ledger.spend_rest("coefficients")
     size = request.counts.size
-    basis = fourier_basis(size, _entry_bits(size, epsilon_values))
+    # Entries have 20 bits, or fewer to keep the largest noise scale well inside 2^52.
+    epsilon_bits = math.ceil(1 / epsilon_values).bit_length()
+    basis = fourier_basis(size, max(8, min(20, 48 - size.bit_length() - epsilon_bits)))
     coefficients = basis.transform(request.counts)
     kept = _choose_kept(request, basis, coefficients, epsilon_kept, epsilon_values)
     scale = basis.sensitivities[kept - 1] / epsilon_values
@@ -136,9 +138,3 @@ def _choose_kept(
     moved = -((-basis.length << _SCORE_BITS) // basis.unit)
     chosen = request.select(np.array(scores, dtype=np.int64), 2 * moved / epsilon_kept)
     return int(choices[chosen])
-
-
-def _entry_bits(bins: int, epsilon: Fraction) -> int:
-    """Return the bits of basis entries: 20, or fewer to keep the largest noise scale well inside 2^52."""
-    epsilon_bits = math.ceil(1 / epsilon).bit_length()
-    return max(8, min(20, 48 - bins.bit_length() - epsilon_bits))

@@ -10,7 +10,6 @@ def identity(request: Request) -> HistogramRelease:
 
     Guarantee: epsilon-DP; one event changes one count by one, so the noise has scale 1 / epsilon. Unbiased,
         the variance of a range is its length times the noise's.
-    Cost: O(n).
     Source: Dwork, McSherry, Nissim, Smith (2006); Ghosh, Roughgarden, Sundararajan (2009) for integers.
     """
     noisy, each = request.measure_with_variance(request.counts, 1 / request.ledger.spend_rest("counts"))

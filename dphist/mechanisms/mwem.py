@@ -89,7 +89,10 @@ class CellEstimate:
         """Reweigh the cells by each measured range in turn, ``sweeps`` times or until nothing moves."""
         if self.total <= 0:
             return
-        cells = [self._cells(query) for query, _ in self.measured]
+        cells = []
+        for query, _ in self.measured:
+            bounds = [np.searchsorted(edges, query[2 * a : 2 * a + 2]) for a, edges in enumerate(self.edges)]
+            cells.append(tuple(slice(int(first), int(last)) for first, last in bounds))
         masses, scale, rate = self.masses.copy(), 1.0, 0.5 / self.total
         for _ in range(sweeps):
             moved = 0.0
@@ -121,10 +124,6 @@ class CellEstimate:
         for axis, width in enumerate(widths):
             density = np.repeat(density, width, axis=axis)
         return np.asarray(density)
-
-    def _cells(self, query: Int64Array) -> tuple[slice, ...]:
-        bounds = [np.searchsorted(edges, query[2 * a : 2 * a + 2]) for a, edges in enumerate(self.edges)]
-        return tuple(slice(int(first), int(last)) for first, last in bounds)
 
 
 def _rounds(total: float, epsilon: float, size: int) -> int:

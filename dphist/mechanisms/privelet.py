@@ -12,7 +12,6 @@ def privelet(request: Request) -> HistogramRelease:
     Guarantee: epsilon-DP; bins are padded with empty ones to 2^h, one event changes the total and one
         difference of each of the h levels by one, so the noise has scale (h + 1) / epsilon on integers.
         Unbiased; the variance of a range is exact.
-    Cost: O(n).
     Source: Xiao, Wang, Gehrke (2010): their coefficient c of a node over L bins, with weight L, is this
         difference over L, so noise of one scale on the differences is their weighted noise.
     """

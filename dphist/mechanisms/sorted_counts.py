@@ -14,7 +14,6 @@ def sorted_counts(request: Request) -> HistogramRelease:
     Guarantee: epsilon-DP; one event more or less changes the sorted sequence in one place by one (the last,
         or first, of the equal counts it belongs to), so the noise has scale 1 / epsilon. Unbiased for the
         sorted sequence; the variance of a range of ranks is its length times the noise's.
-    Cost: O(n log n).
     Source: Hay et al. (2010), section 3.1 and proposition 1.
     """
     noisy, each = _noisy_sorted(request)
@@ -25,7 +24,6 @@ def sorted_rounded(request: Request) -> HistogramRelease:
     """Sort the noisy sorted counts again and round them to whole numbers of at least zero (S~r).
 
     Guarantee: as ``sorted``; the rest is post-processing. Biased.
-    Cost: O(n log n).
     Source: Hay et al. (2010), section 5.1.
     """
     return request.release(round_nonnegative(np.sort(_noisy_sorted(request)[0])).astype(np.float64))
@@ -37,7 +35,6 @@ def sorted_isotonic(request: Request) -> HistogramRelease:
     Guarantee: as ``sorted``; the rest is post-processing. Biased towards a smooth sequence, with an error
         that shrinks where counts repeat: d distinct counts cost O(d log^3 n / epsilon^2) instead of
         n / epsilon^2.
-    Cost: O(n log n).
     Source: Hay et al. (2010), section 3.1, theorems 1 and 2.
     """
     return request.release(isotonic(_noisy_sorted(request)[0]))

@@ -118,7 +118,6 @@ def least_costs(costs: BucketCosts, size: int, buckets: int, longest: int) -> In
 
     Returns: (buckets, size + 1): row p - 1, column i; ``_UNREACHED`` if p buckets are impossible.
     Raises: ValueError for a table of more than 2^27 numbers (1 GB).
-    Cost: O(buckets size longest).
     """
     if buckets * size > 2**27:
         raise ValueError(

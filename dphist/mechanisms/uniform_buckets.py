@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.mechanisms.dawa.partition import least_cost_partition
+from dphist.mechanisms.dawa.partition import edges_of, least_cost_partition
 
 # Up to this many pieces every run may be a bucket; beyond it, only runs of a power of two.
 _ALL_RUNS = 4096
@@ -64,13 +64,10 @@ def _cheapest_runs(sums: FloatArray, prices: tuple[float, float]) -> Int64Array:
     """Return the edges of the cut into runs with the least sum of costs."""
     size = sums.shape[1] - 1
     best = np.zeros(size + 1)
-    last_start = np.zeros(size + 1, dtype=np.int64)
+    chosen = [0] * (size + 1)
     for end in range(1, size + 1):
         lengths = np.arange(end, 0, -1)
         totals = best[:end] + _costs(sums[:, :end], sums[:, end : end + 1], lengths, prices)
-        last_start[end] = np.argmin(totals)
-        best[end] = totals[last_start[end]]
-    edges = [size]
-    while edges[-1] > 0:
-        edges.append(int(last_start[edges[-1]]))
-    return np.array(edges[::-1], dtype=np.int64)
+        start = int(np.argmin(totals))
+        best[end], chosen[end] = totals[start], end - start
+    return edges_of(chosen)

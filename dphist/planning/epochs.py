@@ -129,8 +129,8 @@ def _reserved(branching: tuple[int, ...], epsilon: Fraction) -> tuple[Fraction, 
     """Return the epsilons of the levels above the planned ones; their sum is less than the reserve."""
     if not epsilon:
         return ()
-    epochs, levels = math.prod(branching), 0
+    epochs, shares = math.prod(branching), list[Fraction]()
     while epochs < _ENDLESS_EPOCHS:
         epochs *= _RESERVED_BRANCHING
-        levels += 1
-    return tuple(epsilon / (i * (i + 1)) for i in range(1, levels + 1))
+        shares.append(epsilon / ((len(shares) + 1) * (len(shares) + 2)))
+    return tuple(shares)

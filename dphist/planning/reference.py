@@ -21,7 +21,6 @@ class KaryCounter:
     Guarantee: epsilon-DP for streams that differ by one event: one node per level holds it, and every level
         has discrete Laplace noise of scale height / epsilon. Also for adaptive streams, as in ``decoder.py``.
     Args: horizon in bins; branching at least 2; width in cells.
-    Cost: O(height * horizon * width).
     Source: Chan, Shi, Song (2011) for k = 2.
 
     Attributes:

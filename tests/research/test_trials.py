@@ -100,7 +100,7 @@ def imported_modules(path):
 def test_everything_that_a_trial_can_reach_is_hashed():
     reached = reached_source()
     folder = reached["noise.py"].parent
-    wanted = {describe(name).target.partition(":")[0] for name in names()}
+    wanted = {describe(name).function.__module__ for name in names()}
     wanted |= {module for path in reached.values() for module in imported_modules(path)}
     files = set()
     for module in wanted:

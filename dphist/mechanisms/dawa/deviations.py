@@ -25,11 +25,7 @@ class DeviationIndex:
         self.values, ranks = np.unique(counts, return_inverse=True)
         self.bits = max(1, int(self.values.size).bit_length())
         self._levels: list[tuple[NDArray[np.int32], Int64Array]] = []
-        self._sort_by_bits(ranks.astype(np.int64))
-
-    def _sort_by_bits(self, ranks: Int64Array) -> None:
-        """For each bit, highest first, record which ranks have it, and move them behind the others."""
-        counts = self.counts
+        # For each bit, highest first, record which ranks have it, and move them behind the others.
         for bit in range(self.bits - 1, -1, -1):
             ones = (ranks >> bit) & 1
             rank_of_one = _prefix(ones).astype(np.int32)

@@ -104,9 +104,14 @@ def least_cost_partition(size: int, costs: Sequence[tuple[int, Numbers]]) -> Int
             known.append(value)
             chosen[end] = length
         best[ends] = known[block_start + 1 :]
-    edges = [size]
+    return edges_of(chosen)
+
+
+def edges_of(lengths: Sequence[int]) -> Int64Array:
+    """Return the edges of a partition. Args: lengths, for each end, of the bucket that ends there."""
+    edges = [len(lengths) - 1]
     while edges[-1] > 0:
-        edges.append(edges[-1] - chosen[edges[-1]])
+        edges.append(edges[-1] - lengths[edges[-1]])
     return np.array(edges[::-1], dtype=np.int64)
 
 

@@ -24,7 +24,6 @@ def uniform_grid(
         blocks are disjoint, so one event changes one by one. With ``known_total`` the exact total is used and
         neighbours differ by one event moved, which changes two blocks: scale 2 / epsilon. Biased if counts
         within a block are not uniform; ``variance`` is that of the noise.
-    Cost: O(bins).
     Source: Qardaji, Yang, Li (2013), guideline 1. Code that uses the exact total while events may be added is
         not private.
     """
@@ -66,7 +65,6 @@ def adaptive_grid(
         finely a block is cut depends on its noisy count. Biased if counts within a fine block are not
         uniform. Also biased by the coarse noise, which decides how a block is cut and enters its estimate as
         well; so no ``variance`` is stated.
-    Cost: O(bins).
     Source: Qardaji, Yang, Li (2013), section 4. If a coarse block has k fine ones, the two measurements are
         averaged by inverse variance with that k. Their formula uses m2^2 for k, even if there are fewer bins.
     """

@@ -117,7 +117,6 @@ def h_bar(request: Request, *, branching: int = 2) -> HistogramRelease:
 
     Guarantee: epsilon-DP, as ``h``: the rest is post-processing. Answers are the best linear unbiased
         estimates of ranges from these nodes; their variance is exact.
-    Cost: O(n).
     Source: Hay et al. (2010), theorems 3 and 4.
     """
     _, measured = _measured_equally(request, branching, root=True)
@@ -153,7 +152,6 @@ def hb(request: Request, *, branching: int | None = None) -> HistogramRelease:
 
     Guarantee: epsilon-DP; one event changes one node of each measured level by one. Answers are the best
         linear unbiased estimates of ranges; their variance is exact.
-    Cost: O(n).
     Source: Qardaji, Yang, Li (2013), equation 3.
     """
     chosen = best_branching(request.counts.size) if branching is None else branching
