@@ -91,10 +91,8 @@ def _check_options(section: Section, rule: Rule, stream: StreamSettings) -> None
             section.refuse(key, "does not apply to no_data, which has no noise; take it out")
         return
     if condition.measure == "ks" and rule.confidence > LARGEST_DISTANCE_CONFIDENCE:
-        most = f"{LARGEST_DISTANCE_CONFIDENCE:.3f}"
-        raise section.error(
-            "confidence", f"{rule.confidence:g} is above {most}, the largest of a ks rule; lower it"
-        )
+        most = f"{LARGEST_DISTANCE_CONFIDENCE:.3f}, the largest of a ks rule"
+        raise section.error("confidence", f"{rule.confidence:g} is above {most}; lower it")
     if rule.clear is None or condition.threshold is None:
         return
     inside = rule.clear <= condition.threshold if condition.upward else rule.clear >= condition.threshold

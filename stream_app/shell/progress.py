@@ -62,6 +62,11 @@ class StreamProgress:
             complete=to_us is not None and until_us >= to_us,
         )
 
+    @property
+    def interval(self) -> str:
+        """The confidence and the interval, as text."""
+        return f"{100 * self.confidence:.0f} %: {self.lower:z,.0f} to {self.upper:z,.0f}"
+
     def describe(self) -> str:
         """Return one plain line.
 
@@ -75,8 +80,9 @@ class StreamProgress:
         line = f"{self.stream}: {bins} closed"
         if self.value is None or self.until_us is None:
             return line
-        line += f", released until {format_instant(self.until_us)}, count {self.value:z,.0f}"
-        line += f" ({self.confidence:.0%}: {self.lower:z,.0f} to {self.upper:z,.0f})".replace("%:", " %:")
+        line += (
+            f", released until {format_instant(self.until_us)}, count {self.value:z,.0f} ({self.interval})"
+        )
         return line if self.private else line + " NOT PRIVATE"
 
 
@@ -181,9 +187,8 @@ def _lines(stream: StreamProgress, rate: float) -> list[str]:
     of_bins = f"/{stream.of_bins:,}" if stream.of_bins is not None else ""
     pace = "[green]complete[/]" if stream.complete else f"[dim]{rate:,.0f} bins/s[/]"
     count = "count" if stream.private else "[red]NOT PRIVATE[/] count"
-    interval = f"{stream.confidence:.0%}: {stream.lower:z,.0f} to {stream.upper:z,.0f}".replace("%:", " %:")
     until = format_instant(stream.until_us)
     return [
         f"[bold]{stream.stream}[/]{bar}  {stream.bins:,}{of_bins} bins  {pace}",
-        f"  {count} [bold green]{stream.value:z,.0f}[/] [dim]({interval})[/]  until {until}",
+        f"  {count} [bold green]{stream.value:z,.0f}[/] [dim]({stream.interval})[/]  until {until}",
     ]
