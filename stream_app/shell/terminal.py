@@ -88,7 +88,7 @@ def days_in_words(start: str, end: str, zone: str) -> str:
     '1–7 Apr 2013'
     """
     # A day that the zone skipped starts and ends at the same instant.
-    last = _last_day(end, zone) if start != end else _day(end, zone) - timedelta(days=1)
+    last = _day(end, zone, before_us=1) if start != end else _day(end, zone) - timedelta(days=1)
     first = min(_day(start, zone), last)
     if first == last:
         return _written(last)
@@ -100,15 +100,11 @@ def days_in_words(start: str, end: str, zone: str) -> str:
 
 
 def _end_in_words(end: str, zone: str | None) -> str:
-    return end if zone is None else f"the end of {_written(_last_day(end, zone))} ({zone})"
+    return end if zone is None else f"the end of {_written(_day(end, zone, before_us=1))} ({zone})"
 
 
 def _written(day: date) -> str:
     return f"{day.day} {day:%b %Y}"
-
-
-def _last_day(end: str, zone: str) -> date:
-    return _day(end, zone, before_us=1)
 
 
 def _day(instant: str, zone: str, before_us: int = 0) -> date:
