@@ -121,10 +121,13 @@ class _Walk:
     def _alpha(self, level: int, node: Int64Array, below: _Paths) -> FloatArray:
         k = self.design.branching[level]
         first, stop = self.inside(level + 1)
-        alpha = self._handed(level, node, np.maximum(stop, first)) - self._handed(level, node, first)
-        # Whole children are counted here; the range or the horizon cuts the others.
         parent = below.node // k
-        own = self._handed(level, parent, below.node + 1) - self._handed(level, parent, below.node)
+        of, child = np.empty((2, 4, *node.shape), np.int64)  # one call for all: few calls are quick
+        of[:2], of[2:] = node, parent
+        child[0], child[1], child[2], child[3] = np.maximum(stop, first), first, below.node + 1, below.node
+        handed = self._handed(level, of, child)
+        # Whole children are counted here; the range or the horizon cuts the others.
+        alpha, own = handed[0] - handed[1], handed[2] - handed[3]
         cut = below.fresh & ((below.node < first) | (below.node >= stop))
         parts = np.where(cut, own * below.alpha, 0.0)
         return np.asarray(alpha + np.where(parent == node[:, np.newaxis], parts, 0.0).sum(axis=1))
