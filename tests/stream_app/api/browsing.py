@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,38 @@ def opened(browser: Browser, address: str, expect_errors: bool = False, **option
     context.close()
     assert strangers == []
     assert faults == [] or expect_errors
+
+
+def eventually(page: Page, condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds: a page draws when it has time to."""
+    deadline_s = time.monotonic() + PATIENCE_MS / 1000
+    while not condition():
+        assert time.monotonic() < deadline_s, "the condition does not hold"
+        page.wait_for_timeout(50)
+
+
+def ink(page: Page, selector: str) -> int:
+    """Return how many pixels of the canvases are drawn."""
+    return int(
+        page.evaluate(
+            """selector => [...document.querySelectorAll(selector)].map((canvas) => {
+              const copy = new OffscreenCanvas(canvas.width, canvas.height);
+              const paper = copy.getContext("2d", { willReadFrequently: true });
+              paper.drawImage(canvas, 0, 0);
+              const { data } = paper.getImageData(0, 0, canvas.width, canvas.height);
+              let drawn = 0;
+              for (let i = 3; i < data.length; i += 4) drawn += data[i] > 0;
+              return drawn;
+            }).reduce((sum, one) => sum + one, 0)""",
+            selector,
+        )
+    )
+
+
+def inked(page: Page, selector: str, least: int = 1_000) -> int:
+    """Wait until more than ``least`` pixels of the canvases are drawn; return how many are."""
+    eventually(page, lambda: ink(page, selector) > least)
+    return ink(page, selector)
 
 
 def panel(page: Page, name: str) -> Any:
