@@ -100,7 +100,7 @@ class WebhookTarget(AlertTarget):
 
 
 class AlertmanagerTarget(AlertTarget):
-    """An Alertmanager, which groups, silences and routes; it identifies an alert by its labels."""
+    """An Alertmanager, which groups, silences and routes alerts. It identifies an alert by its labels."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         self.name = f"alertmanager {_shown(url)}"

@@ -179,7 +179,7 @@ def expire(directory: Path, keep_s: float, now_s: float) -> None:
 
 
 def _began_us(file: Path) -> int:
-    """Return when a file begins; for a file with a different kind of name, when it was last written."""
+    """Return when a file was begun, by its name; if the name says nothing, when it was last written."""
     return int(file.stem) if file.stem.isdecimal() else file.stat().st_mtime_ns // 1_000
 
 
@@ -188,7 +188,7 @@ def _json(letter: dict[str, object]) -> bytes:
 
 
 def _text(record: bytes) -> dict[str, str]:
-    """Return the record as text if it is valid text, otherwise encoded so that its bytes can be restored."""
+    """Return the record as text, or in base64 if its bytes are not valid text."""
     try:
         return {"record": record.decode()}
     except UnicodeDecodeError:

@@ -34,7 +34,7 @@ def is_bounded(schema: Any, named: Mapping[str, Any]) -> bool:
 def _free_values(schema: Any, named: Mapping[str, Any], known: dict[str, int], depth: int) -> int:
     """Return the most values that a type holds beyond one per byte.
 
-    A record counts as a value if it is empty, a list always does.
+    An empty record counts as a value. So does every list.
 
     Args: known, results for named types seen so far; a type that contains itself is unbounded.
     """

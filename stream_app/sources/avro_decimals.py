@@ -1,7 +1,7 @@
 """Reads Avro's decimals as the numbers that the same digits give in JSON.
 
-fastavro's own reader rounds to the precision that a schema states and fails on some schemas; this one is
-registered with it under a name of its own and gives the nearest number, whatever the digits.
+fastavro's own reader rounds to the precision that a schema states, and fails on some schemas. The reader
+here is registered with fastavro under another name. It gives the nearest number for any digits.
 """
 
 from __future__ import annotations

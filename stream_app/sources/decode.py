@@ -1,7 +1,7 @@
 """Decodes NDJSON and CSV records into typed columns of the configured fields, batch by batch.
 
-The result for a record, and its time to the microsecond, depends on its own bytes only: every fast path below
-is taken per record or gives the same result as the slow path.
+The result for a record, and its time to the microsecond, depends on its own bytes only. So every fast path
+here is taken per record, or gives the same result as the slow path.
 """
 
 from __future__ import annotations
@@ -247,9 +247,9 @@ _Place = tuple[str, tuple[str, ...]]
 
 
 def _record_type(types: Mapping[str, Any]) -> tuple[type[msgspec.Struct], dict[str, _Place]]:
-    """Return a struct type with only the fields of these paths, and each path's place in it.
+    """Return a struct type that has only these paths, and each path's place in the struct.
 
-    Plain fields have the type Any: the record decodes whatever their value, or without them.
+    A path with the type Any may have any value or be missing.
     """
     below: dict[str, dict[str, Any]] = {}
     for path, typed in types.items():

@@ -150,7 +150,7 @@ class KafkaSource(Source):
             return max([await self._written_at_us(place, first[place]) for place in cut_off], default=None)
 
     async def _written_at_us(self, place: TopicPartition, offset: int) -> int:
-        """Return when the first record at or after an offset was written."""
+        """Return the write time of the first record at or after an offset."""
         async with AIOKafkaConsumer(auto_offset_reset="none", **self._cluster.client()) as reader:
             reader.assign([place])
             reader.seek(place, offset)
@@ -268,7 +268,7 @@ class _Records(NamedTuple):
     waits_at: int | None = None  # the offset of the first record that is left for a later read
 
     def up_to(self, count: int) -> _Records:
-        """Return the records before the one of index ``count``, which waits with all that follow."""
+        """Return the first ``count`` records; the others wait for a later read."""
         if count == len(self.values):
             return self
         waits_at = int(self.offsets[count])

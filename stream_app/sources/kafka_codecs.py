@@ -62,7 +62,7 @@ def _snappy(payload: Any) -> bytes:
 
 
 def _snappy_blocks(data: bytes) -> list[bytes]:
-    """Return the blocks behind the header; a tail too short for another block's length is no block."""
+    """Return the blocks after the header. A tail that is too short for a block's length is ignored."""
     blocks, at = [], len(_HEADER_OF_BLOCKS)
     while at + _LENGTH_BYTES <= len(data):
         begin = at + _LENGTH_BYTES
@@ -74,7 +74,7 @@ def _snappy_blocks(data: bytes) -> list[bytes]:
 
 
 def _into_room(decompress_into: Callable[[Any, Any], int]) -> Callable[[Any], bytes]:
-    """Return a decompressor built from one that writes into a buffer and fails if the buffer is too small."""
+    """Return a bounded decompressor. Args: decompress_into, which fails if its buffer is too small."""
 
     def decompress(payload: Any) -> bytes:
         with _alone:

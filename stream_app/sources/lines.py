@@ -33,7 +33,7 @@ _KEPT_OF_LONG_RECORD = 1 << 10
 
 
 class OneFile(Source):
-    """A source with one partition, which keeps all its records: the base of every source over a file."""
+    """The base of sources over a file: one partition, which keeps all its records."""
 
     async def partitions(self) -> Sequence[str]:
         return (PARTITION,)
@@ -183,7 +183,7 @@ class LineFile:
             size = min(2 * size, LONGEST_RECORD_BYTES)
 
     def _too_long(self, start: int, limit: int) -> RecordBatch | None:
-        """Refuse the overlong line that starts here; stopping because of it would show that it came.
+        """Refuse the overlong line that starts here. An end of the stream would show that the line came.
 
         Returns: None if the line is not complete, or not too long.
         """
@@ -230,7 +230,7 @@ class LineFile:
 
 
 def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield complete lines with their offset: so many as may be decoded at once, or one long line."""
+    """Yield pieces of the lines with their offsets: as much as may be decoded at once, or one long line."""
     start = 0
     while start < len(data):
         end = data.rfind(b"\n", start, start + BYTES_AT_ONCE) + 1 or data.index(b"\n", start) + 1
@@ -241,7 +241,7 @@ def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _joined(parts: Sequence[RecordBatch]) -> RecordBatch | None:
-    """Return parts that follow each other as one batch; None if there are none."""
+    """Return consecutive parts as one batch; None if there are no parts."""
     if len(parts) < 2:
         return parts[0] if parts else None
     return RecordBatch(

@@ -132,7 +132,7 @@ class SchemaRegistry:
             del unanswered[schema_id]
 
     def _forget_unused(self, needed: Sequence[int]) -> None:
-        """Keep the schemas that are needed now, and of the others the most recently used.
+        """Forget the schemas that were not used for the longest time, but none that is needed now.
 
         Records with many registered ids can only cause schemas to be fetched again, which takes time.
         """
@@ -166,7 +166,7 @@ class SchemaRegistry:
     async def _referenced(
         self, client: httpx.AsyncClient, answer: dict[str, Any], texts: dict[tuple[str, int], str]
     ) -> None:
-        """Collect the schemas that a schema refers to, each after the schemas that it needs itself."""
+        """Collect the schemas that a schema refers to, each after those that it refers to itself."""
         for reference in answer.get("references") or ():
             name = (str(reference["subject"]), int(reference["version"]))
             if name not in texts:

@@ -72,9 +72,10 @@ def in_order_of_time(
 
 
 def _check_note(path: Path, directory: Path, content: Mapping[str, str]) -> None:
-    """Refuse a file whose content or order differs from the first start's note; at the first start write it.
+    """Compare a file's content and order with the note of its first start, or write that note.
 
-    Positions depend on the order: a version that could read one more record's time would count others twice.
+    Positions depend on the order. A version that could read one more record's time would have another order,
+    and would count other records twice.
     """
     note = directory / "replay.json"
     noted = json.loads(note.read_bytes()) if note.exists() else {}
@@ -85,7 +86,7 @@ def _check_note(path: Path, directory: Path, content: Mapping[str, str]) -> None
 
 
 def _on_disk(directory: Path, *columns: Int64Array) -> list[Int64Array]:
-    """Return the columns moved from memory to a file without a name."""
+    """Move columns from memory to a file without a name; return them as views of that file."""
     if columns[0].size == 0:
         return list(columns)
     with TemporaryFile(dir=directory) as file:

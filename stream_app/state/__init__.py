@@ -1,4 +1,4 @@
-"""state: the durable state of all streams, in Redis or in memory, behind one contract.
+"""state: the durable state of all streams in Redis, and the public half of it that readers see.
 
 May import: core, ports, redis; not the loops or the other adapters.
 Start at: ``keys.py`` (every key), then ``redis_store.py`` and ``lua/`` (the atomic scripts).

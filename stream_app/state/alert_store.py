@@ -1,4 +1,4 @@
-"""The states of alerts and the transitions sent, under public keys: they follow from released values."""
+"""Alerts' states and transitions in Redis, under public keys because they follow from released values."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class AppendOnlyFile:
         self._rewritten = begun
 
     async def _rewritten_once(self) -> str:
-        """Return the status of the last rewriting once none is under way or scheduled."""
+        """Wait until no rewriting runs or is scheduled; return the status of the last one."""
         while True:
             [told] = await batch(self._redis, [("INFO", "persistence")])
             if not (told["aof_rewrite_in_progress"] or told["aof_rewrite_scheduled"]):

@@ -25,7 +25,7 @@ def packed_cells(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes
 
 
 def packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
-    """Return the packed records to set aside, named by where they may count, and the mark of their users."""
+    """Return the packed records to set aside, named by bin and cell, and the mark of the users' key."""
     if ahead is None:
         return b"", b""
     bins = ahead.bins.tolist()
@@ -40,7 +40,7 @@ def packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
 
 
 def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
-    """Return the same for users' records: the keys are shards of users and the users of each window."""
+    """Return the keys and packed arguments for users' records: shards of users, and users of windows."""
     users = change.users
     assert users is not None
     columns = np.stack([change.bins, users.windows, shard_numbers(users.ids)])
@@ -65,7 +65,7 @@ def packed_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> tuple[bytes,
 
 
 def targets_ahead(keys: StreamKeys, names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return the targets in which records set aside may count: by target name the script's two keys.
+    """Return the script's two keys for each target in which records set aside may count, by its name.
 
     Args: names of the records set aside (``packed_ahead``).
     """

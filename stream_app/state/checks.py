@@ -1,4 +1,4 @@
-"""Checks of a call's arguments that need no state: both stores make them before they change anything.
+"""Checks of a call's arguments that need no state. A store makes them before it changes anything.
 
 Positions and cuts are secret, so no message contains one.
 """

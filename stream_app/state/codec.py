@@ -1,4 +1,4 @@
-"""What Redis holds and answers, as records. Epochs and ledger entries are JSON that a person can read."""
+"""Converts between records and the bytes in Redis. Epochs and ledger entries are readable JSON."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def encode_epoch(record: EpochRecord) -> bytes:
 
 
 def decode_epochs(fields: Mapping[bytes, bytes]) -> tuple[EpochRecord, ...]:
-    """Return the epochs in the hash, ends included, in order."""
+    """Return all epochs from the hash of epochs, in order."""
     return tuple(decode_epoch(fields, number) for number in sorted(int(n) for n in fields if n.isdigit()))
 
 
 def decode_epoch(fields: Mapping[bytes, bytes], number: int) -> EpochRecord:
-    """Return one epoch with its end from the hash of epochs."""
+    """Return one epoch from the hash of epochs, with its end if it has ended."""
     record = EpochRecord(**json.loads(fields[b"%d" % number]))
     last_bin = fields.get(b"%d:last_bin" % number)
     if last_bin is None:

@@ -31,7 +31,7 @@ class SameServer:
         self._run_id: str | None = None
 
     async def greet(self, connection: AbstractConnection) -> None:
-        """Greet the server and compare it with the last one. Raises: redis' ConnectionError for another."""
+        """Greet the server. Raises: redis' ConnectionError if it is another process than the last one."""
         await connection.on_connect()
         await connection.send_command("INFO", "server")
         told = await connection.read_response()
@@ -74,7 +74,7 @@ def unknown_outcome() -> Iterator[None]:
 
 
 class Script:
-    """A script: run by its digest, and sent in full to a server that does not have it."""
+    """A Lua script. It is run by its digest, and sent in full to a server that does not have it."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -117,6 +117,6 @@ async def transaction(redis: RoundTrips, commands: Sequence[Command]) -> list[An
 
 
 async def batch(redis: RoundTrips, commands: Sequence[Command]) -> list[Any]:
-    """Run commands in one round trip that need no consistent replies. Raises: OSError."""
+    """Run commands in one round trip, without consistency between their replies. Raises: OSError."""
     with unknown_outcome():
         return await redis.ask(commands)

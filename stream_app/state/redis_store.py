@@ -1,6 +1,6 @@
-"""The store in Redis: every write is one script of ``lua/``, an atomic compare-and-set.
+"""The store in Redis: every write that decides something is one script of ``lua/``.
 
-``tests/models/memory.py`` does the same in Python; a contract test checks that both behave alike.
+``tests/models/memory.py`` does the same in Python. Contract tests check that both behave alike.
 """
 
 from __future__ import annotations

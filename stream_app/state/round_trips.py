@@ -32,7 +32,7 @@ class _Asked:
         return [("MULTI",), *self.commands, ("EXEC",)] if self.atomic else list(self.commands)
 
     def answer(self, told: list[Any], shapes: _Shapes) -> None:
-        """Hand the task Redis' replies to all its commands."""
+        """Give the task its replies from Redis, or the first error among them."""
         if self.replies.done():  # the task was cancelled
             return
         replies = told[-1] if self.atomic and isinstance(told[-1], list) else told
@@ -90,7 +90,7 @@ class RoundTrips:
         return await asked.replies
 
     async def _send(self) -> None:
-        """Wait for a free connection, send all commands asked for by then, and hand on the replies."""
+        """Wait for a free connection, send all commands that wait by then, and distribute the replies."""
         asked: list[_Asked] = []
         try:
             connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
@@ -108,7 +108,7 @@ class RoundTrips:
                     one.replies.set_exception(failure)
 
     def _taken(self) -> list[_Asked]:
-        """Return the waiting commands; later ones start another round trip."""
+        """Take the waiting commands; later commands start another round trip."""
         asked, self._asked, self._sending = self._asked, [], None
         return [one for one in asked if not one.replies.done()]
 

@@ -46,7 +46,7 @@ async def check_safety(url: str, accept: str | None = None) -> None:
 async def check_reading(name: str, url: str) -> None:
     """Check that released values can be read at the URL. Args: name, of the setting that holds the URL.
 
-    Raises: OperatorError, one line that says what, where and the remedy; Unreachable is one.
+    Raises: OperatorError, one line with what, where and the remedy; Unreachable is a subclass.
     """
     async with _asked(name, url) as redis:
         await execute(redis, "SMEMBERS", STREAM_NAMES)
@@ -71,7 +71,7 @@ async def _asked(name: str, url: str) -> AsyncIterator[RoundTrips]:
 
 
 def _may_answer_later(error: Exception) -> bool:
-    """Return whether the same call may succeed later; with a wrong password it never does."""
+    """Return whether the same call may succeed later. With a wrong password it never succeeds."""
     refused = exceptions.AuthenticationError, exceptions.AuthorizationError
     if isinstance(error, refused) or isinstance(error.__cause__, refused):  # the client wraps these errors
         return False

@@ -45,6 +45,12 @@ async def opened(topic: Topic, *streams: str) -> AsyncIterator[WitnessTopic]:
         await witness.close()
 
 
+async def test_a_new_topic_has_no_rows(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    async with opened(topic, "a") as witness:
+        assert await witness.rows("a", 0) == []
+
+
 async def test_rows_are_kept_in_order_by_stream_and_survive_their_writer(bootstrap_servers: str) -> None:
     topic = Topic(bootstrap_servers, (await Topic.create(bootstrap_servers)).name + "-releases")
     async with opened(topic, "a", "b") as witness:
