@@ -45,13 +45,10 @@ class CausalNoise:
             before, now = (shape.completed_count(bins, level) for bins in (bin, bin + 1))
             self._forest.append_level(level, nodes[before:now])
 
-    def errors(self, start: int, stop: int) -> FloatArray:
-        """Return the errors of the current estimates of bins [start, stop), shape (paths,)."""
-        return np.atleast_1d(self._forest.range(start, stop).value) / _PARTS
-
-    def law(self, start: int, stop: int) -> WeightedNoise:
-        """Return the law of one column's error over these bins."""
-        return self._forest.range(start, stop).law
+    def range(self, start: int, stop: int) -> Estimate:
+        """Return the errors over bins [start, stop), shape (paths,), and the law of one column's error."""
+        found = self._forest.range(start, stop)
+        return Estimate(np.atleast_1d(found.value) / _PARTS, found.variance, found.law)
 
 
 class PublishedNoise:
@@ -65,13 +62,10 @@ class PublishedNoise:
     def close(self, bin: int) -> None:
         """Close a bin, which changes nothing here."""
 
-    def errors(self, start: int, stop: int) -> FloatArray:
-        """Return the errors of bins [start, stop), shape (paths,)."""
-        return np.asarray(self._running[stop] - self._running[start], np.float64)
-
-    def law(self, start: int, stop: int) -> WeightedNoise:
-        """Return the law of one column's error over these bins."""
-        return published_law(self._design, start, stop)
+    def range(self, start: int, stop: int) -> Estimate:
+        """Return the errors over bins [start, stop), shape (paths,), and the law of one column's error."""
+        law = published_law(self._design, start, stop)
+        return Estimate(self._running[stop] - self._running[start], law.variance, law)
 
 
 GroupNoise = CausalNoise | PublishedNoise
@@ -111,9 +105,9 @@ class SumNoise:
 
     def range(self, start: int, stop: int) -> Estimate:
         """Return the errors over bins [start, stop), of shape (paths,), with their law."""
-        law = self._columns.law([group.law(start, stop) for group in self._groups])
-        errors = np.sum([group.errors(start, stop) for group in self._groups], axis=0)
-        return Estimate(errors, law.variance, law)
+        parts = [group.range(start, stop) for group in self._groups]
+        law = self._columns.law([part.law for part in parts])
+        return Estimate(np.sum([np.asarray(part.value) for part in parts], axis=0), law.variance, law)
 
 
 class HistogramNoise:
@@ -146,10 +140,11 @@ class HistogramNoise:
         laws: list[list[tuple[float, int, float]]] = [[] for _ in range(height)]
         for group, weights, drawn in self._groups:
             level = group.value_level - 1
-            errors[level] += drawn.errors(start, stop).reshape(group.nodes, self._paths)
-            found, copies = np.unique(np.abs(weights), return_counts=True)
-            for weight, keys in zip(found.tolist(), copies.tolist(), strict=True):
-                laws[level] += [(weight * w, keys * n, s) for w, n, s in drawn.law(start, stop).groups]
+            found = drawn.range(start, stop)
+            errors[level] += np.asarray(found.value).reshape(group.nodes, self._paths)
+            different, copies = np.unique(np.abs(weights), return_counts=True)
+            for weight, keys in zip(different.tolist(), copies.tolist(), strict=True):
+                laws[level] += [(weight * w, keys * n, s) for w, n, s in found.law.groups]
         nothing = tuple(np.zeros(nodes) for nodes in self._axis.node_counts)
         law = tuple(WeightedNoise.of(groups) for groups in laws)
         band = Histogram(self._axis, nothing, law, (0.0,) * height).cdf(confidence)
