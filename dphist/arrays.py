@@ -9,5 +9,5 @@ Int64Array = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-# What a sum keeps: sums of integers are exact.
+# A sum has the type of its values, so sums of integers are exact.
 Number = TypeVar("Number", np.int64, np.float64)

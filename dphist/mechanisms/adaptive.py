@@ -121,7 +121,7 @@ def _joined(blocks: _Look, pieces: _Look) -> tuple[FloatArray, FloatArray]:
 
 
 def _in_buckets(look: _Look, edges: Int64Array) -> MeasuredRuns:
-    """Return a look's measurements as runs of buckets, summed between the edges that both have."""
+    """Return a look's measurements as runs of buckets, summed between the edges that both share."""
     common = np.isin(look.edges, edges, assume_unique=True).nonzero()[0]
     places = np.searchsorted(edges, look.edges[common])
     noisy = np.add.reduceat(look.noisy, common[:-1])

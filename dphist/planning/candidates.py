@@ -124,8 +124,9 @@ def least_epsilon(
 
 
 def smallest_epsilon(error: float, reached: Callable[[Fraction], float]) -> Fraction:
-    """Return the smallest three-digit epsilon with at most this error. Args: reached, the error of a plan.
+    """Return the smallest three-digit epsilon with at most this error.
 
+    Args: reached, which returns the error of the plan for an epsilon.
     Raises: ValueError as ``least_epsilon``.
     """
     if not (math.isfinite(error) and error > 0):

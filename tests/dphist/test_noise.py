@@ -1,7 +1,7 @@
 """The only source of randomness: the right law, at the right scale, and nothing rounded down.
 
-A distribution is accepted unless its p-value is below 1e-8, the rate of false alarms of each test here; two
-thirds and three halves of the scale must be rejected by the same test, or it could not fail.
+A distribution is accepted unless its p-value is below 1e-8, the rate of false alarms of each test. The same
+test must reject draws of two thirds and of three halves of the scale.
 """
 
 from __future__ import annotations

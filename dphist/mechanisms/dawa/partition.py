@@ -108,7 +108,7 @@ def least_cost_partition(size: int, costs: Sequence[tuple[int, Numbers]]) -> Int
 
 
 def edges_of(lengths: Sequence[int]) -> Int64Array:
-    """Return the edges of a partition. Args: lengths, for each end, of the bucket that ends there."""
+    """Return the edges of a partition, given the length of the bucket that ends at each place."""
     edges = [len(lengths) - 1]
     while edges[-1] > 0:
         edges.append(edges[-1] - lengths[edges[-1]])

@@ -1,7 +1,5 @@
 """A tree whose nodes overlap: every level above the bins is a row of hat-shaped weightings of bins."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +9,7 @@ from scipy.sparse import csr_array, diags_array, vstack
 from scipy.sparse.linalg import splu
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.mechanisms.base import HistogramRelease, Request, noise_variance
+from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.dawa.query_tree import LATTICE
 from dphist.mechanisms.trees.hierarchical import least_branching
 
@@ -43,14 +41,54 @@ def hat_tree(request: Request, *, branching: int | None = None) -> HistogramRele
     starts, ends = request.ranges.T
     plan = choose_plan(size, starts, ends, branching)
     epsilon = request.ledger.spend_rest("bins and hats")
-    scale = plan.largest_sum / epsilon
     exact = np.concatenate([plan.bin_part * request.counts, plan.parts @ request.counts])
-    noisy = request.measure(exact, scale).astype(np.float64) / LATTICE
-    unit = noise_variance(scale, continuous=request.continuous) / LATTICE**2
+    noisy, each = request.measure_with_variance(exact, plan.largest_sum / epsilon)
     return request.release(
-        plan.solve(noisy[:size], noisy[size:]),
-        variance=lambda ranges: unit * plan.variance(ranges[:, 0], ranges[:, 1]),
+        plan.solve(noisy[:size] / LATTICE, noisy[size:] / LATTICE),
+        variance=lambda ranges: each / LATTICE**2 * plan.variance(*ranges.T),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class HatLevel:
+    """Hats one width apart, with height ``part``; bin i lies between hats ``first[i]`` and the next.
+
+    >>> HatLevel(4, 2, 8).parts().toarray().tolist()
+    [[6, 2, 0, 0], [2, 6, 6, 2], [0, 0, 2, 6]]
+    """
+
+    size: int
+    width: int
+    part: int
+
+    @cached_property
+    def first(self) -> Int64Array:
+        """The hat to the left of each bin's centre."""
+        return np.arange(self.size) // self.width
+
+    @cached_property
+    def sides(self) -> Int64Array:
+        """The multiples of each bin in the hats to its left and right, rounded down: shape (2, bins)."""
+        beyond = (2 * np.arange(self.size) + 1) % (2 * self.width)
+        return self.part * np.stack([2 * self.width - beyond, beyond]) // (2 * self.width)
+
+    def parts(self) -> Any:
+        """Return the multiples as a sparse matrix, one row per hat."""
+        bins = np.arange(self.size)
+        hats = np.concatenate([self.first, self.first + 1])
+        shape = (int(self.first[-1]) + 2, self.size)
+        return csr_array((self.sides.ravel(), (hats, np.concatenate([bins, bins]))), shape=shape)
+
+    def below(self, edges: Int64Array) -> FloatArray:
+        """Return the total weight of each hat to the left of each edge: shape (hats, edges)."""
+        # Cell k holds the bins between hats k and k + 1.
+        cells = np.minimum(np.arange(int(self.first[-1]) + 2) * self.width, self.size)
+        inside = np.clip(edges, cells[:-1, None], cells[1:, None])
+        left, right = np.concatenate([np.zeros((2, 1)), np.cumsum(self.sides / LATTICE, axis=1)], axis=1)
+        weights = np.zeros((cells.size, edges.size))
+        weights[:-1] += left[inside] - left[cells[:-1, None]]
+        weights[1:] += right[inside] - right[cells[:-1, None]]
+        return weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,48 +174,6 @@ class HatPlan:
         )
         options = {"SymmetricMode": True}
         return splu(covariance.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
-
-
-@dataclass(frozen=True, eq=False)
-class HatLevel:
-    """Hats one width apart, with height ``part``; bin i lies between hats ``first[i]`` and the next.
-
-    >>> HatLevel(4, 2, 8).parts().toarray().tolist()
-    [[6, 2, 0, 0], [2, 6, 6, 2], [0, 0, 2, 6]]
-    """
-
-    size: int
-    width: int
-    part: int
-
-    @cached_property
-    def first(self) -> Int64Array:
-        """The hat to the left of each bin's centre."""
-        return np.arange(self.size) // self.width
-
-    @cached_property
-    def sides(self) -> Int64Array:
-        """The multiples of each bin in the hats to its left and right, rounded down: shape (2, bins)."""
-        beyond = (2 * np.arange(self.size) + 1) % (2 * self.width)
-        return self.part * np.stack([2 * self.width - beyond, beyond]) // (2 * self.width)
-
-    def parts(self) -> Any:
-        """Return the multiples as a sparse matrix, one row per hat."""
-        bins = np.arange(self.size)
-        hats = np.concatenate([self.first, self.first + 1])
-        shape = (int(self.first[-1]) + 2, self.size)
-        return csr_array((self.sides.ravel(), (hats, np.concatenate([bins, bins]))), shape=shape)
-
-    def below(self, edges: Int64Array) -> FloatArray:
-        """Return the total weight of each hat to the left of each edge: shape (hats, edges)."""
-        # Cell k holds the bins between hats k and k + 1.
-        cells = np.minimum(np.arange(int(self.first[-1]) + 2) * self.width, self.size)
-        inside = np.clip(edges, cells[:-1, None], cells[1:, None])
-        left, right = np.concatenate([np.zeros((2, 1)), np.cumsum(self.sides / LATTICE, axis=1)], axis=1)
-        weights = np.zeros((cells.size, edges.size))
-        weights[:-1] += left[inside] - left[cells[:-1, None]]
-        weights[1:] += right[inside] - right[cells[:-1, None]]
-        return weights
 
 
 def choose_plan(size: int, starts: Int64Array, ends: Int64Array, branching: int | None = None) -> HatPlan:

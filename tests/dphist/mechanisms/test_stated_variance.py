@@ -2,8 +2,8 @@
 
 The noise of an answer has a kurtosis of at most 6, so that a squared error over its variance has mean 1 and
 variance at most 5. Bounds are 7 standard errors: with the heaviest tail, one false alarm in 10^8 questions.
-A variance that is 2.5 times too small is noticed; where equal counts show a smaller flaw, what a mechanism
-does with its noise has to tell (``NO_VARIANCE`` in ``test_contract.py``).
+A variance that is 2.5 times too small is noticed. Another rule avoids smaller flaws: a mechanism whose
+noise also chooses what is averaged states no variance (``NO_VARIANCE`` in ``test_contract.py``).
 """
 
 from typing import Any
