@@ -55,7 +55,7 @@ def of_the_pages() -> list[str]:
     paints = [page["first_paint_s"] for page in pages.values()]
     worst = max(page["first_paint_worst_s"] for page in pages.values())
     return [
-        f"after {rounded(causal, 2)} (causal) and {rounded(anticipating, 2)} (anticipating) times as long",
+        f"{rounded(causal, 2)} times (causal) and {rounded(anticipating, 2)} times (anticipating) as long",
         f"after {rounded(min(paints), 2)} to {rounded(max(paints), 2)} s (medians of five)",
         f"{rounded(worst, 2)} s at the latest",
     ]
