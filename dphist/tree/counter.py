@@ -70,7 +70,7 @@ class BinCounter(ABC):
         Args: counts of the bin, an integer or shape (width,), none negative.
         Guarantee, Raises: as ``push_many``.
         """
-        return self.push_many(np.atleast_1d(np.asarray(counts))[np.newaxis]).bin(0)
+        return self.push_many(np.atleast_1d(counts)[np.newaxis]).bin(0)
 
     def prefix(self, t: int | None = None) -> Estimate:
         """Return the count of bins [0, t), by default of all closed bins. Raises: as ``range``."""

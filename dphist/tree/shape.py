@@ -76,8 +76,9 @@ class TreeShape:
         """Return the nodes (level, index) whose last bin is this one, leaf first: this bin releases them."""
         if not 0 <= bin < self.capacity:
             raise ValueError(f"bin {bin} is outside [0, {self.capacity})")
-        ends = ((level, *divmod(bin + 1, self.widths[level])) for level in reversed(self.levels))
-        return tuple((level, index - 1) for level, index, rest in ends if not rest)
+        end, widths = bin + 1, self.widths
+        done = [level for level in reversed(self.levels) if end % widths[level] == 0]
+        return tuple((level, end // widths[level] - 1) for level in done)
 
     def completed_count(self, bins: int, level: int) -> int:
         """Return how many nodes of a level are complete once ``bins`` bins are closed."""
