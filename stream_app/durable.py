@@ -100,6 +100,7 @@ class LineLog:
     """A file of lines that only grows; lines are on the disk when ``append`` returns.
 
     A last line that a crash left incomplete is removed when the file is opened, and after a failed append.
+    ``size`` is the size of the file in bytes.
 
     Args: patience_s, how long to wait for another process that has the file open.
     Raises: OperatorError if another process keeps it open for longer, or it cannot be opened.
@@ -121,7 +122,7 @@ class LineLog:
             raise OperatorError(
                 f"{path}: cannot be opened: {failure.strerror}; check that this user may"
             ) from None
-        self._bytes = os.fstat(self._descriptor).st_size
+        self.size = os.fstat(self._descriptor).st_size
         self._cut_torn_line()
         _sync_directory(path.parent)
 
@@ -137,14 +138,9 @@ class LineLog:
                 left = left[os.write(self._descriptor, left) :]
             os.fsync(self._descriptor)
         except OSError:
-            os.ftruncate(self._descriptor, self._bytes)
+            os.ftruncate(self._descriptor, self.size)
             raise
-        self._bytes += len(data)
-
-    @property
-    def size(self) -> int:
-        """The size of the file in bytes."""
-        return self._bytes
+        self.size += len(data)
 
     def lines(self) -> Iterator[bytes]:
         """Yield every line, without its line end."""
@@ -154,21 +150,21 @@ class LineLog:
 
     def last_line(self) -> bytes | None:
         """Return the last line, without its line end; None for an empty file."""
-        if self._bytes == 0:
+        if self.size == 0:
             return None
-        start = self._after_line_end_before(self._bytes - 1)
-        return os.pread(self._descriptor, self._bytes - 1 - start, start)
+        start = self._after_line_end_before(self.size - 1)
+        return os.pread(self._descriptor, self.size - 1 - start, start)
 
     def close(self) -> None:
         """Close the file, so that another process can write."""
         os.close(self._descriptor)
 
     def _cut_torn_line(self) -> None:
-        whole = self._after_line_end_before(self._bytes)
-        if whole != self._bytes:
+        whole = self._after_line_end_before(self.size)
+        if whole != self.size:
             os.ftruncate(self._descriptor, whole)
             os.fsync(self._descriptor)
-            self._bytes = whole
+            self.size = whole
 
     def _after_line_end_before(self, stop: int) -> int:
         """Return the position after the last line end before ``stop``; 0 if there is none."""

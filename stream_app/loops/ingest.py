@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -228,12 +228,11 @@ class Ingest:
         """Yield the applies of a slice: each moves the position over the records that it counts."""
         assignment = part.assignment
         counted = assignment.kept | assignment.ahead
-        rows = _Rows(
-            bins=assignment.bins[counted],
-            cells=part.cells[counted],
-            width=stream.strategy.width,
-            users=self._users(stream, part, counted),
-        )
+        rows = _Rows(assignment.bins[counted], part.cells[counted], stream.strategy.width)
+        if part.users is not None:
+            names = [str(user) for user in part.users[counted].tolist()]
+            users_of = UserRecords.of(names, stream.windows.of(rows.bins), self._user_key)
+            rows = replace(rows, users=users_of)
         ahead = assignment.ahead[counted]
         positions = part.batch.positions[part.first :][counted]
         last_cut_bin = part.state.last_cut_bin
@@ -264,13 +263,6 @@ class Ingest:
             )
             expected = new
 
-    def _users(self, stream: LoadedStream, part: _Slice, counted: NDArray[np.bool_]) -> UserRecords | None:
-        """Return the users of the counted records; None for a stream without a cap."""
-        if part.users is None:
-            return None
-        users = [str(user) for user in part.users[counted].tolist()]
-        return UserRecords.of(users, stream.windows.of(part.assignment.bins[counted]), self._user_key)
-
     async def _count_refused(self, name: str, part: _Slice) -> None:
         """Count refused records for the operator, by reason. A crash may lose or repeat such a count."""
         counts: Counter[str] = Counter()
@@ -299,7 +291,7 @@ class _Rows:
     bins: Int64Array
     cells: Int64Array
     width: int
-    users: UserRecords | None
+    users: UserRecords | None = None
 
     @cached_property
     def keys(self) -> Int64Array:

@@ -10,6 +10,7 @@ import resource
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from stream_app.addresses import once_free
 from stream_app.config import Settings
@@ -27,7 +28,6 @@ from stream_app.together import until_all_end
 
 log = logging.getLogger(__name__)
 
-_AGAIN_S = 1.0
 _OTHER_FILES = 100  # open files beside client connections, for the store and the pages
 
 
@@ -149,12 +149,7 @@ async def run_alerts(settings: Settings) -> None:
 
 async def _register_targets(store: RedisAlertStore, targets: Sequence[AlertTarget]) -> None:
     """Start new targets at the next decision; if the store is unreachable, wait for it."""
-    outage = Outage(log, "alerts")
-    while True:
-        try:
-            for target in targets:
-                await store.register(target.name)
-            return outage.over()
-        except (ConnectionError, TimeoutError) as failure:
-            outage.failed(f"redis.alerts_url: {failure}")
-        await asyncio.sleep(_AGAIN_S)
+    outage = Outage(log, "alerts: redis.alerts_url")
+    for target in targets:
+        await outage.outlast(partial(store.register, target.name))
+    outage.over()

@@ -33,7 +33,7 @@ Victim = Literal["worker", "redis"]
 
 @dataclass(frozen=True)
 class Death:
-    """Who dies, after which call took effect; calls count from the end of the quiet bins, 0: before any."""
+    """Which process dies after which call; calls count from the end of the quiet bins, 0: before any."""
 
     victim: Victim
     call: int
@@ -47,7 +47,7 @@ def strategy(stream: str) -> Strategy:
 
 
 class RecordedNoise:
-    """The system's noise; every draw is on file before it is used, so that its death does not hide it."""
+    """The system's noise; every draw is in a file before it is used, so that a death hides none."""
 
     private = True
 
@@ -85,7 +85,7 @@ class OnePartition:
 
 
 class Deadly:
-    """A store or keys of which a chosen call, counted over both, is the last thing that somebody does."""
+    """A store or keys; after a chosen call, counted over both, a process dies."""
 
     def __init__(self, inner: Any, death: Death | None, calls: list[int]) -> None:
         self._inner, self._death, self._calls = inner, death, calls
@@ -111,7 +111,7 @@ def _kill(death: Death) -> None:
 
 
 def run(url: str, directory: str, stream: str, death: Death | None) -> None:
-    """Release the range, or as much as death allows. Exit status 3: Redis was gone; 0: all is released."""
+    """Release the range until a process dies. Exit status 3: Redis was gone; 0: all is released."""
     noise_pages.BINS_PER_PAGE = 2
     try:
         calls = asyncio.run(_release_all(url, Path(directory), stream, death))

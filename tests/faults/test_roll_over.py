@@ -56,7 +56,7 @@ def server(directory: Path) -> Iterator[EmbeddedRedis]:
 
 
 def work(server: EmbeddedRedis, directory: Path, stream: str, death: Death | None = None) -> int | None:
-    """Run a worker until it ends or dies, Redis being started again at once if that dies.
+    """Run a worker until it ends or dies; if Redis dies, start it again at once.
 
     Returns: the worker's exit status; a signal's negative.
     """
@@ -81,14 +81,14 @@ def rows_of(directory: Path, stream: str) -> list[bytes]:
 
 
 def drawings(directory: Path) -> list[list[int]]:
-    """Return the errors of the running counts that each drawing of an epoch leads to."""
+    """Return the errors of running counts under each drawing of an epoch."""
     drawn = [np.array(json.loads(line), np.int64) for line in (directory / "draws").read_text().splitlines()]
     pairs = zip(drawn[::2], drawn[1::2], strict=False)
     return [decode_noise(DESIGN, pair)[:, 0].tolist() for pair in pairs]
 
 
 def check(server: EmbeddedRedis, directory: Path, stream: str, epochs: list[tuple[int, int]]) -> None:
-    """Check the end: every bin once, of each epoch one drawing and no other's, all of them in the ledger."""
+    """Check the end: each bin is released once, each epoch has its own drawing and a ledger entry."""
     rows = [json.loads(row) for row in rows_of(directory, stream)]
     assert [row["bin"] for row in rows] == list(range(FIRST_BIN, FIRST_BIN + BINS))
     first_bins = {row["epoch"]: row["bin"] for row in reversed(rows)}
@@ -127,7 +127,7 @@ async def _held(server: EmbeddedRedis, stream: str) -> dict[str, Any]:
 
 
 def die_and_go_on(server: EmbeddedRedis, directory: Path, victim: Victim, call: int) -> bool:
-    """Let one life end after a call took effect and another go on; return whether there was such a call."""
+    """End one worker after a call took effect and start another; return whether there was such a call."""
     stream, own = f"{victim}{call}", directory / str(call)
     own.mkdir()
     assert server.process is not None

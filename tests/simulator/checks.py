@@ -1,6 +1,6 @@
 """The rules that hold at every instant of a schedule. A broken rule raises ``Broken`` with one line.
 
-``History`` is what the store has accepted (part of a backup: a restored store has the older history).
+``History`` is all that the store has accepted (part of a backup: a restored store has the older history).
 ``Watch`` is what anybody outside has ever seen (never restored: people do not forget).
 """
 

@@ -1,6 +1,6 @@
 """Counts two logs that differ by one hostile record with the real loops: nothing else may differ.
 
-Both runs have the same misfortunes at the same moments: processes that die or stand still, partitions that
+Both runs have the same faults at the same moments: processes that die or pause, partitions that
 move, replies that are lost. What is compared is said of records by their names, for positions shift by one.
 """
 

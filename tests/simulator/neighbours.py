@@ -1,4 +1,4 @@
-"""Neighbouring logs, and how far apart the binned streams are that the pipeline makes of them."""
+"""Neighbouring logs, and the differences between their binned streams."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def some_record(log: Log, rng: random.Random) -> tuple[str, int]:
 
 
 def moved(first: Counter[Cell], second: Counter[Cell]) -> list[int]:
-    """Return by how much each differing cell differs, sorted."""
+    """Return the differences of all cells that differ, sorted."""
     return sorted(
         second[cell] - first[cell] for cell in first.keys() | second.keys() if first[cell] != second[cell]
     )
 
 
 def other_day(schedule: Schedule, seed: int) -> Schedule:
-    """Return the same stream under other weather, batches and misfortunes."""
+    """Return the same stream under other faults and batches."""
     other = draw_schedule(seed)
     return replace(
         schedule,

@@ -1,4 +1,4 @@
-"""Noise that is drawn ahead, handled a little wrong: the simulator must turn red for each."""
+"""Mutants that handle noise drawn ahead wrongly: the simulator must fail for each of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RedrawnAtStart(Pipeline):
     """A worker that starts draws the running epoch's noise again instead of reading it."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Draw once a worker and epoch."""
+        """Draw once per worker and epoch."""
         drawn: dict[tuple[int, str], list[bytes]] = {}
 
         async def of_bins(
@@ -45,10 +45,10 @@ class RedrawnAtStart(Pipeline):
 
 
 class NeverOpenedWith(Pipeline):
-    """A page is read from the noise that is ready for the next epoch, which nothing was opened with."""
+    """A page is read from the noise of the next epoch, which is not open yet."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Read the other noise where there is one."""
+        """Read the next epoch's noise if it is stored."""
         read = NoiseAhead._read
 
         async def other(
@@ -63,10 +63,10 @@ class NeverOpenedWith(Pipeline):
 
 
 class DamageIgnored(Pipeline):
-    """A page that fails its check is taken for zeros."""
+    """A page that fails its check is read as zeros."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Go on with what cannot be read."""
+        """Continue with a page that cannot be read."""
 
         def lenient(key: bytes, stream: str, epoch: int, nonce: str, page: int, data: bytes) -> bytes:
             try:
@@ -78,10 +78,10 @@ class DamageIgnored(Pipeline):
 
 
 class OpensWithoutNoise(_MutantStore):
-    """The script that opens an epoch does not look whether its noise is still there."""
+    """The script that opens an epoch does not check that its noise is still stored."""
 
     class store(MemoryStore):
-        """Opens with whatever it is told."""
+        """A store that opens an epoch without checking its noise."""
 
         async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
             """Let every worker close: the lease only saves work."""
@@ -92,10 +92,10 @@ class OpensWithoutNoise(_MutantStore):
 
 
 class CountsOverAnEarlyEnd(Pipeline):
-    """Nodes over epochs go on after an epoch that ended early, as if it had not been."""
+    """Nodes over epochs continue after an epoch that ended early."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Carry over what complete epochs left, whatever the last one was."""
+        """Carry over the state of complete epochs, also after an epoch that ended early."""
 
         def carried(strategy: Strategy, state: StreamState) -> bytes:
             if strategy.kind.levels is None:
@@ -106,7 +106,7 @@ class CountsOverAnEarlyEnd(Pipeline):
 
 
 class SameNoiseTwice(Pipeline):
-    """An epoch opens with the noise of the one before it."""
+    """An epoch opens with the noise of the previous epoch."""
 
     def patched(self) -> AbstractContextManager[object]:
         """Draw the same values for every epoch."""

@@ -1,4 +1,4 @@
-"""The harness's eyes: after each effect on the outside it looks at everything that changed."""
+"""Checks after each effect on store, witness and dead letters everything that has changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MANY = 10**6
 
 
 class Observer:
-    """Sees every accepted effect on one stream in the instant it happens, and checks the rules at once."""
+    """Gets every accepted effect on one stream at its instant, and checks the rules at once."""
 
     def __init__(self, world: World, schedule: Schedule) -> None:
         self.world = world
@@ -47,7 +47,7 @@ class Observer:
         self._witnessed_seq = 0
 
     async def after(self, port: str, method: str, args: tuple[Any, ...], reply: Any) -> None:
-        """Look at one effect."""
+        """Check one effect."""
         if port == "witness" and method == "append":
             await self._witnessed()
         elif port == "store":
@@ -122,7 +122,7 @@ class Observer:
         check_ledger(entries, epoch, release.first_bin * BIN_US, (release.last_bin + 1) * BIN_US)
 
     async def _witnessed(self) -> None:
-        """Check what the witness has: one value a row, nothing that the store does not hold."""
+        """Check the witness: one value per row, and no row that the store does not hold."""
         rows = await self.world.witness.rows(self.stream, self._witnessed_seq)
         self.watch.see_rows((row[:2] for row in rows), "witness")
         self._check_values(rows)
@@ -134,7 +134,7 @@ class Observer:
             raise Broken(f"the witness has row {rows[-1][0]}, the store has released {state.seq}")
 
     def _check_values(self, rows: Sequence[WitnessRow]) -> None:
-        """Check that a lost store could be given back what these rows made public."""
+        """Check that a lost store could get back everything that these rows made public."""
         strategy = self.schedule.strategy
         if strategy.kind.rows_hold_values:
             return
@@ -147,7 +147,7 @@ class Observer:
                     self.watch.see_node(epoch.epoch, block.table, index, values, "witness")
 
     async def _after_publish(self, args: tuple[Any, ...], reply: None) -> None:
-        """Check what became visible: witnessed before, one value a row and a node, tiles equal to rows."""
+        """Check new visible rows: each is witnessed and has one value, and tiles equal rows."""
         public = await self.reader.public_state(self.stream)
         assert public is not None
         head = await self.world.witness.head(self.stream)
@@ -162,7 +162,7 @@ class Observer:
         await self._check_tiles(public.epochs, public.visible_seq)
 
     async def _check_tiles(self, epochs: tuple[EpochRecord, ...], visible_seq: int) -> None:
-        """Read every visible node from the tiles: the same values as in the rows."""
+        """Check that every visible node has the same value in tiles and rows."""
         strategy = self.schedule.strategy
         for epoch in epochs:
             last = epoch.first_seq + (
@@ -189,12 +189,12 @@ class Observer:
         return state.released_bin
 
     async def before_restore(self) -> None:
-        """Note which records this timeline has measured: no later one may measure them again."""
+        """Note which records this timeline has measured: no later timeline may measure them again."""
         self.restored = True
         self._check_measured_once()
 
     async def check_end(self) -> None:
-        """Compare the final bins with the recount of the log, and the ledger with what was released."""
+        """Compare the final bins with the recount of the log, and the ledger with the releases."""
         self._check_recount()
         self._check_measured_once()
         check_on_time(

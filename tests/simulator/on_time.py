@@ -1,4 +1,4 @@
-"""What is promised to a record that is on time: its own bin, whatever stalls, fails or moves meanwhile.
+"""A record that is on time counts in its own bin, whatever stalls, fails or moves meanwhile.
 
 Said of a record's own time and its arrival alone, without a look at cuts: so a cut that is itself wrong is
 seen as well.
@@ -17,7 +17,7 @@ NEVER = {Reason.LATE, Reason.FUTURE}
 
 
 def is_on_time(entry: Entry, rules: Rules) -> bool:
-    """Say whether a record arrived before its bin closed, and not further ahead of it than is declared.
+    """Return whether a record arrived before its bin closed, and is not dated too far ahead.
 
     ``max_ahead_bins`` counts from the bin that closes next, so it holds the grace as well.
     """
@@ -46,7 +46,7 @@ def check_on_time(
     placed: Mapping[Place, int],
     letters: Mapping[Place, str],
 ) -> None:
-    """Check record by record that each that was on time is counted in its own bin, and never refused.
+    """Check that each record that was on time is counted in its own bin, and never refused.
 
     Args: placed, the bin of every counted record; letters, the reason of every dead letter.
     """

@@ -1,4 +1,4 @@
-"""What the bins should hold: a straightforward recount of the log, one record at a time.
+"""A recount of the log, one record at a time, which the bins must equal.
 
 Written from the words of the design, not from the service: a record's bin is the later of its own bin
 and the first bin whose cut lies beyond it; refused records are in no bin.
@@ -20,7 +20,7 @@ from tests.simulator.log import Entry, Kind, Log
 
 @dataclass
 class PartitionHistory:
-    """Everything that decides the bins of one partition's records: all its cuts.
+    """All cuts of one partition, which decide the bins of its records.
 
     Args:
         start: the first position that the stream reads.
@@ -52,7 +52,7 @@ class Rules:
     grace_us: int = 0
 
     def cell(self, entry: Entry) -> int | None:
-        """Return the cell that an event counts in: its key's row, its value's bucket; None for neither."""
+        """Return the cell of an event: its key's row and its value's bucket; None if it has none."""
         key, bucket = 0, 0
         if self.max_events and entry.user is None:
             return None
@@ -82,7 +82,7 @@ def recount(log: Log, histories: Mapping[str, PartitionHistory], rules: Rules) -
 
 
 def counted(log: Log, placed: Mapping[Place, int], rules: Rules) -> Counter[tuple[int, int | None]]:
-    """Return how many records count in each (bin, cell), of those that have a bin.
+    """Return the number of records that count in each (bin, cell).
 
     Under a cap, user by user: earlier bins first, cells of a bin in the order of a hash of user and cell.
     """
@@ -134,7 +134,7 @@ def floor_at(position: int, history: PartitionHistory) -> int:
 
 
 def _newest_bin(position: int, history: PartitionHistory) -> int:
-    """Return the bin that was next to close when the record arrived, as far as the cuts tell.
+    """Return the bin that was next to close when the record arrived, by the cuts.
 
     The cut after the last one is taken after the next bin has closed, so at least the bin after that is next.
     """

@@ -1,4 +1,4 @@
-"""What a seed decides: the stream, the log, the weather, the stalls, and what befalls the workers when."""
+"""What a seed decides: the stream, the log, the faults, the stalls, and each deed with its instant."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHARE_WITH_SIBLINGS = 0.2
 
 
 class Deed(StrEnum):
-    """What befalls the workers at one instant."""
+    """The kinds of fault that hit workers or the store at one instant."""
 
     KILL = "kill"  # one worker dies at once
     STOP = "stop"  # one worker is asked to end
@@ -153,7 +153,7 @@ class Schedule:
 
     @cached_property
     def strategy(self) -> Strategy:
-        """Return what the stream measures."""
+        """Return the stream's strategy."""
         keys = KeyList("key", KEYS[: self.keys], False, self.total)
         value = Buckets("value", Fraction(0), Fraction(10), self.buckets)
         declared = declared_of(
@@ -176,7 +176,7 @@ class Schedule:
         return Strategy(self.name, declared, kind)
 
     def without_trouble(self) -> Schedule:
-        """Return the same stream and log on a calm day, without a sibling."""
+        """Return the same stream and log without faults and without a sibling."""
         return replace(self, fault_rate=0.0, stall_rate=0.0, actions=(), workers=1, sibling=None)
 
     def beside(self, sibling_grace_us: int) -> Schedule:
@@ -187,7 +187,7 @@ class Schedule:
 
 
 def draw_schedule(seed: int) -> Schedule:
-    """Draw a schedule: some are calm, most have faults, some have everything."""
+    """Draw a schedule: some have no faults, most have some, a few have all."""
     rng, axes = random.Random(f"schedule {seed}"), random.Random(f"axes {seed}")
     keys, buckets = axes.choice([(1, 1), (1, 1), (3, 1), (1, 4), (2, 3)])
     bins = rng.randint(6, 14)

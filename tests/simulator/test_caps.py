@@ -1,4 +1,4 @@
-"""Caps of a user's events in the simulator: which of them count depends on that user's own records alone."""
+"""Which of a capped user's records count depends on that user's records alone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_rule_holds_where_few_events_of_a_user_count(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(quick=2, all=8))
 def test_each_users_counted_events_are_those_of_a_log_of_their_own(seed: int) -> None:
-    """Whatever the others write, and whatever befalls the workers in one run and in another."""
+    """The other users' records and the faults differ between the two runs."""
     differences = list(_differences(seed))
     assert differences == [Counter()] * len(differences)
 
@@ -58,7 +58,7 @@ def test_the_recount_catches_counting_in_order_of_application() -> None:
 
 
 def _differences(seed: int) -> list[Counter[tuple[int, int]]]:
-    """Return by what the counts of a log differ from the sum of those of each user's own log, and back."""
+    """Return the differences between a log's counts and the sum over each user's own log, both ways."""
     schedule = replace(other_day(capped(seed), seed), exact_cuts=True)
     log = World(schedule).log
     together = binned(schedule, log)

@@ -1,4 +1,4 @@
-"""One hostile record more: every other cell, every other refusal and every public instant stay."""
+"""One more hostile record changes no other cell, no other refusal and no public instant."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_comparison_alone_catches(
     words: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without the recount, which would see it too: two logs are enough."""
+    """The comparison of two logs finds the mutant without the recount."""
     monkeypatch.setattr(Observer, "check_end", _looks_away)
     heard = []
     for seed in range(FORMS.index(form), 60, len(FORMS)):

@@ -1,4 +1,4 @@
-"""The mutants of the service that must be caught, by the rules that the service itself keeps."""
+"""The rules that hold for the service must catch each of its mutants."""
 
 from __future__ import annotations
 
@@ -164,17 +164,17 @@ def test_the_simulator_catches(
 
 @pytest.mark.slow
 def test_neighbouring_logs_catch_cuts_that_wait_for_reads() -> None:
-    """Without faults: the first record after a closing instant less, and another record changes its bin."""
+    """Without faults, the absence of the first record after a closing instant moves another record."""
     assert any(_moves_others(seed, mutants.CutsWaitForReads(), _after_closing) for seed in SEEDS)
 
 
 def test_neighbouring_logs_catch_watermarks() -> None:
-    """The record whose time closes a bin less, and late records after it change theirs."""
+    """The absence of a record whose time closes a bin moves late records after it."""
     assert any(_moves_others(seed, mutants.WatermarkClosing(), _ahead_of_all) for seed in SEEDS)
 
 
 def _moves_others(seed: int, pipeline: Pipeline, records: Callable[[Log], list[Place]]) -> bool:
-    """Say whether the absence of one of these records changes more than one count by one."""
+    """Return whether the absence of one of these records changes more than one count by one."""
     schedule = replace(busy(draw_schedule(seed)).without_trouble(), partitions=1)
     log = World(schedule).log
     expected = binned(schedule, log, pipeline)
@@ -207,7 +207,7 @@ def _ahead_of_all(log: Log) -> list[Place]:
 
 @pytest.mark.slow
 def test_partitions_born_before_closing_catch_a_seal_that_ignores_them() -> None:
-    """Each one's event belongs to the bin that closes soon; whoever seals must have looked for new ones."""
+    """Each new partition has an event in the bin that closes soon, so a seal must look for new partitions."""
     for seed in SEEDS:
         calm = replace(busy(draw_schedule(seed)).without_trouble(), exact_cuts=True)
         log = World(calm).log

@@ -1,4 +1,4 @@
-"""Pipeline neighbour test: logs that differ by one record give binned streams that differ in one cell.
+"""Logs that differ by one record give binned streams that differ in one cell.
 
 This is what the privacy of the whole service rests on after the tree (docs/privacy.md, section 4). The two
 runs may differ in everything that is not the log: batch sizes, workers, faults, the order of tasks.
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("seed", seeds(quick=4, all=60))
 def test_with_arrival_times_bins_depend_on_the_log_alone(seed: int) -> None:
-    """A log that stamps arrivals: two runs with nothing in common but the log agree in every bin."""
+    """If the log stamps arrivals, two runs that share only the log agree in every bin."""
     schedule = replace(other_day(draw_schedule(seed), seed), exact_cuts=True)
     log = World(schedule).log
     expected = binned(schedule.without_trouble(), log)
@@ -31,7 +31,7 @@ def test_with_arrival_times_bins_depend_on_the_log_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(quick=8, all=60))
 def test_one_record_less_moves_one_bin_by_one(seed: int) -> None:
-    """A log that does not stamp arrivals: cuts are taken at their instants, whatever arrives around them."""
+    """If the log does not stamp arrivals, cuts are taken at their instants, whatever arrives around them."""
     schedule = replace(draw_schedule(seed).without_trouble(), exact_cuts=False)
     log = World(schedule).log
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Cuts that are taken later never change where a record counts: what is applied would be applied again."""
+"""Later cuts never change the bin of a record: an apply can be repeated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cuts(draw: st.DrawFn) -> list[Cut]:
 def test_a_record_has_one_bin_whenever_it_is_binned(
     all_cuts: list[Cut], own: list[int], known: int, late: str
 ) -> None:
-    """Records that exist lie below later cuts: of those, a worker may know any number."""
+    """A worker may know any number of the cuts beyond a record."""
     early = all_cuts[:known]
     after = [cut.position for cut in all_cuts[known:]]
     count = min([len(own), *after])

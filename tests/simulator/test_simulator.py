@@ -54,7 +54,7 @@ def test_a_seed_gives_the_same_trace_again() -> None:
 
 @pytest.mark.slow
 def test_every_rule_holds_and_every_kind_of_trouble_is_seen() -> None:
-    """The simulator is worth nothing if its weather is always fine."""
+    """Each kind of fault must occur in some schedule."""
     unseen = {
         "lost call store.apply",
         "lost reply store.release",

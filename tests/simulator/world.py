@@ -40,7 +40,7 @@ PATIENCE_BINS = 40
 
 
 class World:
-    """Everything of one run that outlives the workers.
+    """Everything in one run that outlives the workers.
 
     Args: the schedule; its log, or a neighbouring one; where readable lines go; how workers are built.
     """
@@ -116,7 +116,7 @@ class World:
         return self.observer.summary()
 
     async def _story(self) -> None:
-        """Let the deeds happen and the log end, then wait in calm weather until everything is visible."""
+        """Let the deeds happen and the log end, then wait without faults until everything is visible."""
         for action in self.schedule.actions:
             await asyncio.sleep(max(0.0, action.after_us / 1e6 - asyncio.get_running_loop().time()))
             self.trace(f"{action.deed}")
@@ -126,7 +126,7 @@ class World:
         await self._settle()
 
     async def _supervise(self, number: int) -> None:
-        """Keep one worker running, as a process supervisor would: whatever ends it, start it again."""
+        """Keep one worker running, as a process supervisor would."""
         while True:
             wait_us = max(0, self._down_until_us - self.now_us())
             await asyncio.sleep(wait_us / 1e6 + self.rng.random() * BIN_US / 4e6)
@@ -147,7 +147,7 @@ class World:
             self.trace(f"{life.name}: ended")
 
     def _refuses_lost_noise(self, failure: BaseException | None) -> bool:
-        """Return whether a worker ended because it follows one that closes with noise which is lost.
+        """Return whether a worker ended because it follows a worker whose stored noise is lost.
 
         It takes lost noise for noise whose keys it lacks, until the other one has ended the epoch.
         """
@@ -155,7 +155,7 @@ class World:
         return refused and self.observer.noise_was_lost
 
     def _ports(self, number: int, life: Life) -> Ports:
-        """Return a new worker's view of the outside, with the weather in between."""
+        """Return a new worker's ports, with faults in each call."""
         source = self._make_source(random.Random(f"batches {self.schedule.seed} {life.name}"))
         source.assigned = self._share_of(number)
         self.sources.append(source)
@@ -238,7 +238,7 @@ class World:
             source.assigned = set(self.log.partitions)
 
     def _strike(self, life: Life, deed: Deed) -> None:
-        """Let something befall one worker."""
+        """Let a deed hit one worker."""
         if deed is Deed.KILL:
             life.kill()
         elif deed is Deed.STALL:
@@ -247,7 +247,7 @@ class World:
             life.end()
 
     async def _restore(self) -> None:
-        """Set the store back to the backup: nobody is connected meanwhile, no old call arrives later."""
+        """Set the store back to the backup; no worker is connected, and no old call arrives later."""
         if self._backup is None:
             return
         self._kill_all()
@@ -260,7 +260,7 @@ class World:
         self.store.restore(store)
 
     def _lose_noise(self) -> None:
-        """Let something befall all stored noise: its keys, its pages, or a bit of each page."""
+        """Lose all stored noise: its keys, its pages, or one bit of each page."""
         for observer in self.observers.values():
             observer.noise_was_lost = True
         kept = self.store._noise.values()
@@ -281,7 +281,7 @@ class World:
             life.kill()
 
     async def _settle(self) -> None:
-        """Wait, in calm weather, until the whole log is counted and visible."""
+        """Wait without faults until the whole log is counted and visible."""
         last_bin = FIRST_BIN + self.schedule.bins + 2
         for _ in range(4 * PATIENCE_BINS):
             await asyncio.sleep(BIN_US / 4e6)
@@ -309,12 +309,12 @@ def run_world(world: World) -> str:
 
 
 async def _in_this_thread(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call at once: a simulated loop knows no threads."""
+    """Call at once: a simulated loop has no threads."""
     return call(*arguments)
 
 
 def cells_of(world: World) -> Counter[tuple[int, int]]:
-    """Return the exact counts of all sealed (bin, cell) of a finished world, without the empty ones."""
+    """Return the exact counts of all sealed (bin, cell) of a finished world, except zeros."""
     sealed = world.observer.history.sealed.items()
     return Counter({(bin, cell): n for bin, counts in sealed for cell, n in enumerate(counts) if n})
 

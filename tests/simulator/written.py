@@ -44,7 +44,7 @@ REGISTRY = "http://registry.invalid"
 
 @dataclass(frozen=True, slots=True)
 class Written(Entry):
-    """A record as bytes. Args: name, which record it is, wherever it stands; value, None for a tombstone."""
+    """A record as bytes. Args: name, of the record at any position; value, None for a tombstone."""
 
     name: str = ""
     value: bytes | None = b""  # type: ignore[assignment]  # an Entry's value is that of an axis
@@ -85,7 +85,7 @@ class RegistryOfLoop(httpx.AsyncBaseTransport):
 
 @contextmanager
 def registry(registered: Callable[[], Collection[int]]) -> Iterator[None]:
-    """Let every HTTP client that is made meanwhile ask this registry."""
+    """Have every HTTP client that is made meanwhile ask this registry."""
     make = httpx.AsyncClient
 
     def client(**settings: Any) -> httpx.AsyncClient:
