@@ -68,7 +68,7 @@ def test_after_kill_9_releases_go_on_once_the_broker_has_missed_the_dead_worker(
     stopped_s = time.monotonic()
     second.terminate()
     assert second.wait(30) == 0
-    assert time.monotonic() - stopped_s < 6  # a process leaves after three
+    assert time.monotonic() - stopped_s < 20  # a process leaves after three; the rest is for a busy machine
 
 
 def test_a_worker_that_starts_waits_for_an_unreachable_redis(cell: Cell) -> None:

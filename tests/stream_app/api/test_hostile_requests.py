@@ -244,7 +244,7 @@ POST = b"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\n"
 
 async def said(port: int, request: bytes, then: bytes = b"") -> bytes:
     """Send bytes, then more bytes a little later. Return all that is received until the connection ends."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request)
         if then:
@@ -281,7 +281,7 @@ def test_request_that_does_not_arrive_in_time_is_ended() -> None:
                 await asyncio.sleep(0.1)
             await asyncio.gather(reading, return_exceptions=True)
             writer.close()
-            assert time.monotonic() - begun < 15
+            assert time.monotonic() - begun < 30
             # Silence after an answer ends too.
             answer = await said(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 200")
@@ -306,8 +306,9 @@ def test_connections_per_address_are_limited() -> None:
                 writer.close()
             for _, one in held:
                 one.close()
-            await asyncio.sleep(0.2)
-            assert (await said(port, GET % b"/healthz")).startswith(b"HTTP/1.1 200")
+            async with asyncio.timeout(60):  # until the server knows that they are closed
+                while not (await said(port, GET % b"/healthz")).startswith(b"HTTP/1.1 200"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
 
     asyncio.run(run())
 
@@ -327,11 +328,15 @@ def test_followers_per_reader_are_limited() -> None:
                 assert answer.startswith(b"HTTP/1.1 429")
                 assert b"3 streams of events of yours are open, the limit (api.limits.followers)" in answer
             held[0].close()
-            await asyncio.sleep(0.3)
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(events)
-            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-            for one in (*held, writer):
+            async with asyncio.timeout(60):  # until the server knows that it is closed
+                while True:
+                    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                    held.append(writer)
+                    writer.write(events)
+                    if (await reader.readline()).startswith(b"HTTP/1.1 200"):
+                        break
+                    await asyncio.sleep(0.1)
+            for one in held:
                 one.close()
 
     asyncio.run(run())
@@ -386,7 +391,7 @@ def test_connection_of_a_reader_that_receives_nothing_is_closed() -> None:
             page = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
             lazy.send(page * 150)
             loop = asyncio.get_running_loop()
-            deadline = loop.time() + 15
+            deadline = loop.time() + 60
             while loop.time() < deadline:
                 try:
                     lazy.send(page)

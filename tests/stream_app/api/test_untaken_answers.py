@@ -57,7 +57,7 @@ async def has_place(port: int, tls: ssl.SSLContext | None) -> bool:
     return False
 
 
-async def until_place(port: int, tls: ssl.SSLContext | None, seconds: float = 10) -> None:
+async def until_place(port: int, tls: ssl.SSLContext | None, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not await has_place(port, tls):
         assert time.monotonic() < deadline, "the place is still held"

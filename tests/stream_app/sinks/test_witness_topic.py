@@ -88,12 +88,12 @@ async def test_between_faults_the_writer_reads_nothing(bootstrap_servers: str) -
     async with opened(topic, "a", "b") as witness:
         await witness.append("a", [row(1)])
         began = time.monotonic()
-        for seq in range(2, 12):
+        for seq in range(2, 42):
             await witness.append("a", [row(seq)])
             assert await witness.head("a") == row(seq)[:2]
-        assert time.monotonic() - began < 2.5
+        assert time.monotonic() - began < 15  # 20 s with half a second each
         await witness.close()  # what it knows by itself, it knows without any connection
-        assert (await witness.head("a")) == row(11)[:2]
+        assert (await witness.head("a")) == row(41)[:2]
 
 
 async def test_a_writer_that_resigned_reads_the_head_again(bootstrap_servers: str) -> None:

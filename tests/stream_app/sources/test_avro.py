@@ -207,7 +207,7 @@ def test_all_schemas_that_a_read_needs_are_asked_for_side_by_side(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 20.0)
-    registry.delay_s = 0.5
+    registry.delay_s = 1.5  # long beside what a busy machine adds
     for schema_id in range(1, 9):
         registry.register(schema_id, CLICK)
     began_s = time.monotonic()
@@ -248,7 +248,7 @@ def test_a_flood_of_unknown_ids_keeps_no_other_log_from_its_schemas(
     decoder, flood = decoder_of(registry), [click(100 + index) for index in range(20_000)]
     began_s = time.monotonic()
     ready = asyncio.run(decoder.prepare([flood, [click(7)] * 3]))
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 15
     assert 0 < ready[0] < len(flood)
     assert ready[1] == 3
     assert decoder.decode([click(7)] * 3, []).kept.tolist() == [0, 1, 2]
@@ -280,7 +280,7 @@ def test_no_read_waits_longer_than_its_limit_for_any_number_of_ids(
     decoder, began_s = decoder_of(registry), time.monotonic()
     ready = asyncio.run(decoder.prepare([[click(7), *map(click, range(100, 1_000))]]))
     assert ready == [1]
-    assert time.monotonic() - began_s < 2
+    assert time.monotonic() - began_s < 10  # half a minute for all of them
 
 
 def test_schemas_that_were_used_last_stay_in_memory(

@@ -65,10 +65,10 @@ ELEMENTS_WITHOUT_BYTES = {
 @pytest.mark.parametrize("items", ELEMENTS_WITHOUT_BYTES.values(), ids=ELEMENTS_WITHOUT_BYTES)
 def test_elements_without_bytes_are_refused_beyond_the_bound_and_at_once(items: Any) -> None:
     array = {"type": "array", "items": items}
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     assert outcome(array, long(30_000_000) + b"\0") is Reason.UNDECODABLE
     assert outcome(array, long(-30_000_000) + long(0) + b"\0") is Reason.UNDECODABLE
-    assert time.perf_counter() - began_s < 2  # 4 s and 230 MB when they were made
+    assert time.process_time() - began_s < 2  # 4 s and 230 MB when they were made
     assert outcome(array, long(FREE_VALUES - 100) + b"\0") is None
 
 
@@ -118,9 +118,9 @@ def test_a_wide_record_without_bytes_is_refused_where_it_is_repeated() -> None:
 
 
 def test_a_number_that_never_ends_is_refused_at_once() -> None:
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     assert outcome(NODE, b"\xff" * 500_000) is Reason.UNDECODABLE
-    assert time.perf_counter() - began_s < 2
+    assert time.process_time() - began_s < 2
 
 
 @pytest.mark.parametrize(
