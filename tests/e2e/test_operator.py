@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_operator_sees_figures_and_no_output_shows_an_event(tmp_path: Path) -> N
         time.sleep(1.1)
         log.write(b"".join(_events()))
         service.until_true(
-            lambda: _figure(operator_port, "undecodable") == UNDECODABLE, "the bad lines are counted", 30
+            lambda: _figure(operator_port, "undecodable") == UNDECODABLE, "the bad lines are counted"
         )
         scraped = _scrape(operator_port)
         assert service.kill_child("stream_app.shell.child worker")
@@ -67,7 +68,7 @@ def test_operator_sees_figures_and_no_output_shows_an_event(tmp_path: Path) -> N
         assert SENTINEL.lower() not in shown.lower()
     assert str(UNDECODABLE) in scraped  # the operator's own door, and only there
     for shown in (service.output, *public):
-        assert str(UNDECODABLE) not in shown
+        assert not _names(shown, UNDECODABLE)
         assert "stream_app_" not in shown
 
     logged = [json.loads(line) for line in service.lines if line.startswith("{")]
@@ -89,7 +90,7 @@ def test_no_event_of_a_topic_shows_either(tmp_path: Path, bootstrap_servers: str
         values = [line for block in _events() for line in block.splitlines()]
         asyncio.run(topic.send(values))
         service.until_true(
-            lambda: _figure(operator_port, "undecodable") == UNDECODABLE, "the bad records are counted", 60
+            lambda: _figure(operator_port, "undecodable") == UNDECODABLE, "the bad records are counted"
         )
         scraped = _scrape(operator_port)
         public = [
@@ -99,7 +100,7 @@ def test_no_event_of_a_topic_shows_either(tmp_path: Path, bootstrap_servers: str
     assert SENTINEL in _letters(tmp_path)
     for shown in (service.output, scraped, *public):
         assert SENTINEL.lower() not in shown.lower()
-    assert str(UNDECODABLE) not in service.output
+    assert not _names(service.output, UNDECODABLE)
 
 
 def test_a_taken_port_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -144,6 +145,12 @@ def _scrape(port: int) -> str:
         return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5, verify=False).text
     except httpx.HTTPError:
         return ""
+
+
+def _names(text: str, number: int) -> bool:
+    """Return whether a text has a number of four digits as a whole, not as digits of a time or a port."""
+    thousands, rest = divmod(number, 1_000)
+    return re.search(rf"(?<![\d.]){thousands},?{rest:03}(?!\d)", text) is not None
 
 
 def _figure(port: int, reason: str) -> float:
