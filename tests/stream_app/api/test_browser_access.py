@@ -15,7 +15,7 @@ from tests.stream_app.api.browsing import Backstage, opened, panel
 from tests.stream_app.published_axes import PublishedAxes, delays
 from tests.stream_app.published_windows import PublishedWindows
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 AXE = Path(__file__).parents[2] / "vendor" / "axe-core" / "axe.min.js"
 GRAVE = ("serious", "critical", "moderate")
