@@ -14,7 +14,7 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 from stream_app.config import KAFKA_PASSWORD, REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, Settings
@@ -92,11 +92,22 @@ async def _run_once(role: str, settings: Settings, say: Callable[[str], None]) -
         process.stdin.write(pickle.dumps(settings))
         with contextlib.suppress(ConnectionError):
             await process.stdin.drain()
-        async for line in stderr:
-            say(line.decode(errors="replace").rstrip())
+        async for line in _lines(stderr):
+            say(line)
         return await process.wait()
     finally:
         await _end(process)
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Yield the lines of a stream, of any length: a long line of a log must not end the service."""
+    unfinished = b""
+    while read := await stream.read(1 << 16):
+        *lines, unfinished = (unfinished + read).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace").rstrip()
+    if unfinished:
+        yield unfinished.decode(errors="replace").rstrip()
 
 
 def _environment() -> dict[str, str]:

@@ -155,3 +155,16 @@ def test_refusal_is_logged_even_if_a_library_holds_the_process():
     ended = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1] == "stream-app: what, where, remedy"
+
+
+def test_a_long_line_of_a_child_is_shown_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    child = tmp_path / "child"
+    child.write_text("#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' x >&2\necho >&2\nprintf after >&2\n")
+    child.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(child))
+    said: list[str] = []
+    assert (
+        asyncio.run(run_child("worker", replay_settings(Path("events.csv"), **OPTIONS), said.append))
+        == COMPLETE
+    )
+    assert said == ["x" * 200_000, "after"]
