@@ -1,7 +1,5 @@
 """The closest non-decreasing sequence, in squared or absolute error, real or whole."""
 
-from __future__ import annotations
-
 from heapq import heappop, heappush, heapreplace
 
 import numpy as np

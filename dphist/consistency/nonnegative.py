@@ -4,8 +4,6 @@ A tree is a list of arrays, top level first. The children of node v are nodes k 
 level, with k the ratio of the two lengths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ relative errors. So sums are fixed first: the children of a node become the clos
 add up to its fixed sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

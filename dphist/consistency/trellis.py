@@ -1,7 +1,5 @@
 """Consistent CDFs: the closest whole numbers in [0, N] that never fall and end at N."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

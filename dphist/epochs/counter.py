@@ -1,7 +1,5 @@
 """Release each node over epochs once, when its last epoch ends, and the running count since the start."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import dataclass, field
 

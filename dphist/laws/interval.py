@@ -16,8 +16,6 @@ one has a bound, and the interval is widened by these bounds:
 Source: Kuo and Kaiser (1966) for the window; the rest is elementary.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from statistics import NormalDist

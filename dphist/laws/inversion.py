@@ -3,8 +3,6 @@
 Source: Kuo and Kaiser (1966) for the window; Chernoff (1952) for the tails.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

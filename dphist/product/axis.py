@@ -5,8 +5,6 @@ to integers, the noise of a cell has variance 2 (c / (eps a b g))^2, a product w
 the best estimate is computed one axis at a time, with weights that depend on the shares alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -4,8 +4,6 @@ The weights of the key and value axes are the same at all times. So a series of 
 product, and the law of each error follows from the laws over time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 

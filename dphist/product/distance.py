@@ -4,8 +4,6 @@ A share is a quotient of two noisy counts, so its law has no closed form. But wh
 share is between quotients of their edges, which bounds the distance.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ node, alpha depends on the shape only. The error is then a sum over levels of a 
 variance from below, as for the causal release.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -13,8 +13,6 @@ Rounding the values themselves would break this: rounding half to even depends o
 double's precision on its size. The decoder of a causal design returns the sums of z over the greedy cover.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

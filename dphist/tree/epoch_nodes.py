@@ -4,8 +4,6 @@ The last node of a level may hold fewer bins and fewer children than the others.
 level's nodes are padded with zeros, which change no sum.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import numpy as np

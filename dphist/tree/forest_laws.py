@@ -5,8 +5,6 @@ such a node inside the range. The range cuts no other root of the forest and no 
 the terms of ``weights.py`` are columns here, with one entry per range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 

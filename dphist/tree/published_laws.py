@@ -12,8 +12,6 @@ inside or wholly outside the range:
 with the decoder's integer weights for part and share, so the laws are exactly those of the published values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple

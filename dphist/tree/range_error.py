@@ -25,8 +25,6 @@ last bin closes. The highest complete node that holds bin a is then the root of 
 its end and b is a sum of whole roots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The release of a closed bin: its nodes and its row of published values, by bin or in columns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ Node ``index`` of level i covers ``widths[i]`` bins from bin ``index * widths[i]
 (level, index) are stored and published, so they may not change.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

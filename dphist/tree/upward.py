@@ -6,8 +6,6 @@ g = 1 - gain depends on the level only. Integers make the result the same for ev
 addition and machine, so anyone can recompute a published value from the nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -13,8 +13,6 @@ own values. The total weight on a node is its weight here plus the part that its
 1 - gain of the parent's total weight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple

@@ -6,8 +6,6 @@ over a histogram of zeros sample the law of its errors, and give a band around a
 of isotonic fits, so no error is stated for them.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

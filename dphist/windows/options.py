@@ -1,7 +1,5 @@
 """Options of a window's mechanism: which may be set for protected data, and how they are stored."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
