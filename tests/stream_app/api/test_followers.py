@@ -33,7 +33,7 @@ def events_of(chunks: list[bytes]) -> list[tuple[int, bytes]]:
 async def take(stream: AsyncIterator[bytes], events: int) -> list[bytes]:
     """Read chunks until they hold this many events."""
     chunks: list[bytes] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(events_of(chunks)) < events:
             chunks.append(await anext(stream))
     return chunks
@@ -293,7 +293,7 @@ def test_follower_skips_rows_that_a_lost_store_had() -> None:
         await replica.refresh()
         assert replica.seq == 5
         follower = follow(replica, 0, heartbeat_s=0.01)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert [await anext(follower) for _ in range(2)][1] == b": nothing new yet\n\n"
         await stream.close([3])
         await replica.refresh()
