@@ -1,8 +1,7 @@
 """Runs loops concurrently: when one of them fails, the others end and its failure is raised.
 
 ``asyncio.TaskGroup`` cancels the task that waits for it, and before Python 3.13 may leave that task marked as
-cancelled. The task's next steps, such as closing clients, may then be interrupted, and the reason for the end
-is lost. These functions never cancel the waiting task.
+cancelled, so that closing clients is interrupted. These functions never cancel the waiting task.
 """
 
 from __future__ import annotations

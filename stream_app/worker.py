@@ -1,9 +1,8 @@
 """Run the worker inside a Faust process: ``STREAM_APP_CONFIG=app.yaml faust -A stream_app.worker worker``.
 
-Faust is the host here, not the stream processor. It gives the process its command line, its signal handling
-and its log set-up, for teams that run and watch Faust workers. It starts no Kafka client, no web server, no
-agent and no table: the loops of ``stream-app worker`` read, count and release, with their own Kafka clients.
-So both commands count the same.
+Faust is the host here, not the stream processor: it gives the process its command line, its signal handling
+and its log set-up. It starts no Kafka client, no web server, no agent and no table. The loops of
+``stream-app worker`` read, count and release, so both commands count the same.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Cutter:
         async with self._one_at_a_time:
             while due := await self._due(partitions, now_us := await self._clock.now_us()):
                 await each_to_its_end(*(self._store_cuts(one, cuts) for one, cuts in await self._taken(due)))
-                if all(one.bins[-1][0] >= _last_due_bin(one.view, now_us) for one in due):
+                if all(one.bins[-1][0] >= one.view.declared.time.closing.last_due_bin(now_us) for one in due):
                     break  # bins that closed meanwhile wait for the next call; this loop must end
             await self._letters.write()
 
@@ -183,14 +183,10 @@ def _cuts(due: _Due, instants_us: Sequence[int], ends: Sequence[int], answered_u
     cuts = [Cut(bin, position) for position, bin in last_of.items()]
     last = cuts[-1]
     # Only the last answer can be late: the earlier ones belong to past instants of a replay.
-    overdue = max(_last_due_bin(due.view, answered_us) - last.bin, 0)
+    overdue = max(due.view.declared.time.closing.last_due_bin(answered_us) - last.bin, 0)
     return [*cuts[:-1], Cut(last.bin, last.position, overdue)]
 
 
 def _next_instant_us(view: LoadedStream, partition: str) -> int:
     """Return when the first bin without a cut closes."""
     return view.declared.time.closing.instant_us(view.partitions[partition].last_cut_bin + 1)
-
-
-def _last_due_bin(view: LoadedStream, now_us: int) -> int:
-    return view.declared.time.closing.last_due_bin(now_us)

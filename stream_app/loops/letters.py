@@ -1,7 +1,6 @@
-"""Dead letters beside counting: the apply of a batch does not wait for the letters of its refused records.
+"""Dead letters beside counting: otherwise one refused record would delay the release of its bin.
 
-Otherwise one refused record would delay the release of its bin by the time that a disk takes, which everybody
-may see. The price: a crash loses the letters that are still waiting.
+The price: a crash loses the letters that are still waiting.
 """
 
 from __future__ import annotations

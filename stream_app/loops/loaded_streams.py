@@ -1,7 +1,6 @@
 """The loops' view of the streams of one source: positions and cuts, as last read from the store.
 
-Reader and cutter share one view. Each adds the writes that the store accepted from it. After any doubt the
-view is dropped and loaded again, because only the store is right.
+Reader and cutter share one view, and each adds its accepted writes. After any doubt the view is loaded again.
 """
 
 from __future__ import annotations

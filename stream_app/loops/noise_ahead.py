@@ -2,9 +2,8 @@
 
     key on disk -> pages in the store -> the epoch opens with their nonce (one compare-and-set)
 
-A failure before the epoch opens leaves pages that no epoch uses: they are deleted, never used. An epoch that
-did open uses its stored noise and no other. If that noise can no longer be read, the epoch ends, and its
-remaining nodes are never released.
+A failure before the epoch opens leaves pages that are deleted, never used. An open epoch uses its stored
+noise and no other. If this noise cannot be read, the epoch ends; its remaining nodes are never released.
 """
 
 from __future__ import annotations

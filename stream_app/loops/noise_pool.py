@@ -37,9 +37,6 @@ class NoisePool:
         if sum(int(np.prod(shape)) * count for (_, shape), count in wanted.items()) > LARGEST_POOL:
             self._wanted.clear()
 
-    def __repr__(self) -> str:
-        return f"<NoisePool of {self._source!r}>"
-
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         """Return a vector that is ready, or draw one now."""
         whole = (shape,) if isinstance(shape, int) else tuple(shape)
