@@ -153,7 +153,7 @@ def test_transitions_depend_on_releases_only(releases_a_step: int, monkeypatch: 
 
     async def run(step: int, now_us: int) -> list[bytes]:
         monkeypatch.setattr(alert_watch, "RELEASES_A_STEP", step)
-        monkeypatch.setattr(alert_watch, "_now_us", lambda: now_us)
+        monkeypatch.setattr(alert_watch, "own_clock_us", lambda: now_us)
         stream, alerts = Published(MemoryStore(), epsilon="0.5"), MemoryAlertStore()
         await stream.open()
         texts = ["sum(departures, 1h) > 10", "rate(departures, 3h) < 3/h", "count(departures) > 90"]
