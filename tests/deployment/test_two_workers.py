@@ -127,13 +127,21 @@ class Deployment:
         assert set(ended.values()) == {None}, f"{ended}\n{self.said()}"
 
     def metrics(self, name: str, token: str) -> int:
-        """Return the status of a worker's answer to a request for metrics."""
+        """Return the status of a worker's answer to a request for metrics, once the worker listens."""
         url, headers = f"http://127.0.0.1:{self.ports[name]}/metrics", {"Authorization": f"Bearer {token}"}
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as refused:
-            return refused.code
+        deadline_s = time.monotonic() + 120
+        while True:
+            try:
+                with urllib.request.urlopen(
+                    urllib.request.Request(url, headers=headers), timeout=30
+                ) as answer:
+                    return int(answer.status)
+            except urllib.error.HTTPError as refused:
+                return refused.code
+            except urllib.error.URLError:
+                self.check_running()
+                assert time.monotonic() < deadline_s, self.said()
+                time.sleep(0.1)
 
     def said(self) -> str:
         """Return the output of the workers."""

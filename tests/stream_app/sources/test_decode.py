@@ -7,11 +7,12 @@ import csv
 import io
 import json
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_app.core.records import Reason
@@ -21,6 +22,10 @@ from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecode
 
 AT = TimeField("at", "us")
 NESTED = TimeField("user.seen", "us")
+
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_US = (datetime(1, 1, 3, tzinfo=UTC) - _1970) // timedelta(microseconds=1)
+LAST_US = (datetime(9999, 12, 29, tzinfo=UTC) - _1970) // timedelta(microseconds=1)
 
 times = st.integers(-(10**16), 10**16)
 scalars = st.none() | st.booleans() | times | st.floats(allow_nan=False) | st.text(max_size=5)
@@ -77,10 +82,12 @@ def json_oracle(record: bytes, path: str) -> int | Reason:
         return Reason.NULL
     if isinstance(value, bool) or not isinstance(value, int | float):
         return Reason.BAD_TIME
-    return round(value) if abs(round(value)) <= 10**16 else Reason.BAD_TIME
+    return round(value) if FIRST_US <= round(value) <= LAST_US else Reason.BAD_TIME
 
 
 @given(records)
+@example([b'{"at": %d.0}' % time_us for time_us in (10**16 + 2, LAST_US + 64, FIRST_US - 64)])
+@example([b'{"at": %d}' % time_us for time_us in (FIRST_US, FIRST_US - 1, LAST_US, LAST_US + 1)])
 def test_ndjson_as_the_json_module_reads_it(lines: list[bytes]) -> None:
     for field, other in ((AT, NESTED), (NESTED, AT)):
         decoder = NdjsonDecoder(field, [other.path])
