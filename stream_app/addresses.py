@@ -1,4 +1,4 @@
-"""Takes an address that an earlier process may still hold: once its parent is gone, it ends by itself."""
+"""Waits for an address that an earlier process may still hold; that process ends soon after its parent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 Taken = TypeVar("Taken")
 
-# A predecessor that was just starting first loads its modules and answers for a moment.
+# An earlier process that had just started loads its modules and answers for a moment, before it ends.
 _PREDECESSOR_S = 10.0
 _ORPHANED_S = 0.05  # within this time a process learns that its parent is gone
 
@@ -20,7 +20,7 @@ async def once_free(take: Callable[[], Taken], patience_s: float = _PREDECESSOR_
     Raises: the OSError of ``take`` after ``patience_s``; any error other than "in use" at once.
     """
     clock = asyncio.get_running_loop().time
-    # A process whose parent is gone is cancelled here, before it takes the address from its own successor.
+    # If this process's parent is gone, it is cancelled here, before it takes the address from its successor.
     await asyncio.sleep(_ORPHANED_S)
     deadline_s = clock() + patience_s
     while True:

@@ -33,7 +33,7 @@ class Outage:
     ) -> T:
         """Return what ``work`` returns; after each OSError, log it, call ``doubt`` and work again.
 
-        ``over`` is not called: the work knows when it has reached what was unreachable.
+        ``work`` has to call ``over`` itself, when it has reached what was unreachable.
         """
         while True:
             try:
@@ -50,7 +50,7 @@ class Outage:
         self._log.warning("%s: %s; trying again", self._loop, failure)
 
     def over(self) -> None:
-        """Log that it works again, if it had failed."""
+        """Log that the loop works again, if it had failed."""
         if self._since_s is not None:
             self._log.warning("%s: works again, after %.0f s", self._loop, time.monotonic() - self._since_s)
             self._since_s = None

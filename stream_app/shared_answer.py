@@ -1,4 +1,4 @@
-"""Sends one question for all tasks that ask it at the same time: streams often close together."""
+"""Sends one question for all tasks that ask it at the same time, as streams do that close together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SharedAnswer(Generic[T]):
         """Return the answer. Raises: the question's error, in every caller that waits for it."""
         if self._next is None:
             self._next = asyncio.create_task(self._put_after(self._last))
-            self._next.add_done_callback(_looked_at)
+            self._next.add_done_callback(_retrieve_failure)
         return await asyncio.shield(self._next)
 
     async def _put_after(self, before: asyncio.Task[T] | None) -> T:
@@ -40,7 +40,7 @@ class SharedAnswer(Generic[T]):
         return await self._put()
 
 
-def _looked_at(put: asyncio.Task[T]) -> None:
+def _retrieve_failure(put: asyncio.Task[T]) -> None:
     """Retrieve a failure that no caller receives, because all of them were cancelled."""
     if not put.cancelled():
         put.exception()

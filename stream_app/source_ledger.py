@@ -89,7 +89,7 @@ class SourceLedger:
                 raise lost(entry, self._outside)
 
     async def _as_known(self, entry: LedgerEntry) -> LedgerEntry:
-        """Return the entry as the store has it, perhaps without newer fields; or with its log's name."""
+        """Return the store's entry if it differs in newer fields only; otherwise this one, with its log."""
         entry = replace(entry, log=next(iter(self._logs), None))
         for known in await self._store.ledger(entry.source):
             if replace(known, user=entry.user, log=entry.log, time=entry.time) == entry:

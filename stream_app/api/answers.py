@@ -85,7 +85,7 @@ def count(view: StreamView, query: schemas.CountQuery) -> schemas.CountAnswer:
 
 
 def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer:
-    """Answer a series. Consistent values have the intervals of the unbiased ones, cut off at zero.
+    """Answer a series. Consistent values get the intervals of the unbiased values, cut off at zero.
 
     Raises: QueryError.
     """
@@ -165,7 +165,7 @@ def privacy(
 ) -> schemas.PrivacyAnswer:
     """Return the stream's privacy statement: what is protected, and how strongly.
 
-    Args: ledger, of the stream's source; may_read, whether a reader may see a stream's name.
+    Args: ledger, of the stream's source; may_read, says whether the reader may see a stream's name.
     """
     design, source = view.strategy.design, view.strategy.source
     stated = statement(source, ledger)
@@ -190,7 +190,7 @@ def privacy(
 
 
 def alerts(states: Mapping[str, State], private: Callable[[str], bool]) -> schemas.AlertList:
-    """Return the state of each rule that has changed. Args: private, whether a stream is private now."""
+    """Return the states of rules that ever changed. Args: private, says whether a stream is private now."""
     return schemas.AlertList(
         alerts=[
             schemas.AlertAnswer(

@@ -41,9 +41,9 @@ epoch:seq. Errors are JSON with one line that says what, where and the remedy.
 
 
 def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY, apart: Apart | None = None) -> FastAPI:
-    """Return the application over one reader. It reads visible releases until shutdown.
+    """Return the application that serves the visible releases of ``reader``, and reads them until shutdown.
 
-    Args: apart, the process for long computations, which ends at shutdown; None: another one.
+    Args: apart, the process for long computations, which ends at shutdown; None: make a new one.
     """
     replicas, apart = Replicas(reader), apart or Apart()
 
@@ -141,9 +141,9 @@ async def serve_on(
 
 
 class _Server(uvicorn.Server):
-    """A server with its own entrance, which ends its followers before it shuts down.
+    """A server that accepts connections through ``Entrance``, and ends event streams before it shuts down.
 
-    Followers would otherwise delay the shutdown.
+    Readers that follow an event stream would otherwise delay the shutdown.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal without raising it again, as uvicorn would, which would change the exit status."""
+        """Stop on a signal. uvicorn would raise the signal again, which would change the exit status."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

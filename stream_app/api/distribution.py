@@ -78,7 +78,7 @@ def axes_of(strategy: Strategy) -> schemas.AxesAnswer | None:
 
 
 def _cdf(view: StreamView, query: schemas.CdfQuery) -> tuple[Cdf, Buckets, dict[str, Any]]:
-    """Return the distribution, its buckets, and the fields that all its answers share."""
+    """Return the distribution, its buckets, and the fields that all answers about it share."""
     span, buckets = span_of(view, query), buckets_of(view)
     found = Histogram.of(view.cells(span), view.place_of(query.key)).cdf(query.confidence)
     common = {"key": query.key, "confidence": query.confidence}

@@ -1,6 +1,6 @@
 """/api/v1/rows/...: flat JSON rows of keys, distributions and quantiles for Grafana's Infinity data source.
 
-One row per key, bucket or level, with its error, as ``/api/v1/rows`` does for series.
+Each row is one key, bucket or quantile with its error. ``/api/v1/rows`` has such rows for series.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def cdf(request: Request, query: Annotated[CdfRows, Query()]) -> Response:
 
 @router.get("/quantile")
 async def quantile(request: Request, query: Annotated[QuantileRows, Query()]) -> Response:
-    """One row per level."""
+    """One row per quantile."""
     return await answered(request, replica_of(request, query.stream), quantile_rows, query)
 
 
@@ -89,7 +89,7 @@ def cdf_rows(view: StreamView, query: CdfRows) -> Rows:
 
 
 def quantile_rows(view: StreamView, query: QuantileRows) -> Rows:
-    """Return quantiles by level. Raises: QueryError for a stream without a value."""
+    """Return one row per quantile. Raises: QueryError for a stream without a value."""
     found = distribution.quantiles(view, query)
     common = {"stream": query.stream, "key": found.key, "private": found.private}
     return Rows(

@@ -25,7 +25,7 @@ _NUMBERS = ("value", "stderr", "lower", "upper")
 
 
 def as_json(view: StreamView, make: Callable[..., BaseModel], *arguments: object) -> bytes:
-    """Return an answer as JSON. Args: make, of the view and the arguments."""
+    """Return ``make(view, *arguments)`` as JSON."""
     return make(view, *arguments).model_dump_json().encode()
 
 
@@ -80,7 +80,7 @@ def load_arrow() -> Any:
 
 
 def _arrow(answer: SeriesAnswer) -> bytes:
-    """Return columns as in JSON, with UTC timestamps; single values go into the schema's metadata."""
+    """Return the JSON's columns as Arrow, with UTC timestamps; single values are the schema's metadata."""
     pyarrow = load_arrow()
     times = pyarrow.timestamp("us", tz="UTC")
     columns = {

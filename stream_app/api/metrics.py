@@ -34,7 +34,7 @@ _STREAM = {
 class Newest:
     """The newest values of a stream, all of the same release.
 
-    Args: running and of_keys, None before the first release; of_keys is also None without keys.
+    Args: running, over all events; of_keys, per key, None without keys. Both are None before a release.
     """
 
     stream: str
@@ -107,14 +107,14 @@ def _of_keys(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
 
 
 def _parts(counts: Estimate, width: int) -> dict[str, FloatArray]:
-    """Return value, interval and standard error of some counts, by the ends of their metrics' names."""
+    """Return the counts' value, interval and standard error, each under the ending of its metric's name."""
     interval = counts.interval(DEFAULT_CONFIDENCE)
     columns = {"": counts.value, "_lower": interval.lower, "_upper": interval.upper, "_stderr": counts.stderr}
     return {part: np.broadcast_to(np.asarray(column, np.float64), width) for part, column in columns.items()}
 
 
 def _of_alerts(alerts: Mapping[str, State]) -> GaugeMetricFamily:
-    """Return 1 for every firing rule, decided by the exact law of the noise, which PromQL cannot compute."""
+    """Return a gauge per rule: 1 while it fires. PromQL could not decide this by the noise's exact law."""
     firing = _gauge("alert_firing", "1 while an alert rule fires", ["rule", "stream"])
     for name, state in sorted(alerts.items()):
         if state.last is not None:

@@ -26,7 +26,7 @@ MayRead = Callable[[str], bool]
 
 
 def overview_of(view: StreamView, states: Mapping[str, State]) -> OverviewStream:
-    """Return a stream's part of the overview. Args: states, of the alert rules over it."""
+    """Return a stream's entry in the overview. Args: states, those of the alert rules over the stream."""
     said = summary(view)
     return OverviewStream(
         **said.model_dump(exclude={"start"}),
@@ -38,7 +38,7 @@ def overview_of(view: StreamView, states: Mapping[str, State]) -> OverviewStream
 
 
 def sparkline(view: StreamView) -> Sparkline | None:
-    """Return the counts of the last bins, without gaps; None before the first release."""
+    """Return the counts of the last bins, except bins never measured; None before the first release."""
     first, stop = view.span
     if stop == first:
         return None
@@ -62,7 +62,7 @@ def next_release(view: StreamView) -> str | None:
 
 
 class Glances:
-    """The overview of every stream, computed once per release and change of an alert."""
+    """The overview of every stream, computed once after each release or change of an alert."""
 
     def __init__(self, replicas: Replicas, apart: Apart) -> None:
         self._replicas, self._apart = replicas, apart
@@ -104,7 +104,7 @@ class Glances:
             await asyncio.sleep(LOOK_S)
 
     async def one(self, replica: StreamReplica) -> bytes | None:
-        """Return a stream as JSON; None before it can be read.
+        """Return a stream's entry in the overview, as JSON; None before the stream can be read.
 
         While a long question about the stream is answered, its previous state is repeated, so that one stream
         does not delay the others.
@@ -139,7 +139,7 @@ class Glances:
         return [one for name, one in sorted(self._replicas.by_name.items()) if may_read(name)]
 
     def _states(self, stream: str) -> dict[str, State]:
-        """Return the states of the rules over a stream; they are grouped again only when one has changed."""
+        """Return the states of the rules over a stream; states are regrouped only when one has changed."""
         alerts = self._replicas.alerts
         if alerts is not self._alerts and alerts != self._alerts:
             self._by_stream = {}

@@ -128,7 +128,7 @@ class StreamReplica:
         return self._recent[-1][0] if self._recent else 0
 
     def set_statement(self, statement: Statement) -> None:
-        """Set the source's statement. If privacy has changed, forget all answers, which say otherwise."""
+        """Set the source's statement. If ``private`` changes, forget all answers: they have the old value."""
         if self.view is not None:
             before, self.view.statement = self.view.private, statement
             if self.view.private != before:

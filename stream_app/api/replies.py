@@ -1,4 +1,4 @@
-"""Answer a question about a stream: from the cache, at once, or in the process apart when its turn comes."""
+"""Answer a question about a stream: from the cache, at once, or in the process for long questions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def _turn(request: Request, turns: LongTurns) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _work(request: Request, us: float, replica: StreamReplica) -> AsyncIterator[Compute]:
-    """Yield a function that computes an answer: at once if it is quick, otherwise in the process apart.
+    """Yield a function that computes an answer: at once if it is quick, otherwise in a separate process.
 
     Args: us, an estimate of the work (``admission/work.py``).
     Raises: as ``long_turn``.
@@ -78,7 +78,7 @@ async def computed(
 ) -> Answer:
     """Return what ``make`` returns for a stream's view.
 
-    Args: make, a function of a module, of the view and the arguments; us, an estimate of its work.
+    Args: make, a module's function that takes the view and the arguments; us, an estimate of its work.
     Raises: what ``make`` raises; as ``long_turn``.
     """
     async with _work(request, us, replica) as compute:
@@ -105,7 +105,7 @@ async def rendered(
     us: float = LONG_US,
     form: formats.Format = "json",
 ) -> Response:
-    """Return the bytes of ``make``, cached and with an ETag. Args and raises: as ``computed``."""
+    """Return the bytes that ``make`` returns, cached and with an ETag. Args and raises: as ``computed``."""
     if (known := _Asked(request, replica, form).known()) is not None:
         return known
     async with _work(request, us, replica) as compute:

@@ -24,7 +24,7 @@ from stream_app.core.window_view import Window, window_ending, window_until, win
 
 ErrorKey = tuple[str, int, Fraction, float, tuple[tuple[str, Any], ...]]
 Errors = dict[ErrorKey, WindowError | None]
-# Cache of computations that take seconds: per design of a stream and confidence (schemas.BANDS).
+# Cache of errors that take seconds to compute, one for each design of windows and each confidence offered.
 known_errors: Errors = {}
 
 _KNOWN = "The error does not depend on the data. Each band holds all counts of its curve at once."
@@ -61,7 +61,7 @@ def error_key(view: StreamView, query: WindowQuery) -> ErrorKey:
 
 
 def window(view: StreamView, query: WindowQuery, errors: Errors) -> WindowAnswer:
-    """Return one window of one key. Args: errors, that of ``error_key`` among others. Raises: QueryError."""
+    """Return one window of one key. Args: errors, with that of ``error_key``. Raises: QueryError."""
     key = error_key(view, query)
     found = _asked(view, query)
     design = windows_of(view)
@@ -130,7 +130,7 @@ def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:
 
 
 def _buckets(view: StreamView, design: WindowDesign) -> Buckets | None:
-    """Return the buckets that the counts are of; None if they are of keys, or without their places."""
+    """Return the value's buckets whose counts a window has; None if it counts keys, or sorts its counts."""
     return view.strategy.declared.cells.buckets if design.attributed else None
 
 

@@ -47,7 +47,7 @@ class Count:
 
 
 class _Framed:
-    """Columns of equal length, the answer's arrays, which can be converted to data frames."""
+    """An answer's arrays as columns of equal length, which can be converted to data frames."""
 
     __slots__ = ()
 
@@ -172,7 +172,7 @@ class Quantiles(_Framed):
     """Quantiles of a value over a range of time, shape (levels,).
 
     Guarantee: all true quantiles at once lie in [lower, upper], edges of buckets, with at least
-        ``confidence``; the first and the last bucket also hold what is outside the value's range.
+        ``confidence``; the first and the last bucket also count values outside the range.
         ``value`` is NaN where no event is seen; bounds are NaN for a window whose error is not known.
     """
 
@@ -257,7 +257,7 @@ class Release:
     ``value`` and its interval are the running count as first published, over all cells of the bin; the
     interval is None for a bin of several cells, whose errors the row gives one by one. ``private`` is what
     the service said last about the source, as in every answer. ``row`` is the parsed message; its
-    ``not_private`` is what the stream itself was configured to.
+    ``not_private`` is the stream's own setting.
     """
 
     seq: int
@@ -292,7 +292,7 @@ def _instants(seconds: list[float]) -> TimeArray:
 def _taken(cls: Callable[..., Answer], answer: dict[str, Any], **made: Any) -> Answer:
     """Return a service's answer as an object of a dataclass. A list becomes a column of floats.
 
-    Args: made, the fields that differ from those of the service.
+    Args: made, the fields that are not taken from the answer as they are.
     """
     names = [one.name for one in fields(cls) if one.name not in made]  # type: ignore[arg-type]
     return cls(**made, **{name: _column(answer[name]) for name in names})

@@ -41,7 +41,7 @@ class ClientError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[Answer]):
-    """A request. Args: read, makes the answer from the response's JSON."""
+    """A request. Args: read, a function that makes the answer from the response's JSON."""
 
     path: str
     parameters: Parameters
@@ -189,7 +189,7 @@ def waits_s() -> Iterator[float]:
 
 
 def _about(stream: str, what: str, read: Callable[[Any], Answer], **asked: Any) -> Question[Answer]:
-    """Return a question about a stream. Args: asked, its parameters; None is left out."""
+    """Return a question about a stream. Args: asked, its parameters; None leaves one out."""
     parameters = {name: _text(name, value) for name, value in asked.items() if value is not None}
     return Question(f"{path_of(stream)}/{what}", parameters, read)
 

@@ -67,7 +67,7 @@ def read_value(section: Section) -> Buckets | None:
 
 
 def _with_windows(axis: A, section: Section, mechanism: str) -> A:
-    """Return the axis with its windows, if it has them. Args: mechanism, the axis's default."""
+    """Return the axis with its settings of ``mode: window``, if any. Args: mechanism, if none is named."""
     mode = section.take("mode", values.one_of("tree", "window"), "tree")
     length_us = section.take("window", values.positive_duration_us, 0)
     name = section.take("mechanism", values.one_of(*window_mechanisms()), mechanism)
@@ -106,7 +106,7 @@ def _check_windows(section: Section, stream: StreamSettings) -> None:
 
 
 def check_axes(section: Section, stream: StreamSettings) -> None:
-    """Refuse axes and users that read the time's field, and windows that do not fit. Raises: ConfigError."""
+    """Refuse a key, value or user in the time's field, and windows that do not fit. Raises: ConfigError."""
     _check_windows(section, stream)
     declared, time = stream.declared, stream.declared.time.field
     if time == "@timestamp" and declared.cell_fields:

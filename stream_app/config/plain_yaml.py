@@ -78,7 +78,7 @@ def _truth(loader: Loader, node: yaml.ScalarNode) -> bool:
 
 
 def _checked(pattern: re.Pattern[str], node: yaml.ScalarNode) -> str:
-    """Return a scalar's text if it fits, so that a tag (``!!int 010``) allows no other number format."""
+    """Return a scalar's text if it matches, so that a tag (``!!int 010``) allows no other number format."""
     text = str(node.value)
     if not pattern.fullmatch(text):
         raise ValueError(text)

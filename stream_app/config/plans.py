@@ -55,7 +55,7 @@ def planned(stream: StreamSettings) -> Strategy:
 
 @cache
 def _warn_of_width(stream: str, values: int) -> None:
-    """Log once that a stream's history could not be put back, because a bin has so many values."""
+    """Log once that the witness could not put back this stream's history: a bin has too many values."""
     log.warning(
         "stream %s: a bin may release %d values, more than the witness keeps: if Redis is lost, its history "
         "cannot be put back; use fewer keys or buckets, or keep backups of Redis",
@@ -124,7 +124,7 @@ def _planned_with_windows(stream: StreamSettings, window: Axis, release: Release
     tree = _planned_tree(stream, release, part)
     shares = tuple(share * part for share in tree.shares)
     time = replace(tree, epsilon=declared.privacy.epsilon, shares=shares)
-    # One histogram of the keys; otherwise one of the value for each key.
+    # Without a value there is one histogram, of the keys. Otherwise each key has a histogram of the value.
     histograms = 1 if cells.buckets is None else cells.width // cells.buckets.count
     buckets, bins = cells.width // histograms, window.window_us // declared.time.bin_us
     with _about(stream):

@@ -24,8 +24,7 @@ class RedisSettings:
         alerts_url: for alerts: a user that can write their own keys only; None for an embedded server.
         embedded: the directory of the embedded server; None for an external server.
         accept: text by which the operator accepts a server that may lose acknowledged writes.
-        largest_clock_skew_us: largest difference between its clock and the worker's at which bins still
-        close.
+        largest_clock_skew_us: bins close only if the store's and the worker's clock differ by at most this.
     """
 
     url: str | None

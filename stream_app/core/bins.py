@@ -103,7 +103,7 @@ class Assignment:
     Args:
         bins: the bin of each record; meaningless if the record is neither ``kept`` nor ``ahead``.
         kept: which records count in their bin.
-        ahead: which records the next cut will decide about: they count in their own bin or are refused.
+        ahead: which records the next cut decides about: they will count in their own bin, or be refused.
         refused: for each reason, which records are refused for it.
     """
 
@@ -131,8 +131,8 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
     cut_positions = np.array([cut.position for cut in state.cuts], dtype=np.int64)
     passed = np.searchsorted(cut_positions, positions, side="right")
     earliest = cut_bins[passed] + 1
-    # The latest bin that can have been next to close when the record arrived, by the cut that contains it. A
-    # cut that is not taken yet comes after the next bin has closed, so at least the bin after that is next.
+    # The latest bin that may have been the next to close when the record arrived: the open bin of its cut.
+    # If the record is beyond all cuts, bin last_cut_bin + 1 may have closed and the bin after it be next.
     open_bins = np.array([*(cut.open_bin for cut in state.cuts), state.last_cut_bin + 2], dtype=np.int64)
     too_far = own > open_bins[passed] + rules.max_ahead_bins
 

@@ -68,7 +68,7 @@ class PerUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
     max_events: int
 
     def without_user(self, column: NDArray[np.object_]) -> NDArray[np.bool_]:
-        """Return which records name no user. They are refused: counted together they would have no cap.
+        """Return which records name no user. They are refused, because no cap could apply to them.
 
         Args: column, the users as read; only texts and whole numbers name a user.
 
@@ -149,7 +149,7 @@ class UserShard(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name under which stores list the shard."""
+        """Return the shard's name in the store, "bin:window:number"."""
         return f"{self.bin}:{self.window}:{self.number}"
 
 

@@ -144,7 +144,7 @@ class Cells:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Return the columns that determine the cell, each once."""
+        """Return the columns from which an event's cell is determined, each once."""
         return tuple(dict.fromkeys(axis.field for axis in (self.keys, self.buckets) if axis))
 
     def assign(

@@ -2,7 +2,7 @@
 
 The configuration makes a declaration once. A strategy stores its text, every start compares that text with
 the configuration, and the loops and readers read its fields. Attributes are named as the text names them
-where Python allows it; ``rename`` has the others.
+where Python allows it; ``rename`` lists the other names.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ class Tree(
 
     Args:
         questions: the workload as ``Workload.declared`` writes it.
-        shares: of the levels; planned for "level" and None.
-        epochs: for how many the running count since the stream's start is planned; None: no levels over
-            epochs.
+        shares: the levels' shares of epsilon; the planner chooses them for "level" and None.
+        epochs: for how many epochs the running count from the stream's start is planned; None: no levels
+            over epochs.
     """
 
     questions: str | dict[str, str]

@@ -142,7 +142,7 @@ def _count_same_users(streams: Sequence[Sequence[LedgerEntry]]) -> bool:
 
 
 def _known(texts: Iterable[str | None]) -> str | None:
-    """Return the first text that is known; older entries of the same strategy may lack it."""
+    """Return the first text that is not None; older entries of the same strategy may lack it."""
     return next((text for text in texts if text is not None), None)
 
 

@@ -1,8 +1,8 @@
 """Answers over absolute time, computed from released values only.
 
 A ``StreamView`` holds the visible part of one stream: for each epoch the released nodes and the running
-counts as first published. Epochs have independent noise, so across them values add, variances add and
-the laws of the noise join. Counts are over all cells of a bin.
+counts as first published. Epochs have independent noise. So for a range over several epochs values and
+variances add up, and the law is that of the sum. Counts are over all cells of a bin.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StreamView:
     def private(self) -> bool:
         """Return whether the known total epsilon of the source still protects anybody.
 
-        Another stream over the source may show the same events, and may begin later.
+        The answer may become False later: another stream over the same events may begin.
         """
         return self.declared.privacy.private and (self.statement is None or self.statement.private)
 
@@ -199,7 +199,7 @@ class StreamView:
     def counts_of_keys(self, span: Span) -> Estimate:
         """Return the events of every key in the measured part of a range: values (keys,), one law for each.
 
-        The law joins epoch by epoch, as for one key, so no error depends on the number of keys asked for.
+        Errors add up epoch by epoch, as for one key, so no error depends on how many keys are asked for.
         Cost: O(columns) for each epoch that the range only partly covers, O(keys) for each whole epoch.
         """
         parts = [axes.of_keys(part) for epoch, part in self.parts(span) if (axes := epoch.over_axes)]
@@ -335,7 +335,7 @@ class StreamView:
             yield epoch.estimate(part, view)
 
     def parts(self, span: Span, counted: Container[int] = ()) -> Iterable[tuple[EpochView, Span]]:
-        """Yield the epochs in a range with their parts of it, without those whose places are counted."""
+        """Yield each epoch in a range with its part of the range, except epochs at places in ``counted``."""
         for place, epoch in enumerate(self.epochs):
             part = epoch.within(span)
             if part.start < part.stop and place not in counted:
@@ -381,7 +381,7 @@ class StreamView:
 
 
 def _added(value: float | FloatArray, parts: Sequence[Estimate], cells: int = 1) -> Estimate:
-    """Return a sum of independent estimates, of which each value is itself the sum of some cells."""
+    """Return a sum of independent estimates. Args: value, the sum; cells, that each estimate adds to it."""
     law = WeightedNoise.joined((part.law for part in parts), cells)
     rounding = cells * sum(part.rounding for part in parts)
     return Estimate(value, cells * sum(part.variance for part in parts), law, rounding)

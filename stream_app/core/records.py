@@ -292,7 +292,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A record that is not counted, with the reason; it is written to the dead letters before the apply."""
+    """A record that is not counted, with the reason, as the dead letters get it."""
 
     partition: str
     position: int

@@ -17,8 +17,8 @@ from stream_app.core.query import StreamView
 class Window(NamedTuple):
     """One window: its bins, absolute, and its released numbers in counts, shape (histograms, buckets).
 
-    Args: earlier and later, the first bins after the neighbouring windows, None if there is none; available,
-        the number of complete windows.
+    Args: earlier and later, the first bins after the previous and after the next window, None if there is
+        none; available, the number of complete windows.
     """
 
     span: Span

@@ -55,7 +55,7 @@ async def send_waiting(store: AlertStore, target: AlertTarget) -> int:
 
 
 async def _remind(store: AlertStore, target: AlertTarget) -> None:
-    """Send firing alerts again to targets that would otherwise assume that they have ended."""
+    """Send firing alerts again to targets that would otherwise assume the alerts' end."""
     while True:
         await asyncio.sleep(REMIND_EVERY_S)
         try:

@@ -70,8 +70,8 @@ class Closer:
     async def reconcile(self) -> StreamState:
         """Make store and witness agree, open the epoch that is due, and return the stream's state. SECRET.
 
-        The witness then has all released rows, unless readers see it; spent noise is deleted. Ingest may
-        start after the first return.
+        The witness then has all released rows, unless readers can see the witness. Spent noise is deleted.
+        Ingest may start after the first return.
         Raises: OperatorError if the stream may not run; OSError if the store did not answer.
         """
         self._strategy, state = await open_stream(

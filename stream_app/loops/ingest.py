@@ -1,4 +1,4 @@
-"""Counts events: one loop per source, from its batches to exactly one atomic apply for every record.
+"""Counts events: one loop per source reads batches and counts each record in exactly one atomic apply.
 
     read -> bins -> apply
          -> dead letters, written beside (``letters.py``)
@@ -149,7 +149,7 @@ class Ingest:
         """Return where a stream without positions begins to read."""
         if stream.epoch == 0:
             return self._start
-        # It lost its positions with the store: it reads again all records that its running epoch may count.
+        # The stream lost its positions with the store: read again all records that its epoch may count.
         earliest_bin = stream.rules.first_bin - stream.declared.time.max_ahead_bins - 1
         return stream.declared.time.binning.start_us(earliest_bin)
 
@@ -225,7 +225,7 @@ class Ingest:
         return reply
 
     def _changes(self, stream: LoadedStream, part: _Slice) -> Iterator[Apply]:
-        """Yield the applies of a slice: each moves the position over the records that it counts."""
+        """Yield the ``Apply`` calls of a slice: each counts some records and moves the position past them."""
         assignment = part.assignment
         counted = assignment.kept | assignment.ahead
         rows = _Rows(assignment.bins[counted], part.cells[counted], stream.strategy.width)

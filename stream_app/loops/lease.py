@@ -38,7 +38,7 @@ class Lease:
         if not await self._store.hold(self._stream, self._owner, int(self._lease_s * 1000)):
             self.drop()
             return False
-        # Counted from before the question, so it ends before the store's own count does.
+        # The term is counted from before the question, so it ends here before it ends in the store.
         self._until_s, self._ask_at_s = now_s + self._lease_s, now_s + self._lease_s / 3
         self.term += lapsed
         return True

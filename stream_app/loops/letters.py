@@ -1,4 +1,4 @@
-"""Dead letters beside counting: otherwise one refused record would delay the release of its bin.
+"""Writes dead letters beside counting: otherwise one refused record would delay the release of its bin.
 
 The price: a crash loses the letters that are still waiting.
 """
@@ -32,7 +32,7 @@ class LettersBeside:
         self._writing: asyncio.Task[None] | None = None
 
     async def put(self, refusals: Sequence[Refusal], stream: str | None = None) -> None:
-        """Have letters written; wait only while ``MOST_WAITING_BYTES`` or more wait for the disk."""
+        """Queue letters for writing; wait only while ``MOST_WAITING_BYTES`` or more are queued."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._bytes < MOST_WAITING_BYTES)
         self._waiting.append((refusals, stream))

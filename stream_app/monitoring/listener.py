@@ -30,7 +30,7 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 @asynccontextmanager
 async def serving(metrics: Metrics, host: str, port: int, token: str | None = None) -> AsyncIterator[None]:
-    """Serve the metrics at ``http://host:port/metrics`` from a separate thread, for the block.
+    """Serve the metrics at ``http://host:port/metrics`` in a separate thread, during the block.
 
     Guarantee: connections use at most ``_MOST_REQUESTS`` threads, none much longer than ``_REQUEST_S``.
     Args: token, which a request must carry (``Authorization: Bearer TOKEN``); None: everybody may read.

@@ -142,7 +142,7 @@ class Store(Protocol):
         """
 
     async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
-        """Add the users' records that count to the cells of sealed bins, up to ``up_to_bin``.
+        """Choose the users' records that count in sealed bins up to ``up_to_bin``; add them to the cells.
 
         At most ``max_events`` records of each user count per window (``core.bounding``).
         Returns: DONE after a bounded part of the work (call again); ALREADY if nothing is left.
@@ -239,7 +239,7 @@ class Witness(Protocol):
         """Stop being the writer: from now on another worker may add rows."""
 
     async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
-        """Write rows durably, skipping those it already has; return when they are on disk."""
+        """Write rows durably, except rows that are there already; return when they are on disk."""
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
         """Return the last (seq, row) of a stream, or None."""
@@ -260,26 +260,26 @@ class OutsideLedger(Protocol):
         """Return all entries of all sources, oldest first."""
 
     async def append(self, entries: Sequence[LedgerEntry]) -> None:
-        """Write entries durably, skipping those it already has; return when they are on disk."""
+        """Write entries durably, except entries that are there already; return when they are on disk."""
 
 
 class NoiseKeys(Protocol):
-    """Keys outside the store: a key of user ids, and a chain for each epoch's noise (``vault/cipher.py``)."""
+    """Keys outside the store: of users' ids, and a chain of keys per epoch's noise (``vault/cipher.py``)."""
 
     async def user_key(self) -> bytes:
         """Return the key of the hashes of users: always the same key, durable before this returns."""
 
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
-        """Return the first chain key of a new noise, durable before this returns."""
+        """Make the first chain key for an epoch's noise; return it when it is durable."""
 
     async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
-        """Return the first page that can still be read and its chain key; None if the key is lost."""
+        """Return the number of the first noise page whose key still exists, and that key; None if lost."""
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
         """Destroy the keys of the first ``pages`` pages."""
 
     async def discard(self, stream: str, epoch: int, nonce: str) -> None:
-        """Destroy the keys of all epochs up to this one, except the keys of its own noise."""
+        """Destroy the noise keys of all epochs up to ``epoch``, except the keys of noise ``nonce``."""
 
 
 class DeadLetters(Protocol):

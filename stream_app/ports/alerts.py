@@ -1,4 +1,4 @@
-"""What the watch of alert rules needs from the world: a store of its decisions, and targets to notify."""
+"""What the watcher of alert rules needs from the world: a store of its decisions, and targets to notify."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class AlertStore(Protocol):
-    """The states of rules and the transitions that were sent; all of it follows from visible releases."""
+    """The states of rules, and their transitions to send; both follow from visible releases only."""
 
     async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:
         """Return the states by rule, and by stream the last release that was evaluated."""
@@ -46,4 +46,4 @@ class AlertTarget(Protocol):
 
     async def remind(self, firing: Sequence[Mapping[str, Any]]) -> None:
         """Send firing alerts again, if the target would otherwise drop them. Raises: NotDelivered."""
-        return  # most targets keep what they were sent
+        return  # most targets remember firing alerts, so there is nothing to send

@@ -60,8 +60,8 @@ def count_topic(seconds: float, speed: str | None, port: int | None, state: Path
 def _example(name: str, port: int | None, state: Path) -> Settings:
     """Return an example with another port and state directory.
 
-    Its file counts as one in ``./examples``, so relative paths and the names in the ledger do not depend on
-    where the package is installed.
+    The example is treated as a file in ``./examples``. So relative paths, and the names in the ledger, do not
+    depend on where the package is installed.
     """
     package = Path(stream_app.__file__).parent
     places = (package / "examples" / name, package.parent / "examples" / name)  # in a wheel; in a checkout

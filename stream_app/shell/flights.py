@@ -1,4 +1,4 @@
-"""The demo's real events: a year of departures from New York's airports, as a file of one event a line."""
+"""The demo's real events: a year of departures from New York's airports, in a file, one event per line."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _drawn(points: Sequence[tuple[float, float, float]], height: int) -> list[st
 def span_in_words(start: str, end: str, zone: str | None) -> str:
     """Return a range of bins as text; a range of days ends with the last day included.
 
-    Args: start and end, RFC 3339, edges of bins; zone, of streams whose bins are its calendar days.
+    Args: start and end, RFC 3339, edges of bins; zone, if bins are calendar days in it, else None.
 
     >>> span_in_words("2013-03-28T23:00:00Z", "2013-04-03T22:00:00Z", "Europe/Paris")
     '29 Mar – 3 Apr 2013, whole days of Europe/Paris'

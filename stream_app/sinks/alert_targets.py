@@ -84,7 +84,7 @@ class LogTarget(AlertTarget):
 
 
 class WebhookTarget(AlertTarget):
-    """A URL that accepts Alertmanager's webhook body; the header Idempotency-Key has the key.
+    """A URL that accepts Alertmanager's webhook body; the header Idempotency-Key names the transition.
 
     Args: url; it may hold a secret, so only its host is ever shown.
     """

@@ -170,7 +170,7 @@ def _expire_all(state_dir: Path, keep_s: float) -> None:
 def expire(directory: Path, keep_s: float, now_s: float) -> None:
     """Delete the files of dead letters below a directory, of all sources, whose oldest letter is too old.
 
-    A file dated as far in the future is deleted as well: a clock that was ahead must not keep it longer.
+    A file dated more than that age in the future is deleted too: a clock that was ahead must not keep it.
     """
     for file in directory.rglob(f"*{_SUFFIX}"):
         with suppress(FileNotFoundError):

@@ -104,5 +104,5 @@ class LedgerTopic(OutsideLedger):
 
 
 def _key(entry: LedgerEntry) -> bytes:
-    """Return an entry's key: compaction keeps the last record of a key, and an entry never changes."""
+    """Return a key that no other entry has, so that compaction of the topic deletes no entry."""
     return f"{entry.source}/{entry.stream}/{entry.epoch}/{entry.strategy_hash}/{entry.start_us}".encode()

@@ -1,4 +1,4 @@
-"""The witness as files: one file per stream, one released row per line, the bytes that every output repeats.
+"""The witness as files: one per stream, with a line per released row, in the same bytes as every output.
 
 If a row holds only hashes of its bin's values, the values follow the row after a tab, in base64.
 """

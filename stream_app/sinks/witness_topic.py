@@ -146,7 +146,7 @@ class WitnessTopic(Witness):
                         )
                         sent.add_done_callback(_ignore_failure)  # the commit reports the failure
         except BaseException:
-            # Fenced, or it is unknown whether it was committed: the next claim settles it.
+            # Fenced, or it is unknown whether the rows were committed: the next claim settles that.
             await self._drop_writer(stream)
             raise
 
@@ -203,7 +203,7 @@ class WitnessTopic(Witness):
 
 
 def _key(stream: str, row: bytes) -> bytes:
-    """Return a row's key: compaction keeps the last record of a key, and a row never changes."""
+    """Return a key that no other row has, so that compaction of the topic deletes no row."""
     message = json.loads(row)
     return f"{stream}/{message['epoch']}/{message['bin']}".encode()
 

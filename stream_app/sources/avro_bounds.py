@@ -32,7 +32,7 @@ def is_bounded(schema: Any, named: Mapping[str, Any]) -> bool:
 
 
 def _free_values(schema: Any, named: Mapping[str, Any], known: dict[str, int], depth: int) -> int:
-    """Return the most values that a type holds beyond one per byte.
+    """Return by how much a record's values of this type can outnumber its bytes.
 
     An empty record counts as a value. So does every list.
 

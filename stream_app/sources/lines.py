@@ -183,9 +183,9 @@ class LineFile:
             size = min(2 * size, LONGEST_RECORD_BYTES)
 
     def _too_long(self, start: int, limit: int) -> RecordBatch | None:
-        """Refuse the overlong line that starts here. An end of the stream would show that the line came.
+        """Return a batch that refuses the overlong line that starts here; None if the line has no end yet.
 
-        Returns: None if the line is not complete, or not too long.
+        Ending the stream with an error instead would show everybody that the line came.
         """
         position = start
         while data := self.bytes_at(position, min(MOST_BYTES, limit - position)):

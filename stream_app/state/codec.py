@@ -67,7 +67,7 @@ def decode_cuts(entries: Sequence[bytes]) -> tuple[Cut, ...]:
 
 
 def decode_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[int, bytes]]:
-    """Return (seq, row) of entries of the chain, whose id is ``seq-0``."""
+    """Return (seq, row) of each entry of the chain; an entry's id is ``seq-0``."""
     return [(int(id.split(b"-")[0]), fields[b"row"]) for id, fields in entries]
 
 

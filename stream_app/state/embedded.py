@@ -63,7 +63,7 @@ no-appendfsync-on-rewrite no
 aof-load-truncated yes
 maxmemory 0
 maxmemory-policy noeviction
-# Nobody may log in as it, but Redis 7 reads the file back as this user: without rights all would be lost.
+# Nobody may log in as default, but Redis 7 reads its file as this user: without rights all would be lost.
 user default off ~* &* +@all
 user worker on #{worker} ~dp:* +@all -@admin -@dangerous +config|get +info +bgrewriteaof
 user api on #{api} ~{public} -@all {reads}

@@ -59,7 +59,7 @@ TABLE = (
     KeyKind("sec:noise", "hash", "write_noise", "until released", "nonce:page: encrypted noise drawn ahead"),
     KeyKind("sec:lease", "string", "hold", "milliseconds", "the worker that closes the stream now"),
     KeyKind("sec:operator_counts", "hash", "count_for_operator", "the stream's", "reason: records"),
-    # Keys that belong to no stream, each with its own tag.
+    # Keys that belong to no stream. The tag is the Redis hash tag.
     KeyKind("pub:ledger", "hash", "reserve", "the source's", "stream:epoch: 'number entry'; tag: the source"),
     KeyKind("pub:names", "set", "open_epoch", "the store's", "names of streams; tag: streams"),
     KeyKind("pub:states", "hash", "decide_alerts", "the store's", "rule: its state; tag: !alerts"),

@@ -115,7 +115,7 @@ class RedisStore(Store):
         checks.check_epoch(record)
         checks.check_noise(noise)
         keys = StreamKeys(stream)
-        # Written first, because it is in another slot than the stream: readers skip names without a strategy.
+        # The name is in another slot than the stream, so it is written first; readers skip it until then.
         await batch(self._redis, [("SADD", STREAM_NAMES, stream)])
         before = ("-inf", f"({record.first_bin}")
         while True:

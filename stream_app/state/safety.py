@@ -1,6 +1,7 @@
-"""Refuses a Redis that may lose acknowledged writes or evict keys: a lost release would get new noise.
+"""Refuses a Redis that may lose acknowledged writes or evict keys.
 
-It also refuses a Redis in which the API's user may not read released values.
+After such a loss a bin would be released again, with new noise. A Redis in which the API's user may not read
+released values is refused too.
 """
 
 from __future__ import annotations

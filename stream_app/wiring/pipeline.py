@@ -31,7 +31,7 @@ class Counting:
         start: Start = "earliest",
         user_key: bytes = b"",
     ) -> Counting:
-        """Return what counts the events of open streams. Args: as of ``LoadedStreams`` and ``Ingest``."""
+        """Return the reader and the cutter of open streams. Args: as for ``LoadedStreams`` and ``Ingest``."""
         views = LoadedStreams(streams, agree)
         cutter = Cutter(ports.of_one_loop(), views)
         return cls(cutter, Ingest(ports.of_one_loop(), cutter, views, start, user_key))

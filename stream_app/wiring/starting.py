@@ -83,7 +83,7 @@ async def check_start(
 
 
 async def compare(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:
-    """Copy a source's missing entries in both directions; mark those that the store lacked as lost.
+    """Copy a source's entries outside (``kept``) to the store, marked as lost, and the store's outside.
 
     Raises: OperatorError if the two ledgers have different entries for one epoch.
     """

@@ -41,8 +41,8 @@ class AccessRules:
     """The rules that a request must satisfy.
 
     Args:
-        keys: each grants access to its streams; None requires no key, an empty tuple refuses everybody. They
-            may be replaced at any time: a removed key grants nothing, and its open answers end.
+        keys: each grants access to its streams; None requires no key, an empty tuple refuses everybody. Keys
+            may be replaced at any time: a removed key grants nothing, and open answers to it end.
         proxy_header, proxies: the proxy at these addresses has authenticated requests with this header.
         origins: pages of these origins may call the API from a browser.
         requests_per_s: for each key or address; None: no limit.
@@ -66,7 +66,7 @@ class AccessRules:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An authenticated reader and the streams that they may read; None for all."""
+    """An authenticated reader, and the streams that this reader may read (None: all streams)."""
 
     name: str
     streams: frozenset[str] | None = None
@@ -112,13 +112,13 @@ class Access:
             await answer(scope, receive, exchange.send)
             return
         scope.setdefault("state", {})["reader"] = reader
-        still_in = partial(self._is_still, reader, self._rules.keys, headers, address)
+        still_in = partial(self._still_accepted, reader, self._rules.keys, headers, address)
         await self.app(scope, exchange.receive, _while_let_in(exchange.send, still_in))
 
-    def _is_still(
+    def _still_accepted(
         self, reader: Reader | None, keys: tuple[ApiKey, ...] | None, headers: Headers, address: str
     ) -> bool:
-        """Return whether the request would still be accepted as the same reader. Args: keys, at its start."""
+        """Return whether the same reader would still be accepted. Args: keys, those at its beginning."""
         return self._rules.keys is keys or self._reader(headers, address) == reader
 
     def _refusal(
@@ -170,7 +170,7 @@ class Access:
 
 
 def _while_let_in(send: Send, still_in: Callable[[], bool]) -> Send:
-    """Wrap ``send`` so that a long answer, as to a follower, ends when its reader loses access."""
+    """Wrap ``send`` so that a long answer, such as an event stream, ends when its reader loses access."""
     ended = False
 
     async def sent(message: Message) -> None:
@@ -184,7 +184,7 @@ def _while_let_in(send: Send, still_in: Callable[[], bool]) -> Send:
 
 
 class Budgets:
-    """A budget of requests for each client: it fills steadily and holds what ``_BURST_S`` allows."""
+    """A budget of requests for each client. It fills steadily, and is full after ``_BURST_S`` seconds."""
 
     def __init__(self, per_s: float | None, clock_s: Callable[[], float]) -> None:
         self._per_s, self._clock_s = per_s, clock_s

@@ -36,14 +36,14 @@ class ProcessEndedError(Exception):
 
 
 class Apart:
-    """One process beside this one."""
+    """Calls functions in one separate process, which starts with the first call."""
 
     def __init__(self) -> None:
         self._process: _Process | None = None
         self._filling: dict[Key, asyncio.Task[None]] = {}
 
     async def fill(self, answers: dict[Key, Answer], function: Callable[..., Answer], key: Key) -> None:
-        """Put ``function(*key)`` into ``answers``. It is computed once, even if all readers leave.
+        """Compute ``function(*key)`` once and put it into ``answers``, even if all readers leave meanwhile.
 
         Raises: what the function raises; ProcessEndedError.
         """
@@ -60,11 +60,11 @@ class Apart:
             del self._filling[key]
 
     async def of(self, function: Callable[..., Answer], *arguments: object) -> Answer:
-        """Return what a function of a module returns. Raises: what it raises; ProcessEndedError."""
+        """Call a module's function in the process. Raises: what the function raises; ProcessEndedError."""
         return await _to_its_end(self.begun().ask(None, function, arguments))
 
     async def of_view(self, view: StreamView, function: Callable[..., Answer], *arguments: object) -> Answer:
-        """Return what a function of a module returns for a copy of the view as it is now.
+        """Call a module's function in the process, with a copy of the view as it is now.
 
         Only one question about a view may be under way.
         Raises: as ``of``.
@@ -95,7 +95,7 @@ async def _to_its_end(computed: Future[Answer]) -> Answer:
 
 
 class _Process:
-    """The process and the states of its copies. One thread sends questions, another one receives answers."""
+    """The process, and the state of each copy that it keeps. One thread sends, another one receives."""
 
     def __init__(self) -> None:
         ours, its = socket.socketpair()

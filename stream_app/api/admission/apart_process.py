@@ -59,7 +59,7 @@ def serve(connection: Connection) -> None:
 
 
 def _said(number: int, function: Callable[..., Any], arguments: tuple[object, ...]) -> bytes:
-    """Return an answer or a failure as it is sent: (number, whether it is an answer, it)."""
+    """Call the function; return the bytes to send: its number, whether it succeeded, its result or error."""
     try:
         return pickle.dumps((number, True, function(*arguments)))
     except Exception as failure:

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from stream_app.api.admission.turns import Places, TooManyError
 from stream_app.ports.access import Limits
 
-_MOST_HEAD_BYTES = 16_384  # of a request; uvicorn's own limit is checked after all that has arrived was read
+_MOST_HEAD_BYTES = 16_384  # of a request; uvicorn checks its own limit too late, after it has read everything
 _NO_DESCRIPTOR_S = 0.1
 _ACCEPTED_A_TURN = 4  # connections accepted in one turn of the loop; each takes several system calls
 
@@ -46,7 +46,7 @@ def client_of(address: str) -> str:
 
 
 def raw_reply(status: HTTPStatus, line: str) -> bytes:
-    """Return an answer to a request that never reaches the application; it ends the connection."""
+    """Return the bytes of an answer that the application does not give, and that ends the connection."""
     body = json.dumps({"error": line}).encode()
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
@@ -90,7 +90,7 @@ class Entrance:
         self._listener.close()
 
     def _accept(self) -> None:
-        """Accept waiting connections. A refused one is cheap and does not delay those behind it."""
+        """Accept waiting connections. A refused connection does not delay the connections behind it."""
         for _ in range(_ACCEPTED_A_TURN):
             try:
                 connection, peer = self._listener.accept()
@@ -183,11 +183,11 @@ class BoundedProtocol(H11Protocol):
         self._watch_arrival()
 
     def eof_received(self) -> None:
-        """Limit the time for the reader to receive the rest, since TLS would wait for ever."""
+        """Limit the time for the reader to receive the rest of an answer, since TLS would wait for ever."""
         self._leaving = self._leaving or self.loop.call_later(self.slow_s, self._not_taken)
 
     def pause_writing(self) -> None:
-        """Limit the time for the reader to receive what was sent; a closing connection waits for it too."""
+        """Limit the time for the reader to receive what was sent, also while the connection is closing."""
         super().pause_writing()
         self._taking = self._taking or self.loop.call_later(self.slow_s, self._not_taken)
 
@@ -243,7 +243,7 @@ class _Wire(h11.Connection):
     complaint = ""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Return the next event. Raises: h11.RemoteProtocolError for bad requests, or body without length."""
+        """Return the next event. Raises: h11.RemoteProtocolError, also for a body without length."""
         event = super().next_event()
         if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
             self.complaint = "Transfer-Encoding is not accepted; send the body with its Content-Length"

@@ -18,8 +18,8 @@ class Growth:
 
     Args:
         whole: whether the copy begins empty.
-        state: of the view.
-        statement: of the ledger of the view's source; None if it is not known.
+        state: the view's state.
+        statement: the privacy statement of the view's source; None if it is not known.
         blocks: the rows that the copy lacks. They share the view's memory.
     """
 
@@ -30,7 +30,7 @@ class Growth:
 
 
 def growth(view: StreamView, known: PublicState | None) -> Growth:
-    """Return the growth of a copy. Args: known, the state of the copy; None: there is no copy.
+    """Return what a copy needs to equal the view. Args: known, the copy's state; None: there is no copy.
 
     Cost: O(epochs), and nothing is copied.
     """
@@ -50,7 +50,7 @@ def growth(view: StreamView, known: PublicState | None) -> Growth:
 
 
 def grown(copy: StreamView | None, growth: Growth) -> StreamView:
-    """Return the copy, which now equals its view. Args: copy, None if there is none."""
+    """Add the growth to a copy and return it: it now equals its view. Args: copy, None if there is none."""
     if growth.whole or copy is None:
         copy = StreamView(growth.state.strategy)
     if copy.shown != growth.state:

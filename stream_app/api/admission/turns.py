@@ -20,7 +20,7 @@ class TooManyError(Exception):
 
 
 class Turnstile:
-    """Admits one request per reader at a time. The next ones then wait for as long as these took.
+    """Admits one request of each reader at a time. The next requests wait for as long as these took.
 
     Guarantee: however many requests one reader sends, another reader waits for only one of them. Half of the
         loop's time stays free for other tasks.
@@ -48,7 +48,7 @@ class Turnstile:
             loop.call_soon(self._rest)
 
     def _rest(self) -> None:
-        """Wait for as long as the requests used the loop. Long work does not run on the loop."""
+        """Admit the next requests after a pause, about as long as the current ones used the loop."""
         assert self._since_s is not None
         loop = asyncio.get_running_loop()
         took_s = loop.time() - self._since_s
@@ -85,7 +85,7 @@ class LongTurns:
 
     @asynccontextmanager
     async def of(self, reader: str) -> AsyncIterator[None]:
-        """Hold a turn for the block. Raises: TooManyError if too many of the reader's questions wait."""
+        """Hold a turn during the block. Raises: TooManyError if too many of the reader's questions wait."""
         queue = self._waiting.setdefault(reader, deque())
         if len(queue) >= MOST_WAITING:
             raise TooManyError(
@@ -112,7 +112,7 @@ class LongTurns:
         self._grant()
 
     def _grant(self) -> None:
-        """Grant free places to the readers with the longest time since their last turn."""
+        """Give free places to the readers whose last turn is longest ago."""
         for reader in list(self._waiting):
             queue = self._waiting[reader]
             while queue and len(self._running) < self._together and reader not in self._running:
@@ -128,7 +128,7 @@ class LongTurns:
 class Places:
     """Limits on things held at once, in total and per reader: connections, followers.
 
-    Args: what, their name in errors; together and each, the limits; keys, the limits' configuration keys.
+    Args: what, the things' name in errors; together and each, the limits; keys, the limits' settings.
     """
 
     def __init__(self, what: str, together: int, each: int, keys: tuple[str, str]) -> None:

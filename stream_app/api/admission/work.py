@@ -1,8 +1,8 @@
 """Limit the work of one question, estimated beforehand in microseconds of one processor.
 
 The estimates are measured orders of magnitude. They only need to tell milliseconds from seconds, and seconds
-from minutes. A question below ``QUICK_US`` is answered at once, and every other one in a process apart
-(``replies.computed``).
+from minutes. A question below ``QUICK_US`` is answered at once, and every other question in a separate
+process (``replies.computed``).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SLICE_US = 1_000  # fixed cost of a range of time, for any number of columns
 
 
 def epochs_us(view: StreamView | None) -> float:
-    """Return the cost of a number or a line for every epoch of a stream."""
+    """Return the microseconds to make one number, or one line, for every epoch of a stream."""
     return 0.0 if view is None else EPOCH_US * len(view.epochs)
 
 
 def slices_us(view: StreamView, slices: int) -> float:
-    """Return the cost of reading all cells over this many ranges of time."""
+    """Return the microseconds to read all cells over this many ranges of time."""
     axes = view.strategy.kind.axes
     return slices * (SLICE_US + COLUMN_US * (axes.columns if axes else 1))
 

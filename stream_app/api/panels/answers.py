@@ -54,7 +54,7 @@ def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
 
 
 def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
-    """Return the keys with the largest estimates, each over the range and in every slice."""
+    """Return the keys with the largest estimates, with counts over the whole range and in every slice."""
     declared = declared_keys(view.strategy, "configure keys, and start another stream")
     slices = slices_of(view, query)
     totals = key_counts(view.cells(Span(slices[0].start, slices[-1].stop)))
@@ -217,12 +217,12 @@ def _condition(text: str) -> Condition | None:
 
 
 def _row_edges(buckets: Buckets, rows: int) -> list[int]:
-    """Return the bucket edges of rows: equal runs of buckets, of which the last may be shorter."""
+    """Divide the buckets into at most ``rows`` equal runs (the last may be shorter); return their edges."""
     joined = -(-buckets.count // rows)
     return [*range(0, buckets.count, joined), buckets.count]
 
 
 def _at(counts: Estimate, places: int | list[int]) -> Estimate:
-    """Return the counts of the keys at these indices; for one index, a number."""
+    """Return the counts of the keys at these indices: an array, or one number for a single index."""
     found = np.asarray(counts.value)[places]
     return replace(counts, value=float(found) if isinstance(places, int) else found)

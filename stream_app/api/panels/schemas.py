@@ -45,7 +45,7 @@ class HeatQuery(SlicesQuery):
 
 
 class QuantileSlicesQuery(SlicesQuery):
-    """Quantiles over time; those of one slice hold together."""
+    """Quantiles over time; all intervals of one slice hold at once."""
 
     q: list[float] = Field(min_length=1, max_length=9, description="above 0 and below 1; may be repeated")
     confidence: BandConfidence = 0.95
@@ -150,7 +150,7 @@ class QuantileOverTime(BaseModel):
 
 
 class QuantileSlicesAnswer(Released):
-    """Quantiles over time. Within a slice all intervals hold together; not over all slices."""
+    """Quantiles over time. All intervals of one slice hold at once, but not those of all slices."""
 
     key: str | None
     start: list[float]
@@ -207,7 +207,7 @@ class AlertMark(BaseModel):
 
 
 class AlertTransition(BaseModel):
-    """One change of a rule's phase, as the release that it follows from decided it."""
+    """One change of a rule's phase, and the release that led to it."""
 
     rule: str
     kind: Literal["pending", "firing", "resolved", "inactive"] = Field(

@@ -54,7 +54,7 @@ KEY_METRICS = {
 
 @dataclass(frozen=True)
 class BinSeries:
-    """One series of a stream: one part of a quantity, such as its upper end, over all keys or for one key.
+    """One series of a stream: the value, standard error or interval end of a quantity, over all keys or one.
 
     Args: place, the key's index in the list; None for all events.
     """
@@ -68,8 +68,8 @@ class BinSeries:
 def bin_at(view: StreamView, time_us: int, step_us: int = 0) -> int | None:
     """Return the last bin that had ended at a time; None before the first bin and long after the last.
 
-    A sample holds until the next one. The last sample holds as long as the next may take: two bins and the
-    grace, but at least Prometheus' five minutes and the step of the query.
+    A sample is valid until the next one. The last sample is valid for as long as the next may take: two bins
+    and the grace, but at least Prometheus' five minutes and the step of the query.
     """
     binning, (first, stop) = view.binning, view.span
     bin = int(binning.bin_of(np.array([time_us], dtype=np.int64))[0]) - 1
@@ -99,7 +99,7 @@ def values_of(view: StreamView, wanted: Sequence[BinSeries], bins: Sequence[int]
 
 
 def reading_us(view: StreamView, wanted: Sequence[BinSeries], bins: int) -> float:
-    """Return an estimate of the time to read series of a view at the ends of this many bins."""
+    """Return an estimate, in microseconds, of the time to read these series at ``bins`` instants."""
     groups: dict[Quantity, set[int | None]] = {}
     for one in wanted:
         groups.setdefault(one.quantity, set()).add(one.place)
@@ -118,7 +118,7 @@ def _columns(
     parts: Sequence[Part],
     bins: Sequence[int],
 ) -> dict[Part, list[list[float]]]:
-    """Return parts of a quantity at the ends of bins: one list per key index, None for all events."""
+    """Return, for each part, a quantity at the ends of bins: one list per key index (None: all events)."""
     if len(places) > FEW_KEYS:
         estimates = _of_keys(view, quantity, [place for place in places if place is not None], bins)
         return {part: part_of(estimates, part, len(places)).T.tolist() for part in parts}
@@ -151,8 +151,9 @@ def _of_keys(
 
 
 def part_of(estimates: Sequence[Estimate], part: Part, width: int) -> FloatArray:
-    """Return one part of estimates of ``width`` keys each: shape (estimates, width).
+    """Return one number of each estimate: value, standard error, or lower or upper end of its interval.
 
+    Returns: shape (estimates, width), one column per key.
     Cost: 50 microseconds per estimate for ends of intervals, for any number of keys.
     """
     values = np.array([one.value for one in estimates], dtype=np.float64).reshape(len(estimates), width)

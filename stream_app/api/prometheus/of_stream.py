@@ -37,7 +37,7 @@ class Reading:
 
 
 class Extent(NamedTuple):
-    """How many series a reading has in a stream, and an estimate of the work to read and write them."""
+    """How many of a stream's series a reading selects, and the estimated microseconds to answer them."""
 
     series: int
     us: float
@@ -51,10 +51,9 @@ def listing_us(view: StreamView, selectors: int) -> float:
 
 
 def labels_of(view: StreamView, matching: Sequence[str]) -> tuple[int, bytes]:
-    """Return how many series are selected, up to one more than ``MOST_VALUES``, and their labels.
+    """Return how many series are selected (at most ``MOST_VALUES + 1``), and their labels as JSON items.
 
-    The labels are JSON: the items of a list.
-    Args: matching, the texts of selectors. Reading patterns takes longer than sending them.
+    Args: matching, selectors as texts. They are parsed here, because parsing a pattern may take long.
     Raises: PromQLError.
     """
     found = [one.labels for one in islice(_matching(view, matching), MOST_VALUES + 1)]
@@ -105,7 +104,7 @@ def _wanted(view: StreamView, reading: Reading) -> list[BinSeries]:
 def shown(
     shape: Shape, labels: Mapping[str, str], samples: Sequence[tuple[int, float]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the items that show a series. Args: samples, times in microseconds since 1970 and values."""
+    """Yield a series as items of an answer's list. Args: samples, (microseconds since 1970, value)."""
     if shape == "rows":
         for at, value in samples:
             yield {"time": format_instant(at), **labels, "value": value}

@@ -125,7 +125,7 @@ def _success(data: Any) -> JSONResponse:
 
 
 def _joined(answer: bytes, parts: Sequence[bytes]) -> Response:
-    """Return an answer around a list. Args: parts, items of the list as JSON, of each stream."""
+    """Return ``answer`` with a list at its ``%b``. Args: parts, each stream's items of the list, as JSON."""
     items = b"[" + b",".join(part for part in parts if part) + b"]"
     return Response(answer % items, media_type="application/json")
 
@@ -146,7 +146,7 @@ async def _united(request: Request, part: Callable[..., set[str]], *more: object
 
 
 async def _of_matched(request: Request, part: Callable[..., Part], *more: object) -> list[Part]:
-    """Return the part of every stream for the selectors of a question. Raises: PromQLError."""
+    """Call ``part`` for every readable stream with the request's selectors. Raises: PromQLError."""
     asked = await _parameters(request)
     matching = [text for name, text in asked if name == "match[]"]
     return await _listed(request, readable(request), len(matching), part, matching, *more)
@@ -159,7 +159,7 @@ async def _listed(
     part: Callable[..., Part],
     *arguments: object,
 ) -> list[Part]:
-    """Return a part of each stream, which costs a comparison of all its labels with the selectors."""
+    """Call ``part`` for each stream, where a call compares all of the stream's labels with selectors."""
     us = sum(of_stream.listing_us(one.view, selectors) for one in replicas if one.view is not None)
     return [await computed(request, one, part, *arguments, us=us) for one in replicas]
 
@@ -187,7 +187,7 @@ async def _over_range(request: Request, shape: Shape) -> Response:
 
 
 async def _read(request: Request, reading: Reading) -> Response:
-    """Answer a reading, stream by stream: a slow one does not delay the others. Raises: ValueError."""
+    """Answer a reading, one stream after the other. Raises: ValueError."""
     replicas = readable(request)
     extents = await _listed(request, replicas, 1, of_stream.extent, reading)
     found, times = sum(one.series for one in extents), len(reading.times_us)

@@ -1,8 +1,8 @@
-"""The noise of streams over keys and values, drawn for forecasts: sums of columns, over many streams at once.
+"""Simulated noise of streams over keys and values, for forecasts: sums of columns, in many runs at once.
 
 A rule sees one sum of columns. At each node of the tree over time, a group of columns adds one noise number
 with a known law to this sum. That number is drawn instead of the noise of every column. So a day of a
-thousand columns for hundreds of streams costs as much as one column. Nothing here is ever released.
+thousand columns in hundreds of runs costs as much as one column. Nothing here is ever released.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _PARTS = 2**10
 
 
 class CausalNoise:
-    """The noise of a tree that releases each node when it is complete, for many streams at once.
+    """Simulated noise of a tree that releases each node when it is complete, in many runs at once.
 
-    Args: drawn, noise of the nodes per level, shape (nodes, paths).
+    Args: drawn, noise of the nodes per level, shape (nodes, paths); each path is one simulated run.
     """
 
     def __init__(self, design: TreeDesign, drawn: Sequence[Int64Array]) -> None:
@@ -52,7 +52,7 @@ class CausalNoise:
 
 
 class PublishedNoise:
-    """The noise of published running counts, with the methods of ``CausalNoise``; it never changes."""
+    """Simulated noise of published running counts, with the methods of ``CausalNoise``; it never changes."""
 
     def __init__(self, design: TreeDesign, drawn: Sequence[Int64Array]) -> None:
         self._design = design
@@ -74,10 +74,10 @@ GroupNoise = CausalNoise | PublishedNoise
 def group_noise(
     design: TreeDesign, weights: FloatArray, bins: int, paths: int, noise: SeededNoise
 ) -> GroupNoise:
-    """Draw the noise that a group of columns adds to a sum in the first bins of an epoch.
+    """Simulate the noise that a group of columns adds to a sum in the first bins of an epoch.
 
     Args: design, the group's tree over time; weights of the group's columns in the sum, (columns,); paths,
-        the number of streams.
+        the number of simulated runs.
     """
     found, copies = np.unique(np.abs(weights).round(12), return_counts=True)
     weighted = list(zip(found.tolist(), copies.tolist(), strict=True))
@@ -87,7 +87,7 @@ def group_noise(
 
 
 class SumNoise:
-    """The noise of a sum of columns for many streams; like a counter, it advances bin by bin."""
+    """Simulated noise of a sum of columns, in many runs at once; like a counter, it advances bin by bin."""
 
     def __init__(self, columns: ColumnSum, noise: SeededNoise, bins: int, paths: int) -> None:
         self._columns = columns
@@ -111,9 +111,9 @@ class SumNoise:
 
 
 class HistogramNoise:
-    """The noise of every bucket, summed over some keys (None: all keys), for many streams.
+    """Simulated noise of every bucket's count, in many runs at once.
 
-    Args: bins, how many bins are drawn; paths, how many streams.
+    Args: keys, whose counts are summed (None: all keys); bins, in each run; paths, the number of runs.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class HistogramNoise:
         self._bin += 1
 
     def band(self, start: int, stop: int, confidence: float) -> Cdf:
-        """Return the errors of cumulative counts over these bins, (buckets, paths), with their band."""
+        """Return the errors of cumulative counts over these bins, shape (buckets, paths), and their band."""
         height, buckets = self._axis.shape.height, self._axis.buckets
         errors = [np.zeros((nodes, self._paths)) for nodes in self._axis.node_counts]
         laws: list[list[tuple[float, int, float]]] = [[] for _ in range(height)]

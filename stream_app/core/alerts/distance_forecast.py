@@ -1,6 +1,6 @@
-"""Forecast of a ks rule: draw noise for two ranges and try the certified bound on it.
+"""Forecast of a ks rule: simulate the noise of two ranges and try the rule's certified bound on it.
 
-The effect of noise on a share depends on the number of events, so the caller has to state it. The truth is
+The effect of noise on a share depends on the number of events, so the caller states that number. The truth is
 the hardest case: the reference is uniform, and at every bucket the window differs from it by the threshold.
 """
 
@@ -66,7 +66,7 @@ def _tried(
     bin_us: int,
     shift_stderrs: float,
 ) -> Forecast:
-    """Return the forecast from the bands. Args: events, before, in the window and in the reference."""
+    """Return the forecast. Args: bands, simulated; events and before, the events in window and reference."""
     threshold, upward = rule.condition.threshold, rule.condition.upward
     assert threshold is not None
     stderrs = np.array([_stderr(now, then, events, before) for now, then in bands])

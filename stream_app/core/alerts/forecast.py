@@ -1,7 +1,7 @@
 """Forecast of a rule before it runs: how often it is wrong, and how long it takes to notice a change.
 
-The error of an answer does not depend on the events, so the noise of many streams is drawn once and the rule
-is tried on all of them: first with the truth at the threshold, then with a truth that moves past it.
+The error of an answer does not depend on the events, so noise is drawn once for many simulated runs. The rule
+is tried on all runs: first with the truth at the threshold, then with a truth that moves past it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Forecast:
     """The expected behaviour of a rule.
 
     Args:
-        stderr: the median standard error of its value, in events.
-        margin: the median distance beyond the threshold at which its condition holds.
-        false_alarm_rate: part of releases at which it is past the threshold while the truth is at it.
-        false_firings: part of releases at which it begins to fire while the truth is at it.
+        stderr: the median standard error of the rule's value, in events.
+        margin: the median distance past the threshold from which the rule's condition holds.
+        false_alarm_rate: share of releases at which the condition holds, while the truth is at the threshold.
+        false_firings: share of releases at which the rule begins to fire, while the truth is there.
         shift: how far the truth moves past the threshold, in events: some standard errors.
-        detected: part of the shifts that are noticed within the drawn bins.
+        detected: share of the shifts that are noticed within the drawn bins.
         delay_bins: bins from the shift to the firing, median and 95th percentile; infinite beyond the drawn
             bins.
         paths, bins: how much noise was drawn.
@@ -74,7 +74,7 @@ def forecast(
     """
     window = None if rule.condition.window_us is None else rule.condition.window_us // bin_us
     bins, paths = _extent(design, window)
-    # A counter without events, one cell per stream, or the sum's own noise: the counts are pure noise.
+    # A counter without events, one cell per simulated run, or the sum's own noise: the counts are pure noise.
     drawn = SumNoise(columns, noise, bins, paths) if columns else new_counter(design, noise, paths)
     errors, margin, stderr = _errors(rule, drawn, window, bins, paths)
     shift = shift_stderrs * float(np.median(stderr))
@@ -95,11 +95,11 @@ def tried(
     margin: FloatArray,
     shift: float,
 ) -> Forecast:
-    """Return the forecast of a rule from releases of many streams without events.
+    """Return the forecast of a rule from many simulated runs without events.
 
-    Args: past, returns the streams, shape (paths,), on which the rule is past its threshold at a release if
-        the truth has moved by a part of the shift; shifts, the number of releases at which the truth begins
-        to move; stderr and margin of each release.
+    Args: past, returns in which runs, shape (paths,), the rule is past its threshold at a release if the
+        truth has moved by a part of the shift; shifts, the number of releases at which the truth begins to
+        move; stderr and margin of each release.
     """
     releases, hold = len(margin), -(-rule.for_us // bin_us) + 1
     window = max(1, (rule.condition.window_us or 0) // bin_us)
@@ -167,5 +167,5 @@ def _beginnings(holds: BoolArray) -> BoolArray:
 
 
 def _quantile(rising: FloatArray, part: float) -> float:
-    """Return the delay that this part of the delays does not exceed."""
+    """Return the delay that a share ``part`` of the delays does not exceed."""
     return float(rising[min(len(rising) - 1, int(np.ceil(part * len(rising))) - 1)])

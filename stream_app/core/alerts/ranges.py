@@ -110,7 +110,7 @@ class Ranges:
     def question(self, condition: Condition, point: float | None = None) -> Question | None:
         """Return a condition's question now; None if the stream cannot answer it, or not yet.
 
-        Args: point, of a quantile or a share, if it differs from the threshold.
+        Args: point, for a quantile or a share: takes the place of the threshold.
         """
         bins = None if condition.window_us is None else condition.window_us // self.view.binning.bin_us
         cells, (first, stop) = self.view.strategy.axes, self.span
@@ -162,7 +162,7 @@ class Ranges:
     def certain_distance(self, question: Question, confidence: float) -> Distance:
         """Return a lower and an upper bound on the distance.
 
-        A rule can be wrong on one side only, but both bounds hold together, so the rule is safer than asked.
+        Only one of the bounds can mislead a rule, but both hold at once, so rules are safer than asked.
         """
         return ks_distance(*self._two(question), confidence)
 

@@ -157,7 +157,8 @@ def _beyond(rule: Rule, question: Question, ranges: Ranges) -> tuple[float, floa
             found = [value - condition.events(threshold), value - condition.events(clear)]
     except QueryError:
         return None  # some of its bins were never measured: an epoch ended early
-    # A quantile is above a point if fewer events than its part lie below: larger means upward for all.
+    # Every reading is positive if the measure is above the threshold. The q-quantile is above a point if
+    # less than a part q of the events lies below the point.
     return (found[0], found[1]) if condition.upward else (-found[0], -found[1])
 
 

@@ -71,7 +71,7 @@ class Condition:
         comparison, threshold: None for no_data.
         per_us: the unit of a rate's threshold.
         keys: the keys that are counted together; empty for all.
-        each: whether it means one condition per key; see ``of_key``.
+        each: whether the text means one condition per key; see ``of_key``.
         level: for a quantile its level in (0, 1); for a cdf the point.
         reference: for ks.
         places: the position of each part in the text, counted from 0.
@@ -193,7 +193,7 @@ class _Reader:
         return Condition(*found, self._places, each)
 
     def _keys(self) -> tuple[tuple[str, ...], bool]:
-        """Take the keys in brackets, if there are any; True for the word each instead of keys."""
+        """Read the keys in brackets, if there are any; return True if the brackets hold the word each."""
         if not self._next_is("["):
             return (), False
         self._sign("[")

@@ -103,7 +103,7 @@ def watch_silence(rules: Iterable[Rule], states: Mapping[str, State], moment: Mo
 def retire(
     rules: Iterable[Rule], states: Mapping[str, State], decided: Mapping[str, int], now_us: int
 ) -> Outcome:
-    """Return the end of the states whose rules were removed or changed.
+    """Return the outcome that ends the alerts of rules that were removed or changed.
 
     Args: decided, per stream the last release that the rules were evaluated on.
     """

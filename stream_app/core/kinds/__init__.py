@@ -1,4 +1,4 @@
-"""Kinds of release: a tree over time, keys and values beside it, and what wraps a tree.
+"""Kinds of release: a tree over time, the same with keys and values, and kinds that add to a tree.
 
 Only ``kind_of`` and ``READERS`` choose a kind. A new kind is a new file in this package, with its tables, its
 closing, its part of a row, its errors and its view of an epoch, and a line in ``READERS``.

@@ -90,7 +90,7 @@ class CausalAxes(Axes):
         return {"nodes": [], "node_hashes": hashes}
 
     def vectors(self) -> Mapping[Vector, int]:
-        """Return the noise vectors that closing one bin may need, and the most of each."""
+        """Return the noise vectors that closing one bin may need, and the largest number of each."""
         wanted: dict[Vector, int] = defaultdict(int)
         for group in self.axes.groups:
             for scale in group.design.scales:
@@ -185,7 +185,7 @@ class CausalAxesEpoch(AxesEpoch):
         return self._columns.range(part.start, part.stop)
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
-        """Return the running count after each bin; the series of ``kind`` is made from its differences."""
+        """Return the running count after each bin; its differences are the values of the series."""
         if view == "unbiased":
             return self._columns.running(self._sum.weights)
         if kind == "running":

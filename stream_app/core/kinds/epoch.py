@@ -25,7 +25,7 @@ Forest = ReleasedForest | ProductForest  # keeps the released nodes of a causal 
 class EpochView(ABC):
     """One epoch: the visible rows of its tables.
 
-    Args: width, the columns of the running counts as first published; forest, None if no nodes are released.
+    Args: width, of a row of running counts as first published; forest, None if no nodes are released.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class EpochView(ABC):
         return blocks[0]
 
     def held(self, table: str) -> int:
-        """Return how many rows of a table are here."""
+        """Return how many rows of a table this view holds."""
         if self._nodes and table in self._levels:
             return self._nodes.counts[self._levels[table] - 1]
         return len(self.rows(table))
@@ -101,7 +101,7 @@ class EpochView(ABC):
         return self._kept(part, view, lambda: self._estimate(part, view))
 
     def _kept(self, part: Span, name: str, compute: Callable[[], Estimate]) -> Estimate:
-        """Return an estimate. That of the whole epoch is computed once, until the epoch grows."""
+        """Return an estimate; keep the estimate of the whole epoch until the epoch grows."""
         if part != (0, self.bins):
             return compute()
         bins, kept = self._whole

@@ -1,7 +1,7 @@
 """The exact errors of answers: the laws of many ranges over several epochs at once, for points of charts.
 
-Epochs of one stream have one design and independent noise. So a range's law joins the laws of its parts: the
-epochs wholly inside it, which have few different laws, and at most one epoch at each of its ends.
+Epochs of one stream have one design and independent noise. So a range's error is the sum of those of its
+parts: the epochs wholly inside it, which have few different laws, and at most one epoch at each end.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Errors:
             low, high = np.clip(starts, first, last) - first, np.clip(stops, first, last) - first
             touched, from_start, to_end = low < high, low == 0, high == epoch.bins
             whole[epoch.bins] = whole.get(epoch.bins, nothing) + (touched & from_start & to_end)
-            begun.note(touched & ~from_start, epoch.bins, low, high)
-            ended.note(touched & from_start & ~to_end, epoch.bins, low, high)
+            begun.store_part(touched & ~from_start, epoch.bins, low, high)
+            ended.store_part(touched & from_start & ~to_end, epoch.bins, low, high)
         found = [begun.errors(self), ended.errors(self)]
         if over is not None:
             digits = over.digits(over.covers(starts, stops))
@@ -90,7 +90,7 @@ class Errors:
         )
 
     def _of_whole(self, whole: Mapping[int, Int64Array], ranges: int) -> RangeErrors:
-        """Return the errors of the ranges' whole epochs: few groups, even for many epochs."""
+        """Return the errors of the whole epochs in each range. Epochs of equal length have the same law."""
         roundings, every = np.zeros(ranges), np.ones(ranges)
         copies: dict[tuple[float, float], FloatArray] = {}
         for bins, times in whole.items():
@@ -105,24 +105,24 @@ class Errors:
 
 
 def sums_of_nodes(leaf: LawTable, bins: Int64Array) -> RangeErrors:
-    """Return the errors of sums of the bins' own nodes. Args: leaf, the law of one; bins, in each sum."""
+    """Return the errors of sums of leaf nodes. Args: leaf, the law of one leaf; bins, the leaves per sum."""
     laws = leaf.take(np.zeros(len(bins), np.int64)).repeated(bins.astype(np.float64))
     return RangeErrors(laws, np.zeros(len(bins)))
 
 
 class _Parts:
-    """The parts of ranges within single epochs, at most one part for each range."""
+    """For each range, at most one part of it that lies within a single epoch."""
 
     def __init__(self, ranges: int) -> None:
         self._closed = np.zeros(ranges, np.int64)  # the closed bins of the part's epoch; 0: no part
         self._low, self._high = np.zeros(ranges, np.int64), np.zeros(ranges, np.int64)
 
-    def note(self, which: BoolArray, closed: int, low: Int64Array, high: Int64Array) -> None:
-        """Note the parts of some ranges in an epoch with this number of closed bins."""
+    def store_part(self, which: BoolArray, closed: int, low: Int64Array, high: Int64Array) -> None:
+        """Store ``[low, high)``, in an epoch with ``closed`` bins, as the part of each range in ``which``."""
         self._closed[which], self._low[which], self._high[which] = closed, low[which], high[which]
 
     def errors(self, errors: Errors) -> RangeErrors:
-        """Return the errors of all parts, as wide as the widest law; ranges without a part have none."""
+        """Return each range's error within its part, 0 without a part; laws are as wide as the widest."""
         found = []
         for closed in np.unique(self._closed[self._closed > 0]).tolist():
             rows = np.flatnonzero(self._closed == closed)

@@ -32,7 +32,7 @@ from stream_app.core.records import EpochRecord
 
 
 class Asked(TypedDict):
-    """What every planner is asked for: the arguments that ``plan_tree`` and ``plan_product`` share."""
+    """The arguments that the planners ``plan_tree`` and ``plan_product`` share."""
 
     horizon: int
     epsilon: Fraction
@@ -110,7 +110,7 @@ class Kind(ABC):
         return iter(self.design.shape.completed_by(bin) if self.node_levels else ())
 
     def kept(self, state: bytes) -> bytes:
-        """Return the state that a complete epoch hands to the next. SECRET. Args: state, at its end."""
+        """Return the state that a complete epoch hands to the next. SECRET. Args: state, when it ended."""
         return b""
 
     @property
@@ -125,7 +125,7 @@ class Kind(ABC):
         return PageGeometry(self.design.horizon, self.tables[PUBLISHED], node_bins)
 
     def draw_pages(self, noise: NoiseSource) -> Iterator[bytes]:
-        """Draw the noise of a whole epoch and yield its pages in order; none if bins draw it. SECRET.
+        """Draw an epoch's noise and yield its pages, none if each release draws its own noise. SECRET.
 
         Guarantee: independent of all data. Call it once per epoch.
         Cost: 7 microseconds per draw.

@@ -25,8 +25,8 @@ from stream_app.core.kinds.tables import OVER_EPOCHS
 class EpochNode(NamedTuple):
     """A released node over epochs.
 
-    Args: level, from 0; first, the place of its first epoch; epochs, their
-    number; units, its estimate, shape (1,), in units of 2^-16.
+    Args: level, from 0; first, the place of the node's first epoch; epochs, how many epochs it counts; units,
+    its estimate, shape (1,), in units of 2^-16.
     """
 
     level: int
@@ -41,7 +41,7 @@ class EpochNode(NamedTuple):
 
 
 class Covers(NamedTuple):
-    """The nodes within ranges: the nodes of each different cover, and each range's cover."""
+    """Covers of ranges by nodes: ``nodes`` has each different cover once, ``of`` each range's index there."""
 
     nodes: list[tuple[EpochNode, ...]]
     of: Int64Array

@@ -68,7 +68,7 @@ def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[
 
 @dataclass(frozen=True)
 class _Counted:
-    """What a stream's trees over time count: all events with one tree, or each cell of its axes with another.
+    """What a stream's trees over time count: all events with one tree, or each cell with its own tree.
 
     Args:
         design: of one tree.

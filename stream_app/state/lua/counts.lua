@@ -1,5 +1,5 @@
--- Included by scripts that count users' records. HMGET and HSET name the key once for a thousand fields, where an
--- HINCRBY each would write it into the append-only file for every field.
+-- Included by scripts that count users' records. They use HMGET and HSET, which name the key once for a
+-- thousand fields. HINCRBY would write the key into the append-only file once for every field.
 local FIELDS_AT_ONCE = 1000
 -- A long value makes Redis store a shard as a table from the start: the other form, a list, needs linear searches.
 local AS_TABLE = string.rep('.', 65)

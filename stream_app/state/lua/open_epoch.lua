@@ -25,7 +25,7 @@ local function end_epoch(number, bin, reason)
   redis.call('HSET', epochs, number .. ':last_bin', bin, number .. ':end_reason', reason)
 end
 
--- The witness holds different rows than the ones here that no reader has seen; the latter must stay unseen.
+-- The witness holds other rows than the rows here that no reader has seen: these rows must stay unseen.
 local function discard_invisible()
   for i = shards_at + shards_to_forget + 1, #KEYS - GIVEN_KEYS do
     local tile, length = KEYS[GIVEN_KEYS + i], tonumber(ARGV[GIVEN_ARGUMENTS + i])
@@ -39,7 +39,7 @@ local function discard_invisible()
   for _, row in ipairs(redis.call('XRANGE', chain, string.format('%.0f-0', seq + 1), '+')) do
     redis.call('XDEL', chain, row[1])
   end
-  -- Rows with these numbers come again from the witness, and a stream refuses numbers that it has seen.
+  -- Other rows with these numbers come from the witness. Redis refuses used numbers, so set the last one back.
   if redis.call('EXISTS', chain) == 1 then redis.call('XSETID', chain, string.format('%.0f-0', seq)) end
   for _, number in ipairs(redis.call('HKEYS', epochs)) do
     if string.match(number, '^%d+$') then
