@@ -39,7 +39,7 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 
 def _join(folder: Path) -> str:
-    """Return the address of the run's broker; the first process starts the broker."""
+    """Return the address of the run's broker. The first process that joins starts it."""
     with _held(folder) as users:
         known = json.load(users) if os.fstat(users.fileno()).st_size else {"users": 0}
         if not known["users"]:
@@ -84,7 +84,7 @@ def _write(users: IO[str], known: dict[str, Any]) -> None:
 
 
 def settings_untold(client: Any, asked: Sequence[Any], **_: Any) -> dict[str, dict[str, Any]]:
-    """Answer as ``KafkaAdminClient.describe_configs`` answers a user who may not describe settings."""
+    """Answer like ``KafkaAdminClient.describe_configs`` for a user who may not see settings."""
     return {"topic": {resource.name: {} for resource in asked}}
 
 
@@ -97,7 +97,7 @@ class Topic:
 
     @classmethod
     async def create(cls, servers: str, partitions: int = 1, **settings: str) -> Topic:
-        """Create the topic. Args: settings, by their names with _ for dots."""
+        """Create the topic. Args: settings, with _ in place of the dots in Kafka's names."""
         topic = cls(servers, f"events-{uuid4().hex[:12]}")
         await topic.create_again(partitions, **settings)
         return topic

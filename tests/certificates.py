@@ -37,7 +37,10 @@ def _usage(is_authority: bool) -> x509.KeyUsage:
 
 
 def write_certificates(folder: Path, *names: str) -> None:
-    """Write ca.pem, and for each name NAME.pem, NAME.key and both in NAME.both, valid for loopback."""
+    """Write the authority's ca.pem, and for each name a certificate for loopback.
+
+    A name gets NAME.pem (the certificate), NAME.key (its key) and NAME.both (both in one file).
+    """
     now = datetime.datetime.now(datetime.UTC)
     authority = ec.generate_private_key(ec.SECP256R1())
 

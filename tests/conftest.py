@@ -1,4 +1,4 @@
-"""Shared test set-up: Hypothesis draws the same examples on every run; what takes longest starts first."""
+"""Shared test set-up: Hypothesis draws the same examples on every run, and the longest tests start first."""
 
 import gc
 import os
@@ -18,9 +18,10 @@ settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each process its share of the files with the longest tests first, then the other files in order.
+    """Sort the tests so that each process begins with its share of the files with the longest tests.
 
-    The tests of one file stay together, because they share what its fixtures made: servers, browsers, pages.
+    The other tests follow. The tests of one file stay together, because they share what its fixtures made:
+    servers, browsers, pages.
     """
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     by_file: dict[str, list[pytest.Item]] = {}
@@ -38,7 +39,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _limit_s(item: pytest.Item) -> float:
-    """Return a long test's time limit; 0.0 for a test that is not long: no whole service, no own limit."""
+    """Return the seconds of a test's ``timeout`` mark; without a mark 1.0 under tests/e2e/ and 0.0 elsewhere.
+
+    A test counts as long if this is above 0.0.
+    """
     limit = item.get_closest_marker("timeout")
     return float(limit.args[0]) if limit else 1.0 if "tests/e2e/" in item.nodeid else 0.0
 
@@ -48,6 +52,6 @@ def _is_short(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Tell Python's garbage collector that tests and modules stay, so that it never looks at them again."""
+    """Make Python's garbage collector skip the tests and modules that are loaded by now."""
     gc.collect()
     gc.freeze()

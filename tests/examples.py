@@ -1,4 +1,4 @@
-"""How many examples a property test tries, if the profile's own number does not fit."""
+"""How many examples a property test tries, for tests that need another number than the profile's."""
 
 from __future__ import annotations
 

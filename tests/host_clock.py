@@ -1,4 +1,4 @@
-"""The clock of a host, made wrong for one program: a small C library is preloaded into the program."""
+"""A wrong host clock for one program: a small C library is preloaded into the program."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 class HostClock:
-    """The time of the host, as the wrapped programs see it.
+    """The host's time as the wrapped programs see it.
 
-    Args: folder, for the library, the file that says how wrong the clock is, and the programs.
+    Args: folder, for the library, for the file that says by how much the clock is wrong, and for the
+        programs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -30,7 +31,7 @@ class HostClock:
         )
 
     def program(self, real: Path) -> Path:
-        """Return a program that runs a real one with this clock."""
+        """Return a program that runs ``real`` with this clock."""
         wrapped = self._folder / real.name
         clock, library, command = (quote(str(path)) for path in (self._ahead, self._library, real))
         wrapped.write_text(f'#!/bin/sh\nHOST_CLOCK={clock} LD_PRELOAD={library} exec {command} "$@"\n')
@@ -38,7 +39,7 @@ class HostClock:
         return wrapped
 
     def set_ahead(self, seconds: float) -> None:
-        """Set the clock of running programs ahead of the true time, or behind it, at once."""
+        """Set the clock of running programs ahead of the true time; negative seconds set it behind."""
         file = os.open(self._ahead, os.O_WRONLY)  # in place: it is mapped
         os.pwrite(file, struct.pack("q", int(seconds * 1e6)), 0)
         os.close(file)

@@ -1,6 +1,6 @@
 """``python -m tests.chaos --faults 200 --seed 1``: exit with 1 at the first broken rule.
 
-``--freezes 100`` instead: workers stand still just after closing instants, and nothing else goes wrong.
+With ``--freezes 100`` instead, the only faults are workers that are frozen just after closing instants.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOAD = 5  # the more records wait when a worker goes on, the more a wrong cut lo
 @click.option("--seed", type=int, default=None, help="Which schedule; drawn and printed if not given.")
 @click.option("--keep", is_flag=True, help="Keep the folder with all logs, also when every rule held.")
 def main(faults: int, freezes: int, seed: int | None, keep: bool) -> None:
-    """Run a schedule of faults upon real processes."""
+    """Run a schedule of faults on real processes."""
     logging.disable(logging.CRITICAL)
     console, started = Console(), time.monotonic()
     seed = secrets.randbelow(10**6) if seed is None else seed

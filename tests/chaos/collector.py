@@ -1,4 +1,4 @@
-"""Somebody who reads the topic of releases from its beginning, for ever, and what its rows say."""
+"""A consumer that reads the topic of releases from its beginning and checks every row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulator.checks import Broken, Watch
 
 
 class Collector:
-    """Holds every value against the first, and every row against the instant at which its bin closes."""
+    """Checks that no released value ever changes, and that no row appears before its bin closes."""
 
     def __init__(self, servers: str) -> None:
         self.watch = Watch()
@@ -77,7 +77,7 @@ def last_closed_bin() -> int:
 
 
 def released_bins(rows: dict[int, bytes]) -> Counter[int]:
-    """Return the count of every released bin: running counts minus the one before, anew in each epoch."""
+    """Return the count of every released bin: its running count minus that of the bin before in its epoch."""
     counts, before, epoch, last_bin = Counter[int](), 0.0, -1, None
     for seq in sorted(rows):
         row = json.loads(rows[seq])

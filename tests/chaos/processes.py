@@ -1,4 +1,4 @@
-"""The deployment as processes: a broker, a Redis, workers and an API, each of which may be hit."""
+"""The deployment as processes: a broker, a Redis, workers and an API. A fault can hit each of them."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ class Process:
             self._process.send_signal(signal_number)
 
     def freeze(self, seconds: float) -> None:
-        """Stop the process where it is, and let it go on later."""
+        """Freeze the process (SIGSTOP), and wake it after some seconds."""
         self.hit(signal.SIGSTOP)
         self._waking = threading.Timer(seconds, self.hit, [signal.SIGCONT])
         self._waking.start()
 
     def await_waking(self) -> None:
-        """Return when the process is not frozen."""
+        """Wait until the process is no longer frozen."""
         if self._waking is not None:
             self._waking.join()
 
     def start_again(self, signal_number: int, down_s: float) -> None:
-        """End the process with a signal; start another one later."""
+        """End the process with a signal; start a new one after ``down_s`` seconds."""
         self.end(signal_number)
         time.sleep(down_s)
         self.start()
@@ -91,17 +91,17 @@ class Process:
                 raise Broken(f"{self.name} goes on {ENDS_WITHIN_S} s after signal {signal_number}") from None
 
     def start(self) -> None:
-        """Start it after its end."""
+        """Start a new process after the old one has ended."""
         with self._lock:
             self._process = self._start()
 
     @property
     def status(self) -> int | None:
-        """The exit status, or None while it runs; it is asked between faults."""
+        """The exit status, or None while the process runs. It is read between faults."""
         return self._process.poll()
 
     def close(self) -> None:
-        """End it for good."""
+        """End the process for good."""
         if self._waking is not None:
             self._waking.cancel()
         with self._lock:
@@ -109,16 +109,16 @@ class Process:
             self._process.wait(90)
 
     def said(self) -> str:
-        """Return all that it has printed, in all its lives."""
+        """Return everything that the command has printed so far, also before it was restarted."""
         return self._log.read_text(errors="replace")
 
     def last_words(self) -> str:
-        """Return the end of what it has printed."""
+        """Return the end of what the command has printed."""
         return self.said()[-1_500:]
 
 
 class Deployment:
-    """All processes, in one folder."""
+    """All processes of a deployment, in one folder."""
 
     def __init__(self, folder: Path, workers: int) -> None:
         self.folder = folder
@@ -135,11 +135,11 @@ class Deployment:
 
     @property
     def servers(self) -> str:
-        """Where the broker listens."""
+        """The broker's address."""
         return self.broker.bootstrap_servers
 
     def start(self) -> None:
-        """Start the workers, as if each had a machine of its own, and the API."""
+        """Start the workers, each as if on a separate machine, and the API."""
         key_file = self.folder / "noise.key"
         key_file.touch(0o600)
         key_file.write_bytes(base64.b64encode(bytes(range(32))))
@@ -149,7 +149,7 @@ class Deployment:
 
     @property
     def processes(self) -> list[Process]:
-        """The workers and the API, as far as they were started."""
+        """The workers, and the API if it has been started."""
         return [*self.workers, *([self.api] if self.api else [])]
 
     def _command(self, name: str, command: str) -> Process:
@@ -171,7 +171,7 @@ class Deployment:
         return Process(name, [command, "--config", str(configuration)], self.folder)
 
     def empty_redis(self, down_s: float) -> None:
-        """kill -9 Redis and start it again without what it knew."""
+        """kill -9 Redis and start it again without its data."""
         for file in self._kill_redis():
             _remove(file)
         time.sleep(down_s)
@@ -185,7 +185,11 @@ class Deployment:
         return [*(self.folder / "redis").glob("appendonly*")]
 
     def restart_redis(self, down_s: float, restore: float | None = None) -> None:
-        """kill -9 Redis and start it again; with ``restore`` in [0, 1), over one of its older files."""
+        """kill -9 Redis and start it again.
+
+        Args: restore, in [0, 1), picks one of its older files to start from; None starts from its newest
+            file.
+        """
         files = self._kill_redis()
         if restore is not None and self._backups:
             # Never the newest of several: that would only be a restart.
@@ -200,7 +204,10 @@ class Deployment:
         self.redis.restart()
 
     def renew_backups(self) -> None:
-        """Replace all backups by one of this moment: the log no longer holds what follows the older ones."""
+        """Replace all backups by a new one.
+
+        After retention, the log no longer holds the records that follow the older backups.
+        """
         self._backups.clear()
         self._back_up()
 
@@ -226,13 +233,13 @@ class Deployment:
         self.broker = broker.start(self.folder / "kafka")
 
     def check(self) -> None:
-        """See that no process has ended by itself. Raises: Broken."""
+        """Check that no process has ended by itself. Raises: Broken."""
         for process in self.processes:
             if process.status is not None:
                 raise Broken(f"{process.name} ended with status {process.status}: {process.last_words()}")
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Stop all processes, Redis and the broker."""
         for process in self.processes:
             process.close()
         self.redis.stop()

@@ -1,4 +1,4 @@
-"""What a topic holds, counted by another client: also what is deleted from it, before it goes."""
+"""A recount of a topic by another Kafka client. It counts records before it deletes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class Recount:
         self._next = dict.fromkeys(range(PARTITIONS), 0)
 
     def delete_before(self, instant_ms: int) -> None:
-        """Delete what was written before an instant, as retention does; of each partition a record stays."""
+        """Count the records from before an instant, then delete them, as retention does.
+
+        A partition without a later record keeps its records.
+        """
         consumer = self._consumer()
         try:
             asked = [TopicPartition(self._topic, partition, instant_ms) for partition in self._next]
@@ -34,7 +37,7 @@ class Recount:
         self._delete(ends)
 
     def lose_a_record_of_each(self) -> None:
-        """Write a record to each partition, and delete all that there is, nobody having read it."""
+        """Write a record to each partition, and delete all records before anybody has read the new ones."""
         producer = Producer({"bootstrap.servers": self._servers, "log_level": 0})
         for partition in self._next:
             producer.produce(self._topic, b"{}", partition=partition)
@@ -42,11 +45,14 @@ class Recount:
         self._delete(dict.fromkeys(self._next, OFFSET_END))
 
     def count_all(self) -> None:
-        """Count all that is left."""
+        """Count all records that are left."""
         self._count(dict.fromkeys(self._next))
 
     def _count(self, ends: Mapping[int, int | None]) -> None:
-        """Count from where the last call came to, up to offsets. Args: None: to the end of the partition."""
+        """Count from where the last call ended up to some offsets.
+
+        Args: ends, the offset by partition; None means the partition's end.
+        """
         consumer, left = self._consumer(), set(ends)
         consumer.assign([TopicPartition(self._topic, partition, self._next[partition]) for partition in ends])
         try:

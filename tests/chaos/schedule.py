@@ -1,4 +1,4 @@
-"""Which fault comes when, and whom it hits: all drawn from a seed."""
+"""Draws from a seed which fault comes when, and which process it hits."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ WEIGHTS = {
 class Step:
     """One fault, after a pause.
 
-    Args: worker: whom it hits, where it hits a worker. down_s: how long the process is gone or frozen, or the
-        clock wrong. choice: in [0, 1), for what is left to choose.
+    Args: worker, the number of the worker that is hit, if the fault hits a worker; down_s, how long the
+        process is gone or frozen, or the clock wrong; choice, in [0, 1), decides the rest, for example which
+        backup.
     """
 
     pause_s: float
@@ -66,14 +67,14 @@ class Step:
 
     @property
     def clock_ahead_s(self) -> int:
-        """How wrong a wrong clock is: by minutes, as often behind as ahead."""
+        """By how many seconds a wrong clock is ahead: minutes; half of the time negative."""
         least, most = WRONG_BY_S
         by_s = round(least + abs(self.choice - 0.5) * 2 * (most - least))
         return by_s if self.choice < 0.5 else -by_s
 
 
 def draw_steps(seed: int, faults: int) -> Iterator[Step]:
-    """Yield the schedule of a seed: every kind once in random order, then by their weights."""
+    """Yield a seed's schedule: every kind of fault once in random order, then kinds drawn by weight."""
     rng = random.Random(f"chaos {seed}")
     first = list(WEIGHTS)
     rng.shuffle(first)
@@ -89,7 +90,7 @@ def draw_steps(seed: int, faults: int) -> Iterator[Step]:
 
 
 def draw_freezes(seed: int, freezes: int) -> Iterator[Step]:
-    """Yield freezes at closing instants only, of one worker after the other."""
+    """Yield freezes just after closing instants. They hit one worker after the other."""
     rng = random.Random(f"freezes {seed}")
     for number in range(freezes):
         down_s = rng.uniform(*FROZEN_AT_CLOSING_S)

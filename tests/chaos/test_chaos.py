@@ -1,4 +1,4 @@
-"""A short schedule upon real processes, in which every kind of fault comes at least once."""
+"""A short schedule on real processes, in which every kind of fault comes at least once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_seed_times_the_recovery_from_what_takes_longest() -> None:
 
 
 def row(seq: int, epoch: int, bin: int, running: float) -> bytes:
-    """Return as much of a row as is read."""
+    """Return a row with the fields that the collector reads."""
     return f'{{"seq":{seq},"epoch":{epoch},"bin":{bin},"estimate":[{running}]}}'.encode()
 
 

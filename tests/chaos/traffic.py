@@ -1,4 +1,4 @@
-"""Events into a topic while everything else breaks."""
+"""Writes events to a topic while faults hit the other processes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def make_topic(servers: str, topic: str) -> None:
 
 
 class Traffic:
-    """A producer that writes events of now, plain ones and in transactions, half of which are aborted.
+    """A producer that writes events dated now: single events, and transactions of which it aborts half.
 
-    Everything that it has begun to write is delivered before the broker goes down (``pause``), so that no
-    event is later than the grace; that is checked, for the recount rests on it.
+    Before the broker goes down, ``pause`` delivers every event that the producer has begun to write. So no
+    event arrives later than the grace allows. The producer checks this, because the recount relies on it.
 
-    Args: load, how many times the usual number of events a second.
+    Args: load, how many times the usual number of events per second.
     """
 
     def __init__(self, servers: str, topic: str, seed: int, grace_s: float, load: int = 1) -> None:
@@ -46,24 +46,24 @@ class Traffic:
         self._thread = threading.Thread(target=self._produce, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to write."""
         self._going.set()
         self._thread.start()
 
     def pause(self) -> None:
-        """Deliver all that was begun, and write nothing more until ``resume``."""
+        """Deliver every event that was begun, and write no more until ``resume``."""
         self._going.clear()
         if not self._idle.wait(120):
             raise TimeoutError("traffic: the broker does not take what was written before its restart")
         self._check()
 
     def resume(self) -> None:
-        """Go on writing."""
+        """Continue to write."""
         self._idle.clear()
         self._going.set()
 
     def end(self) -> None:
-        """Deliver all and end."""
+        """Deliver every event that was begun, and end."""
         self._ended.set()
         self._going.set()
         self._thread.join(60)

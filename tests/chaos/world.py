@@ -1,4 +1,4 @@
-"""One run: traffic, faults, somebody who writes down everything that is published, and the comparison."""
+"""One chaos run: events are written, faults strike, all published rows are kept and then compared."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Tell = Callable[[str], None]
 
 
 class World:
-    """A deployment under one schedule.
+    """A deployment under one schedule of faults.
 
-    Args: load, see ``Traffic``. recovery_s, the longest recovery that is allowed.
+    Args: load, as for ``Traffic``; recovery_s, the longest recovery that is allowed.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class World:
         self._recovered_s: list[float] = []
 
     def run(self) -> str:
-        """Run the schedule; return what happened in one line. Raises: Broken, with a readable line."""
+        """Run the schedule; return one line that says what happened. Raises: Broken, with a readable line."""
         deployment = Deployment(self._folder, WORKERS)
         collector: Collector | None = None
         follower: Follower | None = None
@@ -134,7 +134,7 @@ class World:
                 recount.delete_before((collector.last_bin - KEPT_BINS) * BIN_MS)
 
     def _set_clock_wrong(self, deployment: Deployment, collector: Collector, step: Step) -> None:
-        """Set the clock that Redis sees wrong for a while: every worker must say so, and none may end."""
+        """Set the clock that Redis sees wrong for a while. Every worker must log it, and none may end."""
         for worker in deployment.workers:
             worker.await_waking()
         said = {worker: len(worker.said()) for worker in deployment.workers}
@@ -153,7 +153,7 @@ class World:
             raise Broken(f"workers have said {times()} times that the clock is wrong; at most {most:.0f}")
 
     def _lose_records(self, deployment: Deployment, recount: Recount) -> None:
-        """Delete records that no worker has counted: none may go on, and each must say why."""
+        """Delete records that no worker has counted. No worker may continue, and each must say why."""
         for worker in deployment.workers:
             worker.end(signal.SIGTERM)
         recount.lose_a_record_of_each()
@@ -177,7 +177,7 @@ class World:
             time.sleep(0.05)
 
     def _await_recovery(self, deployment: Deployment, collector: Collector) -> None:
-        """See that a bin is released in time that closes when all processes are there again."""
+        """Check that, with all processes back, the last closed bin is released within the allowed time."""
         for worker in deployment.workers:
             worker.await_waking()
         began_s, bin = time.monotonic(), last_closed_bin()
@@ -190,7 +190,7 @@ class World:
         self._recovered_s.append(took_s)
 
     def _await_history(self, deployment: Deployment, collector: Collector) -> None:
-        """Hold the API, asked from the first row on, against all rows that the releases topic ever showed."""
+        """Check that the API still shows every row that the releases topic ever showed."""
         history = Follower(deployment.port, STREAM)
         try:
             self._await(
@@ -215,7 +215,7 @@ class World:
             self._pause(deployment, 0.2)
 
     def _compare(self, collector: Collector, follower: Follower, recount: Recount) -> str:
-        """Hold the released bins against the topic, and the API's rows against the topic of releases."""
+        """Compare released bins with a recount of the topic, and the API's rows with the releases topic."""
         rows = collector.watch.rows
         foreign = [seq for seq, row in follower.seen.items() if rows.get(seq) != row]
         if foreign:

@@ -39,7 +39,7 @@ async def operator_counts(store: MemoryStore | RedisStore, stream: str) -> dict[
 
 
 class Servers:
-    """Real servers, started when first asked for."""
+    """Real servers. Each of them starts at its first use."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack

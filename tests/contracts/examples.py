@@ -47,7 +47,7 @@ def apply(
     partition: str = "0",
     strategy_hash: str = HASH,
 ) -> Apply:
-    """Return a change that adds (bin, cell, delta) to cells."""
+    """Return a change that adds (bin, cell, delta) to the counts of cells."""
     columns = np.array(cells, dtype=np.int64).reshape(-1, 3).T
     return Apply(strategy_hash, partition, expected, new, last_cut_bin, due_us, *columns)
 
@@ -59,14 +59,17 @@ def setting_aside(
     places: Sequence[tuple[int, int]] = (),
     **how: Any,
 ) -> Apply:
-    """Return a change that sets (bin, cell, delta) aside. Args: places, (bin, position) of some records."""
+    """Return a change that sets records aside.
+
+    Args: far, (bin, cell, number of records); places, (bin, position) of some of the records.
+    """
     rows = apply(expected, new, far, **how)
     change = apply(expected, new, **how)
     return replace(change, ahead=Ahead(rows.bins, rows.cells, rows.deltas, None, places))
 
 
 def setting_users_aside(expected: int, new: int, far: Sequence[tuple[int, int, str]], **how: Any) -> Apply:
-    """Return a change that sets (bin, cell, user) records aside."""
+    """Return a change that sets records of users aside. Args: far, (bin, cell, user)."""
     rows = of_users(expected, new, far, **how)
     how.pop("key_mark", None)
     ahead = Ahead(rows.bins, rows.cells, rows.deltas, rows.users)
@@ -82,7 +85,10 @@ def of_users(
     partition: str = "0",
     key_mark: bytes = bytes(16),
 ) -> Apply:
-    """Return a change of (bin, cell, user) records in a stream with a cap per user."""
+    """Return a change with the records of users, in a stream with a cap per user.
+
+    Args: records, (bin, cell, user).
+    """
     numbers = Counter(records)
     rows = [(bin, cell, number) for (bin, cell, _), number in numbers.items()]
     change = apply(expected, new, rows, last_cut_bin=last_cut_bin, partition=partition)
@@ -97,7 +103,7 @@ def node_value(epoch: int, level: int, index: int, cell: int) -> int:
 
 
 def expected_rows(epoch: int, level: int, first: int, count: int) -> list[list[int]]:
-    """Return the rows of a level that tiles must hold."""
+    """Return the rows that the tiles of a level must hold."""
     return [
         [node_value(epoch, level, row, cell) for cell in range(WIDTH)] for row in range(first, first + count)
     ]

@@ -33,7 +33,7 @@ ReleaseKind = Literal["causal", "anticipating"]
 def tree(
     release: ReleaseKind, part: Fraction = Fraction(1), epsilon: Fraction = Fraction(1, 2)
 ) -> TreeDesign:
-    """Return a tree that spends a part of epsilon."""
+    """Return a tree that spends the given part of epsilon."""
     shares = tuple(share * part for share in SHARES)
     return TreeDesign(TreeShape((2, 3, 2)), BINS, epsilon, shares, release=release)
 

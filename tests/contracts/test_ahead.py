@@ -1,7 +1,8 @@
 """What every store promises about records that are set aside because they are dated far ahead.
 
-A cut at its instant refuses all of them. A late cut accepts the records that may have arrived late. In these
-tests a record may be dated one bin ahead.
+In these tests a record may be dated one bin ahead (``max_ahead``). The records are dated further ahead than
+that, so a cut that is taken on time refuses them. A cut that is taken late accepts some of them. They may
+have arrived after later bins had closed, and then they were not too far ahead.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PLACES = [(FIRST_BIN + 3, 0), (FIRST_BIN + 4, 2), (FIRST_BIN + 6, 3)]
 
 
 async def counts(stores: Stores, last_bin: int) -> dict[int, list[int]]:
-    """Cut at the position, seal, and return the exact counts of the bins that are not empty."""
+    """Cut at the partition's position, seal, and return the exact counts of the bins that are not empty."""
     state = (await loaded(stores)).partitions["0"]
     if state.last_cut_bin < last_bin:
         cuts = [Cut(last_bin, state.position)]
@@ -40,7 +41,7 @@ async def set_aside(stores: Stores) -> None:
 
 
 async def refused(stores: Stores) -> tuple[int, list[int]]:
-    """Return how many records were refused, and their positions as far as the store kept them."""
+    """Return how many records were refused, and those positions of them that the store kept."""
     number = (await operator_counts(stores.store, stores.stream)).get("future", 0)
     return number, await stores.store.refused_ahead(stores.stream, "0", 100)
 

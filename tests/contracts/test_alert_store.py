@@ -1,4 +1,7 @@
-"""One contract for both stores of alerts: decided once, sent in order, sent again until acknowledged."""
+"""One contract for both stores of alerts.
+
+Each transition is decided once. Transitions are sent in order, and again until they are acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,7 @@ def test_readers_see_the_last_transitions_of_a_stream_and_not_when_they_were_dec
 
 @pytest.mark.parametrize("server_name", SERVERS)
 def test_transitions_for_readers_are_numbered_and_not_dated(servers: Servers, server_name: str) -> None:
-    """Ids that the server makes would be instants."""
+    """If Redis chose the ids of transitions, the ids would contain instants."""
 
     async def inside() -> None:
         server = servers[server_name]

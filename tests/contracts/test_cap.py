@@ -39,7 +39,7 @@ Records = Sequence[tuple[int, int, str]]  # (bin, cell, user)
 
 
 async def tallied(stores: Stores, last_bin: int, max_events: int = 2) -> int:
-    """Tally all bins up to a bin; return the number of calls that this took."""
+    """Choose the users' records that count, up to a bin; return how many calls of ``tally`` it took."""
     for call in range(1000):
         reply = await stores.store.tally(stores.stream, HASH, max_events, last_bin)
         if reply is not Reply.DONE:
@@ -73,7 +73,7 @@ async def released(stores: Stores, bins: int) -> StreamState:
 
 
 async def untallied(stores: Stores) -> list[str]:
-    """Return the names of the shards that the store keeps; only tests read them."""
+    """Return the names of the shards that the store has not tallied yet. Only tests read them."""
     if isinstance(stores.store, MemoryStore):
         return sorted(shard.name for shard in stores.store._streams[stores.stream].untallied)
     client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:untallied"
@@ -90,7 +90,7 @@ async def names_of(client: RoundTrips, pattern: str) -> list[str]:
 
 
 def expected(records: Records, max_events: int, last_bin: int) -> list[list[int]]:
-    """Count records one by one, by the rule for users."""
+    """Return the counts per bin and cell under the cap, counted record by record as an oracle."""
     cells = np.zeros((last_bin - FIRST_BIN + 1, WIDTH), dtype=np.int64)
     numbers, room = Counter(records), Counter[tuple[int, str]]()
     for bin in range(FIRST_BIN, last_bin + 1):
@@ -108,7 +108,7 @@ def expected(records: Records, max_events: int, last_bin: int) -> list[list[int]
 
 
 async def kept_users(stores: Stores) -> int:
-    """Return how many users the store keeps in all windows; only tests read them."""
+    """Return how many users the store still keeps in all windows of the cap."""
     if isinstance(stores.store, MemoryStore):
         return sum(len(users) for users in stores.store._streams[stores.stream].users.values())
     client = stores.store._redis
@@ -265,7 +265,7 @@ async def test_tallying_in_steps_gives_the_same_as_at_once(
 
 
 def in_order(name: str) -> tuple[int, str]:
-    """Return the place of a shard."""
+    """Return the sort key of a shard's name: bins in the order of their numbers."""
     return int(name.split(":")[0]), name
 
 
@@ -282,7 +282,7 @@ async def test_users_are_forgotten_with_the_last_bin_of_their_window(stores: Sto
 
 
 async def kept_windows(stores: Stores) -> list[int]:
-    """Return the windows that still have users in the store; only tests read them."""
+    """Return the windows of the cap that still have users in the store."""
     if isinstance(stores.store, MemoryStore):
         state = stores.store._streams[stores.stream]
         assert state.users.keys() == state.user_keys.keys()

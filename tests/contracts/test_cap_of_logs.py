@@ -1,7 +1,8 @@
-"""The real loops over every store count each user of a log by that user's records alone.
+"""The real loops over every store count a user's records by that user's records alone.
 
-The oracle needs no recount: split the log into one log per user, count each, and add up. The sums equal the
-counts of the whole log, in any order of reading, with any sizes of batches, and under faults.
+The oracle needs no recount. It splits the log into one log per user, counts each of these logs, and adds up
+the counts. The sums must equal the counts of the whole log, in any order of reading, with batches of any
+size, and under faults.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class PartitionedLog:
 
 @dataclass
 class Troubled:
-    """A store that loses some calls or replies, and keeps the exact counts that it returned."""
+    """A store that loses some calls or replies, and remembers the exact counts that it returned."""
 
     inner: Any
     rng: random.Random

@@ -1,7 +1,8 @@
 """A late cut runs only short scripts, however many records of a partition are set aside.
 
-While a script runs, Redis serves nobody. So the commands are counted, not the time: scans of a few names at
-once, in calls of their own, and a deciding script whose work does not grow with what it refuses.
+While a script runs, Redis serves nobody. The tests count commands instead of time. Names must be scanned a
+few at a time, in separate calls. The work of the script that decides must not grow with the number of refused
+records.
 """
 
 from __future__ import annotations

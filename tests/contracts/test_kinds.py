@@ -1,7 +1,7 @@
-"""The contract of kinds of release: whatever a kind releases, the chain, the store and readers may rely on.
+"""The contract that every kind of release keeps towards the chain of rows, the store and readers.
 
-One suite over all kinds, and over a toy kind that is written in ``kinds.py`` beside it. The oracle of errors
-is linear response: every answer is a sum of noise, so one unit of each draw at a time gives its weights.
+One suite tests all kinds, and also a toy kind from ``kinds.py``. Its oracle for errors uses that every answer
+is a weighted sum of noise draws. If one draw is 1 and all others are 0, the answer is that draw's weight.
 """
 
 from __future__ import annotations
@@ -104,7 +104,10 @@ def drawn(kind: Kind, noise: Any) -> BinsNoise | None:
 def closings(
     kind: Kind, counts: Int64Array, steps: list[int], noise: Any, held: bytes = b""
 ) -> Iterator[Closed]:
-    """Close the bins of an epoch, step by step. Args: steps, edges from 0 on."""
+    """Close the bins of an epoch in steps; yield the result of each step.
+
+    Args: steps, the first bin of each step, from 0 on, then the end of the last step.
+    """
     page = drawn(kind, noise)
     for start, stop in pairwise(steps):
         ahead = page and part_of_page(kind.page_geometry(), page, range(start, stop))
@@ -145,7 +148,7 @@ def test_tables_grow_by_as_many_rows_as_the_kind_says(kind: Kind, steps: list[in
 def test_state_after_several_closings_equals_the_state_after_one(
     kind: Kind, steps: list[int], seed: int
 ) -> None:
-    """The tables hold each event once, whatever the number of closings."""
+    """The tables hold each row once, whatever the number of closings."""
     counts = some_counts(kind, seed)
     whole, cut = (list(closings(kind, counts, edges, Impulse())) for edges in ([0, BINS], steps))
     assert cut[-1].state == whole[-1].state
@@ -158,7 +161,7 @@ def test_state_after_several_closings_equals_the_state_after_one(
 @examples(10)
 @given(seed=st.integers(0, 99))
 def test_noise_is_added_to_exact_counts_and_depends_on_none(kind: Kind, seed: int) -> None:
-    """Counts add the same to every released number, whatever the noise."""
+    """The counts add the same amounts to the released numbers, whatever the noise is."""
     counts = some_counts(kind, seed)
 
     def released(noise: Any, counts: Int64Array) -> dict[str, Int64Array]:
@@ -205,7 +208,7 @@ def parts(kind: Kind, closed: Closed, bin: int) -> str:
 
 
 def two_epochs(kind: Kind, noise: Any, strategy: Strategy) -> StreamView:
-    """Return a view of two complete epochs in which nothing happened."""
+    """Return a view of two complete epochs without events."""
     view, held, bins = StreamView(strategy.to_json()), b"", 2 * BINS
     records = tuple(
         EpochRecord(number, FIRST_BIN + number * BINS, BINS, 1 + number * BINS, strategy.hash)
@@ -224,7 +227,7 @@ def two_epochs(kind: Kind, noise: Any, strategy: Strategy) -> StreamView:
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this version read strategies of the toy kind."""
+    """Let the service's code read strategies of the toy kind."""
     monkeypatch.setitem(READERS, "toy", lambda text, design: replace(toy(), design=design))
 
 

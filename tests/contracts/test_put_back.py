@@ -34,7 +34,7 @@ def lost(first: int, count: int, **changed: object) -> Restored:
 
 
 async def emptied(stores: Stores) -> None:
-    """Bring a store into the state after a loss and the opening of the next epoch."""
+    """Open an epoch later than the first one, as a worker does after the store lost everything."""
     assert await stores.store.open_epoch(stores.stream, TEXT, NEXT_EPOCH, "e" * 64) == Reply.DONE
     assert await stores.store.start_partition(stores.stream, HASH, "0", 0) == Reply.DONE
 
@@ -87,8 +87,8 @@ async def test_no_row_is_put_back_once_the_epoch_has_released(stores: Stores) ->
     assert await stores.store.rows(stores.stream, 0, 100) == before
 
 
-async def test_rows_come_back_under_numbers_that_were_discarded(stores: Stores) -> None:
-    """A restored store has released rows that nobody saw, and the witness has other rows."""
+async def test_put_back_replaces_rows_that_nobody_saw(stores: Stores) -> None:
+    """A restored store has released rows that nobody saw. The witness has other rows with the same seqs."""
     store, stream = stores.store, stores.stream
     assert await store.open_epoch(stream, TEXT, EPOCH, GENESIS) == Reply.DONE
     assert await store.start_partition(stream, HASH, "0", 0) == Reply.DONE

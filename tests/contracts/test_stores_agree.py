@@ -83,7 +83,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.both(lambda store, stream: store.start_partition(stream, HASH, "0", 0))
 
     def both(self, call: Call) -> Any:
-        """Make a call to both stores and return the answer that they share."""
+        """Make a call to both stores, check that the answers are equal, and return the answer."""
         expected, answer = (
             self.run(outcome(call(store, self.stream))) for store in (self.memory, self.store)
         )
@@ -189,7 +189,7 @@ class StoresAgree(RuleBasedStateMachine):
         far=st.lists(st.tuples(st.integers(4, 8), st.integers(0, WIDTH - 1)), min_size=1, max_size=4),
     )
     def set_aside(self, partition: str, far: list[tuple[int, int]]) -> None:
-        """Set records aside that are dated beyond everything that a cut at its instant accepts."""
+        """Set records aside that every cut refuses if it is taken on time."""
         known = self.state().partitions.get(partition)
         if known is not None:
             start, last = known.position, known.last_cut_bin
@@ -353,8 +353,8 @@ class StoresAgree(RuleBasedStateMachine):
             assert answer == expected
 
     @invariant()
-    def rows_are_chained_to_the_state(self) -> None:
-        """Visible rows are released rows, and released rows end at the state's seq."""
+    def seqs_of_rows_rise_up_to_the_state_s(self) -> None:
+        """Stored rows have rising seqs, and the last one is at most the state's seq."""
         rows = self.run(self.memory.rows(self.stream, 0, 100))
         seqs = [seq for seq, _ in rows]
         assert seqs == sorted(set(seqs))

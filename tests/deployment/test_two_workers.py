@@ -89,7 +89,7 @@ class Deployment:
         self.start(name)
 
     def _here(self, text: str, service: Any) -> str:
-        """Replace the places of a service's volumes in its container by ours."""
+        """Return the text with the container paths of a service's volumes replaced by the test's paths."""
         for volume in service["volumes"]:
             source, target, *_ = volume.split(":")
             if not source.startswith("."):

@@ -87,7 +87,10 @@ def privacy_loss():
 
 @pytest.fixture(scope="session")
 def two_transcripts():
-    """Return a function from two neighbours to the steps of each, with the same outcomes, and the budget."""
+    """Return a function that releases two neighbours with the same outcomes.
+
+    It returns the steps of each release, and the budget.
+    """
 
     def steps(name, counts, neighbour, epsilon, *, workload=None, seed=0, **options):
         first, release = run_recorded(name, counts, epsilon, workload, seed, None, options)
@@ -100,7 +103,10 @@ def two_transcripts():
 
 @pytest.fixture(scope="session")
 def transcript():
-    """Return a function from a seeded release to its steps: (kind, exact values, scale, outcome) of each."""
+    """Return a function that makes a seeded release and returns its steps.
+
+    A step is (kind, exact values, scale, outcome).
+    """
 
     def steps(name, counts, epsilon, *, workload=None, seed=0, **options):
         return run_recorded(name, counts, epsilon, workload, seed, None, options)[0]

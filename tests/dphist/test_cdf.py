@@ -29,8 +29,8 @@ def trees(draw):
     return tree_of(bins, branching, total_known=draw(st.booleans()))
 
 
-def node_matrix(tree, ends):
-    """Return the nodes that cover [0, end), one row per level, found digit by digit from the root."""
+def covering_nodes(tree, ends):
+    """Return, for each end, the nodes that cover [0, end), as one list per level."""
     rows = []
     for end in ends:
         taken, start = [], 0
@@ -47,7 +47,7 @@ def node_matrix(tree, ends):
 @given(trees())
 def test_uses_are_those_of_the_greedy_cover(tree):
     last = tree.bins - 1 if tree.total_known else tree.bins
-    covers = node_matrix(tree, range(1, last + 1))
+    covers = covering_nodes(tree, range(1, last + 1))
     counted = tuple(sum(len(cover[level]) for cover in covers) for level in range(len(tree.branching)))
     assert prefix_uses(tree.branching, tree.bins, tree.total_known) == counted
 
@@ -62,7 +62,7 @@ def test_prefixes_and_suffixes_add_up_the_right_nodes(tree, data):
     # Each node counted once: replace one level's sums by ones and compare with the greedy cover.
     for level in range(len(levels)):
         marked = [np.full(sums.size, float(depth == level)) for depth, sums in enumerate(levels)]
-        covers = node_matrix(tree, range(tree.bins + 1))
+        covers = covering_nodes(tree, range(tree.bins + 1))
         assert prefixes(marked, tree).tolist() == [len(cover[level]) for cover in covers]
 
 
@@ -70,7 +70,7 @@ def test_prefixes_and_suffixes_add_up_the_right_nodes(tree, data):
 def test_difference_uses_are_the_nodes_in_exactly_one_cover(tree, data):
     start = data.draw(st.integers(0, tree.bins))
     end = data.draw(st.integers(start, tree.bins))
-    first, last = node_matrix(tree, [start, end])
+    first, last = covering_nodes(tree, [start, end])
     expected = [len(set(a) ^ set(b)) for a, b in zip(first, last, strict=True)]
     uses = difference_uses(np.array([start]), np.array([end]), tree)
     assert [int(use[0]) for use in uses] == expected
@@ -102,12 +102,12 @@ def test_optimal_shares_beat_every_other_split(branching, bins):
     [(17, (17,)), (17**2, (17, 17)), (19**3, (19, 19, 19)), (23**2, (23, 23)), (37**2, (37, 37))],
 )
 def test_powers_of_primes_have_the_papers_optimum(bins, branching):
-    """Corollary V.1: height t for p^t, p >= 17, with equal budgets and no padding."""
+    """Corollary V.1: with equal budgets and no padding, the best tree for p^t with p >= 17 has height t."""
     assert best_tree(bins, budgets="equal", padding=False).branching == branching
 
 
 def test_optimal_assignment_of_exponents_is_as_even_as_possible():
-    """Theorem V.1: 2^11 in 3 levels is 2^3, 2^4, 2^4."""
+    """Theorem V.1: the best 3 levels for 2^11 bins are 2^3, 2^4 and 2^4."""
     shapes = [f for f in factorizations(2**11) if len(f) == 3]
     best = min(shapes, key=lambda shape: tree_of(2**11, shape, budgets="equal").squared_error(1.0))
     assert best == (8, 16, 16)
@@ -135,7 +135,7 @@ def test_never_worse_than_equal_17_or_the_best_factorization(bins):
 
 
 def brute_force_optimum(bins):
-    """Return the least error of all factorizations with equal budgets, the paper's integer program."""
+    """Return the least error of all factorizations with equal budgets: the optimum of the paper's program."""
 
     @cache
     def least(rest, height):
@@ -220,7 +220,7 @@ def test_equal_real_branching_is_best_at_16_8_and_in_whole_numbers_at_17():
     ],
 )
 def test_optimal_heights_are_where_theorem_v2_says(bins, at_least, at_most):
-    """Theorem V.2: m = k^t with k >= 17 needs at least t levels, with k <= 16 at most t."""
+    """Theorem V.2 for m = k^t: at least t levels for k >= 17, at most t for k <= 16."""
     for t in range(1, 12):
         root = round(bins ** (1 / t))
         if root**t == bins and root >= 17:
@@ -233,7 +233,7 @@ def test_optimal_heights_are_where_theorem_v2_says(bins, at_least, at_most):
 
 @pytest.mark.parametrize("bins", [2**9, 2**11, 2**15, 3**5])
 def test_equal_whole_branching_can_be_strictly_worse(bins):
-    """Lemma V.2: where no equal factors come near 17, some tree of unequal ones beats all of them."""
+    """Lemma V.2: where no equal factors are near 17, some tree of unequal factors is better."""
     rivals = [(k,) * t for t in range(1, 16) for k in [round(bins ** (1 / t))] if k**t == bins and k > 1]
     best = best_tree(bins, budgets="equal", padding=False)
     assert best.squared_error(1.0) < min(error_of_equal_budgets(bins, rival) for rival in rivals)

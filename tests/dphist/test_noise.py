@@ -1,7 +1,7 @@
-"""The only source of randomness: the right law, at the right scale, and nothing rounded down.
+"""The only source of randomness: the right law, at the right scale, and no scale rounded down.
 
-A distribution is accepted unless its p-value is below 1e-8, the rate of false alarms of each test. The same
-test must reject draws of two thirds and of three halves of the scale.
+A test accepts draws unless their p-value is below 1e-8, so this is its rate of false alarms. The same test
+must reject draws at two thirds or three halves of the scale.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ DRAWS = 20_000
 
 
 def p_value(draws: np.ndarray, scale: float) -> float:
-    """Chi-square of the draws against the exact discrete Laplace, in cells of at least 200 expected draws."""
+    """Return the p-value of a chi-square test of draws against the exact discrete Laplace law.
+
+    Every cell has at least 200 expected draws.
+    """
     reach = int(60 * scale) + 60
     pmf = discrete_laplace_pmf(scale, reach)
     observed = np.bincount(np.clip(draws, -reach, reach) + reach, minlength=len(pmf))

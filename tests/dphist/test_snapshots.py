@@ -1,4 +1,4 @@
-"""Stored states: what was written is read, later versions may add parts, and damaged bytes are refused."""
+"""Stored states: reading returns what was written, later versions may add parts, damaged bytes fail."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OLD = b"old!" + b"\x6f\xf3" + b"\xff" * 6 + b"\x02\0" + np.array([5, -(2**60)], 
 
 
 def parts(state: State) -> list[object]:
-    """Return the parts, comparable."""
+    """Return the state's parts as values that can be compared."""
     return [state.total, state.cells.tolist(), str(state.cells.dtype), state.inner]
 
 
@@ -89,7 +89,7 @@ def test_a_newer_version_is_refused_and_named() -> None:
 
 
 def test_a_product_counter_refuses_groups_that_do_not_fit_together() -> None:
-    """Version 1 stored the snapshot of each group of columns behind its size."""
+    """In version 1, the snapshot of each group of columns follows its size."""
     design = plan_product(4, 1, keys=2)
     rows = np.zeros((design.time.shape.height, 1), np.int64)
 

@@ -13,7 +13,7 @@ from stream_app.shell.flights import write_flights
 
 @pytest.fixture(scope="session")
 def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the event file of the demo; the first process of a run that asks makes it for all."""
+    """Return the event file of the demo. The first test process that asks makes it for all."""
     base = tmp_path_factory.getbasetemp()
     # The processes of one run have neighbouring directories.
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "events"

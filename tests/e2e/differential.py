@@ -1,7 +1,8 @@
-"""Topics with the same records, of which all but one hold a hostile record more: real processes, no noise.
+"""Real workers count topics that differ by one hostile record. Their releases may differ by nothing else.
 
-``python -m tests.e2e.differential`` tries every kind and prints what it saw; it exits with 1 if anything but
-the hostile record itself differs. The simulator does the same in virtual time, under faults.
+``python -m tests.e2e.differential`` tries every kind of hostile record and prints what it saw. It exits with
+1 if anything but the hostile record differs. No noise is added. The simulator does the same in virtual time,
+under faults.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ Letter = tuple[str, str]  # a record's name and why it was refused
 
 
 class TimedFollower(Follower):
-    """A follower that notes when it was told of each bin."""
+    """A follower that notes when each bin reached it."""
 
     def __init__(self, port: int, stream: str) -> None:
         self.told_at_s: dict[int, float] = {}
@@ -76,7 +77,7 @@ class TimedFollower(Follower):
 
 @dataclass(frozen=True)
 class Seen:
-    """What came of one topic: counts of its bins by key, dead letters, and when bins became visible."""
+    """The outcome of one topic: counts of its bins by key, dead letters, and when bins became visible."""
 
     cells: dict[str, list[int]]
     letters: set[Letter]
@@ -86,9 +87,9 @@ class Seen:
 def seen_of(
     folder: Path, servers: str, pairs: Sequence[Pair], load: Load, module: str = "stream_app"
 ) -> dict[str, Seen]:
-    """Run one service over a topic for each pair; return what came of each, by the stream's name.
+    """Run one service over one topic for each pair; return each topic's outcome, by the stream's name.
 
-    Args: module, which worker counts.
+    Args: module, the Python module that is run as the worker.
     """
     named = {f"s{number}": pair for number, pair in enumerate(pairs)}
     with ExitStack() as stack:
@@ -128,7 +129,7 @@ def seen_of(
 
 
 def differences(pair: Pair, without: Seen, with_it: Seen) -> list[str]:
-    """Return in words what differs beyond the hostile record itself."""
+    """Describe what differs beyond the hostile record itself."""
     form, kind = pair
     found = [f"cells of key {key} differ" for key in KEYS[1:] if without.cells[key] != with_it.cells[key]]
     pairs = zip(without.cells[KEYS[0]], with_it.cells[KEYS[0]], strict=True)
@@ -145,22 +146,22 @@ def differences(pair: Pair, without: Seen, with_it: Seen) -> list[str]:
 
 
 def delay_s(without: Seen, with_it: Seen) -> float:
-    """Return the largest distance in time between the same bin of two topics."""
+    """Return the largest time between the same bin's arrivals in two topics."""
     return max(abs(with_it.told_at_s[bin] - at_s) for bin, at_s in without.told_at_s.items())
 
 
 def pairs_of(form: Form, kinds: Sequence[Hostile] | None = None) -> list[Pair]:
-    """Return a form's topics: one without a hostile record, and one for each kind."""
+    """Return a form's pairs: one without a hostile record, and one for each kind of hostile record."""
     return [(form, None), *((form, kind) for kind in (form.kinds() if kinds is None else kinds))]
 
 
 def tried(
     folder: Path, servers: str, pairs: Sequence[Pair], load: Load = DEFAULT_LOAD
 ) -> list[tuple[Pair, list[str], float]]:
-    """Return for each topic with a hostile record what differs, and the largest distance in time.
+    """Return, for each topic with a hostile record, what differs and the largest delay.
 
-    A busy machine can hold up one topic alone, so what differs is tried again: it must differ every time.
-    Raises: AssertionError where the machine had no time to write the records, every time.
+    A busy machine can hold up one topic alone. So a difference counts only if it appears in every attempt.
+    Raises: AssertionError if in every attempt the machine was too slow to write the records in time.
     """
     found: list[tuple[Pair, list[str], float]] | None = None
     for attempt in range(ATTEMPTS):
@@ -226,14 +227,14 @@ def _instant(seconds: float) -> str:
 
 
 def _cells(port: int, stream: str, bins: range, bin_s: int) -> dict[str, list[int]]:
-    """Return the counts of the bins by key."""
+    """Return the counts of a stream's bins by key."""
     start, end = _instant(bins.start * bin_s), _instant(bins.stop * bin_s)
     path, asked = f"/v1/streams/{stream}/series", {"kind": "bin", "start": start, "end": end}
     return {key: [round(value) for value in get(port, path, key=key, **asked)["value"]] for key in KEYS}
 
 
 def _letters(folder: Path, stream: str, writer: Writer) -> set[Letter]:
-    """Return the dead letters of a topic by the names of records; a repeated one once."""
+    """Return the dead letters of a topic as (record's name, reason). A repeated letter is there once."""
     file = folder / "state" / "dead_letters" / f"{stream}.ndjson"
     letters = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     return {
@@ -252,7 +253,7 @@ def _broker() -> Iterator[str]:
 
 
 def put_back_is_found() -> bool:
-    """Say whether a worker is found out in which records wait behind one from the future, and say it."""
+    """Return whether the comparison notices a worker that waits behind a record from the future; print it."""
     pairs = pairs_of(Form(), [Hostile.FUTURE_YEAR])
     with _broker() as servers, tempfile.TemporaryDirectory(prefix="differential-") as folder:
         seen = seen_of(Path(folder), servers, pairs, HEAVY_LOAD, "tests.e2e.held_up_worker")
@@ -263,9 +264,9 @@ def put_back_is_found() -> bool:
 
 
 def main() -> int:
-    """Try every kind of every form, and a crowd behind a record from the future; return the exit status.
+    """Try every kind of every form, then many records behind a record from the future; return the status.
 
-    Then a worker that such a record holds up, which must be found out.
+    At the end, run a worker that such a record holds up. The comparison must notice it.
     """
     runs = [(pairs_of(Form(), [Hostile.FUTURE_YEAR]), HEAVY_LOAD)]
     for form in (Form(), Form(avro=True), Form(max_events=4)):

@@ -1,4 +1,4 @@
-"""The demo's events, recounted here from the file without any code of the service."""
+"""The demo's events, recounted from the file without any code of the service."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def configuration(
     speed: str = "max",
     streams: Iterable[tuple[str, str]] = (("departures", "epsilon: 1.0e9, not_private: true"),),
 ) -> str:
-    """Return a configuration over the flights; streams are names with their privacy."""
+    """Return a configuration over the flights.
+
+    Args: streams, the name and the ``privacy`` section of each stream.
+    """
     text = f'redis: {{url: "embedded:./redis"}}\nstate: {{dir: ./state}}\napi: {{port: {port}}}\n'
     text += "publish_every: 250ms\nstreams:\n"
     for name, privacy in streams:

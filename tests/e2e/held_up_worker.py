@@ -1,4 +1,4 @@
-"""``stream-app`` as it was when records waited behind one from the future; it must be found out."""
+"""An old ``stream-app``, in which records waited behind a record from the future. Tests must notice it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same records in many topics, in some of them a hostile one more; and the registry of their schemas."""
+"""Writes the same records to many topics, and a hostile record to some. Also a registry of their schemas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Pair = tuple[Form, Hostile | None]  # what a topic holds; None: no hostile recor
 
 @dataclass(frozen=True)
 class Load:
-    """How long bins are, how many records each has, and how many more follow right behind the hostile one."""
+    """How long bins are, how many records each bin has, and how many follow the hostile record at once."""
 
     bin_s: int = 2
     records: int = 200
@@ -41,12 +41,12 @@ HEAVY_LOAD = Load(bin_s=30, behind=1_000_000)
 
 
 class TooSlow(Exception):
-    """The records were written so late that they may have missed the bin that they are meant for."""
+    """The records were written so late that they may have missed the bin for which they are meant."""
 
 
 @dataclass
 class Writer:
-    """Writes the same records into all topics of a form, and into each its hostile one."""
+    """Writes the same records to all topics of a form, and one hostile record to each topic that has one."""
 
     servers: str
     topics: dict[str, Topic]
@@ -59,14 +59,14 @@ class Writer:
         self._rng = random.Random("differential")
 
     def name(self, stream: str, partition: int, position: int) -> str:
-        """Return what the record at a place is called: the same in all topics, without the hostile one."""
+        """Return a record's name. It is the same in all topics; the hostile record gets no number."""
         hostile = self._hostile_at.get((stream, partition), position + 1)
         return HOSTILE if position == hostile else f"{partition}-{position - (position > hostile)}"
 
     def write(self, start_s: float, registry: Registry, load: Load) -> None:
-        """Write for some bins, from a start: records on time early in each, late ones in the middle.
+        """Write the records of some bins: early in each bin records on time, and late ones in its middle.
 
-        Raises: TooSlow where the machine had no time for it.
+        Raises: TooSlow if the machine took too long.
         """
         for bin in range(BINS):
             began_s = start_s + bin * load.bin_s
@@ -92,7 +92,7 @@ class Writer:
             _must_be_before(began_s + load.bin_s)
 
     def _same(self, times_us: Sequence[int], new_schema: bool) -> None:
-        """Write records of these times to every topic, as its form says."""
+        """Write records with these times to every topic, in the format of the topic's form."""
         users = self._rng.choices([USER, "bob", "cid", "eve"], k=len(times_us))
         keys = [KEYS[0] if user == USER else self._rng.choice(KEYS[1:]) for user in users]
         partitions = self._rng.choices(range(PARTITIONS), k=len(times_us))
@@ -106,7 +106,7 @@ class Writer:
         self._producer.flush()
 
     def _crowd(self, records: int) -> None:
-        """Write many records of now, all into the partition of the hostile record."""
+        """Write many records dated now, all to the partition of the hostile record."""
         now_us = time.time_ns() // 1000
         for form, streams in self._streams_of_forms():
             value = form.value(now_us, KEYS[1], "bob")
@@ -139,7 +139,7 @@ class Writer:
 
 
 class Registry:
-    """A schema registry: quick about what it has, slow about what it has not."""
+    """A schema registry that answers quickly about a schema that it has, and slowly about one it lacks."""
 
     def __init__(self) -> None:
         self.has_new = False
@@ -169,11 +169,11 @@ class Registry:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The registry's address."""
         return f"http://127.0.0.1:{self.server.server_port}"
 
     def close(self) -> None:
-        """End it."""
+        """Stop the server."""
         self.server.shutdown()
         self.server.server_close()
 
@@ -184,5 +184,5 @@ def _must_be_before(instant_s: float) -> None:
 
 
 def sleep_until(instant_s: float) -> None:
-    """Return at an instant."""
+    """Wait until an instant."""
     time.sleep(max(0.0, instant_s - time.time()))

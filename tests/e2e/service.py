@@ -1,4 +1,4 @@
-"""The service as a person starts it: real processes, a real store, a real port."""
+"""The service as a person starts it: real processes, a real store and a real port."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PATIENCE_S = 180.0
 
 
 class Service:
-    """One ``stream-app`` command, its output, and its whole tree of processes.
+    """One ``stream-app`` command with its output and all its child processes.
 
-    Args: module, what is run in the place of ``stream_app``.
+    Args: module, the Python module that is run in place of ``stream_app``.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Service:
 
     @property
     def output(self) -> str:
-        """Everything that was printed so far."""
+        """Everything that the command has printed so far."""
         return "\n".join(self.lines)
 
     def wait(self, seconds: float = PATIENCE_S) -> int:
-        """Return the exit status, once everything that was printed is read."""
+        """Wait until the command has ended and its output is read; return the exit status."""
         try:
             status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -69,13 +69,13 @@ class Service:
         return self.wait(120)
 
     def kill_everything(self) -> None:
-        """kill -9 of the command and all its children at one moment: a power cut."""
+        """kill -9 the command and all its children at once, like a power cut."""
         for pid in [self.process.pid, *descendants(self.process.pid)]:
             _kill(pid)
         self.process.wait(60)
 
     def kill_child(self, word: str) -> bool:
-        """kill -9 of the first child with this word in its command line; return whether there was one."""
+        """kill -9 the first child whose command line contains this word; return whether there was one."""
         for pid in descendants(self.process.pid):
             if word in command_line(pid):
                 _kill(pid)
@@ -83,11 +83,11 @@ class Service:
         return False
 
     def until(self, text: str, seconds: float = PATIENCE_S) -> None:
-        """Wait until a text was printed."""
+        """Wait until the command has printed a text."""
         self.until_true(lambda: text in self.output, f"it prints {text!r}", seconds)
 
     def until_true(self, condition: Any, what: str, seconds: float = PATIENCE_S) -> None:
-        """Wait until a condition holds, the service being alive or gone."""
+        """Wait until a condition holds, whether or not the service is still running."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -101,7 +101,7 @@ class Service:
         self.close()
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Kill all processes that are left, and close the output."""
         if self.process.poll() is None:
             self.kill_everything()
         self._reading.join(10)
@@ -140,14 +140,14 @@ def _kill(pid: int) -> None:
 
 # Every new client of httpx reads the certificates of all authorities, unless it verifies none: 30 ms.
 def get(port: int, path: str, **parameters: Any) -> Any:
-    """Return an answer of the API."""
+    """Return the JSON of a successful answer of the API."""
     response = httpx.get(f"http://127.0.0.1:{port}{path}", params=parameters, timeout=60, verify=False)
     assert response.status_code == 200, (path, parameters, response.status_code, response.text)
     return response.json()
 
 
 def answers(port: int, path: str) -> bool:
-    """Return whether the API answers on a path."""
+    """Return whether the API answers a path with status 200."""
     try:
         return httpx.get(f"http://127.0.0.1:{port}{path}", timeout=2, verify=False).status_code == 200
     except httpx.HTTPError:
@@ -155,7 +155,7 @@ def answers(port: int, path: str) -> bool:
 
 
 class Follower:
-    """Somebody who writes down every release that the API ever sends, over restarts, by Last-Event-ID."""
+    """A client that keeps every release that the API ever sends. It reconnects with Last-Event-ID."""
 
     def __init__(self, port: int, stream: str) -> None:
         self.seen: dict[int, bytes] = {}

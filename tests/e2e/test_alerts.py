@@ -1,4 +1,4 @@
-"""From an event in Kafka to a real Alertmanager, a webhook and a topic, over a kill -9 of everything."""
+"""From an event in Kafka to a real Alertmanager, a webhook and a topic, also over a kill -9 of everything."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ alerts:
 
 
 class Hook(ThreadingHTTPServer):
-    """A webhook that writes down what it gets."""
+    """A webhook that keeps every request."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _HookHandler)
@@ -53,7 +53,7 @@ class Hook(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def kinds(self, rule: str) -> list[str]:
-        """Return what was told of a rule, each key once, in order."""
+        """Return the kinds of transition that the webhook received about a rule, each key once, in order."""
         told = {key: body["status"] for key, body in self.got if body["groupLabels"]["alertname"] == rule}
         return list(told.values())
 
@@ -79,7 +79,7 @@ receivers: [{{name: hook, webhook_configs: [{{url: "http://127.0.0.1:{hook}/", s
 
 @contextlib.contextmanager
 def managing(directory: Path, hook: int) -> Iterator[int]:
-    """Run an Alertmanager that groups by team and tells a webhook; yield its port."""
+    """Run an Alertmanager that groups alerts by team and calls a webhook; yield its port."""
     directory.mkdir()
     config = directory / "alertmanager.yml"
     config.write_text(MANAGER.format(hook=hook))
@@ -100,7 +100,7 @@ def managing(directory: Path, hook: int) -> Iterator[int]:
 
 
 def groups(port: int) -> list[list[str]]:
-    """Return the names of the alerts that are active, by group."""
+    """Return the names of active alerts, one list per group."""
     try:
         answer = httpx.get(f"http://127.0.0.1:{port}/api/v2/alerts/groups", timeout=5, verify=False).json()
     except httpx.HTTPError:
@@ -109,14 +109,14 @@ def groups(port: int) -> list[list[str]]:
 
 
 def burst(topic: Topic, french: int, german: int) -> None:
-    """Send events of this moment."""
+    """Send events dated now."""
     at = (datetime.now(UTC) + timedelta(milliseconds=50)).isoformat()
     countries = ["FR"] * french + ["DE"] * german
     asyncio.run(topic.send([json.dumps({"at": at, "country": country}).encode() for country in countries]))
 
 
 def told(topic: Topic) -> list[dict[str, Any]]:
-    """Return all records of a topic of alerts, in order."""
+    """Return all records of a topic of alert transitions, in order."""
 
     async def read() -> list[dict[str, Any]]:
         place = TopicPartition(topic.name, 0)
@@ -134,19 +134,19 @@ def told(topic: Topic) -> list[dict[str, Any]]:
 
 
 def kinds(topic: Topic, rule: str) -> list[str]:
-    """Return what was told of a rule, each id once, in order."""
+    """Return the kinds of transition that the topic holds about a rule, each id once, in order."""
     events = {event["id"]: event for event in told(topic) if event["subject"] == rule}
     return [event["type"].rpartition(".")[2] for event in events.values()]
 
 
 def phase(port: int, rule: str) -> str:
-    """Return where a rule stands."""
+    """Return a rule's phase as the API states it."""
     phases = {one["rule"]: str(one["phase"]) for one in get(port, "/v1/alerts")["alerts"]}
     return phases[rule]
 
 
 def quietly(condition: Any) -> bool:
-    """Return a condition's answer, or False while there is none."""
+    """Return whether a condition holds; False if it cannot be asked yet."""
     try:
         return bool(condition())
     except (httpx.HTTPError, IndexError, KeyError, AssertionError):

@@ -1,4 +1,4 @@
-"""While one address does its worst, a reader at another is answered: the short form of make bench-api."""
+"""While one address attacks the API, a reader at another address is answered (short ``bench-api``)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ HOURS, LOW, HIGH, MINUTES = 72, -60, 600, 10
 
 
 def delays(file: Path) -> dict[tuple[int, str], list[int]]:
-    """Return the delays, in minutes, of each hour and airport; flights that never left have none."""
+    """Return the delays, in minutes, of each hour and airport, without flights that never left."""
     found: dict[tuple[int, str], list[int]] = {}
     with file.open() as lines:
         for line in lines:

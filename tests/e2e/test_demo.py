@@ -1,4 +1,4 @@
-"""``make demo``: what a stranger sees in the first minutes, and what a second start says."""
+"""``make demo``: what a new user sees in the first minutes, and what a second start prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo over Kafka: a file becomes a topic, whose past happens now and is counted live."""
+"""The demo over Kafka: past events of a file are moved to now, sent to a topic and counted live."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mar
 
 
 def test_a_hostile_record_changes_nothing_else(tmp_path: Path, bootstrap_servers: str) -> None:
-    """A handful of kinds at once; ``python -m tests.e2e.differential`` tries them all."""
+    """This tries a few kinds of hostile record; ``python -m tests.e2e.differential`` tries all."""
     pairs = [
         *pairs_of(Form(), [Hostile.FUTURE_YEAR, Hostile.HUGE]),
         *pairs_of(Form(avro=True), [Hostile.EARLY_SCHEMA, Hostile.SLOW_LOOK_UP]),

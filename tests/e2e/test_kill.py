@@ -1,4 +1,4 @@
-"""kill -9 at fifty random moments of one replay: nothing is lost, doubled or released twice."""
+"""kill -9 at fifty random moments of one replay: no event is lost or doubled, no node released twice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_fifty_kills_lose_nothing_and_release_nothing_twice(tmp_path, flights):
 
 
 def _rows(directory: Path, name: str) -> list[bytes]:
-    """Return the witness's rows; the last line may still be on its way."""
+    """Return the witness's complete rows. The last line of its file may not be complete yet."""
     lines = _witness(directory, name).read_bytes().splitlines(keepends=True)
     return [line for line in lines if line.endswith(b"\n")]
 
@@ -84,7 +84,7 @@ def _witness(directory: Path, name: str) -> Path:
 
 
 def _check_one_value_a_node(directory: Path, name: str, follower: Follower) -> None:
-    """Everything that anybody ever saw of a stream is one chain, and every node in it has one value."""
+    """Check that all rows that anybody ever saw form one chain, in which every node has one value."""
     assert follower.changed == []
     witnessed = {json.loads(row)["seq"]: row.rstrip(b"\n") for row in _rows(directory, name)}
     assert witnessed == follower.seen

@@ -1,4 +1,4 @@
-"""Redis is emptied under a live service: every bin is there again, and every event counts once."""
+"""Redis is emptied under a live service: every bin comes back, and every event counts once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ streams:
 
 
 def send(directory: Path, events: int) -> None:
-    """Append events of this moment."""
+    """Append events dated now."""
     with (directory / "visits.ndjson").open("ab") as file:
         file.write(b'{"at": %d}\n' % int(time.time() * 1000) * events)
 

@@ -1,4 +1,4 @@
-"""What the operator sees of a running service, and that no event shows in it."""
+"""The operator's metrics and logs of a running service name its faults, but show no event."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ _PUBLIC = ("/v1/streams", "/v1/streams/clicks", "/v1/streams/clicks/privacy", "/
 
 
 def _events() -> list[bytes]:
-    """Return records that are counted, late, undecodable, without a time, and from the future."""
+    """Return records that are counted, late, undecodable, without a time, or from the future."""
     now_ms = int(time.time() * 1000)
     good = f'{{"at":{now_ms},"who":"{SENTINEL}"}}\n'
     late = f'{{"at":{now_ms - 20_000},"who":"{SENTINEL}"}}\n'
@@ -148,7 +148,7 @@ def _scrape(port: int) -> str:
 
 
 def _names(text: str, number: int) -> bool:
-    """Return whether a text has a number of four digits as a whole, not as digits of a time or a port."""
+    """Return whether a text contains a four-digit number as a whole, not inside a time or a port."""
     thousands, rest = divmod(number, 1_000)
     return re.search(rf"(?<![\d.]){thousands},?{rest:03}(?!\d)", text) is not None
 

@@ -1,4 +1,4 @@
-"""The pages over the real service: flights are replayed, and every panel follows their release."""
+"""The pages over the real service: flights are replayed, and every panel follows the releases."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ PANELS = {
 
 
 def configuration(flights: Path, port: int) -> str:
-    """Return three streams over three weeks of flights that take about fifty seconds.
+    """Return a configuration with three streams that replay three weeks of flights in about fifty seconds.
 
-    A rule holds from the second day on, another until about the fourteenth.
+    One alert rule holds from the second day on, another one until about the fourteenth day.
     """
     replay = f"{{from: {instant(0)}, to: {instant(HOURS)}, speed: 36000}}"
     shared = f"""
@@ -57,12 +57,12 @@ alerts:
 
 
 def seq_of(page: Page, name: str) -> int:
-    """Return the release that a panel shows."""
+    """Return the seq of the release that a panel shows."""
     return int(panel(page, name).get_attribute("data-seq") or 0)
 
 
 def overview_moves(page: Page) -> None:
-    """See every stream's number follow a later release."""
+    """Check that every stream's number on the overview changes to a later release."""
     numbers = page.get_by_test_id("value")
     expect(numbers).to_have_count(len(PANELS))
     before = [int(one.get_attribute("data-seq") or 0) for one in numbers.all()]
@@ -74,13 +74,13 @@ def overview_moves(page: Page) -> None:
 
 
 def rule_stands(page: Page, rule: str, words: str) -> None:
-    """See the panel of alerts tell where a rule stands."""
+    """Check that the panel of alerts shows these words for a rule."""
     one = panel(page, "alerts").get_by_role("listitem").filter(has=page.get_by_text(rule, exact=True))
     expect(one).to_contain_text(re.compile(words))
 
 
 def window_moves(page: Page) -> None:
-    """See the panel of windows take up a later window, which nobody asked it for."""
+    """Check that the panel of windows shows a later window by itself."""
     panel(page, "windows")
     shown = page.locator("#windows-which b").first
     first = shown.inner_text()
@@ -89,7 +89,7 @@ def window_moves(page: Page) -> None:
 
 
 def last_window_stands(page: Page, port: int) -> None:
-    """See the panel of windows at the last day of the replay, with the numbers of the service."""
+    """Check that the panel of windows ends at the replay's last day, with the service's numbers."""
     answer = get(port, "/v1/streams/daily/window", key="EWR")
     expect(page.locator("#windows-chart")).to_have_attribute("data-points", "30")
     which = page.locator("#windows-which")
@@ -100,7 +100,7 @@ def last_window_stands(page: Page, port: int) -> None:
 
 
 def walked(page: Page, stream: str, seq: int) -> None:
-    """See every panel of a stream stand at a release, and no panel besides."""
+    """Check that every panel of a stream shows the release ``seq``, and that there are no other panels."""
     for name in PANELS[stream]:
         page.locator(f"#{name}").scroll_into_view_if_needed()  # what is out of sight is not read
         expect(page.locator(f"#{name}")).to_have_attribute("data-seq", str(seq))
@@ -110,7 +110,7 @@ def walked(page: Page, stream: str, seq: int) -> None:
 
 
 def all_open(browser: Browser, address: str, left_by: ExitStack) -> dict[str, Page]:
-    """Open every stream's page, that of delays from the overview as a reader would."""
+    """Open every stream's page. The page of delays is reached from the overview, by its link."""
     paths = {"delays": "/", "departures": "/streams/departures", "daily": "/streams/daily"}
     pages = {
         stream: left_by.enter_context(opened(browser, address + path, color_scheme="light"))

@@ -1,4 +1,4 @@
-"""What only the operator can mend: one line that names it and the remedy, exit status 2, nothing started."""
+"""Faults that only the operator can mend: one line names fault and remedy, and nothing starts (status 2)."""
 
 from __future__ import annotations
 

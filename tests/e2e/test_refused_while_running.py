@@ -1,4 +1,4 @@
-"""What only the operator can mend, found while the loops run: the process ends with status 2 and one line."""
+"""A fault that only the operator can mend appears while the loops run: one line, and exit status 2."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_another_strategy_under_the_streams_name_ends_the_worker(
 
 
 def listening(pid: int) -> set[str]:
-    """Return the TCP sockets on which a process takes connections."""
+    """Return the TCP sockets on which a process listens."""
     lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
     listens = {f"socket:[{fields[9]}]" for fields in map(str.split, lines) if fields[3] == "0A"}
     return listens & {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
@@ -105,7 +105,7 @@ def test_a_file_that_is_truncated_ends_the_worker(tmp_path: Path, capsys: pytest
 def refused(
     config: Path, redis_url: str, hurt: Callable[[], Awaitable[None]], capsys: pytest.CaptureFixture[str]
 ) -> str:
-    """Count until something is visible, then hurt what is counted; return the line of the end."""
+    """Run a worker until a row is visible, then call ``hurt``; return the one line with which it ends."""
 
     async def run() -> None:
         working = asyncio.create_task(until_stopped(run_worker(load(config, {}))))

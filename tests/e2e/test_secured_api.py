@@ -1,4 +1,4 @@
-"""The door of the API for real: TLS, keys, a proxy, origins and limits, over sockets."""
+"""The secured API over real sockets: TLS, keys, a proxy, origins and limits."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def write_certificate(folder: Path, name: str = "server") -> None:
 
 
 class Door:
-    """A service that answers over TLS, and what is needed to get in."""
+    """A service that answers over TLS, with the certificate to trust and the keys of its readers."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
@@ -85,7 +85,7 @@ class Door:
         self.keys = {name: add_key(folder / "keys.ndjson", name, []) for name in ("ann", "bob", "eve")}
 
     def ask(self, path: str, name: str | None = None, **options: object) -> httpx.Response:
-        """Ask, with somebody's key or with none, from an address of this machine."""
+        """Send a request with a reader's key, or without a key. Args: source, the address to send from."""
         headers = dict(options.pop("headers", {}))  # type: ignore[call-overload]
         if name is not None:
             headers["Authorization"] = f"Bearer {self.keys[name]}"
@@ -97,7 +97,7 @@ class Door:
 
 @contextmanager
 def secured(door: Door) -> Iterator[ssl.SSLSocket]:
-    """Yield a connection on which anything may be said."""
+    """Yield a TLS connection to the service, on which a test may send any bytes."""
     with (
         socket.create_connection(("127.0.0.1", door.port), timeout=60) as plain,
         door.trust.wrap_socket(plain, server_hostname="127.0.0.1") as connection,

@@ -1,4 +1,4 @@
-"""A cluster that lets in only whom it knows: over TLS with a password, or with a certificate."""
+"""A Kafka cluster that admits known clients only: over TLS, by password or by certificate."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HOW = {
 
 @dataclass(frozen=True)
 class Secured:
-    """A broker with three doors: ``plain`` for the test itself."""
+    """A broker with three listeners. Tests use the listener ``plain`` for their own records."""
 
     plain: str
     doors: dict[str, str]
@@ -89,7 +89,7 @@ def redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
 
 
 def configure(tmp_path: Path, cluster: Secured, protocol: str, redis_url: str) -> str:
-    """Write app.yaml beside the certificates' copies; return the topic's name."""
+    """Write app.yaml beside copies of the certificates; return the topic's name."""
     topic = f"clicks-{protocol}-{time.time_ns()}"
     for file in [*cluster.folder.glob("*.pem"), *cluster.folder.glob("*.key")]:
         (tmp_path / file.name).write_bytes(file.read_bytes())

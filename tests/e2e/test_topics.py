@@ -1,4 +1,4 @@
-"""Workers that share topics: killed, stopped, joined and left alone by Redis, they count each event once."""
+"""Workers that share topics count each event once, also if workers or Redis end or workers join."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_missing_topic_and_one_created_anew_are_refused_in_one_line(cell: Cell
 
 
 def _refused(cell: Cell) -> str:
-    """Start a worker that may not run; return its one line."""
+    """Start a worker that must be refused; return the last line of its log."""
     worker = cell.start("stream_app", "worker", "--config", "app.yaml")
     assert worker.wait(PATIENCE_S) == 2
     lines = (cell.folder / f"worker-{len(cell.workers) - 1}.log").read_text().splitlines()
@@ -112,7 +112,7 @@ def _refused(cell: Cell) -> str:
 
 
 def _follow(cell: Cell, command: list[str], expected: str) -> None:
-    """Run an example over the releases topic until it says what is expected."""
+    """Run an example program over the releases topic until it prints the expected text."""
     topic = f"{cell.topic.name}.private"
     reader = cell.folder / "example.log"
     arguments = [cell.topic.servers, topic] if command[-1].endswith(".py") else []

@@ -1,4 +1,4 @@
-"""The clock of the host of Redis is wrong when the worker starts: it waits, and then counts everything."""
+"""A worker starts while the clock of Redis' host is wrong. It waits, and then counts everything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ streams:
 
 
 def released(folder: Path) -> list[tuple[int, int]]:
-    """Return (bin, running count) of every row that the witness has."""
+    """Return (bin, running count) of every row in the witness."""
     [witness] = (folder / "state" / "witness").glob("*visits*")
     rows = [json.loads(line) for line in witness.read_text().splitlines()]
     return [(row["bin"], round(row["estimate"][0])) for row in rows]

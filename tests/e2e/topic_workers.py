@@ -1,4 +1,4 @@
-"""Workers over a topic of their own, with a real broker and a real Redis, for end-to-end tests."""
+"""Workers over one topic with a real broker and a real Redis, for end-to-end tests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Cell:
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a worker as a person does."""
+        """Start a command in the background, like a person in a shell."""
         with (self.folder / f"worker-{len(self.workers)}.log").open("wb") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", *command],
@@ -60,7 +60,7 @@ class Cell:
         return worker
 
     def send(self, events: int) -> None:
-        """Send events of this moment, to every partition."""
+        """Send events dated now to every partition."""
         for partition in range(3):
             now_us = time.time_ns() // 1000
             value = json.dumps({"user": {"at": now_us}}).encode()
@@ -68,14 +68,14 @@ class Cell:
             self.sent += events
 
     def kill_redis(self) -> None:
-        """kill -9 of Redis; ``self.redis.restart()`` starts it over its file."""
+        """kill -9 Redis. ``self.redis.restart()`` starts it again with its file."""
         assert self.redis.process is not None
         self.redis.process.kill()
         while self.redis.running:
             time.sleep(0.05)
 
     def rows(self, until: int) -> list[dict[str, Any]]:
-        """Return what is in the releases topic, once its running count has reached a number."""
+        """Return the rows of the releases topic, once its running count has reached ``until``."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             rows = asyncio.run(self._rows())
@@ -92,11 +92,11 @@ class Cell:
             await witness.close()
 
     def said(self) -> str:
-        """Return what the workers said."""
+        """Return the end of each worker's output."""
         return "\n".join(path.read_text()[-1500:] for path in sorted(self.folder.glob("worker-*.log")))
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """End all workers."""
         for worker in self.workers:
             worker.kill()
             worker.wait()
@@ -104,7 +104,7 @@ class Cell:
 
 @contextmanager
 def running_cell(folder: Path, servers: str) -> Iterator[Cell]:
-    """Yield a cell without workers; end all that it started."""
+    """Yield a cell without workers. At the end, everything that the cell started is ended."""
     topic = asyncio.run(Topic.create(servers, partitions=3))
     with ExitStack() as stack:
         redis = stack.enter_context(EmbeddedRedis(folder / "redis"))

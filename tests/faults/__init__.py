@@ -1,6 +1,6 @@
-"""Faults of real processes.
+"""Real processes are killed at chosen moments, and what they leave is checked.
 
-Holds: what a real Redis and a worker of its own process leave when either is killed at a chosen moment.
+Holds: what remains of a real Redis and of a worker in a separate process when either is killed.
 May import: the service and other tests' parts.
-Start at: test_roll_over.py. True: a fault is a signal or a change of what is stored, never a pretended one.
+Start at: test_roll_over.py. True: a fault is a signal or a change of stored data, never simulated.
 """

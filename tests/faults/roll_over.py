@@ -1,4 +1,4 @@
-"""One worker's life over a roll-over, as a process of its own: at a chosen call it kills itself, or Redis."""
+"""A worker that runs over a roll-over in a separate process and, at a chosen call, kills itself or Redis."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ Victim = Literal["worker", "redis"]
 
 @dataclass(frozen=True)
 class Death:
-    """Which process dies after which call; calls count from the end of the quiet bins, 0: before any."""
+    """Which process dies after which call.
+
+    Calls count from the end of the quiet bins; 0 means before any call.
+    """
 
     victim: Victim
     call: int
@@ -42,12 +45,12 @@ class Death:
 
 
 def strategy(stream: str) -> Strategy:
-    """Return the stream's strategy, over a source of its own and a past range: real clocks do not matter."""
+    """Return the stream's strategy, with a separate source and a range in the past: real time is unused."""
     return strategy_of(DESIGN, stream=stream, bins=BINS, source=f"file:{stream}")
 
 
 class RecordedNoise:
-    """The system's noise; every draw is in a file before it is used, so that a death hides none."""
+    """The system's noise. Every draw is written to a file before it is used, so a kill hides no draw."""
 
     private = True
 
@@ -65,7 +68,7 @@ class RecordedNoise:
 
 
 class HandClock:
-    """A clock that stands still until it is set."""
+    """A clock that moves only when a test sets it or a loop sleeps."""
 
     virtual = True
     time_us = 0
@@ -85,7 +88,7 @@ class OnePartition:
 
 
 class Deadly:
-    """A store or keys; after a chosen call, counted over both, a process dies."""
+    """Wraps a store or keys. After a chosen call, counted over both, a process is killed."""
 
     def __init__(self, inner: Any, death: Death | None, calls: list[int]) -> None:
         self._inner, self._death, self._calls = inner, death, calls
@@ -111,7 +114,10 @@ def _kill(death: Death) -> None:
 
 
 def run(url: str, directory: str, stream: str, death: Death | None) -> None:
-    """Release the range until a process dies. Exit status 3: Redis was gone; 0: all is released."""
+    """Release the range until a process dies.
+
+    The exit status is 0 if all is released, 3 if Redis was gone, 4 if there was no such call.
+    """
     noise_pages.BINS_PER_PAGE = 2
     try:
         calls = asyncio.run(_release_all(url, Path(directory), stream, death))

@@ -1,7 +1,7 @@
-"""Kill -9 between every two steps of an epoch's roll-over, of the worker and of Redis; pages lost or damaged.
+"""Kill -9 of worker or Redis between every two steps of an epoch's roll-over; lost or damaged noise pages.
 
-Whatever dies: no noise is drawn again for an epoch that has begun, each bin is released once, and the ledger
-has every epoch.
+Whichever process dies: no noise is drawn again for an epoch that has begun, each bin is released once, and
+every epoch is in the ledger.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LEAST_STEPS = 12  # of a roll-over and the release after it
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """Yield a directory in memory, where there is one: what is killed here are processes, not machines."""
+    """Yield a directory, in memory if possible: processes are killed here, not machines."""
     memory = Path("/dev/shm")
     with TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
         yield Path(directory)
@@ -58,7 +58,7 @@ def server(directory: Path) -> Iterator[EmbeddedRedis]:
 def work(server: EmbeddedRedis, directory: Path, stream: str, death: Death | None = None) -> int | None:
     """Run a worker until it ends or dies; if Redis dies, start it again at once.
 
-    Returns: the worker's exit status; a signal's negative.
+    Returns: the worker's exit status, negative if a signal ended it.
     """
     process = WORKERS.Process(target=run, args=(server.worker_url, str(directory), stream, death))
     process.start()
@@ -81,14 +81,14 @@ def rows_of(directory: Path, stream: str) -> list[bytes]:
 
 
 def drawings(directory: Path) -> list[list[int]]:
-    """Return the errors of running counts under each drawing of an epoch."""
+    """Return, for each drawing of an epoch's noise, the errors of the running counts."""
     drawn = [np.array(json.loads(line), np.int64) for line in (directory / "draws").read_text().splitlines()]
     pairs = zip(drawn[::2], drawn[1::2], strict=False)
     return [decode_noise(DESIGN, pair)[:, 0].tolist() for pair in pairs]
 
 
 def check(server: EmbeddedRedis, directory: Path, stream: str, epochs: list[tuple[int, int]]) -> None:
-    """Check the end: each bin is released once, each epoch has its own drawing and a ledger entry."""
+    """Check the result: each bin is released once, and each epoch has its own drawing and a ledger entry."""
     rows = [json.loads(row) for row in rows_of(directory, stream)]
     assert [row["bin"] for row in rows] == list(range(FIRST_BIN, FIRST_BIN + BINS))
     first_bins = {row["epoch"]: row["bin"] for row in reversed(rows)}
@@ -127,7 +127,7 @@ async def _held(server: EmbeddedRedis, stream: str) -> dict[str, Any]:
 
 
 def die_and_go_on(server: EmbeddedRedis, directory: Path, victim: Victim, call: int) -> bool:
-    """End one worker after a call took effect and start another; return whether there was such a call."""
+    """Kill a process after a call took effect, then start a worker; return whether that call existed."""
     stream, own = f"{victim}{call}", directory / str(call)
     own.mkdir()
     assert server.process is not None

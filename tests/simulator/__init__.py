@@ -1,4 +1,4 @@
-"""The simulator: the real loops over an in-memory log and store, virtual time, a fault at any await.
+"""The simulator: real loops, an in-memory log and store, virtual time, and a fault at any await.
 
 May import: everything of ``stream_app`` and ``dphist``; nothing imports it but tests.
 Start at: world.py (one schedule from a seed), then checks.py (what must hold), mutants.py (what must fail).

@@ -1,6 +1,7 @@
 """Run schedules: ``python -m tests.simulator --schedules 10000``; replay one: ``--seed N``.
 
-``--differential 100`` instead: logs that differ by one hostile record, of every kind, under 100 seeds.
+With ``--differential 100`` instead, it compares logs that differ by one hostile record. It tries every kind
+of record under 100 seeds.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main(schedules: int, first_seed: int, seed: int | None, differential: int) -
 
 
 def _differs(seed: int) -> None:
-    """Raise AssertionError if a hostile record of any kind changes anything but itself."""
+    """Check that a hostile record of any kind changes nothing but itself. Raises: AssertionError."""
     found = tried(seed)
     assert not found, "; ".join(found)
 

@@ -1,4 +1,4 @@
-"""Mutants that fill a user's cap wrongly: the simulator and neighbouring logs must catch each of them."""
+"""Mutants that choose wrongly which records count under a cap. The simulator must catch each of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class FirstAppliedStore(MemoryStore):
     """A store that counts the records of a user that are applied first."""
 
     async def apply(self, stream: str, change: Apply) -> Reply:
-        """Decide at once which records count."""
+        """Decide at once which records count, instead of after the bin is sealed."""
         reply = await super().apply(stream, change)
         state = self._streams[stream]
         per_user = Strategy.from_json(state.strategy).declared.privacy.per_user
@@ -25,8 +25,8 @@ class FirstAppliedStore(MemoryStore):
 
 
 class FirstApplied(Pipeline):
-    """The order in which slices are applied decides which of a user's records count."""
+    """Which of a user's records count depends on the order in which slices are applied."""
 
     def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return the wrong store."""
+        """Return the store that counts what is applied first."""
         return FirstAppliedStore(clock_us)

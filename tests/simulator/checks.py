@@ -1,7 +1,8 @@
 """The rules that hold at every instant of a schedule. A broken rule raises ``Broken`` with one line.
 
-``History`` is all that the store has accepted (part of a backup: a restored store has the older history).
-``Watch`` is what anybody outside has ever seen (never restored: people do not forget).
+``History`` is everything that the store has accepted. It belongs to a backup: a restored store has the older
+history. ``Watch`` is everything that anybody has ever seen. It is never restored, because people do not
+forget.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Broken(AssertionError):
 
 @dataclass
 class History:
-    """All that one timeline of the store has accepted, as observed."""
+    """Everything that the store has accepted in its current history. Restoring a backup restores it too."""
 
     partitions: dict[str, PartitionHistory] = field(default_factory=dict)
     sealed: dict[int, Counts] = field(default_factory=dict)  # exact counts of sealed bins, once read
@@ -43,7 +44,7 @@ class History:
     epochs: list[EpochRecord] = field(default_factory=list)
 
     def see_sealed(self, first_bin: int, counts: np.ndarray) -> None:
-        """Keep the exact counts of sealed bins; a second reading must give the same counts."""
+        """Keep the exact counts of sealed bins. If they are read again, they must be the same."""
         for offset, row in enumerate(counts.tolist()):
             known = self.sealed.setdefault(first_bin + offset, tuple(row))
             if known != tuple(row):
@@ -56,7 +57,7 @@ class History:
 
 @dataclass
 class Watch:
-    """Everything public that was ever visible: no value may ever change."""
+    """Everything public that was ever visible. No value may ever change."""
 
     rows: dict[int, bytes] = field(default_factory=dict)
     nodes: dict[tuple[int, str, int], Counts] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class Watch:
     epoch_draws: dict[int, set[int]] = field(default_factory=dict)
 
     def see_rows(self, rows: Iterable[tuple[int, bytes]], where: str) -> None:
-        """Check published rows: one value per seq, an unbroken chain, one value per node."""
+        """Check published rows: each seq has one value, the chain is unbroken, each node has one value."""
         for seq, row in rows:
             known = self.rows.get(seq)
             if known == row:
@@ -93,7 +94,7 @@ class Watch:
                 self.see_node(epoch, PUBLISHED, bin, fields["published"], where)
 
     def see_node(self, epoch: int, table: str, index: int, values: Iterable[int], where: str) -> None:
-        """Check that a node has one value."""
+        """Check that a node never gets a second value."""
         key, found = (epoch, table, index), tuple(values)
         self.see_hash(key, hashlib.sha256(np.array(found, "<i8").tobytes()).hexdigest(), where)
         known = self.nodes.setdefault(key, found)
@@ -101,12 +102,12 @@ class Watch:
             raise Broken(f"{where}: node {key} has a second value {found}; it was seen as {known}")
 
     def see_hash(self, key: tuple[int, str, int], digest: str, where: str) -> None:
-        """Record a hash; it may appear before the numbers that it was made from."""
+        """Keep a hash. It may appear before the numbers from which it was made."""
         if self.hashes.setdefault(key, digest) != digest:
             raise Broken(f"{where}: node {key} has a second value, of another hash")
 
     def see_visible(self, seqs: Iterable[int], now_us: int) -> None:
-        """Note when rows were first visible."""
+        """Note when rows first became visible."""
         for seq in seqs:
             self.seen_at_us.setdefault(seq, now_us)
 
@@ -123,7 +124,7 @@ def row_hash(row: bytes) -> str:
 
 
 def released_columns(release: Release, strategy: Strategy) -> dict[tuple[str, int], Int64Array]:
-    """Return the rows that a release appends to tiles, by table and index."""
+    """Return the rows of tables that a release appends to tiles, by table and index."""
     found: dict[tuple[str, int], Int64Array] = {}
     for tile in release.tiles:
         width = strategy.kind.tables[tile.key.table]
@@ -136,14 +137,14 @@ def released_columns(release: Release, strategy: Strategy) -> dict[tuple[str, in
 
 
 def groups_of(strategy: Strategy) -> list[tuple[TreeDesign, slice]]:
-    """Return the groups of columns that share a tree over time, in the order of their drawing."""
+    """Return the groups of columns that share a tree over time, in the order in which noise is drawn."""
     if strategy.kind.axes is None:
         return [(strategy.design, slice(0, strategy.kind.tables[PUBLISHED]))]
     return [(group.design, group.columns) for group in strategy.kind.axes.groups]
 
 
 def columns_of(strategy: Strategy, counts: Int64Array) -> Int64Array:
-    """Return exact counts of columns, shape (bins, columns), from counts of cells."""
+    """Return the exact counts of columns, shape (bins, columns), from the counts of cells."""
     if strategy.kind.windows is not None:
         return np.asarray(counts.sum(axis=1, keepdims=True))
     return counts if strategy.kind.axes is None else strategy.kind.axes.columns_of(counts)
@@ -152,10 +153,10 @@ def columns_of(strategy: Strategy, counts: Int64Array) -> Int64Array:
 def check_noise(
     release: Release, history: History, strategy: Strategy, draws: list[Draw], used: set[int]
 ) -> None:
-    """Check that a release's values are exact sums plus one whole, unused draw at the right scale.
+    """Check that each released value is its exact sum plus one whole, unused draw at the right scale.
 
-    Grey box: the harness knows the exact counts and every draw; what is left after taking the sums away
-    must be noise of exactly that level's scale, drawn once and never used before.
+    Grey box: the check knows the exact counts and every draw. A released value minus its exact sum must be
+    noise of exactly that level's scale, drawn once and not used for another value.
     """
     counts = columns_of(strategy, history.epoch_counts(history.epochs[-1], release.last_bin))
     sums = node_sums(strategy.design.shape, counts)
@@ -179,9 +180,9 @@ def check_drawn_ahead(
 ) -> None:
     """Check that all released values of an epoch are exact sums plus the noise of one drawing.
 
-    A drawing is a run of draws, each for all nodes of a level that have one scale, group after group.
-    ``kept`` says which drawings can be those of each epoch: each release leaves fewer, and there must be one
-    that no other epoch has.
+    A drawing is a run of draws, group after group, each for all nodes of a level that have the same scale.
+    ``kept`` holds, per epoch, the drawings that fit all releases so far. At least one drawing must remain
+    that fits no other epoch.
     """
     epoch, groups = history.epochs[-1], groups_of(strategy)
     counts = columns_of(strategy, history.epoch_counts(epoch, release.last_bin))
@@ -251,7 +252,7 @@ def check_windows(
 def check_over_epochs(
     release: Release, history: History, strategy: Strategy, draws: list[Draw], used: set[int]
 ) -> None:
-    """Check that a node over epochs counts consecutive complete epochs, plus one unused draw."""
+    """Check that a node over epochs is the count of consecutive complete epochs plus one unused draw."""
     levels = strategy.kind.levels
     row = released_columns(release, strategy).get((OVER_EPOCHS, 0))
     if levels is None or row is None:
@@ -283,7 +284,7 @@ def _use_draw(scale: Fraction, noise: Int64Array, draws: list[Draw], used: set[i
 
 
 def check_ledger(entries: Iterable[LedgerEntry], epoch: EpochRecord, first_us: int, last_us: int) -> None:
-    """Check that the ledger already had the epoch, period and strategy of a release."""
+    """Check that the ledger had the epoch, the period and the strategy before a release."""
     for entry in entries:
         if entry.epoch == epoch.epoch and entry.strategy_hash == epoch.strategy_hash:
             if entry.start_us <= first_us and last_us <= entry.end_us:

@@ -1,7 +1,7 @@
-"""Counts two logs that differ by one hostile record with the real loops: nothing else may differ.
+"""Runs the real loops over two logs that differ by one hostile record. Nothing else may differ.
 
-Both runs have the same faults at the same moments: processes that die or pause, partitions that
-move, replies that are lost. What is compared is said of records by their names, for positions shift by one.
+Both runs have the same faults at the same moments: processes die or pause, partitions move, replies are lost.
+The comparison names records, because their positions shift by one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MISCOUNTING = {Deed.KILL, Deed.STOP, Deed.CUT_OFF}
 
 
 def draw_differential(seed: int) -> tuple[Schedule, Form]:
-    """Draw a busy stream and its faults; every fourth seed draws the same form of stream."""
+    """Draw a busy stream and its faults. Seeds whose remainder by 4 is equal draw the same form of stream."""
     rng = random.Random(f"differential {seed}")
     form = FORMS[seed % len(FORMS)]
     bins = rng.randint(5, 6)
@@ -62,7 +62,7 @@ def draw_differential(seed: int) -> tuple[Schedule, Form]:
 
 @dataclass(frozen=True)
 class Seen:
-    """The outcome of a log: counts of cells, dead letters by name, operator counters, public instants."""
+    """The outcome of a log: counts of cells, named dead letters, operator counters, public instants."""
 
     cells: Counter[tuple[int, int]]
     letters: dict[str, str]
@@ -71,7 +71,7 @@ class Seen:
 
 
 class WrittenWorld(World):
-    """A world over a log of bytes."""
+    """A world whose log consists of bytes."""
 
     def __init__(self, schedule: Schedule, form: Form, log: Log, pipeline: Pipeline) -> None:
         super().__init__(schedule, log=log, pipeline=pipeline)
@@ -89,7 +89,7 @@ class WrittenWorld(World):
         )
 
     async def run(self) -> str:
-        """Run as any world; keep the operator's counters."""
+        """Run like any world, and keep the operator counters."""
         told = await super().run()
         self.counters.update(await self.store.operator_counts(STREAM))
         return told
@@ -108,7 +108,7 @@ class WrittenWorld(World):
         return entry.name
 
     def registry(self) -> AbstractContextManager[None]:
-        """Return the context of a run: a schema registry that gets its second schema meanwhile."""
+        """Return a context manager: a schema registry that learns its second schema during the run."""
 
         def registered() -> Collection[int]:
             return {KNOWN_ID, NEW_ID} if self.now_us() >= REGISTERED_US else {KNOWN_ID}
@@ -143,10 +143,11 @@ def differences(kind: Hostile, schedule: Schedule, without: Seen, with_it: Seen)
 
 
 def _moved_rows(schedule: Schedule, without: dict[int, int], with_it: dict[int, int]) -> list[int]:
-    """Return the rows that are visible at other instants.
+    """Return the rows that become visible at another instant with the record than without it.
 
-    A row that was late without the record, because its bin closed during a misfortune, may come one public
-    instant earlier or later: how long a backlog takes follows what is in it (docs/privacy.md, "overload").
+    One public instant earlier or later is allowed for a row that was already late without the record, because
+    its bin closed during a fault. How long a backlog takes depends on its content (docs/privacy.md,
+    "overload").
     """
     moved = []
     for seq in sorted(without.keys() | with_it.keys()):
@@ -159,7 +160,7 @@ def _moved_rows(schedule: Schedule, without: dict[int, int], with_it: dict[int, 
 
 
 def waits(kind: Hostile, deeds: set[Deed]) -> bool:
-    """Return whether the look-up of the record's schema may be under way while a bin closes."""
+    """Return whether the schema of the hostile record may still be looked up while a bin closes."""
     return kind is Hostile.SLOW_LOOK_UP or bool(deeds)
 
 

@@ -1,4 +1,4 @@
-"""Faults at every await: each call of a worker to a port passes through here and may go wrong."""
+"""Faults at every await: each call of a worker to a port passes through this module and may fail."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ CUT_OFF_S = 0.2  # longer than any loop waits between two calls
 
 
 class SimulatedOutage(ConnectionError):
-    """The error a caller sees when a call or its reply is lost."""
+    """The error that a caller gets when a call or its reply is lost."""
 
 
 @dataclass
 class Weather:
-    """How often calls go wrong, and with which faults; at a rate of 0 none does."""
+    """How often calls go wrong, and with which faults. At a rate of 0 no call goes wrong."""
 
     rng: random.Random
     rate: float
@@ -49,7 +49,7 @@ class Weather:
         self.cut_off_until_s = asyncio.get_running_loop().time() + CUT_OFF_S
 
     def draw(self, method: str) -> Fault:
-        """Draw the next call's fault, or none; frequent polls go wrong less often."""
+        """Draw the fault of the next call, or none. Frequent polls go wrong less often."""
         if self.cut_off_until_s and asyncio.get_running_loop().time() < self.cut_off_until_s:
             return Fault.LOST_REPLY
         if self.struck and method not in self.struck:
@@ -66,10 +66,10 @@ class Weather:
 
 @dataclass
 class Stalls:
-    """How often a process pauses just before or just after a call: time passes, and nothing fails.
+    """How often a process pauses just before or just after a call. Time passes, but nothing fails.
 
-    Between two calls no line of a worker can see the time or the world, so these are stalls between any two
-    lines: of a stopped process, a machine that swaps, a long garbage collection.
+    Between two calls a worker cannot see the time or the outside. So these pauses stand for pauses between
+    any two lines: a stopped process, a machine that swaps, a long garbage collection.
     """
 
     rng: random.Random
@@ -78,7 +78,7 @@ class Stalls:
     struck: frozenset[str] = frozenset()  # the calls before and after which it may stand still; empty: all
 
     def draw(self, method: str) -> float:
-        """Draw how long the process pauses here; most often it does not."""
+        """Draw how many seconds the process pauses here; mostly 0."""
         if self.struck and method not in self.struck:
             return 0.0
         if not self.rate or self.rng.random() >= self.rate:
@@ -88,7 +88,7 @@ class Stalls:
 
 @dataclass
 class Life:
-    """A worker process, which ends at once, as after kill -9."""
+    """A worker process that can be ended at once, as by kill -9."""
 
     name: str
     task: asyncio.Task[None] | None = None
@@ -100,18 +100,18 @@ class Life:
         self.still_until_s = max(self.still_until_s, asyncio.get_running_loop().time() + seconds)
 
     async def going(self) -> None:
-        """Return when the process is not paused."""
+        """Wait until the process is not paused."""
         loop = asyncio.get_running_loop()
         while (left_s := self.still_until_s - loop.time()) > 0:  # noqa: ASYNC110  (it may stand still again)
             await asyncio.sleep(left_s + 1e-6)  # a timer may fire a microsecond early
 
     def kill(self) -> None:
-        """End every task; from now on no call of this process reaches a port."""
+        """End every task. From now on no call of this process reaches a port."""
         self.alive = False
         self.end()
 
     def end(self) -> None:
-        """Ask the worker to end."""
+        """Ask the worker to end in its normal way."""
         if self.task is not None:
             self.task.cancel()
 
@@ -120,12 +120,11 @@ Effect = Callable[[str, str, tuple[Any, ...], Any], Awaitable[None]]
 
 
 class FaultyPort:
-    """Wraps a port (store, source, witness, dead letters): its calls meet weather and stalls.
+    """Wraps a port (store, source, witness, dead letters), so that faults and stalls hit its calls.
 
-    Args:
-        after: called with (port, method, arguments, reply) after each effect, in the same instant.
-        trace: called with one readable line for each fault.
-        zombies: where calls that come again later are kept until they have come.
+    Args: after, called with (port, method, arguments, reply) after each effect, in the same instant; trace,
+        called with one readable line for each fault; zombies, where repeated late calls are kept until they
+        arrive.
     """
 
     def __init__(
@@ -167,7 +166,7 @@ class FaultyPort:
         return reply
 
     async def _stall(self, when: str, method: str) -> None:
-        """Pause the process now and then, and wait until it continues."""
+        """Pause the process now and then, and wait until the pause is over."""
         self._must_live()
         if stall_s := self._stalls.draw(method):
             self._trace(f"{self._life.name}: stalled {when} {self._port}.{method} for {stall_s:.3f} s")

@@ -1,4 +1,4 @@
-"""Noise sources for tests: given noise, node by node, and noise whose draws are remembered."""
+"""Noise sources for tests: one returns given noise node by node, another remembers its draws."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def touched_nodes(shape: TreeShape, bin: int) -> list[Node]:
 
 
 def node_sums(shape: TreeShape, counts: Int64Array) -> dict[Node, Int64Array]:
-    """Return R x: the exact count of every node that is complete after these bins, by plain summing."""
+    """Return R x: the exact count of every node that these bins complete, by plain summing."""
     return {
         (level, index): counts[index * width : (index + 1) * width].sum(axis=0)
         for level, width in ((level, shape.widths[level]) for level in shape.levels)
@@ -35,7 +35,7 @@ def node_sums(shape: TreeShape, counts: Int64Array) -> dict[Node, Int64Array]:
 
 
 def shifted(shape: TreeShape, noise: Mapping[Node, Int64Array], change: Int64Array) -> dict[Node, Int64Array]:
-    """Return Z + R change, for a change of the counts per bin and cell."""
+    """Return Z + R change: the given noise, moved by a change of the counts per bin and cell."""
     sums = node_sums(shape, change)
     return {node: value + sums.get(node, 0) for node, value in noise.items()}
 
@@ -49,7 +49,7 @@ class DrawnTogether(NamedTuple):
 
 
 def drawn_together(design: TreeDesign) -> list[DrawnTogether]:
-    """Return the calls that draw a whole epoch's noise, levels from the root side."""
+    """Return the calls that draw a whole epoch's noise, starting with the level next to the root."""
     counts = node_counts(design.shape, design.horizon)
     levels = zip(design.shape.levels, design.scales, counts, strict=True)
     return [DrawnTogether(level, scale, list(range(count))) for level, scale, count in levels]
@@ -64,11 +64,10 @@ class Draw:
 
 
 class GivenNoise:
-    """Returns given noise, node by node; it recognises a level by its scale, so scales must differ.
+    """Returns given noise, node by node. It recognises a level by its scale, so all scales must differ.
 
-    Args:
-        bins_before: the bins of the epoch that the counter has behind it when it draws (0 for a fresh
-            counter that draws in order); the first node drawn of a level is the next one to complete.
+    Args: bins_before, the bins of the epoch that the counter has counted when it draws (0 for a new counter).
+        The first node that it draws of a level is the next node to complete.
     """
 
     private = True  # stands in for the system source, which nobody can steer
@@ -106,12 +105,12 @@ class GivenNoise:
         return np.array(values, dtype=np.int64).reshape(shape)
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
-        """Refuse: a tree of counts selects nothing."""
+        """Fail: a tree of counts selects nothing."""
         raise AssertionError("nothing here selects")
 
 
 class RememberedNoise:
-    """Seeded noise that keeps each draw, so that checks can find the draw behind a value."""
+    """Seeded noise that keeps each draw, so that checks can find the draw in a released value."""
 
     private = True  # stands in for the system source; the kept draws are what makes the checks possible
 
@@ -129,5 +128,5 @@ class RememberedNoise:
         return values
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
-        """Refuse: a tree of counts selects nothing."""
+        """Fail: a tree of counts selects nothing."""
         raise AssertionError("nothing here selects")

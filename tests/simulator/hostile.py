@@ -51,7 +51,7 @@ WAITS = {Hostile.NO_SCHEMA, Hostile.EARLY_SCHEMA, Hostile.SLOW_LOOK_UP}
 
 @dataclass(frozen=True)
 class Form:
-    """How a stream's records are written and capped."""
+    """How a stream's records are written, and its cap."""
 
     avro: bool = False
     max_events: int = 0
@@ -68,7 +68,7 @@ class Form:
     def value(
         self, time_us: int, key: str | None, user: str | None, note: str = "", id: int = KNOWN_ID
     ) -> bytes:
-        """Return a record's bytes."""
+        """Return the bytes of a record."""
         return avro_value(id, time_us, key, user, note) if self.avro else json_value(time_us, key, user, note)
 
     def written(self, name: str, arrival_us: int, time_us: int, key: str, user: str, id: int) -> Written:
@@ -78,9 +78,10 @@ class Form:
 
 
 def draw_written(schedule: Schedule, form: Form, rng: random.Random) -> Log:
-    """Draw a log: most records on time, some late, some early, a few undecodable; one idle partition.
+    """Draw a log: most records on time, some late, some early, a few undecodable; one partition is empty.
 
-    The other users' records are in every cell but the first, at random, so a cap that depends on order shows.
+    Records of users other than ``USER`` are in random cells, but not in the first cell. So the comparison
+    shows a cap that depends on order.
     """
     end_us = START_US + schedule.bins * BIN_US
     partitions: dict[str, tuple[Written, ...]] = {IDLE: ()}
@@ -111,7 +112,10 @@ def _draw(name: str, arrival_us: int, form: Form, rng: random.Random) -> Written
 
 
 def with_hostile(log: Log, kind: Hostile, form: Form, schedule: Schedule, rng: random.Random) -> Log:
-    """Return the log with one more record, which arrives while no bin closes unless its kind says so."""
+    """Return the log with one hostile record more.
+
+    The record arrives at a time when no bin closes, unless its kind demands another time.
+    """
     bin = rng.randrange(1, schedule.bins - 2)
     arrival_us = START_US + int((bin + rng.uniform(0.35, 0.6)) * BIN_US)
     if kind is Hostile.EARLY_SCHEMA:

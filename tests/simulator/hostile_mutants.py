@@ -1,4 +1,4 @@
-"""Mutants in which one record changes what is public about other records: each must be caught."""
+"""Mutants in which one record changes what is public about other records. Tests must catch each of them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.simulator.schedule import Schedule
 
 
 class AbsenceIsRemembered(Pipeline):
-    """The worker does not ask again for a schema that the registry lacked once."""
+    """If the registry lacked a schema once, the worker does not ask for it again."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Do not ask again for schemas that were missing before."""
+        """Do not ask for schemas that were missing before."""
         return patch.object(SchemaRegistry, "fetch", _fetch_once)
 
 
@@ -38,7 +38,7 @@ async def _fetch_once(registry: SchemaRegistry, schema_ids: Sequence[int]) -> di
 
 
 class CutsWaitForReads(Pipeline):
-    """One connection reads records and asks where the log ends, so a cut waits until a read returns."""
+    """One connection both reads records and asks for the log's end, so a cut waits until a read returns."""
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run over a source that handles one call at a time."""
@@ -54,26 +54,26 @@ class _OneAtATime:
         return getattr(self._source, name)
 
     async def read(self, *asked: Any) -> Any:
-        """Read."""
+        """Read when no other call is under way."""
         async with self._busy:
             return await self._source.read(*asked)
 
     async def positions_at(self, *asked: Any) -> Any:
-        """Return where partitions end."""
+        """Return where partitions end, when no other call is under way."""
         async with self._busy:
             return await self._source.positions_at(*asked)
 
 
 class FutureHoldsThePosition(Pipeline):
-    """Records behind a record from the future are applied only after the cut that decides about it."""
+    """Records that follow a record from the future wait until a cut has decided about it."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """End each batch before its first record that no cut has decided about."""
+        """End each batch before its first record about which no cut has decided."""
         return held_up()
 
 
 def held_up() -> AbstractContextManager[object]:
-    """Return a context in which records from the future hold back a worker's position."""
+    """Return a context manager in which a record from the future holds back a worker's position."""
     return patch.object(Ingest, "_apply_batch", _up_to_the_future)
 
 

@@ -1,4 +1,4 @@
-"""An event log in memory: partitions that grow with virtual time, with late and broken records and gaps."""
+"""An event log in memory. Its partitions grow with virtual time and have late and broken records and gaps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The entry at one position of a partition: its arrival, and its content."""
+    """The entry at one position of a partition: when it arrives, and what it contains."""
 
     kind: Kind
     arrival_us: int
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Log:
-    """Partitions by name; an entry's position is its index. A partition exists from its creation."""
+    """Partitions by name. An entry's position is its index; a partition exists from its creation on."""
 
     partitions: Mapping[str, tuple[Entry, ...]]
     created_us: Mapping[str, int]
@@ -65,7 +65,7 @@ class Log:
         return [name for name in self.partitions if self.created_us[name] <= at_us]
 
     def of(self, user: str) -> Log:
-        """Return the log without other users' records; later records move up."""
+        """Return the log without other users' records. Later records move down to lower positions."""
         kept = {
             name: tuple(entry for entry in entries if entry.kind is not Kind.EVENT or entry.user == user)
             for name, entries in self.partitions.items()
@@ -78,12 +78,12 @@ class Log:
         return replace(self._with(partition, entries), created_us=created)
 
     def without(self, partition: str, position: int) -> Log:
-        """Return the neighbouring log without one record; later records move up."""
+        """Return the neighbouring log without one record. Later records move down by one position."""
         entries = self.partitions[partition]
         return self._with(partition, entries[:position] + entries[position + 1 :])
 
     def with_more(self, partition: str, entry: Entry) -> Log:
-        """Return the neighbouring log with one more record; records that arrive later move down."""
+        """Return the neighbouring log with one more record. Records that arrive later move up by one."""
         entries = self.partitions[partition]
         position = bisect_right(entries, entry.arrival_us, key=lambda entry: entry.arrival_us)
         return self._with(partition, (*entries[:position], entry, *entries[position:]))
@@ -100,7 +100,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class LogPlan:
-    """How a log is drawn. Times in microseconds; the log ends after ``bins`` bins."""
+    """The settings from which a log is drawn. Times in microseconds; the log ends after ``bins`` bins."""
 
     start_us: int
     bin_us: int
@@ -110,7 +110,7 @@ class LogPlan:
 
 
 def draw_log(plan: LogPlan, rng: random.Random) -> Log:
-    """Draw a log: most events arrive soon; some late, early, broken, or before the first bin."""
+    """Draw a log: most events arrive soon; some are late, early, broken, or dated before the first bin."""
     end_us = plan.start_us + plan.bins * plan.bin_us
     partitions: dict[str, tuple[Entry, ...]] = {}
     created: dict[str, int] = {}
@@ -148,11 +148,11 @@ def _draw_entry(arrival_us: int, plan: LogPlan, rng: random.Random) -> Entry:
 
 
 class LogSource:
-    """One worker's consumer of the log (``ports.Source``); its partitions may be taken away at any time.
+    """One worker's consumer of the log (``ports.Source``). Its partitions may be taken away at any time.
 
-    ``exact_cuts`` makes the log stamp arrivals as a broker with append times would: the cut of a bin is
-    the watermark at its closing instant, however late the question comes. Without it the answer is the
-    watermark of this moment, as for Kafka offsets or a growing file.
+    With ``exact_cuts`` the log stamps arrivals like a broker with append times: the cut of a bin is the
+    watermark at the bin's closing instant, however late the worker asks. Without it the answer is the
+    watermark at the time of the question, as for Kafka offsets or a growing file.
     """
 
     def __init__(
@@ -190,12 +190,12 @@ class LogSource:
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:
-        """Return where each partition ended at the instants, or ends now."""
+        """Return where each partition ended at the given instants, or where it ends now."""
         asked_us = instants_us if self._exact_cuts else [self._clock_us()] * len(instants_us)
         return {name: [self.log.watermark(name, us) for us in asked_us] for name in partitions}
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        """Return the next batches from the positions, of any size, as soon as there is one."""
+        """Return the next batches from the positions, of any size, as soon as there is a batch."""
         runs = self._available(positions)
         if not runs:
             await asyncio.sleep(min(timeout_s, self._next_arrival_s(positions)))
@@ -203,10 +203,10 @@ class LogSource:
         return [self._batch(*run) for run in runs]
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def largest_time_us(self, idle_us: int) -> int:
-        """Return the latest event time that has arrived, at most ``idle_us`` ago: a watermark."""
+        """Return a watermark: the largest event time so far, but never more than ``idle_us`` in the past."""
         now_us = self._clock_us()
         arrived = [
             entry.time_us
@@ -217,7 +217,7 @@ class LogSource:
         return max([*arrived, now_us - idle_us])
 
     def _next_arrival_s(self, positions: Mapping[str, int]) -> float:
-        """Return the seconds until the next entry of any partition that is read."""
+        """Return the seconds until the next entry arrives in one of the partitions."""
         now_us = self._clock_us()
         ahead = [
             entries[self.log.watermark(name, now_us)].arrival_us - now_us

@@ -15,14 +15,14 @@ _ROUNDING = 1e-3  # microseconds: a timer's float seconds may be this far off th
 
 
 class Deadlock(AssertionError):
-    """Every task waits for ever, or no task ever waits."""
+    """Every task waits without end, or no task ever waits."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
     """An asyncio loop without sockets, threads or a real clock.
 
-    Whenever several callbacks are ready, their order is drawn: code that works only because asyncio
-    happens to run tasks in the order they were woken does not work here.
+    If several callbacks are ready, the loop draws their order. So code fails here if it works only because
+    asyncio happens to run tasks in the order in which they were woken.
     """
 
     def __init__(self, seed: int) -> None:
@@ -40,7 +40,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.now_us / 1e6
 
     def select(self, timeout: float | None) -> list[object]:
-        """Return at once, in the selector's place: nothing can happen outside the loop."""
+        """Return at once, in place of the selector: nothing happens outside the loop."""
         if timeout is None:
             raise Deadlock(f"all tasks wait for ever at {self.now_us} us")
         passed_us = max(0, math.ceil(timeout * 1e6 - _ROUNDING))
@@ -67,7 +67,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 def simulate(seed: int, main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end under the seed's order of tasks; leave no task behind.
+    """Run a coroutine to its end. The seed decides the order of tasks, and no task is left behind.
 
     Raises: what ``main`` raises; Deadlock; AssertionError for an error that a background task dropped.
     """

@@ -1,4 +1,4 @@
-"""Witness, dead letters and keys of noise in memory, which behave as the files do."""
+"""The witness, the dead letters and the noise keys in memory. They behave like the files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class MemoryWitness:
         self.kept: dict[str, list[WitnessRow]] = {}
 
     async def claim(self, stream: str) -> None:
-        """Do nothing: the store's scripts decide."""
+        """Do nothing: the store's scripts decide which worker may write."""
 
     async def resign(self, stream: str) -> None:
-        """Do nothing: the store's scripts decide."""
+        """Do nothing: the store's scripts decide which worker may write."""
 
     async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
-        """Keep rows after the head; a row that is already kept must be equal."""
+        """Keep the rows that follow the last kept row. A row that is kept already must be equal."""
         kept = self.kept.setdefault(stream, [])
         known = {row.seq: row.row for row in kept}
         for row in rows:
@@ -47,7 +47,7 @@ class MemoryDeadLetters:
         self.kept: dict[tuple[str | None, str, int], str] = {}
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        """Keep them."""
+        """Keep the refusals in memory."""
         before = len(self.kept)
         for refusal in refusals:
             self.kept[stream, refusal.partition, refusal.position] = refusal.reason
@@ -55,31 +55,31 @@ class MemoryDeadLetters:
 
 
 class MemoryKeys:
-    """Keys of stored noise, outside the store; spent keys are destroyed."""
+    """The keys of stored noise, kept apart from the store. Spent keys are destroyed."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, int, str], tuple[int, bytes]] = {}
 
     async def user_key(self) -> bytes:
-        """Return the key of the hashes of users."""
+        """Return the key with which users are hashed."""
         return bytes(32)
 
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
-        """Draw a first chain key, once."""
+        """Draw the first key of an epoch's noise pages, unless it has been drawn before."""
         return self.kept.setdefault((stream, epoch, nonce), (0, new_chain_key()))[1]
 
     async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
-        """Return the first page that can be read and its key."""
+        """Return the number of the first noise page that can still be read, and its key."""
         return self.kept.get((stream, epoch, nonce))
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
-        """Move the chain key past the spent pages."""
+        """Replace the key by the key of the first page that is not spent."""
         place = stream, epoch, nonce
         if place in self.kept and self.kept[place][0] < pages:
             page, key = self.kept[place]
             self.kept[place] = pages, later_chain_key(key, pages - page)
 
     async def discard(self, stream: str, epoch: int, nonce: str) -> None:
-        """Forget the keys of earlier drawings."""
+        """Forget the keys of the stream's drawings up to an epoch, except those of the drawing ``nonce``."""
         for place in [p for p in self.kept if p[0] == stream and p[1] <= epoch and p[2] != nonce]:
             del self.kept[place]

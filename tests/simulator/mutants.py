@@ -1,7 +1,7 @@
-"""Mutants: the service with one promise broken each; the simulator must fail for each of them.
+"""Mutants of the service, each with one promise broken. The simulator must fail for every mutant.
 
-A mutant is a ``Pipeline`` with one part replaced. They are written against the ports and the pure decisions,
-so that they stay meaningful when the loops are rewritten.
+A mutant is a ``Pipeline`` with one part replaced. Mutants use only the ports and the pure decisions, so they
+still make sense after the loops are rewritten.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ class ApplyTwice(_MutantStore):
 
 
 class _Archive(MemoryStore):
-    """A store that can go back to the start of its epoch, exact counts included."""
+    """A store that can go back to the start of its epoch, with the exact counts."""
 
     def __init__(self, clock_us: Callable[[], int]) -> None:
         super().__init__(clock_us)
         self._released: dict[int, dict[int, int]] = {}
 
     async def release(self, stream: str, release: Release) -> Reply:
-        """Keep the counts that a release deletes."""
+        """Keep a copy of the counts that the release deletes."""
         cells = self._streams[stream].cells
         kept = {bin: dict(cells.get(bin, {})) for bin in range(release.first_bin, release.last_bin + 1)}
         reply = await super().release(stream, release)
@@ -120,7 +120,7 @@ class _Archive(MemoryStore):
         return reply
 
     def rewind(self, state: MemoryStream) -> None:
-        """Forget what the epoch has released, and seal nothing of it."""
+        """Go back to the state at the start of the epoch: nothing sealed, nothing released."""
         first = state.epoch.first_bin
         for bin in range(first, state.released_bin + 1):
             state.cells[bin] = self._released.pop(bin)
@@ -150,20 +150,20 @@ class SealIgnoresPartition(_MutantStore):
 
 
 class SealIgnoresUnknown(_MutantStore):
-    """A listed partition that the store has not met yet does not hold back the seal."""
+    """A partition that the source lists but the store does not know does not hold back the seal."""
 
     class store(MemoryStore):
-        """A store that looks at known partitions only."""
+        """A store that checks only the partitions that it knows."""
 
         async def seal(
             self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int
         ) -> int:
-            """Seal without waiting for unknown partitions."""
+            """Seal without waiting for partitions that the store does not know."""
             return await super().seal(stream, strategy_hash, (), up_to_bin)
 
 
 class SealRemoved(_MutantStore):
-    """Due bins are released before all partitions are counted; an apply goes into sealed bins too."""
+    """Due bins are released before all partitions are counted, and records can be applied to sealed bins."""
 
     class store(MemoryStore):
         """A store that seals every due bin."""
@@ -186,7 +186,7 @@ class SealRemoved(_MutantStore):
 
 
 class WitnessIgnored(Pipeline):
-    """The witness is not read: a restored store continues as if it had never been ahead."""
+    """The witness is not read, so a restored store continues as if it had released nothing more."""
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run loops that see a witness without rows."""
@@ -227,7 +227,8 @@ class _Forgetful:
 class RefiredNode(_MutantStore):
     """A late event reopens its released bin, which is then released again.
 
-    The witness is ignored as well: with it, the service takes the rewound store for a restored backup.
+    The mutant also ignores the witness. Otherwise the service would take the reopened store for a restored
+    backup.
     """
 
     class store(_Archive):
@@ -242,7 +243,7 @@ class RefiredNode(_MutantStore):
             return await super().apply(stream, change)
 
     def patched(self) -> AbstractContextManager[object]:
-        """Count every event in its own bin, however late."""
+        """Count every event in its own bin, however late it is."""
         return patch.object(ingest, "assign", _in_its_own_bin)
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
@@ -304,7 +305,7 @@ class LateByProcessingTime(Pipeline):
     """An event is late if its bin is closed when it is processed, whatever its position."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Bin as if every cut were before every record."""
+        """Choose bins as if every cut came before every record."""
         return patch.object(ingest, "assign", _as_if_arrived_now)
 
 
@@ -315,10 +316,10 @@ def _as_if_arrived_now(
 
 
 class FutureByProcessingTime(Pipeline):
-    """An event's time of processing, not its cut, decides whether it is from the future."""
+    """The time at which an event is processed, not its cut, decides whether it is from the future."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Refuse records at once that the next cut could still accept."""
+        """Refuse records at once, although the next cut could still accept them."""
         return patch.object(ingest, "assign", _refused_at_once)
 
 
@@ -348,7 +349,7 @@ class _WatermarkClock:
         self._source = source
 
     async def now_us(self) -> int:
-        """Return the largest event time that has arrived; after a long silence, time goes on."""
+        """Return the largest event time that has arrived. After a long silence, time moves on by itself."""
         return int(self._source.largest_time_us(idle_us=6 * BIN_US))
 
     async def sleep_until_us(self, instant_us: int) -> None:
@@ -357,10 +358,10 @@ class _WatermarkClock:
 
 
 class CutsWaitForReads(Pipeline):
-    """Cuts are taken when a read has returned, so the next record decides the time of a cut."""
+    """Cuts are taken only when a read has returned, so the next record decides when a cut is taken."""
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
-        """Run loops of which only the reader takes cuts."""
+        """Run loops in which only the reader takes cuts."""
         await super().run(schedule, replace(ports, clock=_AskedAfterReads(ports.clock)))
 
 
@@ -377,7 +378,7 @@ class _AskedAfterReads:
 
 
 class OneReadingOfTheClock(Pipeline):
-    """Records in a cut count as arrived by its closing instant, however late the log answered."""
+    """Records inside a cut count as arrived by its closing instant, however late the log was asked."""
 
     def patched(self) -> AbstractContextManager[object]:
         """Ignore the second reading of the clock."""
@@ -392,10 +393,10 @@ _real_cuts = cutting._cuts
 
 
 class AnswersUnderWay(Pipeline):
-    """A loop that asks while a shared question is under way gets its answer, which is older than the call."""
+    """A loop that asks while a shared question is under way gets the answer to that older question."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Join the question that is under way."""
+        """Let callers join the question that is already under way."""
         return patch.object(SharedAnswer, "__call__", _joining)
 
 

@@ -1,4 +1,4 @@
-"""Neighbouring logs, and the differences between their binned streams."""
+"""Neighbouring logs, and how their binned streams differ."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def some_record(log: Log, rng: random.Random) -> tuple[str, int]:
 
 
 def moved(first: Counter[Cell], second: Counter[Cell]) -> list[int]:
-    """Return the differences of all cells that differ, sorted."""
+    """Return the differences of all cells that are not equal, sorted."""
     return sorted(
         second[cell] - first[cell] for cell in first.keys() | second.keys() if first[cell] != second[cell]
     )
 
 
 def other_day(schedule: Schedule, seed: int) -> Schedule:
-    """Return the same stream under other faults and batches."""
+    """Return the same stream with other faults and other batches."""
     other = draw_schedule(seed)
     return replace(
         schedule,

@@ -1,4 +1,4 @@
-"""Mutants that handle noise drawn ahead wrongly: the simulator must fail for each of them."""
+"""Mutants that handle noise drawn ahead wrongly. The simulator must fail for each of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.simulator.pipeline import Pipeline
 
 
 class RedrawnAtStart(Pipeline):
-    """A worker that starts draws the running epoch's noise again instead of reading it."""
+    """A worker that starts draws the running epoch's noise again, instead of reading the stored noise."""
 
     def patched(self) -> AbstractContextManager[object]:
         """Draw once per worker and epoch."""
@@ -45,7 +45,7 @@ class RedrawnAtStart(Pipeline):
 
 
 class NeverOpenedWith(Pipeline):
-    """A page is read from the noise of the next epoch, which is not open yet."""
+    """A worker reads the stored noise of the next epoch, although that epoch is not open yet."""
 
     def patched(self) -> AbstractContextManager[object]:
         """Read the next epoch's noise if it is stored."""
@@ -63,10 +63,10 @@ class NeverOpenedWith(Pipeline):
 
 
 class DamageIgnored(Pipeline):
-    """A page that fails its check is read as zeros."""
+    """A page of noise that fails its check is read as zeros."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Continue with a page that cannot be read."""
+        """Continue with zeros if a page cannot be read."""
 
         def lenient(key: bytes, stream: str, epoch: int, nonce: str, page: int, data: bytes) -> bytes:
             try:
@@ -78,7 +78,7 @@ class DamageIgnored(Pipeline):
 
 
 class OpensWithoutNoise(_MutantStore):
-    """The script that opens an epoch does not check that its noise is still stored."""
+    """The script that opens an epoch does not check that the epoch's noise is still stored."""
 
     class store(MemoryStore):
         """A store that opens an epoch without checking its noise."""
@@ -95,7 +95,7 @@ class CountsOverAnEarlyEnd(Pipeline):
     """Nodes over epochs continue after an epoch that ended early."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Carry over the state of complete epochs, also after an epoch that ended early."""
+        """Carry over the state of nodes over epochs, also after an epoch that ended early."""
 
         def carried(strategy: Strategy, state: StreamState) -> bytes:
             if strategy.kind.levels is None:

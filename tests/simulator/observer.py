@@ -1,4 +1,4 @@
-"""Checks after each effect on store, witness and dead letters everything that has changed."""
+"""Checks everything that changed, after each effect on the store, the witness or the dead letters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MANY = 10**6
 
 
 class Observer:
-    """Gets every accepted effect on one stream at its instant, and checks the rules at once."""
+    """Receives every accepted effect on one stream at its instant, and checks the rules at once."""
 
     def __init__(self, world: World, schedule: Schedule) -> None:
         self.world = world
@@ -122,7 +122,7 @@ class Observer:
         check_ledger(entries, epoch, release.first_bin * BIN_US, (release.last_bin + 1) * BIN_US)
 
     async def _witnessed(self) -> None:
-        """Check the witness: one value per row, and no row that the store does not hold."""
+        """Check the witness: one value per row, and no row that the store does not have."""
         rows = await self.world.witness.rows(self.stream, self._witnessed_seq)
         self.watch.see_rows((row[:2] for row in rows), "witness")
         self._check_values(rows)
@@ -134,7 +134,7 @@ class Observer:
             raise Broken(f"the witness has row {rows[-1][0]}, the store has released {state.seq}")
 
     def _check_values(self, rows: Sequence[WitnessRow]) -> None:
-        """Check that a lost store could get back everything that these rows made public."""
+        """Check that these rows contain everything that a store needs to get its public values back."""
         strategy = self.schedule.strategy
         if strategy.kind.rows_hold_values:
             return
@@ -147,7 +147,7 @@ class Observer:
                     self.watch.see_node(epoch.epoch, block.table, index, values, "witness")
 
     async def _after_publish(self, args: tuple[Any, ...], reply: None) -> None:
-        """Check new visible rows: each is witnessed and has one value, and tiles equal rows."""
+        """Check rows that became visible: each is witnessed and has one value, and tiles equal rows."""
         public = await self.reader.public_state(self.stream)
         assert public is not None
         head = await self.world.witness.head(self.stream)
@@ -177,7 +177,7 @@ class Observer:
                     self.watch.see_node(epoch.epoch, table, index, value, "tiles")
 
     async def visible_bin(self) -> int:
-        """Return the last visible bin once the log is fully applied, else -1."""
+        """Return the last visible bin if the whole log is applied, else -1."""
         state = await self.world.store.load(self.stream)
         public = await self.reader.public_state(self.stream)
         if state is None or public is None or public.visible_seq < state.seq:
@@ -189,7 +189,7 @@ class Observer:
         return state.released_bin
 
     async def before_restore(self) -> None:
-        """Note which records this timeline has measured: no later timeline may measure them again."""
+        """Note which records the store has counted so far: after the restore none may be counted again."""
         self.restored = True
         self._check_measured_once()
 
@@ -234,7 +234,7 @@ class Observer:
                 )
 
     def _letters(self) -> dict[Place, str]:
-        """Return the reasons of dead letters of this stream, and of those that concern all streams."""
+        """Return the reasons of the dead letters of this stream, and of those that concern all streams."""
         kept = self.world.dead_letters.kept.items()
         return {(part, at): reason for (name, part, at), reason in kept if name in (None, self.stream)}
 

@@ -1,7 +1,7 @@
 """A record that is on time counts in its own bin, whatever stalls, fails or moves meanwhile.
 
-Said of a record's own time and its arrival alone, without a look at cuts: so a cut that is itself wrong is
-seen as well.
+The check uses only a record's own time and its arrival. It does not look at cuts, so it also notices a wrong
+cut.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ NEVER = {Reason.LATE, Reason.FUTURE}
 
 
 def is_on_time(entry: Entry, rules: Rules) -> bool:
-    """Return whether a record arrived before its bin closed, and is not dated too far ahead.
+    """Return whether a record arrived before its bin closed and is not dated too far ahead.
 
-    ``max_ahead_bins`` counts from the bin that closes next, so it holds the grace as well.
+    ``max_ahead_bins`` counts from the bin that closes next, so the limit includes the grace.
     """
     closes_next = (entry.arrival_us - rules.grace_us) // rules.bin_us
     own = entry.time_us // rules.bin_us
@@ -29,7 +29,7 @@ def is_on_time(entry: Entry, rules: Rules) -> bool:
 def on_time_places(
     log: Log, histories: Mapping[str, PartitionHistory], rules: Rules
 ) -> Iterator[tuple[Place, int]]:
-    """Yield every applied record that is on time and has a cell, with its own bin."""
+    """Yield each applied record that is on time and has a cell, with the bin of its own time."""
     for partition, history in histories.items():
         for position in range(history.start, history.position):
             entry = log.partitions[partition][position]
@@ -46,7 +46,7 @@ def check_on_time(
     placed: Mapping[Place, int],
     letters: Mapping[Place, str],
 ) -> None:
-    """Check that each record that was on time is counted in its own bin, and never refused.
+    """Check that each record that was on time is counted in its own bin and never refused.
 
     Args: placed, the bin of every counted record; letters, the reason of every dead letter.
     """

@@ -1,4 +1,4 @@
-"""How a worker is built from the service's own pipeline; a mutant builds it a little wrong."""
+"""Builds a worker from the service's own pipeline. A mutant replaces one part with a wrong one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pipeline:
     """The service as it is."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Return what holds while a world runs: a mutant may replace a pure decision here."""
+        """Return a context manager around a world's run. A mutant replaces a pure decision with it."""
         return nullcontext()
 
     def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
@@ -31,11 +31,11 @@ class Pipeline:
         return MemoryStore(clock_us)
 
     def make_clock(self, store: Any, source: Any) -> Clock:
-        """Return the clock that closes a worker's bins, which all its loops share."""
+        """Return the clock that all loops of a worker share."""
         return LiveClock(store)
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
-        """Run a worker over its view of the outside, faults included."""
+        """Run a worker over the given ports."""
         ports = replace(ports, source=SharedListing(ports.source))
         streams = [_stream(stream, ports, schedule.workers > 1) for stream in schedule.streams]
         pipeline = wiring.Pipeline.over(ports, streams, user_key=bytes(32))
@@ -44,7 +44,7 @@ class Pipeline:
 
 
 class SharedListing:
-    """A source whose list of partitions is asked for once for all closers that ask together, as a topic's."""
+    """A source that is asked for its partitions once for all closers that ask together, like a topic."""
 
     def __init__(self, source: Any) -> None:
         self._source = source

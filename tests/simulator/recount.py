@@ -1,7 +1,7 @@
-"""A recount of the log, one record at a time, which the bins must equal.
+"""An independent recount of the log, one record at a time. The bins must equal it.
 
-Written from the words of the design, not from the service: a record's bin is the later of its own bin
-and the first bin whose cut lies beyond it; refused records are in no bin.
+It is written from the design's words, not from the service's code. A record counts in its own bin, or in the
+first bin whose cut lies beyond the record, if that bin is later. Refused records count in no bin.
 """
 
 from __future__ import annotations
@@ -20,14 +20,11 @@ from tests.simulator.log import Entry, Kind, Log
 
 @dataclass
 class PartitionHistory:
-    """All cuts of one partition, which decide the bins of its records.
+    """All cuts of one partition. They decide the bins of its records.
 
-    Args:
-        start: the first position that the stream reads.
-        base_bin: the last bin that was over when the partition began.
-        cuts: every cut ever taken.
-        position: the next position to apply.
-        floors: (from position, bin): from this position on, records before this bin are refused.
+    Args: start, the first position that the stream reads; base_bin, the last bin that was over when the
+        partition began; cuts, every cut ever taken; position, the next position to apply; floors, (from
+        position, bin): from this position on, records before this bin are refused.
     """
 
     start: int
@@ -39,7 +36,7 @@ class PartitionHistory:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The declared part of binning."""
+    """The declared settings that decide a record's bin."""
 
     bin_us: int
     max_ahead_bins: int
@@ -84,7 +81,8 @@ def recount(log: Log, histories: Mapping[str, PartitionHistory], rules: Rules) -
 def counted(log: Log, placed: Mapping[Place, int], rules: Rules) -> Counter[tuple[int, int | None]]:
     """Return the number of records that count in each (bin, cell).
 
-    Under a cap, user by user: earlier bins first, cells of a bin in the order of a hash of user and cell.
+    Under a cap, users are counted one by one. A user's earlier bins come first, and the cells of a bin come
+    in the order of a hash of user and cell.
     """
     entries = [(bin, log.partitions[partition][position]) for (partition, position), bin in placed.items()]
     if not rules.max_events:
@@ -110,15 +108,15 @@ def _order_of_counting(rules: Rules) -> Callable[[tuple[str | None, int, int | N
 
 
 def _window(bin: int, rules: Rules) -> int:
-    """Return the last bin of a bin's window."""
+    """Return the last bin of the cap's window that holds a bin."""
     return bin + (rules.window_end - bin) % rules.window_bins
 
 
 def bin_of_record(own: int, position: int, history: PartitionHistory, rules: Rules) -> int | None:
-    """Return the bin of one record, or None for a refused one."""
+    """Return the bin of one record, or None for a refused record."""
     if own < floor_at(position, history):
         return None
-    if own > _newest_bin(position, history) + rules.max_ahead_bins:
+    if own > _latest_open_bin(position, history) + rules.max_ahead_bins:
         return None
     earliest_open = (
         max([history.base_bin, *(cut.bin for cut in history.cuts if cut.position <= position)]) + 1
@@ -133,10 +131,11 @@ def floor_at(position: int, history: PartitionHistory) -> int:
     return [bin for start, bin in history.floors if start <= position][-1]
 
 
-def _newest_bin(position: int, history: PartitionHistory) -> int:
-    """Return the bin that was next to close when the record arrived, by the cuts.
+def _latest_open_bin(position: int, history: PartitionHistory) -> int:
+    """Return the latest bin that may have been the next to close when the record arrived.
 
-    The cut after the last one is taken after the next bin has closed, so at least the bin after that is next.
+    A record beyond all cuts may have arrived after bin ``last cut + 1`` closed. For such a record the result
+    is ``last cut + 2``.
     """
     last_cut_bin = max([history.base_bin, *(cut.bin for cut in history.cuts)])
     return next((cut.open_bin for cut in history.cuts if position < cut.position), last_cut_bin + 2)

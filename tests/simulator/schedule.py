@@ -1,4 +1,4 @@
-"""What a seed decides: the stream, the log, the faults, the stalls, and each deed with its instant."""
+"""Everything that a seed decides: the stream, the log, the faults, the stalls, and deeds with instants."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Deed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A deed and its instant, in microseconds after the start."""
+    """Something that the simulator does at an instant, in microseconds after the start."""
 
     after_us: int
     deed: Deed
@@ -62,7 +62,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One run of the simulator. Everything is drawn from ``seed`` and from here on fixed.
+    """One run of the simulator. Everything is drawn from ``seed`` and does not change afterwards.
 
     Args: bins of the log; the epoch's branching; the share of calls that go wrong; the grace in bins.
     """
@@ -100,7 +100,7 @@ class Schedule:
 
     @property
     def streams(self) -> tuple[Schedule, ...]:
-        """Return the streams over the log: this one, and its sibling if there is one."""
+        """Return the streams over the log: the schedule's own stream, and its sibling if there is one."""
         return (self,) if self.sibling is None else (self, self.sibling)
 
     @property
@@ -119,12 +119,12 @@ class Schedule:
 
     @property
     def part_of_epochs(self) -> Fraction:
-        """Return the part of epsilon that levels over epochs leave to each one's tree."""
+        """Return the part of epsilon that is left for each epoch's tree beside the levels over epochs."""
         return Fraction(10, 17) if self.has_levels else Fraction(1)
 
     @property
     def has_levels(self) -> bool:
-        """Return whether there are levels over epochs: they are for streams without axes."""
+        """Return whether the stream has levels over epochs. Only streams without axes have them."""
         return self.over_epochs and self.width == 1
 
     @cached_property
@@ -137,7 +137,7 @@ class Schedule:
 
     @cached_property
     def product(self) -> ProductDesign | None:
-        """Return the shares of all axes where there are keys or values; no two groups share a scale."""
+        """Return the shares of all axes if there are keys or values. No two groups have the same scale."""
         if self.keys == self.buckets == 1 or self.window:
             return None
         shape = TreeShape((2, -(-self.buckets // 2)) if self.buckets > 1 else (1,))
@@ -180,14 +180,14 @@ class Schedule:
         return replace(self, fault_rate=0.0, stall_rate=0.0, actions=(), workers=1, sibling=None)
 
     def beside(self, sibling_grace_us: int) -> Schedule:
-        """Return the schedule with a second stream over the same log, which has the given grace."""
+        """Return the schedule with a second stream over the same log, whose grace is ``sibling_grace_us``."""
         plain = replace(self, keys=1, buckets=1, window=0, over_epochs=False, max_events=0, actions=())
         sibling = replace(plain, name=SIBLING, release="causal", grace_us=sibling_grace_us, sibling=None)
         return replace(self, sibling=sibling)
 
 
 def draw_schedule(seed: int) -> Schedule:
-    """Draw a schedule: some have no faults, most have some, a few have all."""
+    """Draw a schedule. Some schedules have no faults, most have some, and a few have all kinds."""
     rng, axes = random.Random(f"schedule {seed}"), random.Random(f"axes {seed}")
     keys, buckets = axes.choice([(1, 1), (1, 1), (3, 1), (1, 4), (2, 3)])
     bins = rng.randint(6, 14)
@@ -222,7 +222,7 @@ def draw_schedule(seed: int) -> Schedule:
 
 
 def seeds(quick: int, all: int) -> list[Any]:
-    """Return seeds as test parameters: the first few for every check, the rest for the long run."""
+    """Return seeds as test parameters: the first few run in every check, the others in the long run only."""
     return [pytest.param(seed, marks=() if seed < quick else pytest.mark.slow) for seed in range(all)]
 
 

@@ -16,9 +16,10 @@ from tests.simulator.world import World, run_schedule
 
 
 def capped(seed: int) -> Schedule:
-    """Return a schedule with two partitions or more, many events, and few that count of each user.
+    """Return a schedule with several partitions, many events, and a cap of few events per user.
 
-    A restored store drops bins that were tallied or were not: what they used up depends on when that was.
+    Restores are left out. A restored store drops bins, and what these bins have used up of a user's cap
+    depends on whether they were tallied before.
     """
     schedule = draw_schedule(seed)
     return replace(
@@ -58,7 +59,7 @@ def test_the_recount_catches_counting_in_order_of_application() -> None:
 
 
 def _differences(seed: int) -> list[Counter[tuple[int, int]]]:
-    """Return the differences between a log's counts and the sum over each user's own log, both ways."""
+    """Return a log's counts minus the sum over each user's own log, and the sum minus the counts."""
     schedule = replace(other_day(capped(seed), seed), exact_cuts=True)
     log = World(schedule).log
     together = binned(schedule, log)

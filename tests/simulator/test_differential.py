@@ -48,7 +48,7 @@ def test_the_comparison_alone_catches(
     words: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The comparison of two logs finds the mutant without the recount."""
+    """The comparison of two logs alone finds the mutant; the recount is switched off."""
     monkeypatch.setattr(Observer, "check_end", _looks_away)
     heard = []
     for seed in range(FORMS.index(form), 60, len(FORMS)):
@@ -65,4 +65,4 @@ def test_the_recount_of_both_logs_catches_a_cap_that_is_filled_in_order_of_appli
 
 
 async def _looks_away(observer: Observer) -> None:
-    """Check nothing."""
+    """Skip the check."""

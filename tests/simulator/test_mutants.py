@@ -25,7 +25,7 @@ SEEDS = range(60)
 
 
 def befallen(schedule: Schedule, *deeds: Deed) -> Schedule:
-    """Return the schedule with these deeds, one every other bin."""
+    """Return the schedule with these deeds, one in every second bin."""
     actions = tuple(Action((2 * place + 3) * BIN_US, deed) for place, deed in enumerate(deeds))
     return replace(schedule, actions=actions, bins=max(schedule.bins, 2 * len(deeds) + 4))
 
@@ -42,13 +42,13 @@ def resent(schedule: Schedule) -> Schedule:
 
 
 def slow(schedule: Schedule) -> Schedule:
-    """Return the schedule with two workers whose calls come late, and nothing worse."""
+    """Return the schedule with two workers whose calls come late, without other faults."""
     late = (Fault.DELAYED,)
     return replace(crowded(schedule), faults=late, longest_delay_us=BIN_US // 2)
 
 
 def busy(schedule: Schedule) -> Schedule:
-    """Return the schedule with many events, the late ones counted, and bins that close at their end."""
+    """Return the schedule with many events, late events counted, and bins that close at their end."""
     return replace(schedule, events_per_bin=25.0, bins=8, late="next_bin", grace_us=0, exact_cuts=False)
 
 
@@ -58,14 +58,14 @@ def busy_alone(schedule: Schedule) -> Schedule:
 
 
 def slow_releases(schedule: Schedule) -> Schedule:
-    """Return the slow schedule with one stream, in which only releases come late, and most do."""
+    """Return the slow schedule with one stream, in which most releases come late and other calls do not."""
     return replace(slow(schedule), fault_rate=0.7, struck=frozenset({"release"}), sibling=None)
 
 
 def stalled(schedule: Schedule) -> Schedule:
-    """Return a schedule with two streams in a process that often stands still while it asks for a log's end.
+    """Return a schedule with two streams, whose process often pauses while it asks for the log's end.
 
-    Many records are dated as far ahead as they may be: one bin further is too far.
+    Many records are dated as far ahead as is allowed.
     """
     calm = replace(busy(schedule.without_trouble()), max_ahead_bins=2, bins=12)
     return replace(calm, stall_rate=0.2, struck=frozenset({"positions_at"})).beside(BIN_US // 4)
@@ -74,7 +74,7 @@ def stalled(schedule: Schedule) -> Schedule:
 def slow_answers(schedule: Schedule) -> Schedule:
     """Return a schedule in which the clock and the log's end take up to six bins to answer.
 
-    About one in six shows what an answer from before the question loses.
+    An answer from before the question loses records in about one of six such schedules.
     """
     plain = replace(busy(schedule.without_trouble()), keys=1, buckets=1, window=0, over_epochs=False)
     dense = replace(plain, partitions=1, events_per_bin=60.0, largest_batch=100, bins=24, max_ahead_bins=1)
@@ -88,34 +88,34 @@ def as_drawn(schedule: Schedule) -> Schedule:
 
 
 def set_back(schedule: Schedule) -> Schedule:
-    """Return the schedule with a store that is restored from an older backup."""
+    """Return the schedule with a store that is set back to a backup."""
     return befallen(schedule, Deed.BACKUP, Deed.RESTORE)
 
 
 def interrupted(schedule: Schedule) -> Schedule:
-    """Return the schedule with outages of some bins."""
+    """Return the busy schedule with three outages, each of some bins."""
     return befallen(busy(schedule), Deed.OUTAGE, Deed.OUTAGE, Deed.OUTAGE)
 
 
 def ahead(schedule: Schedule) -> Schedule:
-    """Return the schedule with noise that is drawn ahead, and workers that end and start again."""
+    """Return the schedule with noise drawn ahead, and workers that are killed and start again."""
     killed = befallen(schedule, *[Deed.KILL] * 4)
     return replace(killed, release="anticipating", branching=(2, 2, 2), horizon=7, fault_rate=0.02)
 
 
 def losing(schedule: Schedule) -> Schedule:
-    """Return the schedule with noise that is drawn ahead and now and then lost."""
+    """Return the schedule with noise drawn ahead, which is lost three times."""
     return replace(befallen(schedule, *[Deed.LOSE_NOISE] * 3), release="anticipating")
 
 
 def broken_off(schedule: Schedule) -> Schedule:
-    """Return the schedule with levels over short epochs, of which some end early."""
+    """Return the schedule with short epochs, some of which end early, and levels over epochs."""
     short = replace(losing(schedule), branching=(2,), horizon=2, keys=1, buckets=1, window=0)
     return replace(short, over_epochs=True)
 
 
 def contended(schedule: Schedule) -> Schedule:
-    """Return the schedule with two workers that come and go, and epochs that follow each other quickly."""
+    """Return the schedule with two workers that are often killed, and epochs that follow quickly."""
     return replace(
         befallen(crowded(schedule), *[Deed.KILL] * 8), release="anticipating", branching=(2,), horizon=2
     )
@@ -164,17 +164,17 @@ def test_the_simulator_catches(
 
 @pytest.mark.slow
 def test_neighbouring_logs_catch_cuts_that_wait_for_reads() -> None:
-    """Without faults, the absence of the first record after a closing instant moves another record."""
+    """Without faults, taking away the first record after a closing instant moves another record."""
     assert any(_moves_others(seed, mutants.CutsWaitForReads(), _after_closing) for seed in SEEDS)
 
 
 def test_neighbouring_logs_catch_watermarks() -> None:
-    """The absence of a record whose time closes a bin moves late records after it."""
+    """Taking away a record whose time closes a bin moves late records that follow it."""
     assert any(_moves_others(seed, mutants.WatermarkClosing(), _ahead_of_all) for seed in SEEDS)
 
 
 def _moves_others(seed: int, pipeline: Pipeline, records: Callable[[Log], list[Place]]) -> bool:
-    """Return whether the absence of one of these records changes more than one count by one."""
+    """Return whether taking away one of these records changes more than one count by one."""
     schedule = replace(busy(draw_schedule(seed)).without_trouble(), partitions=1)
     log = World(schedule).log
     expected = binned(schedule, log, pipeline)
@@ -185,7 +185,7 @@ def _moves_others(seed: int, pipeline: Pipeline, records: Callable[[Log], list[P
 
 
 def _after_closing(log: Log) -> list[Place]:
-    """Return the first events after each closing instant, within the time of one wait."""
+    """Return the first event after each closing instant, if it arrives within the time of one wait."""
     return [
         ("0", after)
         for after, (before, entry) in enumerate(pairwise(log.partitions["0"]), start=1)
@@ -196,7 +196,10 @@ def _after_closing(log: Log) -> list[Place]:
 
 
 def _ahead_of_all(log: Log) -> list[Place]:
-    """Return the first event of each bin that no earlier event has reached."""
+    """Return the position of each event whose bin is later than the bins of all events before it.
+
+    Events from the future are left out.
+    """
     reached, places = 0, []
     for position, entry in enumerate(log.partitions["0"]):
         if entry.kind is Kind.EVENT and reached < entry.time_us // BIN_US <= entry.arrival_us // BIN_US:

@@ -1,7 +1,7 @@
 """Logs that differ by one record give binned streams that differ in one cell.
 
-This is what the privacy of the whole service rests on after the tree (docs/privacy.md, section 4). The two
-runs may differ in everything that is not the log: batch sizes, workers, faults, the order of tasks.
+The privacy of the whole service rests on this, besides the tree (docs/privacy.md, section 4). The two runs
+may differ in everything except the log: batch sizes, workers, faults, the order of tasks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("seed", seeds(quick=4, all=60))
 def test_with_arrival_times_bins_depend_on_the_log_alone(seed: int) -> None:
-    """If the log stamps arrivals, two runs that share only the log agree in every bin."""
+    """If the log stamps arrivals, two runs with the same log agree in every bin, whatever else differs."""
     schedule = replace(other_day(draw_schedule(seed), seed), exact_cuts=True)
     log = World(schedule).log
     expected = binned(schedule.without_trouble(), log)
@@ -31,7 +31,7 @@ def test_with_arrival_times_bins_depend_on_the_log_alone(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(quick=8, all=60))
 def test_one_record_less_moves_one_bin_by_one(seed: int) -> None:
-    """If the log does not stamp arrivals, cuts are taken at their instants, whatever arrives around them."""
+    """Without stamps each cut is taken at its instant, whatever arrives around that time."""
     schedule = replace(draw_schedule(seed).without_trouble(), exact_cuts=False)
     log = World(schedule).log
     rng = random.Random(seed)

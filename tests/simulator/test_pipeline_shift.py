@@ -1,8 +1,8 @@
-"""Transcript shift test of the whole pipeline: logs in, public bytes and the instants they appear at out.
+"""Transcript shift test of the whole pipeline, from logs to public bytes and the instants they appear at.
 
-Everything that anybody can see must depend on the log through its counts plus noise alone. So a log without
-one record, under noise moved by that record's nodes, must give the same rows, hashes, nodes and instants,
-byte for byte: nothing else of the log (its length, batches, positions) may show.
+Everything public must depend on the log only through its counts plus noise. So the test takes one record out
+of a log, and adds the record's counts to the noise of its nodes. The public rows, hashes, nodes and instants
+must then be the same, byte for byte: nothing else of the log (its length, batches, positions) may show.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ pytestmark = pytest.mark.slow
 
 
 class GivenPipeline(Pipeline):
-    """The service under noise that is fixed for each node of each epoch, plus R times a change of counts."""
+    """The service with fixed noise for each node of each epoch, plus R times a change of counts."""
 
     def __init__(self, change: Mapping[Cell, int]) -> None:
         self.change = change
 
     def patched(self) -> AbstractContextManager[object]:
-        """Let nothing be drawn before the state is known that it is drawn for."""
+        """Draw no vectors ahead, because the noise depends on the state at the time of the release."""
         return patch.object(CausalAxes, "vectors", lambda kind: {})
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
@@ -58,7 +58,7 @@ class GivenPipeline(Pipeline):
 
 
 class _Watched:
-    """A store that remembers the state it last answered: a release goes on from it."""
+    """A store that remembers the last state that it returned. The next release continues from this state."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -74,7 +74,7 @@ class _Watched:
 
 
 class _WatchedKeys:
-    """Keys that remember the epoch of the last one that was made: its noise is drawn next."""
+    """Keys that remember the epoch of the key made last. This epoch's noise is drawn next."""
 
     def __init__(self, keys: Any) -> None:
         self._keys = keys
@@ -114,7 +114,7 @@ class _NoiseOfEpochs:
         self._windows_of, self._histograms = -1, 0
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        """Return the noise of the next nodes of this scale's level, moved by the change in their bins."""
+        """Return the noise of the next nodes of this scale's level, plus the change of their counts."""
         window, horizon = self._strategy.kind.windows, self._design.horizon
         if window is not None and Fraction(scale) == 1 / window.epsilon:
             return self._of_window(window, scale)
@@ -145,7 +145,7 @@ class _NoiseOfEpochs:
         return self._drawn.remember(scale, values)
 
     def _over_epochs(self, level: int, levels: EpochLevels, scale: Scale) -> Int64Array:
-        """Return the noise of the node over epochs that the running one completes."""
+        """Return the noise of the node over epochs that ends with the running epoch."""
         state = self._store.state
         assert state is not None
         stop = state.epoch.first_bin + self._design.horizon
@@ -155,7 +155,7 @@ class _NoiseOfEpochs:
         return self._drawn.remember(scale, np.array([drawn.randrange(-50, 51) + moved], np.int64))
 
     def _of_window(self, window: WindowDesign, scale: Scale) -> Int64Array:
-        """Return the noise of one histogram of the next window to end."""
+        """Return the noise of one histogram of the window that ends next."""
         state = self._store.state
         assert state is not None
         if self._windows_of != state.seq:
@@ -177,15 +177,16 @@ class _NoiseOfEpochs:
         return row
 
     def select(self, scores: Any, scale: Scale) -> int:
-        """Refuse: a tree of counts selects nothing."""
+        """Fail: a tree of counts selects nothing."""
         raise AssertionError("nothing here selects")
 
 
 def public(schedule: Schedule, log: Log, change: Mapping[Cell, int]) -> dict[str, Any]:
     """Run a log and return everything that anybody ever saw of it, with the instants.
 
-    Nonces and the hashes of rows with them are left out: they are random in the service. After an outage
-    the speed of reading decides how many bins share an attempt to release, and each attempt has its nonce.
+    Nonces are left out, and the hashes of rows that contain them, because they are random in the service.
+    After an outage the speed of reading decides how many bins share an attempt to release, and each attempt
+    has its own nonce.
     """
     world = World(schedule, log=log, pipeline=GivenPipeline(change))
     run_world(world)
@@ -196,7 +197,10 @@ def public(schedule: Schedule, log: Log, change: Mapping[Cell, int]) -> dict[str
 
 
 def neighbouring_transcripts(seed: int, release: Release) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return all that is public of a log, and of a neighbour whose noise hides what it lacks."""
+    """Return the public transcripts of a neighbouring log and of the log.
+
+    The neighbour lacks one record, and its noise is moved by that record's counts.
+    """
     schedule = replace(draw_schedule(seed).without_trouble(), release=release)
     outages = tuple(action for action in draw_schedule(seed).actions if action.deed is Deed.OUTAGE)
     schedule = replace(schedule, actions=outages, exact_cuts=True)

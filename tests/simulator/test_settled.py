@@ -1,4 +1,4 @@
-"""Later cuts never change the bin of a record: an apply can be repeated."""
+"""Later cuts never change the bin of a record, so an apply can be repeated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.simulator.recount import PartitionHistory, Rules, bin_of_record
 
 @st.composite
 def cuts(draw: st.DrawFn) -> list[Cut]:
-    """Draw cuts rising in bin, not falling in position; one may cover many bins, or be known late."""
+    """Draw cuts with rising bins and positions that never fall. Some cover many bins, some are taken late."""
     bins = np.cumsum(draw(st.lists(st.integers(1, 4), max_size=5))).tolist()
     some = st.lists(st.integers(0, 3), min_size=len(bins), max_size=len(bins))
     positions, overdue = np.cumsum(draw(some)).tolist(), draw(some)
@@ -29,7 +29,7 @@ def cuts(draw: st.DrawFn) -> list[Cut]:
 def test_a_record_has_one_bin_whenever_it_is_binned(
     all_cuts: list[Cut], own: list[int], known: int, late: str
 ) -> None:
-    """A worker may know any number of the cuts beyond a record."""
+    """A worker may know any number of the cuts that lie beyond a record."""
     early = all_cuts[:known]
     after = [cut.position for cut in all_cuts[known:]]
     count = min([len(own), *after])
@@ -49,7 +49,7 @@ def test_a_record_has_one_bin_whenever_it_is_binned(
 
 
 def test_each_known_cut_decides_what_the_cuts_before_it_left_open() -> None:
-    """The cases of one record at position 0, by what the worker knows when it reads it."""
+    """One record at position 0, for each set of cuts that the worker may know when it reads the record."""
     rules = BinRules(0, 2, "next_bin")
 
     def fate(own: int, *cuts: Cut) -> str:

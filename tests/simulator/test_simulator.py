@@ -1,4 +1,4 @@
-"""The simulator over the service as it is: every rule holds in every schedule; a seed decides everything."""
+"""The simulator over the real service: every rule holds in every schedule, and a seed decides everything."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_task_that_waits_for_ever_is_a_deadlock() -> None:
 
 
 def test_the_recount_by_hand() -> None:
-    """Bins of 10 us; cuts of bin 0 at position 2 and of bins 1 and 2 at position 4."""
+    """Bins of 10 us. The cut of bin 0 is at position 2, the cuts of bins 1 and 2 are at position 4."""
     times = [5, 15, 3, -1, 25, 99, 7]
     entries = tuple(Entry(Kind.EVENT, 0, time) for time in times)
     log = Log({"p": (*entries, Entry(Kind.UNDECODABLE, 0), Entry(Kind.GAP, 0))}, {"p": 0})

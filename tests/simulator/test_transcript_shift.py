@@ -1,8 +1,8 @@
 """Transcript shift test: out(x, z) == out(x', z + R(x - x')), exactly, for whole transcripts.
 
-This is the step that the privacy proof rests on (docs/privacy.md, section 3): whatever a stream makes
-public depends on its counts only through Rx + Z. It is checked on everything that is public, without a
-tolerance, for every insertion time; and on tiny trees by enumerating every noise in exact fractions.
+The privacy proof rests on this step (docs/privacy.md, section 3): what a stream makes public depends on its
+counts only through Rx + Z. The tests check everything that is public, without a tolerance, for every
+insertion time. For tiny trees they also try every noise, in exact fractions.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ def transcript(
     steps: list[int],
     make: Counter = TreeCounter,
 ) -> tuple[Any, ...]:
-    """Run a counter over the counts, in steps of several bins, restored from its snapshot in between."""
+    """Push the counts in steps of several bins; return all public values.
+
+    Between steps the counter is restored from its snapshot.
+    """
     width = counts.shape[1]
     source = GivenNoise(design, noise, width)
     counter = make(design, source, width=width)
@@ -103,7 +106,10 @@ def test_one_event_moves_the_transcript_as_its_noise_would(stream: Any, data: st
 @examples(20)
 @given(streams())
 def test_the_shift_costs_at_most_epsilon(stream: Any) -> None:
-    """The losses |shift| / scale over the nodes one event touches, at the scales that were really drawn."""
+    """Losses
+
+    shift| / scale add up over the nodes that one event touches, at the scales really drawn.
+    """
     design, counts, noise, _ = stream
     source = GivenNoise(design, noise, counts.shape[1])
     TreeCounter(design, source, width=counts.shape[1]).push_many(counts)
@@ -118,7 +124,7 @@ def outcomes(
 ) -> dict[Any, Fraction]:
     """Return P(transcript) up to one constant, over all noise in [-reach, reach], as exact fractions.
 
-    ``ratio[level]`` = P(z + 1) / P(z) for z >= 0: what exp(-1 / scale) is, as a fraction.
+    ``ratio[level]`` is P(z + 1) / P(z) for z >= 0. It replaces exp(-1 / scale) by a fraction.
     """
     nodes = list(node_sums(design.shape, np.array(counts)[:, None]))
     table: dict[Any, Fraction] = {}
@@ -136,10 +142,10 @@ def outcomes(
 def loss_violations(
     design: TreeDesign, counts: list[int], neighbour: list[int], make: Counter = TreeCounter
 ) -> list[Any]:
-    """Return outcomes that are more than e^epsilon likelier under the counts than under the neighbour.
+    """Return the outcomes that are more than e^epsilon likelier under the counts than under the neighbour.
 
-    The neighbour's noise reaches one further, so that every outcome that the counts can have with noise up
-    to the reach must be possible for it too: an outcome of only one of the two is a violation.
+    The neighbour's noise reaches one unit further. So every outcome that is possible under the counts must be
+    possible under the neighbour too. An outcome that is possible only under the counts is a violation.
     """
     ratio = {level: Fraction(level, level + 1) for level in design.shape.levels}
     bound = Fraction(1)
@@ -165,7 +171,7 @@ def test_every_outcome_of_a_tiny_tree_is_possible_for_its_neighbours(
 
 
 class NeverNegative(TreeCounter):
-    """Mutant: nodes are clipped at zero where the exact count is zero, which tells that it is."""
+    """Mutant: a node is clipped at zero if its exact count is zero, which reveals that it is."""
 
     def push(self, counts: Any) -> BinRelease:
         release = super().push(counts)
@@ -176,7 +182,7 @@ class NeverNegative(TreeCounter):
 
 
 class CoarseNoise(TreeCounter):
-    """Mutant: an even draw is used as it is, an odd one is drawn towards zero: not a shift of the noise."""
+    """Mutant: an odd draw of noise is moved by one, in a direction that the parity of the count decides."""
 
     def push(self, counts: Any) -> BinRelease:
         release = super().push(counts)

@@ -1,4 +1,4 @@
-"""One schedule: the real loops, a log, a store, a witness and a clock, under the seed's weather."""
+"""One schedule: real loops over a simulated log, store, witness and clock, with the seed's faults."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PATIENCE_BINS = 40
 class World:
     """Everything in one run that outlives the workers.
 
-    Args: the schedule; its log, or a neighbouring one; where readable lines go; how workers are built.
+    Args: the schedule; its log, or a neighbouring log; where readable lines go; how workers are built.
     """
 
     def __init__(
@@ -86,13 +86,13 @@ class World:
         self._nonces = random.Random(f"nonces {schedule.seed}")
 
     def now_us(self) -> int:
-        """Return the clock: the loop's time, plus how far it has jumped ahead."""
+        """Return the clock's time: the loop's time plus the jumps so far."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
         return START_US + loop.now_us + self._clock_ahead_us
 
     def trace(self, line: str) -> None:
-        """Write a readable line with its instant in bins."""
+        """Write a readable line with the current time in bins."""
         if self._trace is not None:
             self._trace(f"{(self.now_us() - START_US) / BIN_US:8.3f}  {line}")
 
@@ -116,7 +116,7 @@ class World:
         return self.observer.summary()
 
     async def _story(self) -> None:
-        """Let the deeds happen and the log end, then wait without faults until everything is visible."""
+        """Carry out the deeds until the log ends, then wait without faults until everything is visible."""
         for action in self.schedule.actions:
             await asyncio.sleep(max(0.0, action.after_us / 1e6 - asyncio.get_running_loop().time()))
             self.trace(f"{action.deed}")
@@ -126,7 +126,7 @@ class World:
         await self._settle()
 
     async def _supervise(self, number: int) -> None:
-        """Keep one worker running, as a process supervisor would."""
+        """Keep one worker running, as a process supervisor does."""
         while True:
             wait_us = max(0, self._down_until_us - self.now_us())
             await asyncio.sleep(wait_us / 1e6 + self.rng.random() * BIN_US / 4e6)
@@ -147,9 +147,9 @@ class World:
             self.trace(f"{life.name}: ended")
 
     def _refuses_lost_noise(self, failure: BaseException | None) -> bool:
-        """Return whether a worker ended because it follows a worker whose stored noise is lost.
+        """Return whether a worker ended because it cannot read noise that is lost.
 
-        It takes lost noise for noise whose keys it lacks, until the other one has ended the epoch.
+        Until another worker has ended the epoch, it takes lost noise for noise whose keys it lacks.
         """
         refused = isinstance(failure, OperatorError) and "cannot read its stored noise" in str(failure)
         return refused and self.observer.noise_was_lost
@@ -190,7 +190,7 @@ class World:
         )
 
     async def _after(self, port: str, method: str, args: tuple[Any, ...], reply: Any) -> None:
-        """Show an effect to the observer of the stream that it is about."""
+        """Pass an effect to the observer of its stream."""
         observer = self.observers.get(args[0]) if args and isinstance(args[0], str) else None
         if observer is not None:
             await observer.after(port, method, args, reply)
@@ -206,7 +206,7 @@ class World:
         )
 
     def _share_of(self, number: int) -> set[str]:
-        """Return the partitions of one worker."""
+        """Return the partitions that one worker owns."""
         return {
             name for place, name in enumerate(self.log.partitions) if place % self.schedule.workers == number
         }
@@ -233,12 +233,12 @@ class World:
             self.weather.cut_off()
 
     def _hand_over(self) -> None:
-        """Give every worker every partition: the old owner has not noticed yet."""
+        """Give every worker every partition. So an old owner still acts after a hand-over."""
         for source in self.sources:
             source.assigned = set(self.log.partitions)
 
     def _strike(self, life: Life, deed: Deed) -> None:
-        """Let a deed hit one worker."""
+        """Carry out a deed that hits one worker."""
         if deed is Deed.KILL:
             life.kill()
         elif deed is Deed.STALL:
@@ -247,7 +247,7 @@ class World:
             life.end()
 
     async def _restore(self) -> None:
-        """Set the store back to the backup; no worker is connected, and no old call arrives later."""
+        """Set the store back to the backup. No worker is connected, and no old call arrives later."""
         if self._backup is None:
             return
         self._kill_all()

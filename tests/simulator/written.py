@@ -1,4 +1,4 @@
-"""Logs of real bytes, read by the service's own decoders; reading and look-ups take virtual time."""
+"""Logs of real bytes, read by the service's own decoders. Reading and look-ups take virtual time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ REGISTRY = "http://registry.invalid"
 
 @dataclass(frozen=True, slots=True)
 class Written(Entry):
-    """A record as bytes. Args: name, of the record at any position; value, None for a tombstone."""
+    """A record as bytes.
+
+    Args: name, of the record, whatever its position; value, None for a tombstone.
+    """
 
     name: str = ""
     value: bytes | None = b""  # type: ignore[assignment]  # an Entry's value is that of an axis
@@ -69,14 +72,14 @@ def avro_value(schema_id: int, time_us: int, key: str | None, user: str | None, 
 class RegistryOfLoop(httpx.AsyncBaseTransport):
     """A schema registry in virtual time.
 
-    Args: registered, which ids it has at the moment of a question.
+    Args: registered, returns the ids that the registry has at the moment.
     """
 
     def __init__(self, registered: Callable[[], Collection[int]]) -> None:
         self._registered = registered
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Answer after a while."""
+        """Answer after some virtual time."""
         await asyncio.sleep(LOOK_UP_S)
         if int(request.url.path.rpartition("/")[2]) in self._registered():
             return httpx.Response(200, json={"schema": json.dumps(SCHEMA)})
@@ -85,7 +88,7 @@ class RegistryOfLoop(httpx.AsyncBaseTransport):
 
 @contextmanager
 def registry(registered: Callable[[], Collection[int]]) -> Iterator[None]:
-    """Have every HTTP client that is made meanwhile ask this registry."""
+    """Return a context manager in which every new HTTP client asks this registry."""
     make = httpx.AsyncClient
 
     def client(**settings: Any) -> httpx.AsyncClient:
@@ -96,12 +99,12 @@ def registry(registered: Callable[[], Collection[int]]) -> Iterator[None]:
 
 
 def make_decoder(avro: bool) -> TopicDecoder:
-    """Return a new worker's decoder, which knows no schemas so far."""
+    """Return a new worker's decoder, which knows no schema yet."""
     return topic_decoder("avro" if avro else "json", TIME, others=OTHERS, schema_registry=REGISTRY)
 
 
 class WrittenSource(LogSource):
-    """One worker's consumer of a log of bytes: what ``KafkaSource`` does after a fetch, in virtual time."""
+    """One worker's consumer of a log of bytes. It does what ``KafkaSource`` does after a fetch."""
 
     def __init__(
         self,
@@ -115,7 +118,7 @@ class WrittenSource(LogSource):
         self._decoder = decoder
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        """Return the next batches from the positions, decoded; it takes its time."""
+        """Return the next batches from the positions, decoded. This takes virtual time."""
         runs = self._available(positions)
         if not runs:
             await asyncio.sleep(min(timeout_s, self._next_arrival_s(positions)))
@@ -133,7 +136,7 @@ class WrittenSource(LogSource):
         return [(position, entries[position].value) for position in range(start, end)]  # type: ignore[misc]
 
     def _until(self, partition: str, start: int, end: int, ready: int) -> Run:
-        """Return the run up to the first record that cannot be decoded yet."""
+        """Return the records up to the first one that cannot be decoded yet."""
         present = [at for at, value in self._values(partition, start, end) if value is not None]
         return partition, start, end if ready == len(present) else present[ready]
 

@@ -66,7 +66,10 @@ def test_no_words_accept_a_sum_that_protects_nobody_at_an_epoch_s_edge() -> None
 
 def test_of_two_that_begin_at_the_same_moment_the_second_is_asked() -> None:
     class Slow(MemoryStore):
-        """A store over which two workers ask before either has reserved."""
+        """A store that holds back ``reserve`` until both workers have called it.
+
+        So both workers have read the ledger before either entry is in it.
+        """
 
         def __init__(self) -> None:
             super().__init__()

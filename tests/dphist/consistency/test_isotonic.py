@@ -12,7 +12,10 @@ from dphist.consistency.isotonic import isotonic, isotonic_integers, isotonic_me
 
 
 def min_max(values, weights):
-    """Return theorem 1 of Hay et al.: the largest over i <= k of the least mean of [i, j], j >= k."""
+    """Return the isotonic fit by theorem 1 of Hay et al.
+
+    At position k it is the largest value, over i <= k, of the least mean of [i, j] with j >= k.
+    """
     n = len(values)
 
     def mean(i, j):

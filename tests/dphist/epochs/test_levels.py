@@ -39,7 +39,7 @@ def levels(draw: st.DrawFn) -> EpochLevels:
 
 
 def dense(design: EpochLevels, epochs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows over epochs, and their variances: the epochs' totals, then the complete nodes."""
+    """Return a row over epochs for each epoch's total, then for each complete node, and the variances."""
     rows, variances = list(np.eye(epochs)), [design.total_variance] * epochs
     for width, scale in zip(design.widths, design.scales, strict=True):
         for index in range(epochs // width):

@@ -61,7 +61,7 @@ def test_last_cumulative_count_is_the_public_total(name, bins):
 
 
 def answer_matrix(name, bins, ranges, **options):
-    """Return the linear map from node noise to answers, one noise draw at a time, and each draw's scale."""
+    """Return each noise draw's weight in each answer, found one draw at a time, and each draw's scale."""
 
     class OneDraw:
         """Noise that is zero except for one chosen draw."""

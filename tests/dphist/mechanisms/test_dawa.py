@@ -33,7 +33,7 @@ def span(tree, level, node):
 
 
 def dense_greedy(tree, queries, unit_weight):
-    """Algorithm 2 as the paper writes it: traces of dense inverses, lambda by search in [0, 0.99]."""
+    """Compute algorithm 2 as the paper writes it: traces of dense inverses, lambda searched in [0, 0.99]."""
     scaling = [np.zeros(size) for size in tree.sizes]
     scaling[0][:] = 1
     for level in range(1, len(tree.sizes)):

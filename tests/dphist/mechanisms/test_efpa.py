@@ -13,7 +13,7 @@ from tests.examples import examples
 
 
 def dense_basis(bins):
-    """The orthonormal cosines and sines, by their definition."""
+    """Return the orthonormal cosines and sines, by their definition."""
     places = np.arange(bins)
     rows = [np.full(bins, 1 / np.sqrt(bins))]
     for frequency in range(1, (bins - 1) // 2 + 1):
@@ -58,7 +58,7 @@ def test_an_added_event_loses_at_most_epsilon(data, privacy_loss):
 
 
 def test_the_budget_of_the_coefficients_is_reached_by_the_worst_bin(privacy_loss):
-    """At bin 0 every cosine is 1; with all coefficients some bin reaches the whole half of epsilon."""
+    """At bin 0 every cosine is 1. With all coefficients, an event in some bin costs all of their budget."""
     counts = np.random.default_rng(0).integers(0, 2000, 31)
     losses = [privacy_loss("efpa", counts, counts + np.eye(31, dtype=int)[b], 20.0) for b in range(31)]
     assert 10 < max(losses) <= 20
@@ -78,10 +78,10 @@ def test_a_smooth_histogram_needs_few_coefficients_and_a_rough_one_all():
 
 @pytest.mark.slow
 def test_error_is_that_of_the_noise_it_states():
-    """Flat counts: what is kept beyond the mean is noise alone, so the scale shows in the mean coefficient.
+    """All counts are equal. If only the mean's coefficient is kept, the squared error shows its noise scale.
 
-    Over 500 releases and more the mean squared noise is within 53 % of 2 scale^2 (over 5 deviations); 4/9
-    and 9/4 of it, from the wrong scales, are outside.
+    Over at least 500 such releases the mean squared noise is within 53 % of 2 scale^2 (over 5 deviations).
+    With 2/3 or 3/2 of the scale it would be 4/9 or 9/4 of that, which is outside.
     """
     counts, epsilon = np.full(16, 100), 0.05
     basis = fourier_basis(16, 20)

@@ -1,4 +1,4 @@
-"""Every mechanism, step by step: how far one event changes what is measured and what is selected."""
+"""Every mechanism, step by step: by how much one event changes each measured number and each score."""
 
 from fractions import Fraction
 

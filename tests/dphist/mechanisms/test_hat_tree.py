@@ -27,7 +27,7 @@ PLANS = st.builds(
 
 
 def dense_rows(plan):
-    """Every measured number as a row over the bins, from the definition of a hat."""
+    """Return every measured number as a row over the bins, from the definition of a hat."""
     whole = sum(plan.shares)
     rows = [np.eye(plan.size) * plan.shares[0] / whole]
     centres = np.arange(plan.size) + 0.5

@@ -1,4 +1,4 @@
-"""MWEM: privacy loss, cells against dense multiplicative weights, learning a histogram without noise."""
+"""MWEM: privacy loss, cells against dense multiplicative weights, and what it learns without noise."""
 
 from fractions import Fraction
 
@@ -26,7 +26,7 @@ def test_an_added_event_loses_at_most_epsilon(data, privacy_loss):
 
 
 def test_event_inside_every_query_loses_all_of_epsilon(privacy_loss):
-    """Some errors rise, others fall, and every measured range holds the event, so the bound is reached."""
+    """Some errors rise and others fall, and every measured range holds the event. So the bound is reached."""
     counts, workload = np.array([40, 0, 0, 40]), np.array([[0, 2], [0, 3], [0, 4], [1, 4], [0, 1]])
     changed = counts + np.array([1, 0, 0, 0])
     losses = [
@@ -49,14 +49,14 @@ def test_with_a_known_total_a_moved_event_loses_at_most_epsilon(data, privacy_lo
 
 
 def test_a_known_total_under_added_events_is_not_private(privacy_loss):
-    """The published fault: the estimate starts from the exact total, so neighbours' releases differ."""
+    """A fault of published code: the estimate starts from the exact total, so neighbours' releases differ."""
     counts = np.array([5, 0, 3, 9])
     with pytest.raises(AssertionError):
         privacy_loss("mwem", counts, counts + np.array([0, 1, 0, 0]), 1.0, rounds=2, known_total=True)
 
 
 def test_many_answers_far_below_the_total_leave_finite_counts():
-    """Many rounds at a small epsilon give such answers; each multiplies the same cells by e^-30."""
+    """Many rounds at a small epsilon give such answers. Each answer multiplies the same cells by e^-30."""
     estimate = CellEstimate((4,), 10.0)
     for _ in range(40):
         estimate.add(np.array([0, 4]), -1e9)
@@ -66,7 +66,7 @@ def test_many_answers_far_below_the_total_leave_finite_counts():
 
 
 def dense_weights(shape, total, measured, sweeps):
-    """Multiplicative weights on every bin, with the total brought back after each step, as published."""
+    """Return the published method's counts: weights on every bin, rescaled to the total after each step."""
     estimate = np.full(shape, total / np.prod(shape))
     for seen in range(1, len(measured) + 1):
         for _ in range(sweeps):

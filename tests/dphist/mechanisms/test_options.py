@@ -72,7 +72,7 @@ def test_release_names_the_relation_for_which_its_steps_cost_epsilon(name, optio
     ],
 )
 def test_added_event_shows_without_noise_if_the_total_is_public(name, shape, events, privacy_loss):
-    """The exact total is among the published values, or decides how much is measured."""
+    """The exact total is a published value, or it decides how much is measured."""
     counts = np.zeros(shape, dtype=int)
     counts.flat[3] = events
     [weaker] = [dict([each]) for each in PUBLIC_TOTAL if each[0] in describe(name).options]

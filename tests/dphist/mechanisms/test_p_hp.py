@@ -25,7 +25,7 @@ def test_an_added_event_loses_at_most_epsilon(data, privacy_loss):
 
 
 def test_event_in_an_outlying_bin_loses_most_of_the_budget(privacy_loss):
-    """At every depth the event's bin is above the mean of its cluster, next to cuts that separate it."""
+    """At every depth the event's bin is above its cluster's mean, next to the cuts that separate it."""
     counts = np.zeros(64, dtype=int)
     counts[20] = 500
     changed = counts.copy()
@@ -35,7 +35,10 @@ def test_event_in_an_outlying_bin_loses_most_of_the_budget(privacy_loss):
 
 
 def test_every_depth_of_cuts_has_an_equal_part_at_the_worst_sensitivity(transcript):
-    """2 D / scale, with D = 2 - 2 / L in units of 2^-4, is a quarter of epsilon over the six depths."""
+    """A depth's loss 2 D / scale, with D = 2 - 2 / L in units of 2^-4, is a sixth of a quarter of epsilon.
+
+    There are six depths of cuts.
+    """
     counts = np.random.default_rng(2).integers(0, 1000, 64)
     steps = transcript("p_hp", counts, 1.0)
     selections = [(values.size, scale) for kind, values, scale, _ in steps if kind == "select"]

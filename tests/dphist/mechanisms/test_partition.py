@@ -1,4 +1,4 @@
-"""DAWA's first stage: costs, sensitivities, the least partition, and the exact law of a tiny problem."""
+"""DAWA's first stage: costs, sensitivities, partitions of least cost, and the exact law of a tiny problem."""
 
 import itertools
 import math
@@ -179,10 +179,10 @@ def laplace_law(scale, reach):
 
 
 def chosen_law(costs, scales, reach=400):
-    """P(partition) for 3 bins and buckets of 1 or 2, summed over the integer noise of the five intervals.
+    """Return the probability of each partition of 3 bins into buckets of 1 or 2 bins, in exact sums.
 
-    ``costs`` and ``scales`` are for [0], [1], [2], [0,1], [1,2]. In the fixed order, 0|12 wins ties against
-    01|2, which wins them against 0|1|2.
+    ``costs`` and ``scales`` are for the intervals [0], [1], [2], [0,1], [1,2]. Sums run over the integer
+    noise of all five. If costs are equal, partition 0|12 wins over 01|2, and 01|2 over 0|1|2.
     """
     one, two, three, left, right = costs
     values, single = laplace_law(scales[0], reach)
@@ -206,7 +206,11 @@ def chosen_law(costs, scales, reach=400):
 
 
 def worst_loss(noise_factor):
-    """The largest |log ratio| over neighbours x, x + e_j with x in {0..3}^3, at epsilon 1, lattice 1."""
+    """Return the largest
+
+    log ratio| of probabilities over neighbours x and x + e_j, with x in {0..3}^3.|Epsilon is 1, and the
+    lattice is 1.
+    """
     lattice = 1
     single, pair = (
         noise_factor * (sensitivity(2, lattice) + sensitivity(length, lattice)) for length in (1, 2)
@@ -267,7 +271,10 @@ TABLE_1 = {
 
 
 def fewest_and_most_buckets(counts, bucket_cost):
-    """Numbers of buckets among all partitions of least cost: one lattice unit decides between equals."""
+    """Return the least and the greatest number of buckets among partitions of least cost.
+
+    An extra cost of one lattice unit per bucket, or a discount of one, decides between equal costs.
+    """
     lattice = 18
     index = DeviationIndex(counts, lattice)
     costs = [

@@ -38,7 +38,10 @@ def test_rounded_and_isotonic_sequences_post_process_the_sorted_counts():
 
 
 def test_isotonic_sequence_has_a_tenth_of_the_error_if_counts_repeat():
-    """Hay et al., figure 5: at least an order of magnitude below S~ in squared error, S~r between."""
+    """Hay et al., figure 5: the squared error is at most a tenth of that of the noisy sorted counts (S~).
+
+    Rounded sorted counts (S~r) are between the two.
+    """
     counts = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, 40], [900, 80, 15, 5]))
     truth = np.sort(counts)
     errors = {

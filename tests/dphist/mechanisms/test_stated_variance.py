@@ -1,9 +1,9 @@
-"""Stated variances against many seeded releases, for every mechanism that states one.
+"""Stated variances against many seeded releases, for every mechanism that states a variance.
 
-The noise of an answer has a kurtosis of at most 6, so that a squared error over its variance has mean 1 and
+The noise of an answer has a kurtosis of at most 6, so a squared error divided by its variance has mean 1 and
 variance at most 5. Bounds are 7 standard errors: with the heaviest tail, one false alarm in 10^8 questions.
-A variance that is 2.5 times too small is noticed. Another rule avoids smaller flaws: a mechanism whose
-noise also chooses what is averaged states no variance (``NO_VARIANCE`` in ``test_contract.py``).
+The test notices a variance that is 2.5 times too small. A mechanism whose noise also chooses what is averaged
+must state no variance (``NO_VARIANCE`` in ``test_contract.py``): its flaw could be smaller than that.
 """
 
 from typing import Any
@@ -39,10 +39,10 @@ def with_steps(name: str) -> np.ndarray:
 
 
 def squared_errors(name: str, options: dict[str, Any], counts: np.ndarray, runs: int) -> np.ndarray:
-    """Return squared errors over stated variances, shape (runs, questions).
+    """Return each squared error divided by the stated variance, shape (runs, questions).
 
-    If a mechanism spreads a bucket's count evenly over its bins, the spread is no noise. The true counts are
-    then the buckets' counts, spread in the same way.
+    Some mechanisms spread a bucket's count evenly over its bins. The error of spreading is not noise, so the
+    true counts are then the buckets' true counts, spread in the same way.
     """
     questions = LINE if counts.ndim == 1 else PLANE
     found = []
@@ -65,14 +65,17 @@ def exact_answers(counts: np.ndarray, questions: np.ndarray) -> np.ndarray:
 
 
 def off_by(squared: np.ndarray) -> np.ndarray:
-    """Return how far the means of known squared errors are from 1, in multiples of the alarm bound."""
+    """Return how far each mean of squared errors is from 1, in multiples of the bound.
+
+    Answers whose variance is not stated are left out.
+    """
     known = ~np.isnan(squared).any(axis=0)
     return np.asarray(np.abs(squared[:, known].mean(axis=0) - 1) * np.sqrt(len(squared)) / BOUND)
 
 
 @pytest.mark.parametrize(("name", "options"), STATING)
 def test_stated_variances_match_many_releases_of_equal_counts(name, options):
-    """If all counts are equal, the errors are noise only, and noise alone makes every choice."""
+    """If all counts are equal, all errors come from noise, and all choices depend on noise only."""
     squared = squared_errors(name, options, constant(name, 0), RUNS)
     assert (off_by(squared) < 1).all()
 

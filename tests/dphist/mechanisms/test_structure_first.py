@@ -90,7 +90,7 @@ def test_an_added_event_loses_at_most_epsilon(deviation, data, privacy_loss):
     ],
 )
 def test_boundaries_share_their_budget_equally_at_the_worst_sensitivity(options, worst, transcript):
-    """2 D / scale is a fifth of the boundaries' half of epsilon; a deviation from a median has D = 1."""
+    """For each of five boundaries 2 D / scale is a fifth of their half of epsilon; from medians D = 1."""
     steps = transcript("structure_first", np.arange(50), 1.0, buckets=6, partition_share=0.5, **options)
     scales = [scale for kind, _, scale, _ in steps if kind == "select"]
     assert len(scales) == 5
@@ -109,7 +109,7 @@ def test_without_noise_the_boundaries_are_the_best():
 
 @pytest.mark.slow
 def test_stated_variance_is_the_spread_of_the_answers_given_the_boundaries():
-    """With one bucket the boundaries are fixed: 2,000 releases, within 20 % (over 5 deviations)."""
+    """With one bucket the boundaries are fixed. 2,000 releases are within 20 % (over 5 deviations)."""
     counts = np.arange(20)
     ranges = np.array([[0, 20], [3, 11], [7, 8], [12, 12]])
     options: dict[str, Any] = {"buckets": 1, "branching": 3}

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow  # many designs: left to make test
 
 
 class OneMore:
-    """Seeded noise that adds one to a chosen draw of the vectors that are measured last."""
+    """Seeded noise that adds one to a chosen draw among the last measured vectors."""
 
     private = False
 
@@ -34,7 +34,7 @@ class OneMore:
 
 
 def variance_by_draws(name, counts, ranges, vectors, options):
-    """Add up, over the draws of the last vectors, the squared weight in each answer times the variance."""
+    """Return the variance of answers: over the last vectors' draws, the squared weight times the variance."""
     plain = OneMore(3)
     made = release(name, counts, 0.7, noise=plain, **options)
     total = np.zeros(len(ranges))

@@ -21,7 +21,7 @@ SHAPES += [(12, (2, 6)), (11, (3, 2, 2)), (40, (4, 2, 5)), (2, (2,))]
 
 
 def rows_of(tree):
-    """The tree's nodes as rows over its leaves, level by level, leaves first."""
+    """Return the tree's nodes as rows over its leaves, level by level, leaves first."""
     rows = []
     for level, size in enumerate(tree.sizes):
         width = math.prod(tree.fans[:level])
@@ -176,7 +176,7 @@ def test_haar_differences_are_privelets_coefficients_times_their_weights():
 @pytest.mark.parametrize("name", ["identity", "h", "h_bar", "hb", "privelet", "greedy_h"])
 @pytest.mark.parametrize("size", [1, 7, 16])
 def test_stated_variances_are_those_of_the_answers_weights(name, size):
-    """Feed unit noise into each draw in turn: the answers' weights, squared, add up to the variance."""
+    """Each draw's weight in the answers is found with unit noise. Squared weights add up to variances."""
 
     class OneDraw(SeededNoise):
         def __init__(self, which):

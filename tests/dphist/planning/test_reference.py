@@ -1,4 +1,4 @@
-"""Reference counters: the published formulas, their own variance by brute force, and measured errors."""
+"""Reference counters: the published formulas, their variance by brute force, and measured errors."""
 
 from __future__ import annotations
 

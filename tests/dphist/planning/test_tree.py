@@ -1,4 +1,4 @@
-"""The planner reaches the best errors known, and no tree near its plans is better."""
+"""The planner reaches the best known errors, and no tree that is similar to its plan is better."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The theorems of Rameshwar and Tandon about trees for cumulative counts, as tests of the planner itself.
 
-Their trees add up noisy nodes; the planner's also pool every node with its children. What they prove about
-shapes holds for both, and what they prove about numbers (budgets, 17) holds for the planner's trees as far as
-pooling says little: where branching is wide, or where it is left out of the error. Epsilon is small, so that
-noise is as good as continuous, as theirs.
+Their trees add up noisy nodes. The planner's trees also pool every node with its children. The theorems about
+shapes hold for both. The theorems about numbers (the budgets, and branching 17) hold for the planner's trees
+only where pooling changes little: where branching is wide, or where the error leaves pooling out. Epsilon is
+small, so that discrete noise is as good as the paper's continuous noise.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def error(*branching: int) -> float:
 
 
 def unpooled_error(design: TreeDesign) -> float:
-    """The paper's error (theorem IV.1), per bin: a level's digit on average, times its nodes' variance."""
+    """Return the paper's error per bin (theorem IV.1): each level's mean digit times its nodes' variance."""
     rows = zip(design.branching, design.level_epsilons, strict=True)
     return sum((k - 1) / 2 * 2 / float(epsilon) ** 2 for k, epsilon in rows)
 
 
 def factorizations(product: int, least: int = 2) -> Iterator[tuple[int, ...]]:
-    """Yield every way to write a product with non-decreasing factors."""
+    """Yield every way to write a number as a product of non-decreasing factors."""
     for k in range(least, math.isqrt(product) + 1):
         if product % k == 0:
             yield from ((k, *rest) for rest in factorizations(product // k, k))
@@ -72,14 +72,14 @@ def test_no_budgets_of_theorem_iv_2_are_better_than_the_planners(branching: tupl
 
 @pytest.mark.parametrize("product", [16**2, 17**2, 16**3, 17**3])
 def test_equal_branching_is_best_where_it_is_near_17(product: int) -> None:
-    """Theorem IV.3."""
+    """Theorem IV.3: where a number of bins is a power of 16 or 17, all factors are equal."""
     shape = best_shape(product)
     assert len(set(shape)) == 1
     assert 16 <= shape[0] <= 17
 
 
 def test_the_best_equal_branching_is_17() -> None:
-    """Lemma IV.3: of trees with k^h bins, by the cube of log m. Pooling makes lower factors better."""
+    """Lemma IV.3 compares trees of k^h bins by error over log(m)^3. Pooling favours lower factors."""
     trees = {k: planned(k, k) for k in range(5, 60)}
     by_size = {k: unpooled_error(tree) / math.log(k**2) ** 3 for k, tree in trees.items()}
     assert min(by_size, key=by_size.__getitem__) in (16, 17)
@@ -101,7 +101,7 @@ def test_the_best_equal_branching_is_17() -> None:
 def test_exponents_are_as_even_as_the_height_allows(
     product: int, height: int, shape: tuple[int, ...]
 ) -> None:
-    """Theorem V.1, any order of levels."""
+    """Theorem V.1. The order of the levels does not matter here."""
     rivals = [rival for rival in factorizations(product) if len(rival) == height]
     best = min(rivals, key=lambda rival: min(error(*order) for order in set(permutations(rival))))
     assert best == shape
@@ -109,7 +109,7 @@ def test_exponents_are_as_even_as_the_height_allows(
 
 @pytest.mark.parametrize(("prime", "height"), [(17, 1), (17, 2), (19, 2), (37, 2), (17, 3), (13, 1), (7, 2)])
 def test_powers_of_a_prime_have_it_at_every_level(prime: int, height: int) -> None:
-    """Corollary V.1: p^t with p >= 17 has height t; and p < 17 has at most t (theorem V.2)."""
+    """Corollary V.1: height t for p^t with p >= 17. For p < 17 theorem V.2 allows at most t."""
     assert best_shape(prime**height) == (prime,) * height
 
 
@@ -117,7 +117,7 @@ def test_powers_of_a_prime_have_it_at_every_level(prime: int, height: int) -> No
     ("product", "least", "most"), [(2**12, 3, 3), (2**15, 3, 5), (3**8, 2, 4), (24**2, 2, 9), (15**2, 1, 2)]
 )
 def test_heights_are_within_the_bounds_of_theorem_v_2(product: int, least: int, most: int) -> None:
-    """m = k^t needs at least t levels for k >= 17, and at most t for k <= 16 (corollary V.2 joins both)."""
+    """Theorem V.2 for m = k^t: at least t levels for k >= 17, at most t for k <= 16."""
     for t in range(1, 16):
         root = round(product ** (1 / t))
         if root > 1 and root**t == product:
@@ -127,7 +127,7 @@ def test_heights_are_within_the_bounds_of_theorem_v_2(product: int, least: int, 
 
 @pytest.mark.parametrize("product", [2**11, 2**7, 3**5])
 def test_equal_whole_branching_can_be_worse_than_unequal(product: int) -> None:
-    """Lemma V.2: exponents that are prime leave no equal factors near 17."""
+    """Lemma V.2: if the exponent is a prime number, no equal factors are near 17."""
     equal = [(k,) * t for t in range(1, 12) for k in [round(product ** (1 / t))] if k > 1 and k**t == product]
     assert error(*best_shape(product)) < min(error(*shape) for shape in equal)
 

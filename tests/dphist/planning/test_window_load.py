@@ -1,4 +1,4 @@
-"""The load of windows: draws are counted by the noise itself, and a clock of the tests gives the time."""
+"""The load of windows: the noise itself counts draws, and a clock of the test gives the time."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_data_dependent_mechanisms_are_tried_on_the_slowest_counts() -> None:
 
 def test_load_includes_computing_and_drawing_but_not_the_first_import() -> None:
     def clock(*lengths: float) -> Callable[[], float]:
-        """Return a clock on which the runs take these lengths of time."""
+        """Return a clock on which one run after the other takes these lengths of time."""
         ticks = iter(np.repeat(np.cumsum((0.0, *lengths)), 2)[1:])
         return lambda: float(next(ticks))
 

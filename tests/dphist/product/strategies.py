@@ -24,7 +24,7 @@ def value_axes(draw: st.DrawFn, most: int = 12) -> ValueAxis:
 
 @st.composite
 def product_designs(draw: st.DrawFn, dyadic: bool = False) -> ProductDesign:
-    """Draw designs over three axes. ``dyadic`` designs spend all of epsilon and round no scales."""
+    """Draw designs over three axes. ``dyadic`` designs spend all of epsilon; no scale is rounded."""
     time = draw(designs(8, dyadic=dyadic))
     values = draw(value_axes(6))
     if dyadic:

@@ -31,7 +31,7 @@ def forest_of(design: ProductDesign, noise: SeededNoise | SystemNoise, seed: int
 
 
 def axis_rows(design: ProductDesign, bins: int) -> list[tuple[FloatArray, FloatArray]]:
-    """Return, for time, keys and values, a 0/1 row per node and the factor of each node's variance."""
+    """Return, for time, keys and values, one 0/1 row per node, and the factor of each node's variance."""
     nodes = complete_nodes(design.time.branching, bins)
     time = np.array([[float(b in bins_under(design.time.branching, n)) for b in range(bins)] for n in nodes])
     shares = [design.time.shares[level - 1] for level, _ in nodes]

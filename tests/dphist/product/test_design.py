@@ -24,7 +24,7 @@ def transcript(design: ProductDesign, cells: Int64Array) -> BinReleases:
 
 
 def loss(design: ProductDesign, cells: Int64Array, neighbour: Int64Array) -> Fraction:
-    """Return the privacy loss of all released columns together, between the two streams."""
+    """Return the privacy loss of all released columns together, between a stream and its neighbour."""
     total = Fraction(0)
     pairs = zip(transcript(design, cells).levels, transcript(design, neighbour).levels, strict=True)
     for one, other in pairs:

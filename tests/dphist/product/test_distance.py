@@ -1,4 +1,4 @@
-"""The distance of two distributions: bounds compared with brute force, intervals with the truth."""
+"""The distance of two distributions: bounds against brute force, and intervals against the truth."""
 
 from __future__ import annotations
 

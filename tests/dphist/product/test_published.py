@@ -66,7 +66,10 @@ class Repeated(Recorded):
 
 
 def shifts_of(design: ProductDesign, change: Int64Array) -> list[Int64Array]:
-    """Return R x for a change x of the cells per bin, in the order of draws: by group, then by time level."""
+    """Return R x for a change x of the cells per bin, in the order in which noise is drawn.
+
+    Groups come one after the other, and within a group the levels over time.
+    """
     found, columns = [], design.columns_of(change)
     for group in design.groups:
         for width in design.time.shape.widths[1:]:

@@ -1,4 +1,4 @@
-"""The probability that a weighted sum of discrete Laplace noises stays within a bound, by plain convolution.
+"""The probability that a weighted sum of discrete Laplace noises stays within a bound, by convolution.
 
 This is the oracle of every stated interval. It takes the weight and the scale of each single noise, computes
 the probabilities of every sum of equal terms from the definition, and convolves them on one grid. If all
@@ -24,14 +24,17 @@ _EXACT_BITS = 20  # sums of whole multiples of 2^-20 are exact in doubles
 
 
 class Chances(NamedTuple):
-    """Bounds on P(|sum| <= bound)."""
+    """A lower and an upper bound on P(
+
+    sum| <= bound).
+    """
 
     least: float
     most: float
 
 
 class Term(NamedTuple):
-    """``count`` independent noises of one scale, all with the same weight."""
+    """``copies`` independent noises of one scale, all with the same weight."""
 
     weight: float
     copies: int
@@ -39,21 +42,22 @@ class Term(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """The variance of the term's part of the sum."""
+        """The variance of the sum of the term's noises."""
         one = 2.0 * math.exp(-1.0 / self.scale) / math.expm1(-1.0 / self.scale) ** 2
         return self.copies * self.weight**2 * one
 
     @property
     def reach(self) -> float:
-        """What the term's part of the sum is beyond with a negligible probability only."""
+        """A bound that the sum of the term's noises exceeds with negligible probability only."""
         return 9.0 * math.sqrt(self.variance) + self.weight * (_FAR * self.scale + 2.0)
 
 
 class Convolved:
     """The law of the sum of weights[i] * Z[i], each Z[i] discrete Laplace noise of scale scales[i].
 
-    If the sum is always a multiple of a number, ``unit`` is this number, otherwise 0. If a bound is such a
-    multiple, ``most`` counts this multiple, and ``least`` counts it if sums of the weights are exact.
+    ``unit`` is the number of which the sum is always a multiple; 0 if there is none. A bound may be such a
+    multiple itself. ``most`` then counts the probability at the bound. ``least`` counts it too if the sums of
+    weights are exact in doubles.
     """
 
     def __init__(self, weights: FloatArray, scales: FloatArray, cells: int = CELLS) -> None:
@@ -73,7 +77,10 @@ class Convolved:
         self._cumulative = self._added(terms, cells)
 
     def within(self, bound: float) -> Chances:
-        """Return what P(|sum| <= bound) is at least and at most."""
+        """Return a lower and an upper bound on P(
+
+        sum| <= bound).
+        """
         return Chances(self._chance(bound - self._below), self._chance(bound + self._above))
 
     def _chance(self, bound: float) -> float:
@@ -104,7 +111,7 @@ def _terms(weights: FloatArray, scales: FloatArray) -> Iterator[Term]:
 
 
 def _of_copies(term: Term) -> FloatArray:
-    """Return the probabilities of the sum of a term's noises, at -n, ..., n - 1."""
+    """Return the probabilities that the sum of a term's noises is -n, ..., n - 1."""
     reach = 2 ** math.ceil(math.log2(term.reach / term.weight))
     values = np.arange(-reach, reach)
     one = math.tanh(0.5 / term.scale) * np.exp(-np.abs(values) / term.scale)

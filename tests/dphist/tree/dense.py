@@ -15,7 +15,7 @@ from dphist.tree.forest_laws import forest_errors
 
 
 def complete_nodes(design: TreeDesign, bins: int) -> tuple[FloatArray, FloatArray, list[tuple[int, int]]]:
-    """Return the nodes that ``bins`` bins complete: rows over bins, variances, (level, index)."""
+    """Return the nodes that ``bins`` bins complete: rows over bins, variances, and (level, index)."""
     rows, variances, addresses = [], [], []
     for level, own in zip(design.shape.levels, design.node_variances(), strict=True):
         width = design.shape.widths[level]
@@ -31,7 +31,7 @@ def complete_nodes(design: TreeDesign, bins: int) -> tuple[FloatArray, FloatArra
 def least_squares_estimate(
     rows: FloatArray, variances: FloatArray, a: int, b: int
 ) -> tuple[FloatArray, float]:
-    """Return the weights of the best linear unbiased estimate of [a, b) on the rows, and its variance."""
+    """Return the weight of each row in the best linear unbiased estimate of [a, b), and its variance."""
     question = np.zeros(rows.shape[1])
     question[a:b] = 1.0
     # Scaled so that normal equations stay well conditioned; a range is always estimable: bins are measured.
@@ -77,7 +77,7 @@ def causal_law(design: TreeDesign, bins: int, a: int, b: int) -> WeightedNoise:
 
 
 def merged(groups: Iterable[tuple[float, float, float]], digits: int = 9) -> dict[tuple[float, float], float]:
-    """Return copies by weight and scale. Weights that differ by the rounding of doubles only are merged."""
+    """Return copies by weight and scale. Weights are merged if they differ by rounding of doubles only."""
     law: dict[tuple[float, float], float] = {}
     for weight, copies, scale in groups:
         if copies and abs(weight) > 1e-12:

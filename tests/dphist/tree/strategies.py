@@ -49,7 +49,7 @@ def designs(draw: st.DrawFn, most: int = 24, dyadic: bool = False) -> TreeDesign
 
 @st.composite
 def anticipating_designs(draw: st.DrawFn, most: int = 24) -> TreeDesign:
-    """Draw anticipating designs, many of them cut off by the horizon."""
+    """Draw anticipating designs. In many of them the horizon cuts the tree off."""
     shape = TreeShape(draw(branchings(most)))
     horizon = draw(st.integers(max(1, shape.capacity // 2), shape.capacity))
     epsilon = draw(st.sampled_from([Fraction(1), Fraction(1, 4), Fraction(5, 3)]))

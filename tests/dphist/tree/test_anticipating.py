@@ -90,7 +90,7 @@ def tiny_design(shape: TreeShape, horizon: int, quarters: tuple[int, ...]) -> Tr
 
 
 def transcript(design: TreeDesign, noise: EpochNoise, neighbour: bool, victim: int | None) -> tuple[int, ...]:
-    """Return all published values. From these the adversary chooses later bins, and when the victim comes."""
+    """Return all published values. The adversary uses them to choose later bins and the bin of the victim."""
     counter, came = AnticipatingCounter(design, noise), False
     seen: list[int] = []
     for bin in range(design.horizon):
@@ -105,7 +105,10 @@ def transcript(design: TreeDesign, noise: EpochNoise, neighbour: bool, victim: i
 def likelihoods(
     design: TreeDesign, quarters: tuple[int, ...], reach: int, neighbour: bool, victim: int | None
 ) -> dict[tuple[int, ...], Fraction]:
-    """P(transcript and all |noise| <= reach), times a constant, in exact fractions."""
+    """Return P(transcript and all
+
+    noise| <= reach) up to a constant factor, in exact fractions.
+    """
     counts = node_counts(design.shape, design.horizon)
     flat = [part for part, count in zip(quarters, counts, strict=True) for _ in range(count)]
     chances: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)

@@ -1,4 +1,4 @@
-"""The counter compared with its definition: every node once, in order, its exact count plus its own noise."""
+"""The counter against its definition: each node once, in order, as its exact count plus its own noise."""
 
 from __future__ import annotations
 

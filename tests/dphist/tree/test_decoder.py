@@ -1,4 +1,4 @@
-"""The decoder of an epoch's noise: exact under every shift, and least squares up to a bound on rounding."""
+"""The decoder of an epoch's noise: exact under every shift, and least squares up to bounded rounding."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def plain_decode(
     number: Callable[[int], Number],
     unit: int = 2**16,
 ) -> list[Number]:
-    """Return the decoded noise of one cell, in Python's numbers, node by node, as the module describes it."""
+    """Return the decoded noise of one cell, node by node in Python's numbers, as the module describes it."""
     weights, shape = decoder_weights(design), design.shape
 
     def children(level: int, index: int) -> range:

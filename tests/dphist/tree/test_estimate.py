@@ -24,7 +24,7 @@ from tests.oracles import DenseLeastSquares, Node
 def forest_of(
     design: TreeDesign, bins: int, seed: int, width: int = 1
 ) -> tuple[ReleasedForest, dict[Node, int]]:
-    """Return a forest of huge random nodes. Rounding to units of 2^-16 is then 1e-12 of the values."""
+    """Return a forest of huge random nodes, so that rounding to units of 2^-16 is 1e-12 of the values."""
     forest = ReleasedForest(design, width)
     values: dict[Node, int] = {}
     draws = np.random.default_rng(seed)

@@ -20,7 +20,7 @@ from tests.oracles import KeyedNoise
 
 
 def loss(design: TreeDesign, counts: Int64Array, neighbour: Int64Array) -> Fraction:
-    """Return the privacy loss of all released nodes together, between the two streams."""
+    """Return the privacy loss of all released nodes together, between a stream and its neighbour."""
     transcripts = []
     for stream in (counts, neighbour):
         counter = TreeCounter(design, KeyedNoise(6), stream.shape[1])

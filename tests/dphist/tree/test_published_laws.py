@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow  # many designs: left to make test
 
 @st.composite
 def designs(draw: st.DrawFn) -> TreeDesign:
-    """Draw small trees that the horizon cuts off anywhere."""
+    """Draw small trees whose horizon may be anywhere inside the tree."""
     shape = TreeShape(tuple(draw(st.lists(st.integers(2, 5), min_size=1, max_size=3))))
     wanted = draw(st.lists(st.integers(1, 9), min_size=shape.height, max_size=shape.height))
     shares = tuple(Fraction(part, sum(wanted)) for part in wanted)
@@ -29,7 +29,7 @@ def designs(draw: st.DrawFn) -> TreeDesign:
 
 
 def node_by_node(design: TreeDesign, a: int, b: int) -> dict[tuple[float, float], float]:
-    """Return the oracle's law, from the weight of every single node."""
+    """Return the law that the oracle computes from the weight of every single node."""
     return merged(
         (weight, 1, float(design.scales[level]))
         for level, weights in enumerate(noise_weights(design, a, b))

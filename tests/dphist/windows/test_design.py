@@ -1,4 +1,4 @@
-"""Windows: their cost beside the tree, for every unit and relation, and the coverage of their bands."""
+"""Windows: privacy costs added to the tree's, for every unit and relation, and how often bands hold."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_errors_that_depend_on_the_data_are_not_stated() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["identity", "cdf_tree", "h_bar"])
 def test_bands_cover_at_their_stated_level(mechanism: str) -> None:
-    """2,000 runs on other seeds: the rate of a band of 0.95 is below 0.92 with probability < 1e-7."""
+    """2,000 runs on other seeds: a band of 0.95 holds in fewer than 0.92 of them with probability < 1e-7."""
     error = window_error(mechanism, 40, Fraction(1), 0.95)
     assert error is not None
     noise, zeros = SeededNoise(77), np.zeros(40, np.int64)

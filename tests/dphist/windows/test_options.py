@@ -1,4 +1,4 @@
-"""Options of windows' mechanisms: stored forms, refusals, and that no option changes the guarantee."""
+"""Options of windows' mechanisms: stored forms, refusals; no option changes the guarantee."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_option_reaches_the_mechanism_and_costs_the_same(mechanism: str, opti
 
 @pytest.mark.parametrize("mechanism", window_mechanisms())
 def test_options_that_change_the_guarantee_are_refused(mechanism: str) -> None:
-    """Refused are options whose text says that they protect moved events only, or that data is public."""
+    """Options are refused if their text says that they protect moved events only or that data is public."""
     options = describe(mechanism).options
     weaker = {
         name

@@ -49,7 +49,7 @@ async def slowly_asked(replica: StreamReplica, until: Path) -> AsyncIterator[asy
 
 @asynccontextmanager
 async def stopped() -> AsyncIterator[int]:
-    """Stop the process apart, as if its questions took for ever; yield its id."""
+    """Stop the process for long questions, as if its questions never ended; yield its id."""
     pid = await SHARED.of(os.getpid)
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -121,7 +121,7 @@ LONG: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def test_long_questions_are_computed_in_the_process_apart() -> None:
-    """While the process apart is stopped, long questions get no answer, but every count does."""
+    """While the process for long questions is stopped, long questions wait, but every count is answered."""
 
     async def run() -> None:
         async with api_over_axes() as (api, _cells):

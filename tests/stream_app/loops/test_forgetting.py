@@ -1,4 +1,4 @@
-"""Deleted counts leave the store's log beside all closing, and before the run of a replay returns."""
+"""Deleted counts leave the store's log while bins close, and before a replay's run returns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Forgetful:
 
 
 async def until_released(store: Forgetful, bin: int) -> None:
-    """Return when a bin is released; fail after ten seconds."""
+    """Wait until a bin is released, at most ten seconds."""
     async with asyncio.timeout(10):
         while store.released_bin() < bin:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -56,7 +56,7 @@ async def until_released(store: Forgetful, bin: int) -> None:
 
 @pytest.fixture
 def replay(tmp_path: Path) -> Replay:
-    """Return a replay over one whole epoch and a bin of the next."""
+    """Return a replay over one whole epoch and one bin of the next."""
     return Replay(tmp_path, strategy_of(bins=BINS), some_times())
 
 
@@ -109,14 +109,14 @@ def test_failed_rewriting_is_repeated_before_a_replay_returns(
 def test_rewriting_that_ends_while_the_last_noise_is_discarded_is_not_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker knows that the replay has finished, and has not asked for its last rewriting yet."""
+    """The worker knows that the replay has finished, but has not asked for the last rewriting yet."""
     monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 1)
     drawn_ahead = strategy_of(replace(design_of(), release="anticipating"), bins=2)
     replay = Replay(tmp_path, drawn_ahead, some_times())
 
     class Slow(Forgetful):
         async def discard_noise(self, *arguments: Any) -> None:
-            """Let an earlier rewriting end while the pages of the last release go."""
+            """Let an earlier rewriting end while the noise pages of the last release are deleted."""
             if self.released_bin() == FIRST_BIN + 1:
                 self.may_end.set()
                 await asyncio.sleep(0.05)

@@ -319,7 +319,7 @@ def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
         assert [(epoch, bin) for epoch, bin, _ in await one.epochs()] == [(0, 100), (2, 109)]
 
         async def start() -> None:
-            """Make the checks of a start, although the new epoch has released nothing yet."""
+            """Run the checks of a worker's start. They must pass while the new epoch has no release yet."""
             await compare(one.store, outside, SOURCE, await outside.entries())
             assert lost_measurement(await one.store.ledger(SOURCE), STREAM, 0) is None
             await one.closer(ledger=ledger).reconcile()

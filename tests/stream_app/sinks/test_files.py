@@ -110,7 +110,7 @@ NULL = Refusal("0", 7, Reason.NULL, '{"at": null, "name": "Zoë\n"}'.encode())
 
 
 class Letters:
-    """The dead letters of one source, and a clock for them."""
+    """The dead letters of one source, with a clock that the test moves."""
 
     def __init__(self, directory: Path, keep_s: float = 80, most_bytes: int = 10**6, content: bool = True):
         self.directory = directory
@@ -121,8 +121,8 @@ class Letters:
         """Write letters."""
         return asyncio.run(self._files.write(refusals, stream))
 
-    def refuse(self, *positions: int, stream: str | None = None, size: int = 0) -> int:
-        """Write letters of records of one size."""
+    def write_for(self, *positions: int, stream: str | None = None, size: int = 0) -> int:
+        """Write one dead letter per position, each for a record of ``size`` bytes."""
         return self.write(*(Refusal("0", at, Reason.NULL, b"x" * size) for at in positions), stream=stream)
 
     def kept(self) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ class Letters:
         return [json.loads(line) for line in lines]
 
     def positions(self) -> list[int]:
-        """Return where the refused records were."""
+        """Return the positions of the refused records."""
         return [letter["position"] for letter in self.kept()]
 
     def files(self) -> list[Path]:
@@ -168,14 +168,14 @@ def test_without_content_a_letter_says_where_and_why_only(tmp_path: Path) -> Non
 
 def test_a_letter_is_written_once_per_stream_and_again_only_after_a_restart(tmp_path: Path) -> None:
     with closing(Letters(tmp_path)) as letters:
-        assert letters.refuse(0, 1, stream="visits") == 2
-        assert letters.refuse(1, 2, stream="visits") == 1  # the batch was read again, a record longer
-        assert letters.refuse(0, stream="sales") == 1
-        assert letters.refuse(0) == 1
-        assert letters.refuse(0, 1, 2, stream="visits") == 0
+        assert letters.write_for(0, 1, stream="visits") == 2
+        assert letters.write_for(1, 2, stream="visits") == 1  # the batch was read again, a record longer
+        assert letters.write_for(0, stream="sales") == 1
+        assert letters.write_for(0) == 1
+        assert letters.write_for(0, 1, 2, stream="visits") == 0
     once = [(0, "visits"), (1, "visits"), (2, "visits"), (0, "sales"), (0, None)]
     with closing(Letters(tmp_path)) as letters:
-        assert letters.refuse(0, stream="visits") == 1
+        assert letters.write_for(0, stream="visits") == 1
         places = [(letter["position"], letter.get("stream")) for letter in letters.kept()]
     assert places == [*once, (0, "visits")]  # the same place and stream: known to be a repeat
 
@@ -186,7 +186,7 @@ def test_the_last_letters_are_remembered_however_many_there_were(
     monkeypatch.setattr(dead_letter_file, "_REMEMBERED", 5)
     with closing(Letters(tmp_path)) as letters:
         batches = [range(10 * batch, 10 * batch + 7) for batch in range(9)]
-        assert [letters.refuse(*batch) for batch in batches for _ in range(2)] == [7, 0] * 9
+        assert [letters.write_for(*batch) for batch in batches for _ in range(2)] == [7, 0] * 9
         files = letters._files
         assert len(files._older) + len(files._newer) <= 2 * (5 + 7)
 
@@ -196,7 +196,7 @@ def test_letters_are_deleted_at_their_age_and_not_much_earlier(tmp_path: Path) -
     for second in range(200):
         with closing(Letters(tmp_path / "clicks")) as letters:
             letters.now_s += second
-            letters.refuse(second)
+            letters.write_for(second)
             expire(tmp_path, 80, letters.now_s)
             assert letters.positions() == list(range(letters.positions()[0], second + 1))
             assert max(0, second - 79) <= letters.positions()[0] <= max(0, second - 69)
@@ -222,15 +222,15 @@ def test_the_oldest_letters_are_deleted_when_there_is_no_room(tmp_path: Path) ->
 
     with closing(Letters(tmp_path, most_bytes=80_000)) as letters:
         for position in range(0, 400, 2):
-            assert letters.refuse(position, position + 1, size=1_000) == 2
+            assert letters.write_for(position, position + 1, size=1_000) == 2
             assert size() <= 80_000
         kept = letters.positions()
         assert kept == list(range(kept[0], 400))
         assert size() > 60_000
-        assert letters.refuse(*range(400, 800), size=1_000) == 400  # more than fits in one write
+        assert letters.write_for(*range(400, 800), size=1_000) == 400  # more than fits in one write
         assert size() <= 80_000
         assert letters.positions()[-1] == 799
-        letters.refuse(800, size=50_000)  # more than a file has room for
+        letters.write_for(800, size=50_000)  # more than a file has room for
         assert letters.kept()[-1]["bytes"] == 50_000
         assert "record" not in letters.kept()[-1]
 
@@ -240,12 +240,12 @@ def test_a_failing_disk_is_logged_and_delays_nothing(
 ) -> None:
     (tmp_path / "letters").write_text("a file in the directory's place")
     with closing(Letters(tmp_path / "letters" / "clicks")) as letters:
-        assert letters.refuse(1) == 0
+        assert letters.write_for(1) == 0
         [line] = [record.getMessage() for record in caplog.records]
         assert line.startswith("dead letters: ")
         assert line.endswith("records are refused without a letter")
         (tmp_path / "letters").unlink()
-        assert letters.refuse(1) == 1
+        assert letters.write_for(1) == 1
 
 
 def test_letters_of_all_workers_and_of_sources_that_are_gone_expire_while_a_worker_runs(

@@ -1,4 +1,4 @@
-"""Mechanisms on grids: where their error is below Identity's, on generated maps and on DPBench's."""
+"""Mechanisms on grids: on which generated and DPBench maps their error is below Identity's."""
 
 import numpy as np
 import pytest

@@ -101,7 +101,7 @@ def test_rows_are_cut_first_whatever_the_data():
 
 
 def test_the_uniform_grids_block_size_follows_the_noisy_total():
-    """N epsilon / 10 blocks: 5 events a bin at epsilon 0.1 are 51, so blocks of 4 x 4."""
+    """The rule is N epsilon / 10 blocks: 5 events per bin at epsilon 0.1 give 51 blocks, so of 4 x 4 bins."""
     made = [
         len(released("uniform_grid", np.full((32, 32), each), 0.1).published["rectangles"])
         for each in (0, 5, 500)

@@ -22,7 +22,7 @@ from dphist.mechanisms.ranges import range_sums
 
 @st.composite
 def partitions(draw):
-    """Any partition that repeated cuts can make."""
+    """Draw any partition that repeated cuts can make."""
     shape = draw(st.tuples(st.integers(1, 7), st.integers(1, 7)))
     rectangles = np.array([[0, shape[0], 0, shape[1]]])
     for _ in range(draw(st.integers(0, 4))):
