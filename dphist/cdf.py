@@ -1,9 +1,9 @@
 """Level-uniform trees for cumulative counts: the branching and the budgets of least error.
 
 A tree over m bins has levels 1..h of branching k_1..k_h, product at least m; the root is not measured. The
-cumulative count of t bins is a sum of nodes: the mixed-radix digits of t say how many of each level. How
-often all t = 1..m together use a level depends on the shape alone. A level with budget e_l that is used u_l
-times contributes to the error in proportion to u_l / e_l^2.
+cumulative count of t bins is a sum of nodes; the mixed-radix digits of t say how many nodes of each level it
+needs. So the number u_l of nodes of level l that all t = 1..m use together depends on the shape alone. A
+level of budget e_l contributes to the error in proportion to u_l / e_l^2.
 """
 
 import math
@@ -44,8 +44,9 @@ class CdfTree:
     def squared_error(self, epsilon: float) -> float:
         """Return the sum over t = 1..bins of the variance of the cumulative count.
 
-        With continuous Laplace noise of scale D / (epsilon share); D is 2 if the total is known, else 1. The
-        paper's formula, 4 m sum of (k_l - 1) / eps_l^2, is the case of a known total and product exactly m.
+        The noise is continuous Laplace noise of scale D / (epsilon share); D is 2 if the total is known, else
+        1. If also the product of the branchings is exactly m, this is the paper's formula, 4 m sum of (k_l -
+        1) / eps_l^2.
         """
         moved = 2 if self.total_known else 1
         uses = prefix_uses(self.branching, self.bins, self.total_known)
@@ -77,7 +78,7 @@ def prefix_uses(branching: tuple[int, ...], bins: int, total_known: bool) -> tup
 def tree_of(
     bins: int, branching: tuple[int, ...], *, total_known: bool = True, budgets: Budgets = "optimal"
 ) -> CdfTree:
-    """Return the tree of this branching, with equal budgets or the best ones: proportional to uses^(1/3).
+    """Return the tree of this branching, with equal budgets or the best ones (proportional to uses^(1/3)).
 
     Args: branching; a number above ``bins + 1`` is read as ``bins + 1``, which gives the same tree.
     Raises: ValueError for a branching that does not cover the bins or an unknown choice of budgets.
@@ -106,8 +107,8 @@ def best_tree(
     """Return the level-uniform tree of least summed squared error over the cumulative counts.
 
     The search covers all factorizations of ``bins``, and nearly balanced products above ``bins`` (padding),
-    with every level within a few of bins^(1/h). Without padding, equal budgets and bins = p^t, p a prime of
-    at least 17, the best tree has p at every level (corollary V.1).
+    with all branchings near bins^(1/h). Without padding, equal budgets and bins = p^t, p a prime of at least
+    17, the best tree has p at every level (corollary V.1).
 
     Cost: about 10 ms for 2^20 bins, cached.
     Source: Rameshwar, Tandon, section V. Their best equal branching is 16.8 as a real number and 17 as a
@@ -135,7 +136,7 @@ def factorizations(number: int, least: int = 2) -> Iterator[tuple[int, ...]]:
 
 
 def level_sums(counts: Int64Array, tree: CdfTree) -> list[Int64Array]:
-    """Sum the counts into the nodes that meet a bin, top level first."""
+    """Return the exact count of every node that holds a bin, as one array per level, top level first."""
     edges = np.append(0, np.cumsum(counts))
     sums = []
     for size in node_bins(tree.branching):
@@ -145,9 +146,9 @@ def level_sums(counts: Int64Array, tree: CdfTree) -> list[Int64Array]:
 
 
 def prefixes(levels: list[FloatArray], tree: CdfTree) -> FloatArray:
-    """Add up the nodes that cover the first t bins, for t = 0..bins.
+    """Return the cumulative counts of the first t bins, t = 0..bins, as sums of nodes.
 
-    Args: node values, top level first, of the nodes that meet a bin.
+    Args: levels, the values of the nodes that hold a bin, top level first.
     Returns: (bins + 1,).
     """
     edges = np.arange(tree.bins + 1)
@@ -158,7 +159,7 @@ def prefixes(levels: list[FloatArray], tree: CdfTree) -> FloatArray:
 
 
 def suffixes(levels: list[FloatArray], tree: CdfTree) -> FloatArray:
-    """Add up the nodes that cover the bins from t on, for t = 0..bins."""
+    """Return the counts of the bins from t to the end, t = 0..bins, as sums of nodes."""
     last_before = np.arange(tree.bins)
     total = np.zeros(tree.bins + 1)
     total[0] = levels[0].sum()
@@ -169,9 +170,9 @@ def suffixes(levels: list[FloatArray], tree: CdfTree) -> FloatArray:
 
 
 def difference_uses(starts: Int64Array, ends: Int64Array, tree: CdfTree) -> Int64Array:
-    """Return, per level, how many nodes remain in the difference of two cumulative counts.
+    """Return, per level, how many noisy nodes the difference of two cumulative counts contains.
 
-    Nodes of the same family that both counts use cancel.
+    Children of the same parent that both counts use cancel.
     Returns: (levels, differences).
     """
     uses = []
@@ -200,12 +201,12 @@ def _by_family(values: FloatArray, family: int) -> FloatArray:
 
 
 def _sums_before(families: FloatArray) -> FloatArray:
-    """Return, for each node, the sum of the nodes of its family before it."""
+    """Return, for each node, the sum of the children of the same parent before it."""
     return np.cumsum(np.pad(families[:, :-1], ((0, 0), (1, 0))), axis=1)
 
 
 def _balanced_shapes(bins: int) -> Iterator[tuple[int, ...]]:
-    """Yield shapes that cover the bins, with branchings near bins^(1/h), larger ones first or last."""
+    """Yield shapes that cover the bins, with branchings near bins^(1/h); larger ones come first or last."""
     yield (bins,)
     for height in range(2, 1 + max(1, math.ceil(math.log(bins + 1, 7)))):
         middle = round(bins ** (1 / height))

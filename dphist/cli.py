@@ -73,8 +73,8 @@ def compare(
 ) -> None:
     """Run the mechanisms on the histogram in FILE and show each one's error and time.
 
-    FILE is .npy, .npz (its array x, or its only array) or text: one number per line, for a grid rows of
-    numbers.
+    FILE is .npy, .npz (its array x, or its only array) or text: one number per line, or for a grid one row of
+    numbers per line.
     The errors shown are exact, so the histogram must be public or synthetic: nothing here is private.
     """
     try:

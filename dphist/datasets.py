@@ -1,8 +1,8 @@
 """Read the papers' histograms from a folder that the user provides; the package ships none.
 
-Their licences do not allow them in a package. ``DPHIST_DATA`` names the folder. It holds ``.npz`` files, each
-with one array ``x`` of counts, and ``workloads/*.npz`` with inclusive bounds ``lo`` and ``hi``. If the
-variable is not set, the folder is ``*/data/dpbench`` beside the checkout.
+The data's licences do not allow a package to ship them. The variable ``DPHIST_DATA`` names the folder. The
+folder holds ``.npz`` files, each with one array ``x`` of counts, and ``workloads/*.npz`` with inclusive
+bounds ``lo`` and ``hi``. If the variable is not set, the folder is ``*/data/dpbench`` beside the checkout.
 """
 
 import os

@@ -2,5 +2,5 @@
 
 May import: numpy, scipy; nothing else of dphist.
 Start at: ``isotonic.py`` (monotone), then ``trellis.py`` (whole CDFs), then ``nonnegative.py`` (trees).
-Must stay true: post-processing of published values only, so it costs no epsilon and never sees a count.
+Must stay true: these functions read published values only, so they cost no epsilon and see no exact count.
 """

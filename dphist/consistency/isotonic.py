@@ -17,9 +17,9 @@ def isotonic(
     lower: float = -np.inf,
     upper: float = np.inf,
 ) -> FloatArray:
-    """Return the non-decreasing sequence within [lower, upper] of least weighted squared distance.
+    """Return the non-decreasing sequence within [lower, upper] that is nearest in weighted squared distance.
 
-    The bounded solution is the unbounded solution, clipped, because level sets are solved independently.
+    This is the solution without bounds, clipped to the bounds, because level sets are solved independently.
 
     Args: values of shape (n,); weights of shape (n,), above zero (for estimates: 1 / variance).
     Raises: ValueError for values or weights that are not finite, or weights that are not above zero.
@@ -45,7 +45,7 @@ def isotonic(
 
 
 def isotonic_integers(values: ArrayLike, lower: int, upper: int) -> Int64Array:
-    """Return the non-decreasing whole sequence within [lower, upper] of least squared distance.
+    """Return the non-decreasing whole numbers within [lower, upper] that are nearest in squared distance.
 
     This is the real solution, rounded. Proof: the sets {i : z_i >= a + 1} for all a determine a sequence. To
     put i into a set costs (a + 1 - y_i)^2 - (a - y_i)^2 = 2 (a + 1/2 - y_i), which is the real problem's
@@ -61,7 +61,7 @@ def isotonic_integers(values: ArrayLike, lower: int, upper: int) -> Int64Array:
 
 
 def isotonic_median(values: ArrayLike, lower: int, upper: int) -> Int64Array:
-    """Return the non-decreasing whole sequence within [lower, upper] of least absolute distance.
+    """Return the non-decreasing whole numbers within [lower, upper] that are nearest in absolute distance.
 
     Values are first rounded to multiples of 2^-16. At whole z, a value y costs as much as floor(y) with
     weight ceil(y) - y and ceil(y) with weight y - floor(y). So the breakpoints can be whole, and then so is

@@ -13,10 +13,10 @@ from dphist.arrays import FloatArray, Int64Array
 
 
 def zero_negative_subtrees(levels: Sequence[ArrayLike]) -> list[FloatArray]:
-    """Return the levels with the whole subtree of every node whose estimate is not above zero set to zero.
+    """Return the levels; where a node's estimate is zero or below, its whole subtree is set to zero.
 
-    A heuristic for sparse data, in which the counts of high nodes are more certain. The result is biased
-    upwards, and parents no longer equal the sums of their children.
+    This is a heuristic for sparse data, where a high node's count shows more certainly that its bins are
+    empty. The result is biased upwards, and parents no longer equal the sums of their children.
 
     Args: consistent estimates, top level first.
     Cost: O(nodes).
@@ -35,7 +35,7 @@ def zero_negative_subtrees(levels: Sequence[ArrayLike]) -> list[FloatArray]:
 
 
 def round_nonnegative(values: ArrayLike) -> Int64Array:
-    """Return values rounded to whole numbers, half up, with negative values set to zero.
+    """Return the values rounded to whole numbers, halves upwards; negative values become zero.
 
     >>> round_nonnegative([-3.2, 0.5, 2.4]).tolist()
     [0, 1, 2]
@@ -66,7 +66,7 @@ def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[Arr
     """
     checked = _checked_levels(levels)
     mass = _checked_weights(weights, checked)
-    # A leaf's total is zero up to the price -2 w y, then rises with slope 1 / 2w; a known one stays zero.
+    # A leaf's total is zero up to the price -2 w y, then rises with slope 1 / 2w; a known leaf's stays zero.
     prices = -2.0 * (np.where(np.isinf(mass[-1]), 0.0, mass[-1]) * checked[-1])[:, None]
     slopes = 0.5 / mass[-1][:, None]
     functions = [(prices, slopes)]
@@ -87,7 +87,7 @@ def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[Arr
 
 
 def _add_children(prices: FloatArray, slopes: FloatArray, parents: int) -> tuple[FloatArray, FloatArray]:
-    """Add the children's totals, as functions of the price: merge breakpoints, add up slope changes."""
+    """Add up the children's totals as functions of the price: merge their breakpoints and slope changes."""
     changes = np.diff(slopes, axis=1, prepend=0.0).reshape(parents, -1)
     merged = prices.reshape(parents, -1)
     order = np.argsort(merged, axis=1, kind="stable")

@@ -1,8 +1,8 @@
 """Non-negative bins, computed from the root down: each node's total is divided among its children.
 
-Setting single negative bins to zero would raise every sum above them, although high nodes have smaller
-relative errors. So sums are fixed first: the children of a node become the closest non-negative numbers that
-add up to its fixed sum.
+Setting single negative bins to zero would raise every sum above them, although sums have smaller relative
+errors than bins. So a node's sum is fixed first; then its children become the closest non-negative numbers
+that add up to it.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike
 
 from dphist.arrays import FloatArray
 
-# As a part of the largest variance: values without error then move by less than doubles resolve.
+# Zero variances become this part of the largest one: such values then move by less than doubles resolve.
 _LEAST_VARIANCE = 1e-12
 
 
 def onto_simplex(values: FloatArray, variances: FloatArray, totals: FloatArray) -> FloatArray:
     """Return, for each row, the closest non-negative numbers that add up to its total.
 
-    Minimises sum (x - y)^2 / variance over x >= 0 with the row's sum. The solution is
-    x = max(0, y - price * variance), with a price that is found among the sorted y / variance.
+    Each row x minimises sum (x - y)^2 / variance over x >= 0, given its total. The solution is x = max(0, y -
+    price * variance), with a price that is found among the sorted y / variance.
 
     Args: values (rows, n); variances (rows, n), above zero, but zero at places that the row does not use;
         totals (rows,), at least zero.
@@ -47,16 +47,18 @@ def top_down(
 ) -> FloatArray:
     """Return non-negative leaves that add up to a total, fixed level by level from the root.
 
-    Each node's children become the numbers closest to their estimates, weighted by the precision of their own
-    subtrees. If all leaves and sums are above zero and add up to the total, nothing changes.
+    The children of each node become the non-negative numbers closest to their estimates (weighted by one over
+    the variance from their own subtrees) that add up to the node. If all leaves and sums are above zero and
+    add up to the total, nothing changes.
 
     Args: leaves of shape (n,), least-squares estimates; total, at least zero; branching, root to leaf, of a
-        tree of at least n leaves; variances of the own noise of each node that holds a leaf, per level below
-        the root: infinite for a node that was not measured, or not yet.
+        tree of at least n leaves; variances, per level below the root, of the own noise of each node that
+        holds a leaf: infinite for a node that was not measured, or not yet.
     Raises: ValueError for leaves, a total or variances that do not fit.
     Cost: O(n h log k) for h levels of k children, in numpy.
-    Source: Hay et al. (2010), section 4.2, whose zeroed subtrees lose their parents' sums; Abowd et al.
-        (2022), "The 2020 Census Disclosure Avoidance System TopDown Algorithm", for the order from the root.
+    Source: Abowd et al. (2022), "The 2020 Census Disclosure Avoidance System TopDown Algorithm", for the
+        order from the root. Hay et al. (2010), section 4.2, set subtrees to zero without keeping their
+        parents' sums.
 
     >>> top_down([-2.0, 5.0, 1.0, -1.0], 3.0, (2, 2), [[1.0, 1.0], [1.0] * 4]).tolist()
     [0.0, 3.0, 0.0, 0.0]
@@ -76,7 +78,7 @@ def top_down(
 def _from_below(
     leaves: FloatArray, branching: Sequence[int], variances: Sequence[ArrayLike]
 ) -> list[tuple[FloatArray, FloatArray]]:
-    """Return each node's sum and its variance as estimated from its subtree, per level, root side first."""
+    """Return each node's sum of leaves, and the variance of that sum's estimate, root side first."""
     measured = [np.asarray(level, dtype=np.float64) for level in variances]
     known = _least(measured[-1], leaves.size, "leaves")
     levels = [(leaves, known)]

@@ -19,8 +19,8 @@ LARGEST_TRELLIS = 2**28
 def consistent_cdf(values: ArrayLike, total: int, error: Error = "squared") -> Int64Array:
     """Return the consistent cumulative counts closest to the published ones.
 
-    Bounded isotonic regression over whole numbers (rounded means, or medians) finds ``trellis``'s optimum for
-    these two errors, at a cost that does not depend on the total.
+    For these two errors, isotonic regression over whole numbers finds the same optimum as ``trellis``, at a
+    cost that does not depend on the total.
 
     Args: values of shape (m,), the published cumulative counts; total, the number of events N, public or
         itself published; error, the distance to minimise.
@@ -40,12 +40,13 @@ def consistent_cdf(values: ArrayLike, total: int, error: Error = "squared") -> I
 
 
 def rising_cdfs(cdfs: ArrayLike) -> Int64Array:
-    """Return running CDFs that also never fall over time.
+    """Return the CDFs of several times, changed so that no cumulative count falls over time.
 
-    The result is the mean, rounded down, of the running maximum from the start and the running minimum from
-    the end. Both rise over the values as well, and so does their mean. CDFs that already rise stay unchanged.
+    Each result is the mean, rounded down, of the maximum over all times so far and the minimum over all later
+    times. Both also rise along each CDF, and so does their mean. CDFs that already rise over time stay
+    unchanged.
 
-    Guarantee: the largest error against true counts, which rise, does not grow.
+    Guarantee: the largest error does not grow, because the true counts rise over time.
     Args: cdfs of shape (times, m), whole, each non-decreasing: one row of cumulative counts per time.
     Returns: (times, m) int64, non-decreasing along both.
     Raises: ValueError for another shape, or a CDF that falls.
@@ -65,14 +66,15 @@ def rising_cdfs(cdfs: ArrayLike) -> Int64Array:
 
 
 def trellis(values: ArrayLike, total: int, penalty: Penalty) -> Int64Array:
-    """Return the consistent cumulative counts of least total penalty, for any sum of penalties per bin.
+    """Return the consistent cumulative counts for which the sum of the bins' penalties is smallest.
 
     A dynamic programme over (bin, cumulative count): the best path to (t, v) comes from the best state
     (t - 1, u) with u <= v, which a running minimum gives in one pass.
 
     Args: values of shape (m,); total N; penalty(counts, value), the penalty of each candidate count 0..N (an
         array) against one published value.
-    Returns: as ``consistent_cdf``; of several optima the smallest from the right.
+    Returns: as ``consistent_cdf``. Of several optima, the one with the smallest last-but-one count, then the
+        smallest count before it, and so on.
     Raises: ValueError as ``consistent_cdf``, or for more than 2^28 states.
     Cost: O(m N) time, 4 m N bytes.
     Source: Rameshwar, Tandon, section VI-2 (there with O(m N^2) edges); Viterbi (1967).

@@ -1,4 +1,4 @@
-"""Release each node over epochs once, when its last epoch ends, and the running count since the start."""
+"""Release nodes over epochs, each once when its last epoch ends, and count since the stream's start."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ from dphist.units import UNITS_PER_COUNT
 class EpochRelease:
     """The values that the end of an epoch releases, besides its own bins.
 
-    Args: nodes that the epoch completes, lowest level (1) first; complete, the count of all complete epochs,
-        (width,), in units of 2^-16, from which the next epoch's running counts start.
+    Args: nodes, those that the epoch completes, lowest level (1) first; complete, the count of all complete
+        epochs, (width,), in units of 2^-16: the next epoch's running counts are added to it.
     """
 
     epoch: int
@@ -33,9 +33,9 @@ class EpochRelease:
 class EpochLevelsSnapshot(Snapshot):
     """The state from which the counter continues. SECRET: it holds exact counts of incomplete nodes.
 
-    Args: epochs, the number of closed ones; accumulators, (levels, width), exact counts of the complete
-        children of each level's incomplete node; open_sums, (levels + 1, width), public, their estimates, and
-        in the last row the sum of all nodes of the highest level.
+    Args: epochs, the number of closed epochs; accumulators, (levels, width), exact counts of the complete
+        children of each level's incomplete node; open_sums, (levels + 1, width), public: the estimates of
+        these counts, and in the last row the sum of all nodes of the highest level.
     """
 
     epochs: int
@@ -55,10 +55,11 @@ class EpochLevelsSnapshot(Snapshot):
 
 
 class EpochLevelsCounter:
-    """Counts over an unlimited number of epochs: each epoch's end releases the nodes that it completes.
+    """Counts over an unlimited number of epochs. Each epoch's end releases the nodes that it completes.
 
-    Guarantee: as ``EpochLevels``, also when the stream reacts to released values: each node's noise is drawn
-        once, when the node completes. If anything fails, nothing was released and the counter is unchanged.
+    Guarantee: as ``EpochLevels``, also when later events depend on released values. Each node's noise is
+        drawn once, when the node completes. If anything fails, nothing was released and the counter is
+        unchanged.
     Args: design; noise source; width in cells; a snapshot to continue from.
     Cost: memory O(levels * width), whatever the number of epochs.
     Source: Chan, Shi, Song (2011), the hybrid mechanism, for counting without a horizon; Hay et al. (2010)
@@ -135,7 +136,7 @@ class EpochLevelsCounter:
         return EpochRelease(epoch, tuple(nodes), self.complete)
 
     def running(self, within: Estimate | None = None) -> Estimate:
-        """Return the count since the stream's start: all complete epochs, plus ``within`` for the open epoch.
+        """Return the count since the stream's start: all complete epochs, plus ``within`` of the open epoch.
 
         Guarantee: unbiased, with the exact law of its error, because the two parts are independent.
         Args: within, the open epoch's running count as first published; None at an epoch's edge.

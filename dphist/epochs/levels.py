@@ -1,10 +1,10 @@
 """Levels over epochs: nodes that count whole epochs, so that a running count over years stays accurate.
 
-Each epoch has its own tree and ends with a published total of variance V. The sum of E totals has variance
-E V. Levels over epochs are a tree whose leaves are these totals. When the last epoch of a node over k
-children ends, the node is measured with its own share of epsilon, and pooled with its children's sum. A
-running count since the stream's first bin is then the sum of the maximal nodes that cover the complete
-epochs, plus the running count of the open epoch.
+Each epoch has its own tree and ends with a published total of variance V. So the sum of E totals has variance
+E V, which grows with the stream's age. Levels over epochs are a tree whose leaves are these totals. When a
+node's last epoch ends, the node is measured with its own share of epsilon, and averaged with its children's
+sum. A running count since the stream's first bin is then the sum of the few largest nodes that cover the
+complete epochs, plus the running count of the open epoch.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class EpochLevels:
         and in one node of each level, so it costs the sum of their epsilons (added up in fractions, with
         scales rounded up). The guarantee does not hold for neighbours that differ in every epoch (the unit
         user).
-    Args: epoch, the design of one epoch; branching, lowest level first: epochs per lowest node, then children
-        per node, at least 2; the lowest may be 1 (each epoch's total is measured twice); epsilons, one per
-        level, lowest first.
+    Args: epoch, the design of one epoch; branching, lowest level first: the epochs per lowest node, then the
+        children per node, each at least 2, but the lowest may be 1 (each epoch's total is then measured
+        twice); epsilons, one per level, lowest first.
     Raises: ValueError naming the wrong field.
     """
 
@@ -120,10 +120,10 @@ class EpochLevels:
         return np.asarray(sum(digit * variance for digit, variance in pairs), np.float64)
 
     def mean_squared_error(self, epochs: int) -> float:
-        """Return the expected squared error of the running count since the stream's start, mean over time.
+        """Return the expected squared error of the count since the stream's start, averaged over time.
 
         Guarantee: exact, up to the rounding of published values to 2^-16.
-        Args: epochs, the number of epochs over whose bins the mean is taken.
+        Args: epochs, the number of epochs; the average is over all their bins.
         Cost: O(epochs * levels + horizon).
         """
         complete = self.complete_variance(np.arange(epochs))

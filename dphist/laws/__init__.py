@@ -2,5 +2,5 @@
 
 May import: numpy, ``dphist.arrays``.
 Start at: ``law.py`` (weighted sums of discrete Laplace variables), then ``interval.py``.
-Must stay true: an interval never holds the truth less often than its confidence says.
+Must stay true: an interval contains the true value at least as often as its confidence says.
 """

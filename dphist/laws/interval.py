@@ -7,12 +7,13 @@ one has a bound, and the interval is widened by these bounds:
 - A period: probabilities are read from a Fourier series of period L. This adds at most P(|S| > L - x). A
   Chernoff bound from the exact moment generating function chooses L so that this is ``TAIL_SHARE`` of 1 -
   confidence.
-- A dither: in general S is on no lattice. The series is then that of S + U, with |U| <= eta and a
-  Kaiser-Bessel density, whose coefficients decrease fast; P(|S| <= x + eta) >= P(|S + U| <= x). If S is a
-  multiple of some unit, the sum runs over one whole period instead, without a dither.
-- Dropped terms: |c_j| is at most the characteristic function divided by j. So a frequency may be left out if
-  the function there is below TAIL_SHARE of 1 - confidence over sum 1 / j. Bounds show this for whole blocks
-  of frequencies.
+- A dither: in general the values of S are not multiples of one unit. Then a small independent variable U is
+  added, with |U| <= eta and a Kaiser-Bessel density, so that the series' coefficients decrease fast. The
+  interval stays valid, as P(|S| <= x + eta) >= P(|S + U| <= x). If S is a multiple of some unit, the sum runs
+  over one whole period instead, without a dither.
+- Dropped terms: |c_j| is at most the characteristic function divided by j. So a frequency is left out if the
+  characteristic function there is below TAIL_SHARE of 1 - confidence, divided by sum 1 / j. Bounds show this
+  for whole blocks of frequencies.
 Source: Kuo and Kaiser (1966) for the window; the rest is elementary.
 """
 
@@ -37,7 +38,7 @@ TAIL_SHARE = 1e-5
 # A generous bound on the rounding error of sums of doubles below one.
 _FLOATING_ERROR = 1e-11
 _NEGLIGIBLE = 1e-13
-# Newton steps towards a half width; if more are needed, halving ends the search.
+# Newton steps towards a half width; if these do not suffice, bisection ends the search.
 _NEWTON_STEPS = 8
 _LARGEST_SERIES = 2**16
 _CELLS_PER_CHUNK = 2**19
@@ -59,12 +60,13 @@ class HalfWidth(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def half_width(law: WeightedNoise, confidence: float) -> HalfWidth:
-    """Return the least half width of an interval that holds the error with at least this probability.
+    """Return the least half width x such that an error is in [-x, x] with at least this probability.
 
-    Guarantee: P(|error| <= value) >= level >= confidence, with 1 - confidence reduced by a few ``TAIL_SHARE``
-        of itself for the approximations. If the weights are whole, the value is the least such integer. If
-        doubles cannot hold the unit of the weights exactly, the value is larger by 2^-10 of the unit, so that
-        rounded sums stay inside. Other laws: the value is within 2.1 * DITHER standard errors of the least.
+    Guarantee: P(|error| <= value) >= level >= confidence. The search reduces 1 - confidence by a few
+        ``TAIL_SHARE`` of itself, to cover the approximations. If the weights are whole, the value is the
+        least such integer. If doubles cannot hold the unit of the weights exactly, the value is larger by
+        2^-10 of the unit, so that rounded sums stay inside. Other laws: the value is within 2.1 * DITHER
+        standard errors of the least.
     Raises: ValueError for a confidence outside (0, 1).
     Cost: some 0.5 ms; cached.
 
@@ -122,11 +124,11 @@ def _beyond_rounding(laws: LawTable) -> FloatArray:
 
 
 class _Search:
-    """Finds the least x with P(|S| <= x) >= confidence for every law of a table.
+    """Finds the least x with P(|S| <= x) >= confidence, for the error S of every law of a table.
 
     P(|S| <= x) is 2 z / L + sum_j c_j sin(theta_j z), theta_j = 2 pi j / L. On a lattice, weights and x are
-    whole, z = x + 1/2, and the c_j are a Dirichlet kernel's. Otherwise the laws have variance 1, x goes up in
-    steps, and z = x - eta, with the dither's c_j.
+    whole, z = x + 1/2, and the c_j are those of a Dirichlet kernel. Otherwise the laws have variance 1, x is
+    a multiple of a small step, z = x - eta, and the c_j are those of the dither.
     """
 
     def __init__(self, laws: LawTable, confidence: float, lattice: bool) -> None:
@@ -156,7 +158,7 @@ class _Search:
         values, levels = np.empty(len(self.laws)), np.empty(len(self.laws))
         starts, needed = self._needed_blocks()
         sizes = np.diff(starts)
-        # Laws that need the same frequencies share a chunk: those of like decay and like period.
+        # Sort laws by decay and period, so that a chunk holds laws that need the same frequencies.
         order = np.lexsort((self.period / self.laws.weights.max(axis=1), needed @ sizes))
         begin = 0
         while begin < len(order):
@@ -170,7 +172,7 @@ class _Search:
         return values, levels
 
     def _refined(self, rows: NDArray[np.int64], blocks: list[tuple[int, int]]) -> NDArray[np.int64]:
-        """Return the frequencies of these blocks, without the smaller pieces that all rows can do without."""
+        """Return the frequencies of these blocks, without smaller pieces that no law of these rows needs."""
         if blocks[-1][1] <= _FEW_FREQUENCIES:
             return np.arange(1, blocks[-1][1])
         laws, period = self.laws.take(rows), self.period[rows, np.newaxis]
@@ -190,7 +192,7 @@ class _Search:
         return starts, decay < self.droppable
 
     def _least_of(self, rows: NDArray[np.int64], series: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-        """Return the least x and its level for some laws, computed from these frequencies.
+        """Return the least x and its level for the laws in these rows, computed from these frequencies.
 
         P(|S| <= x) is nearly concave, so Newton steps find x. Each step is rounded up to a whole one and
         tested. If they do not converge, bisection ends the search.
@@ -224,7 +226,7 @@ class _Search:
         return high * step + self.eta[rows], np.clip(level, self.confidence, 1.0)
 
     def _normal_guess(self, rows: NDArray[np.int64]) -> FloatArray:
-        """Return the step at which the search would end for normal laws of the same variance."""
+        """Return the number of steps of the solution x, if the laws were normal with the same variance."""
         far = NormalDist().inv_cdf(0.5 + 0.5 * self.confidence)
         deviations = self.laws.take(rows).deviations() if self.lattice else 1.0
         return np.asarray(far * deviations / self.step[rows])
@@ -242,9 +244,9 @@ class _Search:
 
 
 def _least_log(weights: FloatArray, variances: FloatArray, turns: FloatArray) -> FloatArray:
-    """Return the minimum of log(1 + 2 s sin^2(w theta / 2)) between neighbouring turns; 0 beyond a peak.
+    """Return a lower bound on log(1 + 2 s sin^2(w theta / 2)) between neighbouring turns; 0 beyond a peak.
 
-    Uses that sin(pi w t) is at least 2 w t up to its peak.
+    The bound uses that sin(pi w t) is at least 2 w t up to its first peak. A turn t is theta / (2 pi).
     """
     square = weights * turns[..., :-1]
     square *= square
@@ -254,7 +256,7 @@ def _least_log(weights: FloatArray, variances: FloatArray, turns: FloatArray) ->
 
 
 def _least_log_between(weights: FloatArray, variances: FloatArray, turns: FloatArray) -> FloatArray:
-    """Return the minimum of the same logarithm from the first half of ``turns`` to the second half.
+    """Return the minimum of the same logarithm between two turns: ``turns`` holds all starts, then all ends.
 
     Between two turns sin^2 is at least its value at one of them, unless a zero lies between: then 0.
     """

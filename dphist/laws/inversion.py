@@ -15,7 +15,7 @@ _FIRST_BLOCK = 8
 _BLOCK_GROWTH = 1.4
 _FAR = 64
 _FAR_GROWTH = 2.0
-# Chernoff exponents lie between the normal law's best one and the pole: powers of the means that join them.
+# Chernoff exponents to try are power means of the normal law's best exponent and the pole, with these powers.
 _BLENDS = (1.0, 2.0, 5.0)
 
 
@@ -42,11 +42,12 @@ def pieces(low: Int64Array, high: Int64Array, width: int) -> tuple[Int64Array, I
 
 
 def piece_widths(turns: float) -> tuple[int, int, int]:
-    """Return the widths of pieces to test, widest first.
+    """Return the widths, in frequencies, of the pieces to test, widest first.
 
-    The finest pieces resolve the zeros of the largest weight's wave; smaller weights need wider pieces only.
+    The finest pieces are narrow enough to separate the zeros of the wave of the largest weight. The waves of
+    smaller weights are slower, so wider pieces suffice for them.
 
-    Args: turns of the largest weight's wave from one frequency to the next.
+    Args: turns, by how many turns the wave of the largest weight advances from one frequency to the next.
     """
     finest = max(4, int(1.0 / (16.0 * turns)))
     return 16 * finest, 4 * finest, finest
@@ -63,7 +64,7 @@ def kaiser_bessel(omega: FloatArray, shape: float) -> FloatArray:
 
 
 def tail_bounds(laws: LawTable, probabilities: tuple[float, ...]) -> list[FloatArray]:
-    """Return, for each probability p, an x per law with P(|S| >= x) <= p (Chernoff, both sides).
+    """Return, for each probability p and each law, an x with P(|S| >= x) <= p (Chernoff, both sides).
 
     Args: laws, each with some noise.
     """
@@ -90,7 +91,7 @@ def chernoff_fractions(pole: FloatArray, probabilities: tuple[float, ...]) -> Fl
     """Return candidate Chernoff exponents as fractions of the pole, shape (laws, exponents), in (0, 1).
 
     Any exponent gives a bound. The best exponent for a normal law is sqrt(2 log(2 / p)) / deviation. If the
-    pole is near, the best exponent is below both.
+    pole is near that, the best exponent is below both.
 
     Args: poles, in units of 1 / standard deviation, shape (laws, 1).
     """

@@ -19,7 +19,7 @@ from dphist.arrays import FloatArray
 
 # Size of intermediate arrays, in doubles: a quarter of a megabyte, so that a few fit in cache.
 _CELLS = 2**15
-# In standard deviations; a search on a lattice may need six times as many frequencies.
+# The largest lattice, in standard deviations; its search may need six times as many frequencies.
 _LARGEST_MIXED_LATTICE = 1024.0
 
 
@@ -39,7 +39,7 @@ def discrete_laplace_variance(scale: float) -> float:
 
 
 class NoiseGroup(NamedTuple):
-    """``copies`` independent discrete Laplace variables of equal scale, each multiplied by ``weight``."""
+    """``copies`` independent discrete Laplace variables of the same scale, each multiplied by ``weight``."""
 
     weight: float
     copies: int
@@ -50,8 +50,8 @@ class NoiseGroup(NamedTuple):
 class WeightedNoise:
     """The law of a sum of independent groups of noise.
 
-    Groups of equal scale and equal weight, up to its sign, are merged and sorted. So equal laws compare and
-    hash alike, and intervals can be cached by law.
+    Groups with the same scale and weight (signs do not matter) are merged, and groups are sorted. So equal
+    laws compare and hash alike, and intervals can be cached by law.
 
     >>> WeightedNoise.of([(0.5, 2, 10.0), (-0.5, 1, 10.0)]).groups
     (NoiseGroup(weight=0.5, copies=3, scale=10.0),)
@@ -71,7 +71,7 @@ class WeightedNoise:
 
     @classmethod
     def joined(cls, laws: Iterable[WeightedNoise], copies: int = 1) -> WeightedNoise:
-        """Return the law of the sum of independent errors, with ``copies`` of each."""
+        """Return the law of a sum of independent errors: ``copies`` errors of each of these laws."""
         return cls.weighted((1.0, copies, law) for law in laws)
 
     @classmethod
@@ -87,9 +87,9 @@ class WeightedNoise:
 
 @dataclass(frozen=True)
 class LawTable:
-    """Many laws at once, one per row, with one group of noise per column.
+    """Many laws at once: each row is a law, and each column is a group of noise.
 
-    Args: weights, at least 0, copies and scales, (laws, groups). Zero copies fill up short rows.
+    Args: weights (at least 0), copies and scales, (laws, groups). Zero copies fill up short rows.
     """
 
     weights: FloatArray
@@ -110,7 +110,7 @@ class LawTable:
     def of_uniform_columns(
         cls, columns: Sequence[tuple[FloatArray, FloatArray, float]], laws: int
     ) -> LawTable:
-        """Return a table from columns, each (weights of either sign, copies, one scale)."""
+        """Return a table of laws. Args: columns, each (weights of either sign, copies, one scale)."""
         weights, copies = np.zeros((2, len(columns), laws))
         for column, (weight, number, _) in enumerate(columns):
             weights[column], copies[column] = weight, number
@@ -118,9 +118,9 @@ class LawTable:
 
     @classmethod
     def of_uniform(cls, weights: FloatArray, copies: FloatArray, scales: FloatArray) -> LawTable:
-        """Return a table in which each column has one scale; groups keep the order given.
+        """Return a table in which a group of noise has the same scale in every law. Groups keep their order.
 
-        Args: weights of either sign and copies, (laws, groups); scales (groups,).
+        Args: weights (may be negative) and copies, shape (laws, groups); scales, shape (groups,).
         """
         copies = np.where(weights == 0.0, 0.0, copies)
         return cls(
@@ -131,7 +131,7 @@ class LawTable:
 
     @classmethod
     def joined(cls, tables: Sequence[LawTable]) -> LawTable:
-        """Return the laws of the sums of independent errors, row by row."""
+        """Return the laws of sums: row i is for the sum of the independent errors in row i of each table."""
         return cls(
             np.hstack([table.weights for table in tables]),
             np.hstack([table.copies for table in tables]),
@@ -172,7 +172,7 @@ class LawTable:
         return LawTable(self.weights * factors[:, np.newaxis], self.copies, self.scales)
 
     def repeated(self, copies: FloatArray | int) -> LawTable:
-        """Return the laws of sums of ``copies`` independent errors; one number per law, or one for all."""
+        """Return the laws of sums of ``copies`` independent errors. Args: copies, per law or one for all."""
         each = np.broadcast_to(np.asarray(copies, np.float64), len(self))
         return LawTable(self.weights, self.copies * each[:, np.newaxis], self.scales)
 
@@ -196,7 +196,7 @@ class LawTable:
         points: int,
         log_of: Callable[[FloatArray, FloatArray, FloatArray], FloatArray],
     ) -> FloatArray:
-        """Return the sums over groups of copies * log_of(weights, variances, at), shape (laws, points).
+        """Return, for each law and point, the sum over its groups of copies * log_of(weights, variances, at).
 
         Args: at, (laws, any), the arguments of log_of; log_of takes weights and variances of shape
             (laws, groups, 1) and arguments of shape (laws, 1, any), and returns (laws, groups, points).
@@ -230,8 +230,8 @@ class LawTable:
     def lattice_units(self) -> FloatArray:
         """Return a unit of which each law's error is always a multiple, or 0 if none is known.
 
-        The unit is the least weight, if all weights are multiples of it. If they are different multiples, the
-        unit counts only while the lattice is small.
+        The unit is the least weight, if all weights are multiples of it. If weights differ, the unit is only
+        used while the lattice is small.
         """
         present = (self.copies > 0) & (self.variances > 0)
         least = np.where(present, self.weights, np.inf).min(axis=1, initial=np.inf)
