@@ -1,4 +1,4 @@
-"""dphist's own mechanism: measure a histogram in three looks, each planned from the results before it.
+"""dphist's own mechanism: measure a histogram three times, each time planned from earlier results.
 
 Only ``Request.measure`` reads data; everything else is computed from its results.
 """
@@ -18,11 +18,11 @@ from dphist.mechanisms.trees.hierarchical import least_branching, level_parts, m
 from dphist.mechanisms.trees.weighted_tree import IntervalTree, range_variance
 from dphist.mechanisms.uniform_buckets import uniform_buckets
 
-# The third look is planned for at most this many ranges; more do not change the choice.
+# The third measurement is planned for at most this many ranges; more do not change the choice.
 _LARGEST_WORKLOAD = 500
 _LEAF_SHARES = (0.0, 0.3, 1.0)
 _FACTORS = (0.5, 0.75, 4 / 3, 2.0)
-# A block is cut into about (its events) epsilon / 20 pieces, so that a piece exceeds its noise.
+# A block of n events is cut into about n epsilon / 20 pieces, so that a piece's count exceeds its noise.
 _EVENTS_PER_PIECE = 20.0
 
 
@@ -35,21 +35,21 @@ def adaptive_tree(
 ) -> HistogramRelease:
     """Measure blocks; cut each into as many pieces as its count justifies; merge pieces that look alike.
 
-    First look: equal blocks of bins. Second look: each block is cut into a power of two pieces, chosen from
-    its noisy count, and the pieces are measured. Neighbouring pieces with similar noisy counts become
-    buckets. Third look: a tree over the buckets, planned for the workload and for what is already known, with
-    the rest of epsilon. One least-squares estimate uses all three looks; buckets are spread evenly over their
-    bins.
+    First look: equal blocks of bins are measured. Second look: each block is cut into pieces, whose number is
+    a power of two chosen from the block's noisy count, and the pieces are measured. Neighbouring pieces with
+    similar noisy counts become buckets. Third look: a tree over the buckets, planned for the workload and the
+    results so far, gets the rest of epsilon. One least-squares estimate uses all three looks; a bucket's
+    count is spread evenly over its bins.
 
-    Guarantee: epsilon-DP. Each look measures integers with its own part of epsilon; its shape is computed
-        from published results of earlier looks. Blocks are disjoint, and so are pieces: one event changes one
-        count by one. Third look: ``measure_tree``, one path's parts. No selection reads the data. Biased if
+    Guarantee: epsilon-DP. Each look measures integers with its own part of epsilon; what it measures is
+        computed from published results of earlier looks, never from exact counts. Blocks are disjoint, and so
+        are pieces: one event changes one count by one. For the third look see ``measure_tree``. Biased if
         counts within a bucket are not uniform. No ``variance`` is stated: the same noisy counts choose the
         buckets and enter their estimates.
     Cost: O(p^2 + m log n) for p pieces up to 4096, O(p log p) beyond; 2 p draws.
-    Source: this library's own. As in DAWA (Li et al. 2014) buckets follow the data and the tree the workload;
-        as in adaptive grids (Qardaji et al. 2013) a first look decides how fine the second is. Defaults were
-        set on generated histograms (``benchmarks/generated.py``), not on the papers'.
+    Source: this library's own. As in DAWA (Li et al. 2014), the data decide the buckets and the workload
+        decides the tree. As in adaptive grids (Qardaji et al. 2013), a first look decides how fine the second
+        is. Defaults were set on generated histograms (``benchmarks/generated.py``), not the papers'.
 
     >>> from dphist.mechanisms import release
     >>> from dphist.noise import SeededNoise
@@ -95,11 +95,12 @@ def _look_at(request: Request, edges: Int64Array, epsilon: Fraction) -> _Look:
 
 
 def _cut_blocks(blocks: _Look, epsilon: float) -> Int64Array:
-    """Return the edges of the pieces: each block cut into a power of two, by its noisy count."""
+    """Return the edges of all pieces: each block is cut into as many pieces as its noisy count justifies."""
     sizes = np.diff(blocks.edges)
     wanted = np.clip(blocks.noisy * epsilon / _EVENTS_PER_PIECE, 1.0, sizes)
     pieces = 2 ** np.floor(np.log2(wanted)).astype(np.int64)
-    # If only its odd size keeps a block from being cut into single bins, cut it into single bins.
+    # A block whose count justifies single bins is cut into single bins, even if their number is no power of
+    # two.
     pieces = np.where((wanted == sizes) | (pieces > sizes), sizes, pieces)
     rows = np.stack([blocks.edges[:-1], sizes, pieces], axis=1).tolist()
     cuts = [start + np.arange(count) * size // count for start, size, count in rows]
@@ -107,9 +108,9 @@ def _cut_blocks(blocks: _Look, epsilon: float) -> Int64Array:
 
 
 def _joined(blocks: _Look, pieces: _Look) -> tuple[FloatArray, FloatArray]:
-    """Return the pieces' counts made consistent with their blocks', and their variances.
+    """Return the counts of the pieces, made consistent with those of their blocks, and the variances.
 
-    Only a piece that is its whole block gains much precision; the small gain of others is ignored.
+    Only the variance of a piece that is a whole block is lowered; the small gain of other pieces is ignored.
     """
     block = np.searchsorted(blocks.edges, pieces.edges[:-1], side="right") - 1
     number = np.bincount(block)
@@ -121,7 +122,7 @@ def _joined(blocks: _Look, pieces: _Look) -> tuple[FloatArray, FloatArray]:
 
 
 def _in_buckets(look: _Look, edges: Int64Array) -> MeasuredRuns:
-    """Return a look's measurements as runs of buckets, summed between the edges that both share."""
+    """Return a look's counts as runs of whole buckets: those between shared edges are added up."""
     common = np.isin(look.edges, edges, assume_unique=True).nonzero()[0]
     places = np.searchsorted(edges, look.edges[common])
     noisy = np.add.reduceat(look.noisy, common[:-1])
@@ -131,8 +132,8 @@ def _in_buckets(look: _Look, edges: Int64Array) -> MeasuredRuns:
 def _measured_tree(
     request: Request, edges: Int64Array, looks: Sequence[MeasuredRuns]
 ) -> Iterator[MeasuredRuns]:
-    """Measure the buckets with the rest of epsilon, by the tree that is best for workload and looks."""
-    # Per bucket, one over the variance of its count, from the looks that measured exactly this bucket.
+    """Measure the buckets with the rest of epsilon, by the tree that is best after the two looks."""
+    # Per bucket: the precision (one over the variance) from the looks that measured exactly this bucket.
     known = np.zeros(edges.size - 1)
     for starts, ends, _, variances in looks:
         single = ends - starts == 1
@@ -143,10 +144,11 @@ def _measured_tree(
 
 
 def plan_tree(known: FloatArray, epsilon: float, starts: FloatArray, ends: FloatArray) -> TreeParts:
-    """Return the tree of least mean error over the workload, given what is known of the buckets.
+    """Return the tree of least mean error over the workload, given how precisely buckets are known already.
 
-    Candidates are the trees of equal branching of each height, with equal level weights and smaller or zero
-    weights for leaves, which may already be known well. Then the best tree's shares are improved one by one.
+    Candidates are trees with the same branching on every level, one per height. Levels have equal shares;
+    leaves may have smaller or zero shares, since they may already be known well. Then the best tree's shares
+    are improved one by one.
 
     Args: known, one over the variance of each bucket's count so far, above 0; epsilon of the tree; the
         workload's starts and ends in buckets.
@@ -175,7 +177,7 @@ def plan_tree(known: FloatArray, epsilon: float, starts: FloatArray, ends: Float
 
 
 def _candidates(buckets: int) -> Iterator[tuple[IntervalTree, FloatArray]]:
-    """Yield trees of each height with equal shares, smaller ones for leaves, and an unmeasured root."""
+    """Yield trees of each height. Levels have equal shares, but leaves may have less; the root has none."""
     heights = range(1, max(2, buckets.bit_length()))
     for branching in sorted({least_branching(buckets, height) for height in heights}):
         tree = IntervalTree(buckets, branching)

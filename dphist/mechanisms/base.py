@@ -25,9 +25,9 @@ Numbers = NDArray[np.int64] | NDArray[np.float64]
 class HistogramRelease:
     """A published histogram: everything that a mechanism releases.
 
-    Guarantee: if ``private``, ``epsilon``-DP for histograms that are ``neighbours``: "add_remove", which
-        differ by one event added or removed; "substitute", by one event moved to another bin. The second
-        does not protect the presence of an event: the number of events is then public.
+    Guarantee: if ``private``, ``epsilon``-DP for histograms that are ``neighbours``: "add_remove" means that
+        they differ by one event added or removed, "substitute" by one event moved to another bin. The second
+        does not hide whether an event is present: the number of events is then public.
     Args: ``counts`` are the estimates, of the input's shape; ``budget`` is the epsilon of each step, adding
         up to ``epsilon``; ``published`` holds other released values (bucket edges, tree nodes).
     """
@@ -47,18 +47,18 @@ class HistogramRelease:
 
         Args: (m, 2) half-open bins; for a two-dimensional histogram (m, 4) half-open rectangles,
             row start, row end, column start, column end.
-        Returns: (m,) estimates: the mechanism's own if it has better ones, else sums of ``counts``.
+        Returns: (m,) estimates: the mechanism's own if they are better than sums of ``counts``, else these
+            sums.
         """
         checked = checked_ranges(ranges, self.counts.shape)
         return range_sums(self.counts, checked) if self.answer_from is None else self.answer_from(checked)
 
     def variance(self, ranges: ArrayLike) -> FloatArray | None:
-        """Return the noise variance of each answer; None if it is unknown for all, nan for single ones.
+        """Return the noise variance of each answer; nan where it is unknown, None if it is for all.
 
-        It is computed from public facts and published values, so it may be published too. It is the mean
-        squared error of the answers only for unbiased mechanisms. A mechanism whose noise also chooses the
-        cells to average states no variance: a formula for a given choice is wrong if the noise made the
-        choice.
+        The variance is computed from public facts and published values, so it may be published too. Only for
+        unbiased mechanisms is it the whole mean squared error. If the same noise also chooses which bins are
+        averaged, no variance is stated: a formula for a fixed choice would then be wrong.
         """
         checked = checked_ranges(ranges, self.counts.shape)
         return None if self.variance_from is None else self.variance_from(checked)
@@ -68,8 +68,8 @@ class HistogramRelease:
 class Request:
     """The checked input of a mechanism: counts, budget, noise, workload.
 
-    A mechanism reads ``counts`` only to pass integers through ``measure`` or ``select``, spends ``ledger``,
-    and ends with ``release``.
+    A mechanism reads ``counts`` only to pass integers to ``measure`` or ``select``, records in ``ledger``
+    what it spends, and ends with ``release``.
     """
 
     mechanism: str
@@ -85,7 +85,7 @@ class Request:
         return spread_ranges(self.counts.shape) if self.workload is None else self.workload
 
     def measure(self, values: Int64Array, scale: Scale) -> Numbers:
-        """Return the integers with independent noise added.
+        """Return ``values`` with independent integer noise added to each.
 
         Guarantee: D / scale-DP, with D the largest L1 change of ``values`` between neighbours.
         """
@@ -97,7 +97,7 @@ class Request:
         return values + self.noise.discrete_laplace(scale, values.shape)
 
     def measure_with_variance(self, values: Int64Array, scale: Scale) -> tuple[FloatArray, float]:
-        """Return what ``measure`` returns, as doubles, and the variance of the noise of each value."""
+        """Return the values of ``measure``, as doubles, and the variance of the noise in each."""
         return self.measure(values, scale).astype(np.float64), self.variance_of(scale)
 
     def variance_of(self, scale: Scale) -> float:
@@ -105,9 +105,9 @@ class Request:
         return noise_variance(scale, continuous=self.continuous)
 
     def total(self, share: Fraction, *, known: bool = False) -> float:
-        """Return the number of events: exact if it is public, else measured, and at least zero.
+        """Return the number of events: exact if ``known``, else measured with this share of epsilon, >= 0.
 
-        Guarantee: if measured, share * epsilon-DP: one event changes it by one.
+        Guarantee: if measured, (share * epsilon)-DP, as one event changes the number by one.
         """
         exact = np.array([self.counts.sum()])
         if known:
@@ -133,7 +133,7 @@ class Request:
     ) -> HistogramRelease:
         """Return the published histogram, after checking that exactly epsilon was spent.
 
-        Args: known_total, whether the mechanism's sensitivities are those of a moved event.
+        Args: known_total, whether the mechanism's guarantee is for one event moved to another bin.
         Raises: RuntimeError if the mechanism did not spend exactly its epsilon.
         """
         if self.ledger.left != 0:
@@ -189,7 +189,8 @@ def checked_counts(counts: ArrayLike, dimensions: int) -> Int64Array:
 def noise_variance(scale: Scale, *, continuous: bool) -> float:
     """Return the variance of one draw of Laplace noise of this scale.
 
-    The discrete law with a = exp(-1 / scale) has 2 a / (1 - a)^2, a little less than continuous: 2 scale^2.
+    For discrete noise it is 2 a / (1 - a)^2 with a = exp(-1 / scale); for continuous noise 2 scale^2, a
+    little more.
 
     >>> round(noise_variance(10, continuous=True)), round(noise_variance(10, continuous=False), 2)
     (200, 199.83)

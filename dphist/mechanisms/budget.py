@@ -10,8 +10,8 @@ Epsilon = Fraction | int | float
 class BudgetLedger:
     """Records the epsilon of each step of a release, in exact fractions, and refuses to overspend.
 
-    Guarantee: the steps compose sequentially, so a release whose steps are each epsilon_i-DP given the
-        earlier outputs is epsilon-DP; the ledger keeps the sum of the epsilon_i at most at epsilon.
+    Guarantee: the ledger keeps the sum of the steps' epsilons at most at epsilon. If each step, given the
+        earlier outputs, is DP with its own epsilon, the release is epsilon-DP by sequential composition.
 
     >>> ledger = BudgetLedger(1)
     >>> ledger.spend("partition", Fraction(1, 4)), ledger.spend_rest("counts")
@@ -39,7 +39,7 @@ class BudgetLedger:
     def spend(self, step: str, epsilon: Epsilon) -> Fraction:
         """Record a step's epsilon and return it exactly.
 
-        Raises: ValueError if it is not above zero, or more than is left.
+        Raises: ValueError if the epsilon is not above zero, or more than is left.
         """
         spent = exact(epsilon, f"epsilon of step {step!r}")
         if spent > self.left:

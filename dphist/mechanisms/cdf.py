@@ -1,9 +1,9 @@
-"""Cumulative counts: measured directly, from bins, from level-uniform trees, or refined from both ends.
+"""Cumulative counts: measured directly, or added up from noisy bins or from the noisy nodes of a tree.
 
-``counts`` of these releases are the differences of the cumulative counts; ``published["cumulative"]`` holds
-the cumulative counts of 0..n bins. With ``neighbours="substitute"`` (the paper's swap model) one event may
-move to any bin: sensitivities double, the number of events N is public and the last cumulative count is
-exactly N. With ``"add_remove"`` N is private and every cumulative count is noisy.
+In these releases, ``published["cumulative"]`` holds the cumulative counts of 0..n bins, and ``counts`` their
+differences. With ``neighbours="substitute"`` (the paper's swap model) one event may move to any bin.
+Sensitivities then double, the number of events N is public, and the last cumulative count is exactly N. With
+``"add_remove"`` N is private and every cumulative count is noisy.
 """
 
 import numpy as np
@@ -20,9 +20,9 @@ def cdf_direct(
 ) -> HistogramRelease:
     """Add noise to every cumulative count (M_R).
 
-    Guarantee: epsilon-DP. Adding an event to the first bin moves all n cumulative counts by one: L1
-        sensitivity n, scale n / epsilon. Moving an event moves the n - 1 before the last, scale
-        (n - 1) / epsilon; the last is N. Unbiased; a range has the variance of one draw at each end.
+    Guarantee: epsilon-DP. Adding an event to the first bin changes all n cumulative counts by one: L1
+        sensitivity n, scale n / epsilon. Moving an event changes at most the n - 1 counts before the last,
+        which is N: scale (n - 1) / epsilon. Unbiased. The noise of a range is one draw at each end.
     Source: Rameshwar, Tandon, section III-A.
     """
     total = int(request.counts.sum()) if neighbours == "substitute" else None
@@ -43,10 +43,11 @@ def cdf_direct(
 def cdf_histogram(
     request: Request, *, neighbours: Neighbours = "add_remove", consistent: Error | None = None
 ) -> HistogramRelease:
-    """Add up noisy bins (M_H).
+    """Measure every bin and add up the noisy counts (M_H).
 
-    Guarantee: epsilon-DP. One event added changes one bin by one, scale 1 / epsilon; one moved changes two,
-        scale 2 / epsilon. Unbiased; the variance of a range is its length times the noise's.
+    Guarantee: epsilon-DP. An event that is added changes one bin by one, scale 1 / epsilon; an event that is
+        moved changes two bins, scale 2 / epsilon. Unbiased; the variance of a range is its number of bins
+        times the variance of one draw.
     Source: Rameshwar, Tandon, section III-B.
     """
     bins = (request.counts.size,)
@@ -56,10 +57,10 @@ def cdf_histogram(
 def cdf_binary(
     request: Request, *, neighbours: Neighbours = "add_remove", consistent: Error | None = None
 ) -> HistogramRelease:
-    """Add up the nodes of a binary tree with equal budgets.
+    """Measure a binary tree with equal budgets on all levels, and add up its noisy nodes.
 
-    Guarantee: epsilon-DP. One event added changes one node of each of the h levels by one, scale h / epsilon;
-        one moved changes two, scale 2 h / epsilon. Unbiased, variance known.
+    Guarantee: epsilon-DP. An event that is added changes one node of each of the h levels by one, scale h /
+        epsilon; an event that is moved changes two, scale 2 h / epsilon. Unbiased, variance known.
     Source: Chan, Shi, Song (2011); Dwork, Naor, Pitassi, Rothblum (2010).
     """
     twos = (2,) * max(1, (request.counts.size - 1).bit_length())
@@ -74,10 +75,11 @@ def cdf_tree(
     neighbours: Neighbours = "add_remove",
     consistent: Error | None = None,
 ) -> HistogramRelease:
-    """Add up the nodes of the level-uniform tree of least error.
+    """Measure the level-uniform tree of least error, and add up its noisy nodes.
 
-    Guarantee: epsilon-DP. Level l has budget eps_l, their sum is epsilon. One event added changes one node of
-        each level by one, scale 1 / eps_l; one moved changes two, scale 2 / eps_l. Unbiased, variance known.
+    Guarantee: epsilon-DP. Level l has budget eps_l; the budgets add up to epsilon. An event that is added
+        changes one node of each level by one, scale 1 / eps_l; an event that is moved changes two, scale 2 /
+        eps_l. Unbiased, variance known.
     Cost: O(h n).
     Source: Rameshwar, Tandon, theorems IV.1 and IV.2, section V.
     """
@@ -105,11 +107,11 @@ def cdf_refined(
     neighbours: Neighbours = "add_remove",
     consistent: Error | None = None,
 ) -> HistogramRelease:
-    """Refine the tree's cumulative counts: pool every node with its children, then use the total N.
+    """Run ``cdf_tree`` with better estimates: average each node with its children, then use the total N.
 
-    Each node becomes the inverse-variance mean of its own noisy count and the sum of its refined children.
-    Where N is public (``substitute``), a cumulative count is estimated once from the left and once as N minus
-    the nodes on its right; the two share no noise and are averaged by inverse variance.
+    Each node becomes the inverse-variance mean of its own noisy count and the sum of its refined children. If
+    N is public (``substitute``), a cumulative count is estimated from the nodes on its left, and again as N
+    minus the nodes on its right. The two estimates share no noise, so their inverse-variance mean is used.
 
     Guarantee: as ``cdf_tree``; the rest is post-processing. Unbiased. ``published["cumulative_variance"]``
         holds the variance of each cumulative count. ``variance`` is known for ranges that start at the first
@@ -140,7 +142,7 @@ def cdf_refined(
 def _measured_tree(
     request: Request, branching: tuple[int, ...] | None, budgets: Budgets, neighbours: Neighbours
 ) -> tuple[int | None, CdfTree, list[FloatArray], list[float]]:
-    """Return N if it is public, the tree, and its noisy nodes and their variance, level by level."""
+    """Return N (None if not public), the tree, its noisy nodes, and per level the variance of a node."""
     bins, known = request.counts.size, neighbours == "substitute"
     if branching is None:
         tree = best_tree(bins, total_known=known, budgets=budgets)
@@ -159,7 +161,7 @@ def _measured_tree(
 def _from_below(
     noisy: list[FloatArray], variances: list[float], tree: CdfTree
 ) -> tuple[list[FloatArray], list[FloatArray]]:
-    """Pool each node with the sum of its children, bottom up; bins beyond the last are known to be empty."""
+    """Average each node with its children's sum, bottom up; bins beyond the last are known to be empty."""
     nodes = [noisy[-1]]
     spread = [np.full(noisy[-1].size, variances[-1])]
     for own, own_variance, branch in zip(

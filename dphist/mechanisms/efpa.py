@@ -1,4 +1,4 @@
-"""EFPA: publish the first Fourier coefficients with noise, as many as data and budget justify."""
+"""EFPA: publish the first few Fourier coefficients with noise; their number is chosen privately."""
 
 import math
 from collections.abc import Iterator
@@ -19,21 +19,21 @@ _ROWS_AT_ONCE = 256
 def efpa(request: Request, *, selection_share: Fraction = Fraction(1, 2)) -> HistogramRelease:
     """Publish the first coefficients of the orthonormal real Fourier transform (EFPA).
 
-    All arithmetic on counts is exact: a coefficient is an inner product with a cosine or sine rounded to
-    whole units of about 2^-20 / sqrt(n), so it is an integer, and sensitivities are sums of those integers.
+    All arithmetic on counts is exact. Cosines and sines are rounded to whole units of about 2^-20 / sqrt(n),
+    so every coefficient is an integer, and sensitivities are sums of these integers.
 
     Guarantee: epsilon-DP. Number of coefficients: the score is minus the root of (energy left out + energy of
-        the noise). This root is a length, which one event moves by at most the longest column of the
-        transform, about 1; the number is drawn with scale 2 sensitivity / share. Kept coefficients: an event
-        in bin i moves them in L1 by sum_j |phi_j(i)|. The scale is the largest such sum over i, about
-        1.27 m / sqrt(n) for m coefficients, divided by the rest of epsilon. Biased by the coefficients left
-        out.
+        the noise). This root is the length of a vector, so one event changes it by at most the longest column
+        of the transform, about 1; the number is drawn with scale 2 sensitivity / share. Kept coefficients: an
+        event in bin i changes them in L1 by sum_j |phi_j(i)|. The noise has as scale the largest such sum
+        over i, about 1.27 m / sqrt(n) for m coefficients, divided by the rest of epsilon. Biased by the
+        coefficients left out.
     Cost: O(n^2); the noise scales for each n are cached.
     Source: Acs, Castelluccia, Chen (2012). Their code adds noise to the modulus of each coefficient of the
-        unnormalised transform and releases its phase unchanged, which no epsilon covers. Here real and
-        imaginary parts are two coefficients. Their bound sqrt(m) on the sensitivity of the orthonormal
-        coefficients ignores that a bin reaches each one with weight sqrt(2 / n) only; for m well below n
-        the noise here is smaller by about sqrt(m / n).
+        unnormalised transform and releases its phase without noise, which is not private. Here real and
+        imaginary parts are two noisy coefficients. Their bound sqrt(m) on the sensitivity of the orthonormal
+        coefficients ignores that a bin enters each coefficient with a weight of only sqrt(2 / n); for m well
+        below n the noise here is smaller by about sqrt(m / n).
     """
     epsilon_kept = request.ledger.spend_share("how many coefficients", selection_share)
     epsilon_values = request.ledger.spend_rest("coefficients")
@@ -125,7 +125,7 @@ def _choose_kept(
     epsilon_kept: Fraction,
     epsilon_values: Fraction,
 ) -> int:
-    """Choose the number of coefficients; the arithmetic up to the score is in exact integers of any size."""
+    """Choose the number of coefficients privately; scores are computed in exact integers of any size."""
     bins = basis.bins
     choices = sorted({*range(1, bins + 1, 2), bins})
     left_out = sum(int(value) ** 2 for value in coefficients)

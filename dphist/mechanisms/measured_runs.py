@@ -1,7 +1,8 @@
-"""Least squares over measured runs of buckets, overlapping or not, solved as a network of resistors.
+"""Least squares over measured runs of buckets, which may overlap.
 
-The count of a run is the difference of two running counts. So a measurement of variance s acts like a
-resistor of s ohms between the run's two ends, and least squares finds the potentials.
+The count of a run is the difference of two running counts, one at each end. So the equations of least squares
+are those of a network of resistors: running counts are potentials, and a measurement of variance s is a
+resistor of s ohms between the run's two ends.
 """
 
 from collections.abc import Iterable
@@ -27,10 +28,10 @@ class MeasuredRuns(NamedTuple):
 
 
 def fit_runs(buckets: int, measured: Iterable[MeasuredRuns]) -> FloatArray:
-    """Return the buckets' counts by least squares. Every edge between buckets must be reached by runs.
+    """Return the buckets' counts by least squares. The measured runs must connect all edges of buckets.
 
     Guarantee: post-processing; the best linear unbiased estimate.
-    Cost: near-linear for nested runs: they are a planar network, which elimination keeps sparse.
+    Cost: near-linear for nested runs, whose sparse matrix stays sparse when it is factored.
 
     >>> singles = MeasuredRuns(np.array([0, 1]), np.array([1, 2]), np.array([4.0, 6.0]), np.ones(2))
     >>> both = MeasuredRuns(np.array([0]), np.array([2]), np.array([13.0]), np.ones(1))

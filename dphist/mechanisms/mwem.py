@@ -1,4 +1,4 @@
-"""MWEM: repeatedly measure the query that the current estimate answers worst, and reweigh the estimate."""
+"""MWEM: measure the query that the current estimate answers worst, correct the estimate, and repeat."""
 
 import math
 from fractions import Fraction
@@ -22,13 +22,13 @@ def mwem(
     total_share: Fraction = Fraction(1, 25),
     sweeps: int = 100,
 ) -> HistogramRelease:
-    """Measure the worst answered query of the workload in each round, with multiplicative weights (MWEM).
+    """In each round measure the workload's worst answered query and reweigh the estimate by it (MWEM).
 
     Guarantee: epsilon-DP. The total is measured with scale 1 / share (one event changes it by one). Each
-        round spends half of its part on choosing the range with the largest error, an integer that one event
-        moves by at most one, drawn with scale 2 / part, and half on its count, which one event changes by
-        one. With ``known_total`` the exact total is used, and neighbours are histograms that differ by one
-        event moved, so their totals are equal; a range still changes by at most one. Biased.
+        round spends half of its part of epsilon on choosing the range with the largest error, an integer that
+        one event changes by at most one, with scale 2 / half. The other half measures that range's count,
+        which one event changes by at most one. With ``known_total`` the exact total is used, and neighbours
+        differ by one event moved, so their totals are equal; a range still changes by at most one. Biased.
     Cost: O(rounds (n + m) + sweeps rounds^3) on a line, since the estimate is uniform between edges of
         measured ranges and a reweighing touches at most 2 rounds cells; rounds^4 on a grid.
     Source: Hardt, Ligett, McSherry (2012), with the replay of earlier measurements of their section 2.3. Code
@@ -61,7 +61,7 @@ def mwem(
 
 
 class CellEstimate:
-    """A histogram that is uniform within cells; the edges of measured ranges are the cells' borders.
+    """An estimated histogram that is uniform within cells, whose borders are the edges of measured ranges.
 
     ``masses`` are the cells' counts, which add up to ``total``; ``edges`` cut each axis.
     """
@@ -103,7 +103,7 @@ class CellEstimate:
                 exponent = min(max(rate * (answer - mass), -30.0), 30.0)
                 factor = math.exp(exponent)
                 inside *= factor
-                # One common factor restores the total; it is kept separately. Through rounding, cells that
+                # One common factor restores the total; it is kept separately. Because of rounding, cells that
                 # hold everything may seem to hold more.
                 scale *= self.total / (max(self.total - mass, 0.0) + mass * factor)
                 moved = max(moved, abs(exponent))
@@ -129,7 +129,7 @@ class CellEstimate:
 def _rounds(total: float, epsilon: float, size: int) -> int:
     """Return the number of rounds: few if the noise is large or there are few bins.
 
-    It depends on published facts only.
+    The number depends on published values only.
 
     >>> _rounds(1.0, 0.1, 4096), _rounds(1e5, 0.1, 4096), _rounds(1e12, 1.0, 4096), _rounds(1e12, 1.0, 60)
     (3, 16, 140, 8)

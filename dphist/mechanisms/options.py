@@ -19,9 +19,9 @@ _MOST_LEVELS = 64
 class Option:
     """A keyword of a mechanism.
 
-    Args: text, its meaning; rule, the accepted values in words; take, which converts a value to the form the
-        mechanism uses and raises ValueError, TypeError or OverflowError for a bad one; or_none, whether None
-        is accepted.
+    Args: text, its meaning; rule, the accepted values in words; take, which converts a value to the type that
+        the mechanism takes and raises ValueError, TypeError or OverflowError for a bad value; or_none,
+        whether None is accepted.
     """
 
     text: str
@@ -30,7 +30,7 @@ class Option:
     or_none: bool = False
 
     def checked(self, name: str, value: object) -> Any:
-        """Return the value in the mechanism's form. Raises: ValueError with name, value and rule."""
+        """Return the value, converted for the mechanism. Raises: ValueError with name, value and rule."""
         if value is None and self.or_none:
             return None
         try:

@@ -20,16 +20,17 @@ def p_hp(
     depth: int | None = None,
     nonnegative: bool = False,
 ) -> HistogramRelease:
-    """Bisect recursively, choosing each cut privately; choose the best stage; measure its buckets (P-HP).
+    """Cut the histogram recursively, each cut chosen privately; undo late cuts; measure the buckets (P-HP).
 
-    Guarantee: epsilon-DP. The partition spends half its share on cuts and half on the choice of a stage.
-        Cuts: clusters of one depth are disjoint, so each of the ``depth`` depths gets an equal part e; a cut
-        of a cluster of length L scores -(deviation of its two parts + the price of buckets), which one event
-        moves by at most 2 - 2 / L (``sensitivity``), and is drawn with scale 2 (2 - 2 / L) / e.
-        Stage: the same score over the whole histogram, sensitivity 2 - 2 / n. Counts: the buckets are
-        disjoint, one event changes one count by one. Biased if counts within a bucket are not uniform;
-        ``variance`` is that of the noise, given the buckets. With ``nonnegative`` it is unknown, and long
-        ranges are biased upwards.
+    Guarantee: epsilon-DP. The partition spends half its share on cuts and half on choosing how many of the
+        cuts to keep. Cuts: clusters of one depth are disjoint, so each of the ``depth`` depths gets an equal
+        part e; a cut of a cluster of length L scores -(deviation of its two parts + the price of buckets),
+        which one event changes by at most 2 - 2 / L (``sensitivity``), and is drawn with scale 2 (2 - 2 / L)
+        / e.
+    Number of cuts: the same score over the whole histogram, sensitivity 2 - 2 / n. Counts: the buckets are
+        disjoint, so one event changes one count by one. Biased if counts within a bucket are not uniform;
+        ``variance`` is that of the noise, given the buckets. With ``nonnegative`` the variance is unknown,
+        and long ranges are biased upwards.
     Cost: O(n log n) per depth.
     Source: Acs, Castelluccia, Chen (2012), P-HPartition. Unlike their code, this one clips negative counts
         only on request and uses the budget of the last depth.

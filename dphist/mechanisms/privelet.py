@@ -9,11 +9,11 @@ from dphist.mechanisms.base import HistogramRelease, Request
 def privelet(request: Request) -> HistogramRelease:
     """Measure the total and, for each node of a binary tree, the left half minus the right half.
 
-    Guarantee: epsilon-DP; bins are padded with empty ones to 2^h, one event changes the total and one
-        difference of each of the h levels by one, so the noise has scale (h + 1) / epsilon on integers.
-        Unbiased; the variance of a range is exact.
-    Source: Xiao, Wang, Gehrke (2010): their coefficient c of a node over L bins, with weight L, is this
-        difference over L, so noise of one scale on the differences is their weighted noise.
+    Guarantee: epsilon-DP. Empty bins are added up to 2^h bins. One event changes the total and one difference
+        of each of the h levels by one, so these integers get noise of scale (h + 1) / epsilon. Unbiased; the
+        variance of a range is exact.
+    Source: Xiao, Wang, Gehrke (2010). Their coefficient of a node over L bins is this difference divided by
+        L, with noise weighted by 1 / L. So equal noise on all differences is the same mechanism.
     """
     bins = request.counts.size
     height = (bins - 1).bit_length()
@@ -29,7 +29,7 @@ def privelet(request: Request) -> HistogramRelease:
 
 
 def haar_differences(values: Int64Array) -> Int64Array:
-    """Return the total, then the differences left minus right, the root's first, all integers.
+    """Return the total, then for each node, from the root down, its left half minus its right half.
 
     >>> haar_differences(np.array([2, 0, 10, 2])).tolist()
     [14, -10, 2, 8]
@@ -56,7 +56,7 @@ def from_haar_differences(coefficients: FloatArray) -> FloatArray:
 
 
 def _squared_weights(height: int, ranges: Int64Array) -> FloatArray:
-    """Return, per range, the sum of the squared weights of the coefficients in its answer."""
+    """Return, per range, the sum of the squared weights with which the coefficients enter its answer."""
     starts, ends = ranges.T
     total = ((ends - starts) / (1 << height)) ** 2
     for level in range(1, height + 1):
@@ -67,6 +67,6 @@ def _squared_weights(height: int, ranges: Int64Array) -> FloatArray:
 
 
 def _tent(edges: Int64Array, level: int) -> FloatArray:
-    """Return the weight, in the prefix up to an edge, of the node over 2^level bins that holds the edge."""
+    """Return the weight that the difference of the node over 2^level bins around an edge has in [0, edge)."""
     inside = edges & ((1 << level) - 1)
     return np.asarray(np.minimum(inside, (1 << level) - inside) / (1 << level))

@@ -1,6 +1,7 @@
 """Ranges of bins, and buckets of bins.
 
-Ranges are half-open: (m, 2) rows on a line, (m, 4) rectangles on a grid. Buckets are the runs between edges.
+Ranges are half-open: (m, 2) rows on a line, (m, 4) rectangles on a grid. A bucket is the bins between two
+edges.
 """
 
 import numpy as np
@@ -60,7 +61,7 @@ def sums_between(prefix: NDArray[Number], ranges: Int64Array) -> NDArray[Number]
 
 
 def prefix_sums(values: NDArray[Number]) -> NDArray[Number]:
-    """Return the sums of the values before each edge; along every axis there is one more edge than values.
+    """Return the sum of all values before each edge; every axis has one edge more than values.
 
     >>> prefix_sums(np.array([[1, 2], [3, 4]])).tolist()
     [[0, 0, 0], [0, 1, 3], [0, 4, 10]]
@@ -105,7 +106,7 @@ def bucket_positions(bin_edges: Int64Array, edges: Int64Array) -> FloatArray:
 
 
 def squared_cover(edges: Int64Array, ranges: Int64Array) -> FloatArray:
-    """Return, per range, the sum over blocks of the squared fraction of the block that the range covers.
+    """Return, per range, the sum over blocks of (the fraction of the block that the range covers)^2.
 
     This is the variance of a range if each block has independent noise of variance 1, spread over its bins.
 
@@ -120,9 +121,9 @@ def squared_cover(edges: Int64Array, ranges: Int64Array) -> FloatArray:
 
 
 def spread_ranges(shape: tuple[int, ...], count: int = 2000) -> Int64Array:
-    """Return ranges spread evenly over all ranges: the default workload of a mechanism.
+    """Return ``count`` ranges spread evenly over all possible ones: a mechanism's default workload.
 
-    Endpoints come from an additive recurrence of low discrepancy, so the set depends on the shape alone.
+    Endpoints come from an additive recurrence of low discrepancy, so the ranges depend on the shape alone.
 
     >>> ranges = spread_ranges((10,))
     >>> ranges.shape, bool((ranges[:, 0] < ranges[:, 1]).all())

@@ -1,4 +1,4 @@
-"""The one call that runs any mechanism, and the checks it makes before.
+"""Run any mechanism by its name, after checking its input.
 
 To add a mechanism: write ``def name(request: Request, *, option=default) -> HistogramRelease`` in a module,
 and add one row to ``table.py``, with an ``Option`` for each keyword, which ``release`` checks. The contract
@@ -35,11 +35,11 @@ def describe(name: str) -> Mechanism:
 
 
 def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options in the mechanism's form: shares as exact fractions, numbers as its arithmetic needs.
+    """Return the options in the types that the mechanism takes: for example, shares as exact fractions.
 
     The mechanism itself checks limits that depend on the histogram (no more buckets than bins).
 
-    Raises: ValueError naming the mechanism, the option and the value, for an unknown one or a bad value.
+    Raises: ValueError naming the mechanism, the option and the value, for an unknown option or a bad value.
 
     >>> checked_options("dawa", {"partition_share": 0.25, "merge": True})
     {'partition_share': Fraction(1, 4), 'merge': True}
@@ -98,8 +98,8 @@ def release(
     Guarantee: epsilon-DP for neighbouring histograms; the release names the relation. By default they differ
         by one event added or removed. With the options ``known_total=True`` or ``neighbours="substitute"``
         they differ by one event moved, and the number of events is public.
-        The mechanism's own docstring states the sensitivity of each step. ``continuous`` and ``SeededNoise``
-        protect nobody.
+    The mechanism's own docstring states the sensitivity of each step. There is no protection with
+        ``continuous`` or ``SeededNoise``.
     Args: counts of shape (n,), or (rows, columns), whole and not negative; workload, the ranges to optimise
         for, (m, 2) or (m, 4) half-open bins (by default spread over all ranges, if the mechanism uses one);
         noise, by default ``SystemNoise()``; options as ``describe(name).options`` lists them, checked by

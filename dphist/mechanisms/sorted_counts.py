@@ -11,9 +11,9 @@ from dphist.mechanisms.base import HistogramRelease, Request
 def sorted_counts(request: Request) -> HistogramRelease:
     """Add noise to the sorted counts (S~ of Hay et al.).
 
-    Guarantee: epsilon-DP; one event more or less changes the sorted sequence in one place by one (the last,
-        or first, of the equal counts it belongs to), so the noise has scale 1 / epsilon. Unbiased for the
-        sorted sequence; the variance of a range of ranks is its length times the noise's.
+    Guarantee: epsilon-DP. One event more changes the sorted sequence in one place by one (the last of several
+        equal counts), so the noise has scale 1 / epsilon. Unbiased for the sorted sequence; the variance of a
+        range of ranks is its length times the variance of one draw.
     Source: Hay et al. (2010), section 3.1 and proposition 1.
     """
     noisy, each = _noisy_sorted(request)

@@ -26,10 +26,10 @@ BucketCosts = Callable[[Int64Array, Int64Array], Int64Array]
 
 
 def squared_deviations(counts: Int64Array, largest_count: int) -> BucketCosts:
-    """Return the costs: squared deviation from the mean of counts clipped at F, rounded down.
+    """Return a function for buckets' costs: squared deviation from the mean of counts clipped at F, floored.
 
-    One more event moves a count from a to a + 1 <= F: the sum of squared deviations of a bucket of L bins
-    changes by (1 - 1 / L) (2 (a - mean of the others) + 1), within 2 F - 1.
+    One more event moves a count from a to a + 1 <= F. This changes the sum of squared deviations of a bucket
+    of L bins by (1 - 1 / L) (2 (a - mean of the others) + 1), which is between 1 - 2 F and 2 F - 1.
     """
     clipped = np.minimum(counts, largest_count)
     sums, squares = prefix_sums(clipped), prefix_sums(clipped**2)
@@ -53,21 +53,23 @@ def structure_first(
     largest_count: int = 1024,
     branching: int = 8,
 ) -> HistogramRelease:
-    """Draw k - 1 boundaries from last to first, favouring low deviation, then measure a tree in each bucket.
+    """Choose k buckets privately, so that their counts deviate little, and measure a tree in each bucket.
 
-    Guarantee: epsilon-DP. Each boundary gets an equal part e of the partition's share. Given the boundary to
-        its right, the score of a place is minus the sum of two costs: the least cost of the buckets to its
-        left, and the cost of the bucket that begins there. An event is in one of these buckets and changes
-        the score by at most D. With the absolute deviation from the median D is 1; with the squared deviation
-        of counts clipped at F it is 2 F - 1. The place is drawn with scale 2 D / e. Trees: buckets are
-        disjoint, so an event is in one tree and changes one node of each of its levels. Answers are unbiased
-        for any boundaries; ``variance`` is exact, given the boundaries.
+    Guarantee: epsilon-DP. The k - 1 boundaries are drawn from last to first; each gets an equal part e of the
+        partition's share. Given the boundary to its right, the score of a place is minus the sum of two
+        costs: the least cost of the buckets to its left, and the cost of the bucket that begins there. An
+        event is in one of these buckets and changes the score by at most D. With the absolute deviation from
+        the median D is 1; with the squared deviation of counts clipped at F it is 2 F - 1. The place is drawn
+        with scale 2 D / e. Counts: buckets are disjoint, so an event is in one tree and changes one node of
+        each of its levels. Answers are unbiased for any boundaries; ``variance`` is exact, given the
+        boundaries.
     Args: partition_share, small by default: boundaries add no bias, and their noise is so large that more
         budget for them did not help on DPBench's data; largest_count F, for squared deviations only.
     Cost: O(k n L) for the table of least costs, with buckets of at most L = 8 n / k bins: at most 8 n^2.
     Source: Xu, Zhang, Xiao, Yang, Yu, Winslett (2013), StructureFirst, with trees in buckets and absolute
         deviation as in their code. Their code takes F from the data, which is not private. Their table has no
-        limit L. With the limit, the least cost of k buckets is at most their least cost of k - k / 8 buckets.
+        limit L on a bucket's length. With the limit, k buckets cost at most as much as their best k - k / 8
+        buckets.
     """
     size = request.counts.size
     count = math.ceil(size / 10) if buckets is None else buckets
@@ -116,7 +118,7 @@ def _draw_boundaries(request: Request, costs: BucketCosts, buckets: int, scale: 
 def least_costs(costs: BucketCosts, size: int, buckets: int, longest: int) -> Int64Array:
     """Return the least cost of cutting the first i bins into p buckets of at most ``longest`` bins.
 
-    Returns: (buckets, size + 1): row p - 1, column i; ``_UNREACHED`` if p buckets are impossible.
+    Returns: (buckets, size + 1), in row p - 1 and column i; ``_UNREACHED`` if p buckets are impossible.
     Raises: ValueError for a table of more than 2^27 numbers (1 GB).
     """
     if buckets * size > 2**27:

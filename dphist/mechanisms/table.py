@@ -16,10 +16,10 @@ from dphist.privacy import Neighbours
 class Mechanism:
     """One row: a mechanism's location, options and guarantee.
 
-    Args: ``target`` is the module in ``dphist.mechanisms``, with ":function" if that is not the mechanism's
-        name; ``options`` describes each keyword of the function, the values it accepts, and the paper's value
-        if the default (in the signature) is different; ``neighbours`` is the relation of its guarantee with
-        the defaults (a release names its own).
+    Args: ``target`` is the module in ``dphist.mechanisms``, with ":function" if the function is not named
+        like the mechanism; ``options`` describes each keyword of the function, the values it accepts, and the
+        paper's value if the default (in the signature) is different; ``neighbours`` is the relation that the
+        guarantee is for if no option changes it.
     """
 
     name: str

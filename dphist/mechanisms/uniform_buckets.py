@@ -1,4 +1,4 @@
-"""Merge similar neighbouring pieces: the cheapest cut of noisy counts into uniform buckets."""
+"""Merge similar neighbouring pieces into buckets, so that the total cost of the buckets is least."""
 
 import math
 
@@ -9,8 +9,8 @@ from dphist.mechanisms.dawa.partition import edges_of, least_cost_partition
 
 # Up to this many pieces every run may be a bucket; beyond it, only runs of a power of two.
 _ALL_RUNS = 4096
-# A bucket costs 2, and a bucket of k of the m pieces costs (2 + 1.2 ln(m / 64)) / k more, in units of
-# log-likelihood: a single piece has the Laplace tail, and with more pieces more look odd by chance.
+# In units of log-likelihood, a bucket of k of the m pieces costs 2 + (2 + 1.2 ln(m / 64)) / k. Short buckets
+# cost more because single pieces have large Laplace noise, and of many pieces some look odd by chance.
 _BUCKET_COST = 2.0
 _SHORT_COST = 2.0
 _SHORT_COST_GROWTH = 1.2
@@ -19,10 +19,11 @@ _SHORT_COST_GROWTH = 1.2
 def uniform_buckets(
     noisy: FloatArray, widths: Int64Array, variances: FloatArray, *, price: float | None = None
 ) -> Int64Array:
-    """Return the edges, in pieces, of the buckets that fit the noisy counts at least cost.
+    """Return the bucket edges, as numbers of pieces, for which the total cost of the buckets is smallest.
 
-    A bucket's cost is half the weighted sum of squared differences of its pieces from one count per bin, plus
-    a price: a Gaussian likelihood with a penalty. Input and output are published values.
+    A bucket's cost is a price plus half the weighted sum of squared differences between its pieces' counts
+    and counts that are uniform in the bucket: a Gaussian likelihood with a penalty. All values are published
+    ones.
 
     Args: noisy counts, widths in bins and variances of the m pieces; price of a bucket, by default 2, more
         for short buckets.
@@ -54,14 +55,17 @@ def uniform_buckets(
 def _costs(
     before: FloatArray, until: FloatArray, pieces: int | Int64Array, prices: tuple[float, float]
 ) -> FloatArray:
-    """Return the costs of runs between two columns of running sums. Args: prices, per bucket and if short."""
+    """Return the cost of each run of pieces that lies between two columns of running sums.
+
+    Args: pieces, the length of each run; prices, one per bucket, and one that is divided by its length.
+    """
     squares, products, widths = until - before
     each, short = prices
     return np.asarray(0.5 * (squares - products**2 / widths) + each + short / pieces)
 
 
 def _cheapest_runs(sums: FloatArray, prices: tuple[float, float]) -> Int64Array:
-    """Return the edges of the cut into runs with the least sum of costs."""
+    """Return the edges of the division into runs whose costs have the least sum."""
     size = sums.shape[1] - 1
     best = np.zeros(size + 1)
     chosen = [0] * (size + 1)

@@ -2,5 +2,6 @@
 
 May import: ``dphist.mechanisms`` except its registry, numpy.
 Start at: ``mechanism.py`` (the three stages in ten lines), then ``partition.py`` and ``query_tree.py``.
-Must stay true: stage 1 releases only the partition, and every path of stage 2 spends its epsilon exactly.
+Must stay true: stage 1 releases only the partition; in stage 2, every path down the tree spends the stage's
+epsilon.
 """

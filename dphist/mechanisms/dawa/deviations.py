@@ -1,4 +1,4 @@
-"""The exact deviation from uniformity of the counts in an interval, for many intervals at once."""
+"""How much the counts in an interval deviate from uniform, exactly, for many intervals at once."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,8 @@ _AT_ONCE = 2**14
 class DeviationIndex:
     """Answers dev(b) = sum over j in b of |x_j - mean of b| for any intervals b, in units of 2^-lattice.
 
-    For an interval of length L and total q L + r, with s and c the sum and the number of its counts above q,
-    dev is 2 (s - c q) - 2 c r / L: integers, and one division, rounded down.
+    Let an interval have length L and total q L + r, and let s and c be the sum and the number of its counts
+    above q. Then dev is 2 (s - c q) - 2 c r / L: integers except for one division, which is rounded down.
     Cost: O(n log d) to build for d distinct counts, O(log d) per interval (a wavelet matrix of their ranks).
     Source: Li et al. (2014), section 3.2, with their balanced trees replaced.
     """
@@ -36,7 +36,7 @@ class DeviationIndex:
     def of(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
         """Return the deviation of each half-open interval, rounded down to the lattice.
 
-        Guarantee: one event in an interval of length L moves it by at most ``sensitivity(L)``.
+        Guarantee: one event in an interval of length L changes its deviation by at most ``sensitivity(L)``.
         """
         length = ends - starts
         floor, rest = np.divmod(self.totals[ends] - self.totals[starts], length)
@@ -52,8 +52,9 @@ class DeviationIndex:
     def from_median(self, starts: Int64Array, ends: Int64Array) -> Int64Array:
         """Return the sum over j in b of |x_j - median of b|, in units of 2^-lattice.
 
-        Guarantee: exact. In an interval of two or more bins, one event moves it by at most one count, since
-            it moves one term by one and the median minimises the sum. For one bin it is always 0.
+        Guarantee: exact. In an interval of two or more bins, one event changes the sum by at most one count:
+            the event changes one term by one, and the median minimises the sum. For one bin the sum is always
+            0.
         """
         deviations = np.empty(starts.size, dtype=np.int64)
         for first in range(0, starts.size, _AT_ONCE):
@@ -113,10 +114,10 @@ class DeviationIndex:
 
 
 def sensitivity(length: int, lattice: int) -> int:
-    """Return the largest change of an interval's rounded deviation by one event, in units of 2^-lattice.
+    """Return how much one event can change an interval's rounded deviation, in units of 2^-lattice.
 
-    The exact deviation moves by at most 2 - 2 / length, when the event's bin is on one side of the mean and
-    all others on the other side; rounding down to the lattice adds less than one unit.
+    The exact deviation changes by at most 2 - 2 / length. This happens if the event's bin is on one side of
+    the mean and all other bins are on the other side. Rounding down to the lattice adds less than one unit.
 
     >>> sensitivity(1, 4), sensitivity(4, 4), sensitivity(3, 4)
     (0, 24, 22)
@@ -125,7 +126,7 @@ def sensitivity(length: int, lattice: int) -> int:
 
 
 def sensitivity_from_median(length: int, lattice: int) -> int:
-    """Return the largest change of a deviation from the median by one event, in units of 2^-lattice.
+    """Return how much one event can change a deviation from the median, in units of 2^-lattice.
 
     >>> sensitivity_from_median(1, 4), sensitivity_from_median(2, 4), sensitivity_from_median(64, 4)
     (0, 16, 16)

@@ -23,9 +23,9 @@ from dphist.mechanisms.trees.weighted_tree import IntervalTree
 from dphist.mechanisms.uniform_buckets import uniform_buckets
 
 PARTITION_SHARE = Fraction(1, 4)
-# Cost of a bucket beyond 1 / epsilon_2, in units of the largest noise scale, so that buckets are not chosen
-# for their noise. Set once on the seven histograms of the paper and three epsilons. With all lengths, more
-# intervals compete, so the cost is higher.
+# The extra cost of each bucket, in units of the largest noise scale; without it, buckets would be chosen for
+# their lucky noise. The numbers were set once, on the paper's seven histograms and three epsilons. With
+# buckets of any length more intervals compete, so that cost is higher.
 BUCKET_PENALTY = 2.5
 BUCKET_PENALTY_ALL = 4.0
 # Largest change that one event can cause in two bucket costs combined, per choice of centre.
@@ -47,21 +47,21 @@ def dawa(
 ) -> HistogramRelease:
     """Partition into buckets of nearly uniform counts, then measure them for the workload (DAWA).
 
-    The buckets have lengths that are powers of two. They are spread evenly over their bins.
+    The buckets have lengths that are powers of two. A bucket's count is spread evenly over its bins.
 
     Guarantee: epsilon-DP. Stage 1 spends its share on choosing the partition (``private_partition`` states
-        its sensitivities). Stage 2 spends the rest on the buckets' counts (``measure_tree``: one event
-        changes the measured integers by the parts on one path). Biased if counts within a bucket are not
-        uniform. ``variance`` is that of stage 2's noise, given the partition. With ``merge`` no variance is
-        stated, because stage 2's noise also chooses the buckets.
+        its sensitivities). Stage 2 spends the rest on measuring the buckets' counts (``measure_tree`` states
+        how much one event changes them). Biased if counts within a bucket are not uniform. ``variance`` is
+        that of stage 2's noise, given the partition. With ``merge`` no variance is stated, because stage 2's
+        noise also chooses the buckets.
     Cost: O(n log^2 n + m log n) for m ranges; n log n draws.
     Source: Li, Hay, Miklau, Wang (2014). With bucket_penalty 0, deviation_from "mean" and tree "greedy" it is
-        the paper's algorithm as printed. That is private, but the partition of least noisy cost then collects
-        many lucky draws: thousands of tiny buckets on the easiest data. The authors' published code avoids
-        this with steps that theorem 2 does not cover: half the scale that the remark requires, no noise on
-        single bins, noisy costs clipped at zero. A constant cost per bucket prevents it without using data.
-        Deviations from the median have half the sensitivity of those from the mean. On easy data, errors stay
-        above that code's: see docs/mechanisms.md, and ``adaptive_tree``.
+        the paper's algorithm as printed. That is private, but intervals whose noise happens to be low then
+        win: the partition has thousands of tiny buckets even on the easiest data. The authors' published code
+        avoids this with steps that theorem 2 does not cover: half the scale that the remark requires, no
+        noise on single bins, noisy costs clipped at zero. Here a constant cost per bucket avoids it, without
+        using data. Deviations from the median have half the sensitivity of those from the mean. On easy data,
+        errors stay above that code's: see docs/mechanisms.md, and ``adaptive_tree``.
     """
     return _partitioned(
         request, partition_share, bucket_penalty, deviation_from, _TREE_RULES[tree], merge=merge
@@ -94,7 +94,7 @@ def partition_laplace(
     bucket_penalty: float = BUCKET_PENALTY,
     deviation_from: Centre = "median",
 ) -> HistogramRelease:
-    """DAWA's partition, then independent noise on every bucket (Partition+Laplace).
+    """Run DAWA's partition, then add independent noise to every bucket (Partition+Laplace).
 
     Guarantee: as ``dawa``; one event changes one bucket by one.
     Source: Li et al. (2014), section 5.3.1.
@@ -115,7 +115,7 @@ def partition_uniform(
     deviation_from: Centre = "median",
     branching: int = 2,
 ) -> HistogramRelease:
-    """DAWA's partition, then H-bar over the buckets: all nodes weighed equally (Partition+Uniform).
+    """Run DAWA's partition, then H-bar over the buckets: all nodes have equal budgets (Partition+Uniform).
 
     Guarantee: as ``dawa``; one event changes one bucket count of every level by one.
     Source: Li et al. (2014), section 5.3.3; Hay et al. (2010).
@@ -137,7 +137,7 @@ def partition_geometric(
     branching: int = 2,
     level_ratio: float = 2 ** (1 / 3),
 ) -> HistogramRelease:
-    """DAWA's partition, then a tree whose budgets shrink from leaves to root (Partition+Geometric).
+    """Run DAWA's partition, then a tree whose budgets shrink from leaves to root (Partition+Geometric).
 
     Guarantee: as ``dawa``.
     Source: Li et al. (2014), section 5.3.3; Cormode et al. (2012), whose ratio is the cube root of 2.
@@ -152,10 +152,10 @@ def partition_geometric(
 
 
 def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
-    """Run DAWA's second stage on the bins themselves (GreedyH; greedy scaling without a partition).
+    """Run DAWA's second stage on the bins themselves, without a partition (GreedyH).
 
-    Guarantee: epsilon-DP; one event changes the measured integers by the parts on one path
-        (``measure_tree``). Answers are the best linear unbiased estimates of ranges; their variance is exact.
+    Guarantee: epsilon-DP (``measure_tree``). Answers are the best linear unbiased estimates of ranges; their
+        variance is exact.
     Cost: O(n + m log n) for m ranges; 2 n draws.
     Source: Li et al. (2014), algorithm 2.
     """
@@ -175,7 +175,7 @@ def _partitioned(
     all_lengths: bool = False,
     merge: bool = False,
 ) -> HistogramRelease:
-    """Run the three stages: partition, measured tree over the buckets, uniform expansion."""
+    """Run the three stages: partition, measure a tree over the buckets, spread them over the bins."""
     epsilon_partition = request.ledger.spend_share("partition", partition_share)
     epsilon_counts = request.ledger.spend_rest("bucket counts")
     largest_scale = LARGEST_MOVES[deviation_from] / epsilon_partition
@@ -201,11 +201,11 @@ def _partitioned(
 
 
 def merged_buckets(measured: MeasuredTree, edges: Int64Array) -> tuple[Int64Array, FloatArray]:
-    """Return the edges of the merged buckets and their counts, fitted to every measured node.
+    """Merge similar neighbouring buckets; return the edges and the counts, fitted to every measured node.
 
-    A private first stage needs so much noise that it cuts uniform runs of bins by chance; the counts of stage
-    2 show where. Merging minimises the negative log-likelihood plus, for each merged bucket, half the log of
-    the number of buckets before merging: Schwarz's criterion, without tuning.
+    A private first stage needs so much noise that it also cuts uniform runs of bins, by chance. The noisy
+    counts of stage 2 show which cuts were needless. Merging minimises the negative log-likelihood plus, for
+    each merged bucket, half the log of the number of buckets before merging (Schwarz's criterion).
 
     Guarantee: post-processing of published counts. Biased if counts within a merged bucket are not uniform.
     Args: edges of the tree's leaves, in bins.

@@ -27,20 +27,19 @@ def private_partition(
 ) -> Int64Array:
     """Return the edges of the partition of least noisy cost; a bucket costs its deviation + ``bucket_cost``.
 
-    Guarantee: epsilon-DP. Only the partition is published; the noisy costs are secret. An interval b has
-        noise of scale (D + D_b) / epsilon, D_b the sensitivity of its deviation (from the mean 2 - 2 / length
-        rounded up to the lattice; from the median 1, for one bin 0) and D the largest of them: given all
-        other noise, a partition wins if the noise of its one bucket that holds the event is at most a bound
-        that an event moves by no more than D + D_b.
+    Guarantee: epsilon-DP. Only the partition is published; the noisy costs are secret. Let D_b be the
+        sensitivity of the deviation of interval b (from the mean: 2 - 2 / length, rounded up to the lattice;
+        from the median: 1, or 0 for one bin), and D the largest of them. The noise of b has scale (D + D_b) /
+        epsilon. This suffices: given all other noise, a partition wins if the noise of its bucket that holds
+        the event is at most a bound, and an event moves this bound by at most D + D_b.
         This also holds for integer noise, since ties are broken by an order that does not depend on data.
-    Args: bucket_cost in counts, DAWA's 1 / epsilon of stage 2; all_lengths, whether to
-        use all intervals or only lengths that are powers of two; deviation_from "mean", the paper's, or
-        "median".
+    Args: bucket_cost in counts, in the paper 1 / epsilon of stage 2; all_lengths, whether buckets may have
+        any length or only powers of two; deviation_from "mean", as in the paper, or "median".
     Raises: ValueError for all_lengths above 8192 bins.
     Cost: O(n log^2 n), n log n draws of noise; for all lengths O(n^2 log n) and n^2 / 2 draws.
-    Source: Li et al. (2014), algorithm 1, theorem 2 and the remark that follows it. The proof is as printed;
-        the exact sensitivity replaces their bound of 2, which is not reached. Deviations from the median are
-        between half and all of those from the mean, and have half the sensitivity.
+    Source: Li et al. (2014), algorithm 1, theorem 2 and the remark that follows it. The proof is theirs; the
+        exact sensitivity replaces their bound of 2. A deviation from the median is at least half of that from
+        the mean and never above it, and has half the sensitivity.
     """
     size = request.counts.size
     if all_lengths and size > LARGEST_SIZE_FOR_ALL:
@@ -50,7 +49,7 @@ def private_partition(
     lattice = _lattice(size, epsilon, bucket_cost)
     lengths = interval_lengths(size, all_lengths=all_lengths)
     index = DeviationIndex(request.counts, lattice)
-    # A bucket's cost is capped at more than all events and noise together.
+    # The cap on a bucket's cost is above all events and noise together, so it changes no choice.
     each = min(round(bucket_cost * 2**lattice), 1 << (59 - size.bit_length()))
     deviation, moved = index.of, sensitivity
     if deviation_from == "median":
@@ -118,7 +117,7 @@ def edges_of(lengths: Sequence[int]) -> Int64Array:
 def _least_over_long(
     ends: Int64Array, best: Numbers, costs: Sequence[tuple[int, Numbers]]
 ) -> tuple[Numbers, Int64Array]:
-    """For each end, try every bucket length in ``costs``; return the lowest total cost and its length."""
+    """Return, for each end, the lowest total cost up to there and the length of its last bucket."""
     unreached = np.iinfo(np.int64).max if best.dtype.kind == "i" else np.inf
     least = cast(Numbers, np.full_like(best, unreached, shape=ends.size))
     by_length = np.zeros(ends.size, dtype=np.int64)
@@ -142,10 +141,10 @@ def _class_of(length: int) -> int:
 
 
 def _lattice(size: int, epsilon: Fraction, bucket_cost: Fraction) -> int:
-    """Return the number of binary places of costs: public, and as fine as int64 allows for sums with noise.
+    """Return the number of binary places of costs: as many as int64 allows for sums of costs and noise.
 
     These must fit: a total of 2^42 events, the square of the size, and for each of ``size`` buckets its cost
-    and 1000 noise scales.
+    and 1000 noise scales. The number depends on public facts only.
     """
     size_bits, cost_bits = size.bit_length(), math.ceil(bucket_cost).bit_length()
     epsilon_bits = math.ceil(1 / epsilon).bit_length()

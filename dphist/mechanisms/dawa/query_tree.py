@@ -1,4 +1,4 @@
-"""Stage 2 of DAWA: the budget of each node of a tree of ranges, given the workload."""
+"""Stage 2 of DAWA: choose each tree node's part of the budget so that the workload's error is small."""
 
 import math
 
@@ -8,7 +8,8 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.trees.hierarchical import equal_parts, largest_path, least_branching
 from dphist.mechanisms.trees.weighted_tree import IntervalTree, RangeClimb, child_sums, range_variance
 
-# Parts of the budget are integers that add up to this over every path; a total of 2^42 times it fits int64.
+# Parts of the budget are integers that add up to this on each root-to-leaf path. Products with totals up to
+# 2^42 fit int64.
 LATTICE = 2**20
 TreeParts = tuple[IntervalTree, list[Int64Array]]
 # Limit on a node's odds, so that some budget remains for the nodes below it.
@@ -16,10 +17,10 @@ _LARGEST_ODDS = 99.0
 
 
 def best_tree(leaves: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
-    """Return the tree of least workload variance: greedy, or with equal weights and an unmeasured root.
+    """Return the better tree for the workload: the paper's greedy one, or one with equal parts and no root.
 
-    The bottom-up greedy choice is not optimal: on uniform ranges over 4096 leaves, an equally weighted tree
-    of branching 16 has three quarters of its variance. The choice depends on public facts only.
+    The greedy choice is not optimal: on uniform ranges over 4096 leaves, a tree of branching 16 with equal
+    parts has three quarters of its variance. The choice depends on public facts only.
     Cost: O(k + m log k) for each of about log k candidates.
     """
     candidates = [greedy_tree(leaves, starts, ends)]
@@ -30,9 +31,10 @@ def best_tree(leaves: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
 
 
 def greedy_tree(leaves: int, starts: FloatArray, ends: FloatArray, branching: int = 2) -> TreeParts:
-    """Return a tree with the paper's greedy parts; all single leaves together weigh 1 % of the workload.
+    """Return a tree with the paper's greedy parts, planned for the workload and for every single leaf.
 
-    So leaves that no query separates keep some budget, and the workload's variance hardly grows.
+    All single leaves together weigh 1 % of the workload. So even leaves that no query separates get some
+    budget, and the workload's variance hardly grows.
     """
     tree = IntervalTree(leaves, branching)
     return tree, greedy_parts(tree, starts, ends, unit_weight=0.01 * starts.size / leaves)
@@ -41,7 +43,7 @@ def greedy_tree(leaves: int, starts: FloatArray, ends: FloatArray, branching: in
 def workload_variance(
     tree: IntervalTree, parts: list[Int64Array], starts: FloatArray, ends: FloatArray
 ) -> float:
-    """Return the mean variance over the workload, in units of the variance of a node with all the budget."""
+    """Return the mean variance over the workload; 1 is the variance of a node that gets the whole budget."""
     weights = [part.astype(np.float64) ** 2 for part in parts]
     total = range_variance(tree, weights, starts, ends).sum()
     return float(total * largest_path(tree, parts) ** 2 / max(1, starts.size))
@@ -53,11 +55,12 @@ def greedy_parts(
     """Return each node's part of the budget, chosen bottom-up for the workload.
 
     Each node q takes from the nodes below it the share lambda that minimises the variance of the queries'
-    parts within q's range. Nodes above q will change that variance, so it is a mean of two: with the weight
-    t^(-depth / 2) of the parts as they are, and otherwise of the parts cut at the borders of q's children.
+    parts within q's range. Nodes above q will change that variance. So the mean of two variances is used:
+    with weight t^(-depth / 2) that of the parts as they are, and with the remaining weight that of the parts
+    cut at the borders of q's children.
 
     Args: starts and ends of the workload's m ranges in leaves, fractions allowed; unit_weight, the weight of
-        each single leaf as an additional query, so that leaves that no query separates get some budget.
+        each single leaf as an additional query.
     Returns: integer parts, one array per level, leaves first; on every path they add up to ``LATTICE``.
     Cost: O(k + m log k) for k leaves: a range covers at most two nodes of a level in part, and all ranges
         that cover a node are handled together (the paper's O(m k log k + k^2) is for any linear queries).
@@ -91,10 +94,10 @@ def greedy_parts(
 def best_odds(total: FloatArray, error: FloatArray, gain: FloatArray) -> FloatArray:
     """Return the s >= 0 that minimises (1 + s)^2 (error - gain s^2 / (1 + total s^2)), elementwise.
 
-    With s = lambda / (1 - lambda) this is the workload's error after the node got lambda of the budget. Its
-    derivative has the sign of P(s) = (total error - gain) (total s^4 + 2 s^2) - gain s + error. P is convex,
-    since by Cauchy and Schwarz the first factor is not negative. So the minimum is at 0 or at P's larger
-    root, which Newton's method reaches from the right without overshooting.
+    With s = lambda / (1 - lambda) this is the workload's error if the node gets the share lambda of the
+    budget. The derivative has the sign of P(s) = (total error - gain) (total s^4 + 2 s^2) - gain s + error. P
+    is convex, since its first factor is never negative (Cauchy and Schwarz). So the minimum is at 0 or at P's
+    larger root, which Newton's method reaches from the right without overshooting.
 
     >>> best_odds(np.array([2.0]), np.array([8.0]), np.array([16.0])).tolist()
     [99.0]
@@ -117,12 +120,12 @@ def best_odds(total: FloatArray, error: FloatArray, gain: FloatArray) -> FloatAr
 
 
 def _leaf_error(tree: IntervalTree, climb: RangeClimb) -> FloatArray:
-    """Return, per leaf, the sum over ranges of the squared fraction of the leaf in the range."""
+    """Return, per leaf, the sum over all ranges of (the fraction of the leaf inside the range)^2."""
     return _at_nodes(tree.size, climb.nodes, climb.parts**2) + _covering(tree.size, climb.nodes)
 
 
 def _covered_squares(climb: RangeClimb, fan: int, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return, per parent, the squared sum and the sum of squares of its children's parts, over all ranges."""
+    """Return, per parent, two sums over ranges: of (its children's parts added up)^2, and of each part^2."""
     parents = climb.nodes // fan
     size = -(-variance.size // fan)
     covering = _covering(size, parents)
@@ -135,14 +138,14 @@ def _covered_squares(climb: RangeClimb, fan: int, variance: FloatArray) -> tuple
 
 
 def _at_nodes(size: int, nodes: Int64Array, values: FloatArray) -> FloatArray:
-    """Add up values (2, m) at the ranges' end nodes; count a range once if both ends are in one node."""
+    """Return, per node, the sum of the values (2, m) of the ranges that end in it, each range once."""
     second = nodes[1] > nodes[0]
     where = np.concatenate([nodes[0], nodes[1][second]])
     return np.asarray(np.bincount(where, np.concatenate([values[0], values[1][second]]), size), dtype=float)
 
 
 def _covering(size: int, nodes: Int64Array) -> FloatArray:
-    """Return, per node, the number of ranges that cover it and extend past it on both sides."""
+    """Return, per node, the number of ranges that begin before the node and end after it."""
     inner = nodes[1] > nodes[0]
     steps = np.bincount(nodes[0][inner] + 1, minlength=size + 1) - np.bincount(
         nodes[1][inner], minlength=size + 1
@@ -151,7 +154,7 @@ def _covering(size: int, nodes: Int64Array) -> FloatArray:
 
 
 def _integer_parts(tree: IntervalTree, odds: list[FloatArray]) -> list[Int64Array]:
-    """Turn each node's odds against the nodes below it into integers that sum to ``LATTICE`` on each path."""
+    """Return integer parts, which sum to ``LATTICE`` on each path, from each node's odds (node : below)."""
     parts: list[Int64Array] = []
     left = np.full(1, LATTICE, dtype=np.int64)
     for level in range(len(tree.sizes) - 1, 0, -1):

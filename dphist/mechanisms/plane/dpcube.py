@@ -24,18 +24,18 @@ def dpcube(
 ) -> HistogramRelease:
     """Measure a grid of blocks, cut it recursively into nearly uniform parts, measure the parts (DPCube).
 
-    Guarantee: epsilon-DP. The total has scale 1 / its share. Blocks are disjoint, one event changes one by
-        one; cuts come from the noisy blocks alone; parts are disjoint, one event changes one by one, and
-        their noise is drawn afresh. Each part's count is averaged with the sum of its noisy blocks by inverse
-        variance. Biased if counts within a part are not uniform. No variance is stated: noisy blocks decide
-        the cuts, so given the cuts their noise has another law.
-    Args: blocks_across, by default the root of the noisy total times epsilon, at least 24 (a given number
-        leaves total_share unspent); threshold, how much a cut must lower the sum of squared deviations, in
-        noise variances of a block times the log of the number of places to cut.
+    Guarantee: epsilon-DP. The total has scale 1 / its share. Blocks are disjoint, so one event changes one
+        block by one. The cuts are computed from the noisy blocks alone. Parts are disjoint, so one event
+        changes one part by one, and they get fresh noise. Each part's count is averaged with the sum of its
+        noisy blocks by inverse variance. Biased if counts within a part are not uniform. No variance is
+        stated: noisy blocks decide the cuts, so given the cuts their noise has another law.
+    Args: blocks_across, by default the root of the noisy total times epsilon, at least 24 (if the number is
+        given, no total is measured); threshold, how much a cut must lower the sum of squared deviations, in
+        units of a block's noise variance times the log of the number of places to cut.
     Cost: O(bins + parts blocks_across).
-    Source: Xiao, Xiong, Fan, Goryczka, Li (2014). Code that draws both steps' noise from one seed publishes
-        differences without noise; here they are independent. Their rule compares squared deviations with
-        1 / epsilon, a count; here both sides are squares.
+    Source: Xiao, Xiong, Fan, Goryczka, Li (2014). Code that draws the noise of both steps from one seed
+        publishes differences without noise; here the two are independent. Their rule compares squared
+        deviations with 1 / epsilon, which is in counts; here both sides are squares.
     """
     rows, columns = request.counts.shape
     if blocks_across is None:

@@ -20,8 +20,8 @@ def uniform_grid(
 ) -> HistogramRelease:
     """Measure one grid of N epsilon / constant square blocks (UG).
 
-    Guarantee: epsilon-DP. The total N, which sets the block size, takes its share with scale 1 / share;
-        blocks are disjoint, so one event changes one by one. With ``known_total`` the exact total is used and
+    Guarantee: epsilon-DP. The total N, which sets the block size, is measured with scale 1 / share. Blocks
+        are disjoint, so one event changes one block by one. With ``known_total`` the exact total is used and
         neighbours differ by one event moved, which changes two blocks: scale 2 / epsilon. Biased if counts
         within a block are not uniform; ``variance`` is that of the noise.
     Source: Qardaji, Yang, Li (2013), guideline 1. Code that uses the exact total while events may be added is
@@ -61,10 +61,10 @@ def adaptive_grid(
 
     Guarantee: epsilon-DP. The total is measured as in ``uniform_grid``. Then one event changes one coarse
         block and one fine block by one; coarse and fine blocks each have a share of the remaining epsilon.
-        (With ``known_total`` an event that is moved changes two blocks of each, and scales are doubled.) How
-        finely a block is cut depends on its noisy count. Biased if counts within a fine block are not
-        uniform. Also biased by the coarse noise, which decides how a block is cut and enters its estimate as
-        well; so no ``variance`` is stated.
+        (With ``known_total`` an event that is moved changes two coarse and two fine blocks, so scales are
+        doubled.) How finely a block is cut depends on its noisy count. Biased if counts within a fine block
+        are not uniform, and by the coarse noise, which decides how a block is cut and also enters its
+        estimate; so no ``variance`` is stated.
     Source: Qardaji, Yang, Li (2013), section 4. If a coarse block has k fine ones, the two measurements are
         averaged by inverse variance with that k. Their formula uses m2^2 for k, even if there are fewer bins.
     """
@@ -93,7 +93,7 @@ def adaptive_grid(
 
 
 def _fine_blocks(coarse: Int64Array, wanted: FloatArray) -> tuple[Int64Array, Int64Array]:
-    """Cut each coarse block into about ``wanted`` squares of whole bins; return them and their parents."""
+    """Cut each coarse block into about ``wanted`` squares; return the squares, and each one's block."""
     across = np.floor(np.sqrt(np.maximum(wanted, 1.0)))
     sides = np.maximum(1, np.floor(np.sqrt(areas(coarse)) / across)).astype(np.int64)
     fine, parents = [], []

@@ -20,8 +20,8 @@ def dawa_hilbert(request: Request, *, partition_share: Fraction = PARTITION_SHAR
     The workload's rectangles become the runs of the curve inside them.
 
     Guarantee: as ``dawa``; the curve depends on the shape alone and each bin is one bin of the line.
-        Estimates are not rounded: code that truncates them to integers towards zero biases every sum.
-        ``variance`` is that of the noise, given the partition.
+        Estimates are not rounded: truncating them to integers would bias every sum. ``variance`` is that of
+        the noise, given the partition.
     Cost: O(bins log^2 bins); the variance of a rectangle O(r^2 log bins) for r runs.
     Source: Li, Hay, Miklau, Wang (2014), section 5.4.
     """
@@ -48,8 +48,9 @@ def dawa_hilbert(request: Request, *, partition_share: Fraction = PARTITION_SHAR
 def _union_variance(of_runs: RangeFunction, runs: Int64Array) -> float:
     """Return the variance of the sum of disjoint runs, from the variances of single runs.
 
-    The signs of the running counts at the runs' ends add up to zero. So the variance of their signed sum is
-    minus the sum, over pairs of ends, of both signs times the variance of the count between the two ends.
+    The sum is a sum of running counts at the runs' ends, with signs that add up to zero. So its variance is
+    minus the sum, over all pairs of ends, of the product of the two signs times the variance of the count
+    between the two ends.
     """
     ends = runs.ravel()
     signs = np.tile([-1.0, 1.0], len(runs))
@@ -89,8 +90,8 @@ def hilbert_order(rows: int, columns: int) -> Int64Array:
 def curve_runs(rectangles: Int64Array, order: Int64Array, shape: tuple[int, int]) -> Int64Array:
     """Return the half-open runs of the curve that cover the rectangles, rectangle by rectangle.
 
-    A run starts and ends on its rectangle's border, since the curve steps to a neighbour, or skips bins
-    beyond the edge of the grid.
+    Only the bins on a rectangle's border need a check: the curve moves from bin to neighbouring bin (or skips
+    bins beyond the edge of the grid), so a run starts and ends on the border.
 
     Cost: O(sum of the rectangles' perimeters).
 
@@ -117,7 +118,7 @@ def curve_runs(rectangles: Int64Array, order: Int64Array, shape: tuple[int, int]
 def _holds(
     rectangle: tuple[int, int, int, int], places: Int64Array, row: Int64Array, column: Int64Array
 ) -> NDArray[np.bool_]:
-    """Return which positions of the curve are in the rectangle; positions beyond its ends are not."""
+    """Return, per position of the curve, whether it is in the rectangle; positions off the curve are not."""
     top, bottom, left, right = rectangle
     known = np.clip(places, 0, row.size - 1)
     inside = (top <= row[known]) & (row[known] < bottom) & (left <= column[known]) & (column[known] < right)

@@ -18,8 +18,8 @@ def quadtree(
     """Measure a quadtree with geometric budgets and make it consistent (QuadTree).
 
     Guarantee: epsilon-DP. The tree depends on the shape alone; one event changes one square of each level by
-        one, and the levels' budgets add up to epsilon (``RectangleTree.measure``). Unbiased when the last
-        level is single bins, the default; the noise's ``variance`` is then the whole squared error.
+        one, and the levels' budgets add up to epsilon (``RectangleTree.measure``). Unbiased if the last level
+        is single bins (the default); ``variance`` is then the whole squared error.
     Cost: O(bins) and 4 / 3 draws per bin.
     Source: Cormode, Procopiuc, Srivastava, Shen, Yu (2012), sections 4 and 5.
     """
@@ -38,12 +38,13 @@ def hybridtree(
 ) -> HistogramRelease:
     """Measure rectangles cut at private medians on the upper levels and in the middle below (kd-hybrid).
 
-    Guarantee: epsilon-DP. Rectangles of one cut are disjoint, so the two cuts of each upper level add up,
-        each with an equal part e of the medians' share. A place scores -|events before - events after|,
-        whole numbers that one event moves by one, drawn with scale 2 / e. Which axis is cut is fixed, rows
-        before columns, never chosen from exact counts. Counts have the rest (``RectangleTree.measure``).
-        How many levels there are depends on the cuts, which are published. Unbiased where the last level is
-        single bins, the default; the noise's ``variance``, given the cuts, is then the whole squared error.
+    Guarantee: epsilon-DP. Each upper level cuts all its rectangles along rows, then the halves along columns.
+        The rectangles are disjoint, so each of these two steps costs one part e of the medians' share; all
+        parts are equal and add up. The score of a place is -|events before - events after|, a whole number
+        that one event changes by one; the place is drawn with scale 2 / e. Counts have the rest of epsilon
+        (``RectangleTree.measure``). How many levels there are depends on the cuts, which are published.
+        Unbiased if the last level is single bins (the default); ``variance``, given the cuts, is then the
+        whole squared error.
     Cost: O(bins) per level.
     Source: Cormode, Procopiuc, Srivastava, Shen, Yu (2012), section 3.3, with their share of 0.3.
     """
@@ -64,7 +65,7 @@ def hybridtree(
 
 
 def _private_medians(request: Request, rectangles: Int64Array, axis: int, epsilon: Fraction) -> Int64Array:
-    """Choose a cut of each rectangle that has about as many events before it as after it."""
+    """Choose privately, for each rectangle, a cut with about as many events before it as after it."""
     cuts = rectangles[:, 2 * axis].copy()  # a cut at the start leaves a rectangle whole
     for number, (top, bottom, left, right) in enumerate(rectangles):
         events = np.cumsum(request.counts[top:bottom, left:right].sum(axis=1 - axis))

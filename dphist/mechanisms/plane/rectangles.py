@@ -1,4 +1,4 @@
-"""Rectangles that partition a grid, and trees of them measured level by level and made consistent.
+"""Rectangles that partition a grid, and trees of rectangles that are measured and made consistent.
 
 A rectangle is a row (row start, row end, column start, column end), half-open, as in a workload.
 """
@@ -58,14 +58,14 @@ def grid_edges(size: int, side: int) -> Int64Array:
 
 
 def grid_blocks(row_edges: Int64Array, column_edges: Int64Array) -> Int64Array:
-    """Return all blocks of a grid, row by row."""
+    """Return all blocks between these edges as rectangles, row by row."""
     rows = np.stack([row_edges[:-1], row_edges[1:]], axis=1)
     columns = np.stack([column_edges[:-1], column_edges[1:]], axis=1)
     return np.hstack([np.repeat(rows, len(columns), axis=0), np.tile(columns, (len(rows), 1))])
 
 
 def halves(rectangles: Int64Array, axis: int, cuts: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Cut each rectangle along an axis; a rectangle stays whole, as one child, if the cut is not inside it.
+    """Cut each rectangle along an axis. If a cut is not inside its rectangle, the rectangle stays whole.
 
     Returns: the parts, and for each the index of its rectangle.
     """
@@ -80,7 +80,7 @@ def halves(rectangles: Int64Array, axis: int, cuts: Int64Array) -> tuple[Int64Ar
 
 
 def middles(rectangles: Int64Array, axis: int) -> Int64Array:
-    """Return the middle of each rectangle along an axis; the first half is the larger one."""
+    """Return the middle of each rectangle along an axis, rounded up if the size is odd."""
     return np.asarray((rectangles[:, 2 * axis] + rectangles[:, 2 * axis + 1] + 1) // 2)
 
 
@@ -97,7 +97,7 @@ def quarters(rectangles: Int64Array, cuts: Cuts = middles) -> tuple[Int64Array, 
 
 
 class RectangleTree:
-    """Levels of rectangles, the whole grid first; each level holds the parts of rectangles cut above.
+    """Levels of rectangles, the whole grid first. Each level holds the parts of the level above.
 
     ``parents[i]`` holds, for each rectangle of level i + 1, the index of its parent on level i. A rectangle
     without parts is a leaf; the leaves of all levels cover every bin exactly once.
@@ -126,9 +126,10 @@ class RectangleTree:
     def measure(self, request: Request, epsilon: Fraction, growth: float) -> tuple[FloatArray, RangeFunction]:
         """Measure every rectangle; return the consistent estimates, spread over the bins, and their variance.
 
-        Guarantee: epsilon-DP. The integers part * count are measured with one scale, 2^20 / epsilon. A level
-            has ``growth`` times the part of the level above, and a leaf also gets the parts of the levels
-            below it, so the parts of the rectangles that hold an event add up to at most 2^20.
+        Guarantee: epsilon-DP. Each rectangle has a part of the budget, and part * count (integers) are
+            measured with one scale, 2^20 / epsilon. A level has ``growth`` times the part of the level above.
+            A leaf also gets the parts of the levels below it. So the parts of the rectangles that hold an
+            event add up to at most 2^20.
         """
         parts = self._parts(growth)
         sums = [range_sums(request.counts, level) for level in self.levels]
@@ -147,9 +148,9 @@ class RectangleTree:
 
         Args: variances of the measured rectangles, one array per level.
         Cost: O(rectangles) per range.
-        Source: a measured rectangle of variance s, over parts whose sum is known with variance t and moves
-            with the range by a, lowers the range's variance by a^2 / (s + t); a and t then shrink by
-            s / (s + t).
+        Source: let a rectangle be measured with variance s, let t be the variance of the sum of its parts,
+            and a the covariance of this sum and the range. The measurement lowers the range's variance by a^2
+            / (s + t), and multiplies a and t by s / (s + t).
         """
         below, _ = self._from_below(variances)
         answers = np.empty(len(ranges))
@@ -203,9 +204,9 @@ class RectangleTree:
         return consistent
 
     def _from_below(self, variances: Sequence[FloatArray]) -> tuple[list[FloatArray], list[FloatArray]]:
-        """Return each rectangle's variance, given its own measurement and those of its parts, level by level.
+        """Return, per level, the variance of each rectangle's estimate from its own count and its parts.
 
-        Also return the weight of the own measurement, for all levels but the last: 1 for leaves.
+        Also return the weight of its own count, for every level but the last; 1 if the rectangle was not cut.
         """
         below, weights = [variances[-1]], list[FloatArray]()
         for own, parents in zip(variances[-2::-1], self.parents[::-1], strict=True):

@@ -1,6 +1,6 @@
-"""Mechanisms that measure a tree over the bins, and their common least squares.
+"""Mechanisms that measure a tree over the bins, and the least-squares fit that they share.
 
 May import: the rest of ``dphist.mechanisms`` and the leaves.
 Start at: ``weighted_tree.py``, then ``hierarchical.py``.
-Must stay true: what ``dphist.mechanisms`` promises.
+Must stay true: see ``dphist.mechanisms``.
 """

@@ -25,14 +25,15 @@ _NUMBERS_AT_ONCE = 2**22
 def hat_tree(request: Request, *, branching: int | None = None) -> HistogramRelease:
     """Measure the bins and, on each level above, sums of bins whose weights rise and fall like a hat.
 
-    The hats of a level are one width apart and extend one width to both sides, so a bin has weights in two
-    neighbouring hats, which add up to one. Overlapping hats show where the counts lie within them; disjoint
-    boxes do not. On uniform ranges over 4096 bins the squared error is a fifth below that of HB, on running
-    counts more. The best disjoint nodes, with any shares, were only a twentieth below.
+    The hats of a level are one width apart and extend one width to both sides. So a bin is in two
+    neighbouring hats, with weights that add up to one. Two overlapping hats show where in them the events
+    are; disjoint nodes do not. On uniform ranges over 4096 bins the squared error is a fifth below that of
+    HB, on running counts more than a fifth. The best tree of disjoint nodes, with any shares, was only a
+    twentieth below HB.
 
-    Guarantee: epsilon-DP. Whole multiples of counts are measured with one scale, total / epsilon. Total is
-        the largest sum of a bin's multiples over all hats: the largest L1 change by one event. Answers are
-        the best linear unbiased estimates of ranges; their variance is exact.
+    Guarantee: epsilon-DP. Whole multiples of counts are measured with one scale, total / epsilon. Here total
+        is the largest sum of a bin's multiples over all measurements, which is the largest L1 change by one
+        event. Answers are the best linear unbiased estimates of ranges; their variance is exact.
     Cost: O(n levels), and a sparse factorisation over n / branching hats for each of about ten plans.
     Source: this library's own; the shape was found by optimising any weights at 256 bins for all ranges
         (McKenna et al. 2018, p-identity strategies), which ended in such hats.
@@ -93,7 +94,7 @@ class HatLevel:
 
 @dataclass(frozen=True, eq=False)
 class HatPlan:
-    """The width of each level of hats, and the shares: first the bins' own, then one per level.
+    """The width of each level of hats, and the shares: first that of the bins, then one per level.
 
     >>> HatPlan(4, (2,), (1.0, 1.0)).weights.toarray().round(3).tolist()
     [[0.375, 0.125, 0.0, 0.0], [0.125, 0.375, 0.375, 0.125], [0.0, 0.0, 0.125, 0.375]]
@@ -157,7 +158,7 @@ class HatPlan:
         return answers
 
     def mean_error(self, starts: Int64Array, ends: Int64Array) -> float:
-        """Return the mean standard error over the workload, or a sample of it, per unit of noise scale."""
+        """Return the mean standard error over the workload, or over a sample of it, at a noise scale of 1."""
         some = max(30, min(_LARGEST_WORKLOAD, _NUMBERS_AT_ONCE // self.size))
         step = -(-starts.size // some)
         return float(np.sqrt(self.variance(starts[::step], ends[::step])).mean() * self.largest_sum)
@@ -177,7 +178,7 @@ class HatPlan:
 
 
 def choose_plan(size: int, starts: Int64Array, ends: Int64Array, branching: int | None = None) -> HatPlan:
-    """Return the plan of least error for the workload, chosen by step between levels, widths and top share.
+    """Return the plan of least error: it searches the ratio of widths between levels, and the top share.
 
     Guarantee: a function of public facts.
     Cost: about ten evaluations of 300 ranges.
@@ -197,7 +198,7 @@ def choose_plan(size: int, starts: Int64Array, ends: Int64Array, branching: int 
 
 
 def _plan(size: int, step: float, top: float = 1.0) -> HatPlan:
-    """Return the plan with widths that grow by a step; all shares are 1 except the widest level's."""
+    """Return a plan whose widths grow by the factor ``step``; shares are 1, the widest level's ``top``."""
     widths, width = [], step
     while 2 * round(width) <= size:
         widths.append(round(width))

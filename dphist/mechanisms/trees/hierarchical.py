@@ -44,9 +44,9 @@ def measure_tree(
 ) -> MeasuredTree:
     """Measure every node v with a part of epsilon in proportion to its integer ``parts[v]``.
 
-    Guarantee: epsilon-DP. The integers parts[v] * count[v] are measured with one scale, total / epsilon.
-        Total is the largest sum of parts from a leaf to the root: the largest L1 change by one event. Nodes
-        with part 0 are not measured.
+    Guarantee: epsilon-DP. The integers parts[v] * count[v] are measured with one scale, total / epsilon. Here
+        total is the largest sum of parts from a leaf to the root, which is the largest L1 change by one
+        event. Nodes with part 0 are not measured.
     Args: leaves, exact counts of shape (tree.size,); parts, one array per level, leaves first.
     Cost: O(nodes); one draw of noise for each measured node, in one vector.
     Source: Li et al. (2014), section 4, in integers: their scaling c_v is parts[v] / total.
@@ -79,22 +79,23 @@ def level_parts(tree: IntervalTree, levels: Sequence[int] | Int64Array) -> list[
 
 
 def equal_parts(tree: IntervalTree, *, root: bool) -> list[Int64Array]:
-    """Return part 1 for every node, but 0 for an unmeasured root that is not the only node."""
+    """Return part 1 for every node. Without ``root`` the root gets 0, unless it is the only node."""
     above = len(tree.sizes) - 1
     return level_parts(tree, [1] * above + [int(root or not above)])
 
 
 def consistent_release(request: Request, measured: MeasuredTree, **published: FloatArray) -> HistogramRelease:
-    """Return the release of a tree over the bins: least squares, the exact variance, and published values."""
+    """Return the release of a measured tree over the bins: least-squares counts and their exact variance."""
     return request.release(measured.solve()[0], variance=measured.variance, published=published)
 
 
 def h(request: Request, *, branching: int = 2) -> HistogramRelease:
     """Measure every node of a tree and answer a range by the fewest nodes that cover it exactly (H~).
 
-    Guarantee: epsilon-DP; one event changes one node of each of the tree's levels, root included, by one, so
+    Guarantee: epsilon-DP. One event changes one node of each of the tree's levels, root included, by one, so
         the noise has scale levels / epsilon. Unbiased; the variance of a range is the number of its nodes
-        times the noise's. Answers are not consistent: a range may differ from the sum of its parts.
+        times the variance of one draw. Answers are not consistent: a range may differ from the sum of its
+        parts.
     Cost: O(n) draws; O(log n) per range.
     Source: Hay et al. (2010), section 4.
     """
@@ -127,8 +128,8 @@ def h_bar_nonnegative(request: Request, *, branching: int = 2, round_counts: boo
     """Run H-bar, then set every subtree whose estimate is not above zero to zero.
 
     Guarantee: epsilon-DP, as ``h``: the rest is post-processing. Biased, but far more accurate on sparse
-        data. Nodes are not negative, and whole if rounded. The fewest possible nodes answer a range, since a
-        sum of bins would add up the bias of bins that were set to zero.
+        data. Nodes are never negative, and whole if rounded. A range is answered by the fewest nodes that
+        cover it: a sum of many bins would add up the bias of the bins that were set to zero.
     Cost: O(n); O(log n) per range.
     Source: Hay et al. (2010), section 4.2.
     """
@@ -190,7 +191,7 @@ def least_branching(leaves: int, height: int) -> int:
 
 
 def fewest_nodes(tree: IntervalTree, ranges: Int64Array) -> Iterator[tuple[int, Int64Array, Int64Array]]:
-    """Yield (level, first, end) runs of nodes, two per level, that cover each range with fewest nodes."""
+    """Yield runs (level, first, end) of nodes, two per level, that cover each range with the fewest nodes."""
     first, end = ranges.T
     for level, size in enumerate(tree.sizes):
         fan = tree.fans[level] if size > 1 else 2

@@ -1,8 +1,8 @@
 """A tree of intervals in which each node can have its own measurement weight, solved in two passes.
 
-All hierarchical mechanisms on a line use it: H-bar and HB weigh nodes equally, the geometric tree by level,
-GreedyH and DAWA node by node. Levels are numbered from the leaves (0) up to the root. Variances are in units
-of the variance of a node of weight 1; a node of weight w has variance 1 / w, weight 0 is not measured.
+All hierarchical mechanisms on a line use this tree: H-bar and HB give equal weights to all nodes, the
+geometric tree one weight to each level, GreedyH and DAWA one to each node. Levels are numbered from the
+leaves (0) up to the root. A node of weight w has variance 1 / w; a node of weight 0 is not measured.
 """
 
 import math
@@ -21,7 +21,7 @@ Value = TypeVar("Value", np.int64, np.float64, np.bool_)
 
 @dataclass(frozen=True)
 class IntervalTree:
-    """The shape: ``size`` leaves under nodes of ``branching`` children; a level's last node may have fewer.
+    """The shape: ``size`` leaves under nodes of ``branching`` children. A level's last node may have fewer.
 
     Args: branching, one number, or one per level from the root down (16 children, then 4 each: (16, 4)). One
         number above ``size`` is read as ``size``, which gives the same tree.
@@ -89,7 +89,7 @@ def child_sums(values: NDArray[Number], branching: int) -> NDArray[Number]:
 
 
 def variances_from_below(tree: IntervalTree, weights: Sequence[FloatArray]) -> list[FloatArray]:
-    """Return the variance of each node's total, estimated from its own subtree (leaf weights are above 0)."""
+    """Return the variance of each node's estimate from its own subtree. All leaves need weights above 0."""
     below = [1.0 / weights[0]]
     for fan, weight in zip(tree.fans, weights[1:], strict=True):
         children = child_sums(below[-1], fan)
@@ -131,8 +131,9 @@ def range_variance(
 
     Args: starts and ends in leaves, half-open; a fraction takes that part of a leaf's total.
     Cost: O(nodes + ranges * height).
-    Source: with Y the matrix of measurements and D their weights, a node adds a term of rank one to Y'DY. By
-        Sherman and Morrison, q' (Y'DY)^-1 q is computed upwards from the two leaves at the range's ends.
+    Source: the variance is q' (Y'DY)^-1 q, with Y the matrix of measurements and D their weights. Each node
+        adds a term of rank one to Y'DY, so the formula of Sherman and Morrison gives the variance step by
+        step, upwards from the two leaves at the range's ends.
     """
     below = variances_from_below(tree, weights)
     climb = RangeClimb(tree, starts, ends)
@@ -150,9 +151,9 @@ def range_variance(
 class RangeClimb:
     """The end nodes of m ranges on one level, moved up from the leaves to the root level by level.
 
-    ``nodes`` and ``parts`` have shape (2, m): for the first and the last node of a range on the current
-    level, the node's index and the sum that the range has gathered under it. If both ends are in one node,
-    both rows are equal. At the leaves a part is the fraction of the leaf in the range.
+    ``nodes`` and ``parts`` have shape (2, m), for the first and the last node that a range meets on the
+    current level: the node's index, and the sum over the part of the range below that node. If both ends are
+    in one node, both rows are equal. At the leaves, a part is the fraction of the leaf in the range.
 
     >>> climb = RangeClimb(IntervalTree(4, 2), np.array([0.5]), np.array([3.0]))
     >>> climb.nodes.ravel().tolist(), climb.parts.ravel().tolist()
@@ -174,9 +175,9 @@ class RangeClimb:
         )
 
     def gather(self, at_ends: FloatArray, values: FloatArray) -> FloatArray:
-        """Sum over each parent's children in the range: ``at_ends`` for end nodes, ``values`` for others.
+        """Return, per end node's parent, the sum over its children in the range.
 
-        Args: at_ends of shape (2, m), for the current nodes; values, one for each node of their level.
+        Args: at_ends, (2, m), the values of the end nodes; values, those of all other nodes of the level.
         """
         prefix = np.concatenate(([0.0], np.cumsum(values)))
         first, last = self.nodes
@@ -189,6 +190,6 @@ class RangeClimb:
         return np.where(first_parent == last_parent, joined, np.stack([first_run, last_run]))
 
     def rise(self, values: FloatArray) -> None:
-        """Move to the parents and sum the parts; ``values`` are the parts of nodes that a range covers."""
+        """Move up to the parents and add up parts. Args: values, the parts of nodes wholly in a range."""
         self.parts = self.gather(self.parts, values)
         self.nodes = self.nodes // self.fans.pop(0)
