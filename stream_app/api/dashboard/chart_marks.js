@@ -54,7 +54,7 @@ export function drawMarks(u, marks) {
   });
 }
 
-// Return the changes that are at most REACH pixels left or right of the pointer.
+// Return the marks (changes of alerts' states) that are at most REACH pixels left or right of the pointer.
 export function marksUnder(u, marks) {
   const { left } = u.cursor;
   if (left === undefined || left < 0) return [];

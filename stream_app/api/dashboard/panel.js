@@ -124,7 +124,7 @@ export class Panel {
   }
 }
 
-// Return a picture with one line, from an answer of /series.
+// Return the data of a chart with one line, from an answer of /series.
 export function pictureOf(answer, page, name = "") {
   const { start, end, value, lower, upper, stderr, nodes, seq, view } = answer;
   return { start, end, stderr, nodes, seq, view, lines: [{ name, value, lower, upper }], levels: [], marks: page.marks };

@@ -104,7 +104,7 @@ export class StreamPage {
   choose(chosen) {
     if ("closer" in chosen) this.ending = null;
     Object.assign(this, chosen);
-    if (this.key !== null && this.view === "first_published") this.view = "unbiased"; // the service has first published values of totals only
+    if (this.key !== null && this.view === "first_published") this.view = "unbiased"; // first-published values exist for totals only, not for single keys
     this.remember();
     this.changed(chosen);
   }

@@ -107,7 +107,7 @@ function onRelease(seq, text) {
 async function load(panel, awaited = inSight.has(panel)) {
   if (!panel || !page.detail?.released_until) return;
   stale.add(panel);
-  panel.element.setAttribute("aria-busy", "true"); // removed when the panel shows the reader's choice
+  panel.element.setAttribute("aria-busy", "true"); // "false" again when the last requested load is done
   if (document.hidden || !awaited) return;
   if (loading.has(panel)) {
     again.add(panel);

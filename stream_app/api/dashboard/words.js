@@ -11,7 +11,7 @@ export const error = (value) => (value >= 100 ? whole.format(value) : fine.forma
 // exact one.
 export const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), whole.format(Math.ceil(upper - 1e-9) || 0)];
 
-// The same for numbers that need not be whole: rates, and values of events.
+// Return a number that need not be whole as text: a rate, or a value of events.
 export const amount = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : fine.format(value || 0));
 export function spread(lower, upper) {
   const size = Math.max(Math.abs(lower), Math.abs(upper), 1e-9);

@@ -1,4 +1,5 @@
-// The panel of the value's quantiles over time. Each quantile is computed from the band of its slice of time.
+// The panel of the value's quantiles over time. Each point is about the events of one slice of time; its interval
+// comes from the band around their CDF.
 
 import { Panel } from "../panel.js";
 import { level } from "../state.js";
