@@ -44,9 +44,8 @@ class CdfTree:
     def squared_error(self, epsilon: float) -> float:
         """Return the sum over t = 1..bins of the variance of the cumulative count.
 
-        The noise is continuous Laplace noise of scale D / (epsilon share); D is 2 if the total is known, else
-        1. If also the product of the branchings is exactly m, this is the paper's formula, 4 m sum of (k_l -
-        1) / eps_l^2.
+        The noise is continuous Laplace of scale D / (epsilon share); D is 2 if the total is known, else 1.
+        With D = 2 and product exactly m, this is the paper's formula, 4 m sum of (k_l - 1) / eps_l^2.
         """
         moved = 2 if self.total_known else 1
         uses = prefix_uses(self.branching, self.bins, self.total_known)

@@ -24,9 +24,8 @@ WORKLOADS = ("ranges", "prefix", "bins")
 class Score:
     """The errors of a mechanism, in counts, measured over several releases of the same histogram.
 
-    Args: ``neighbours``, the relation that the mechanism's guarantee is for; ``mean_error`` per query and its
-        standard error over the releases (nan for one release); ``root_mean_square`` per query; ``seconds``
-        per release.
+    Args: ``neighbours``, the relation of the mechanism's guarantee; ``mean_error`` per query and its standard
+        error (nan for one release); ``root_mean_square`` per query; ``seconds`` per release.
     """
 
     mechanism: str
@@ -73,8 +72,8 @@ def score(
 ) -> Score:
     """Release the histogram a few times with seeded noise and measure the errors of the workload's answers.
 
-    Guarantee: none. The errors reveal the exact counts, and seeded noise protects nobody, so the counts must
-        be public or synthetic.
+    Guarantee: none. Errors reveal counts, and seeded noise protects nobody. Counts must be public or
+        synthetic.
     Args: as ``mechanisms.release``; trials, at least 1; timer, seconds on a monotonic clock.
     Raises: ValueError if the mechanism refuses the input, if trials is below 1, or for sorted counts.
     """

@@ -1,8 +1,8 @@
 """The only source of randomness: exact integer noise, drawn in vectors.
 
-``SystemNoise`` is OpenDP's exact discrete Laplace from the operating system's entropy, and the only
-source a service may use. ``SeededNoise`` is repeatable, for research and tests: its draws are
-floating-point approximations and protect nobody.
+``SystemNoise`` draws OpenDP's exact discrete Laplace noise from the operating system's entropy. A service may
+use no other source. ``SeededNoise`` is repeatable, for research and tests: its draws are floating-point
+approximations and protect nobody.
 """
 
 import math
@@ -46,7 +46,7 @@ class NoiseSource(Protocol):
         ...
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
-        """Draw an index, favouring high scores (permute and flip)."""
+        """Draw an index privately, favouring high scores (permute and flip)."""
         ...
 
 
@@ -105,7 +105,7 @@ class SeededNoise:
         self.generator = np.random.default_rng(seed)
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        """As ``SystemNoise.discrete_laplace``, as the difference of two geometric draws."""
+        """Draw discrete Laplace noise, as the difference of two geometric draws."""
         success = -math.expm1(-1.0 / checked_scale(scale))
         first = self.generator.geometric(success, shape)
         return np.asarray(first - self.generator.geometric(success, shape), dtype=np.int64)
@@ -115,7 +115,7 @@ class SeededNoise:
         return np.asarray(self.generator.laplace(0.0, checked_scale(scale), shape))
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
-        """As ``SystemNoise.select``: the largest score plus one-sided exponential noise."""
+        """Draw an index: that of the largest score after adding exponential noise to each."""
         values = checked_scores(scores)
         return int(np.argmax(values + self.generator.exponential(checked_scale(scale), values.shape)))
 
@@ -123,8 +123,7 @@ class SeededNoise:
 def checked_scale(scale: Scale) -> float:
     """Return the scale as the smallest double that is not below it.
 
-    Raises: ValueError for a scale that is not finite and in (0, 2^52]: rounding down or a zero scale
-        would weaken the guarantee.
+    Raises: ValueError for a scale that is not finite and in (0, 2^52].
 
     >>> Fraction(checked_scale(Fraction(1, 3))) >= Fraction(1, 3)
     True

@@ -1,6 +1,6 @@
 """The privacy cost of a release, in exact fractions: neighbours, sensitivity, composition.
 
-Pure functions without data. Costs are rounded up and shares of a budget down, so no sum computed here is
+These functions see no data. Costs are rounded up and shares of a budget down, so no sum computed here is
 below the true cost. The service's ledger and every tree design use these functions.
 """
 
@@ -17,7 +17,7 @@ Exact = Fraction | int | float | str | Decimal
 # Longest accepted number in a config or JSON row; Fraction would take hours to expand "1e999999999".
 _LONGEST_NUMBER = 200
 _LONGEST_SHOWN = 60
-# Python's own readers take 1_0 and 010 for 10, which other readers of the same text take for 8 or refuse.
+# Python reads 1_0 and 010 as 10; other programs read 010 as 8 or refuse such texts.
 _WHOLE = "(?:0|[1-9][0-9]*)"
 _PLAIN = re.compile(rf"[-+]?(?:{_WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?(?:/{_WHOLE})?")
 
@@ -25,8 +25,7 @@ _PLAIN = re.compile(rf"[-+]?(?:{_WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+
 def exact(value: Exact, name: str = "epsilon") -> Fraction:
     """Return a positive number as the fraction that its decimal text says.
 
-    A float is read as it prints (0.1 is 1/10, not the double nearest to it), so that three parts of 0.1
-    are 3/10 and a budget of 0.3 is spent exactly.
+    A float is read as it prints (0.1 is 1/10, not the double nearest to it). So 0.3 holds 0.1 three times.
 
     Args: value as number, text ("0.1", "1/3", "1e-3") or fraction; name for the error message.
     Raises: ValueError for anything that is not a finite number above zero.
@@ -49,8 +48,8 @@ def exact(value: Exact, name: str = "epsilon") -> Fraction:
 def sensitivity(max_events: int, neighbours: Neighbours) -> int:
     """Return the largest L1 difference between neighbouring streams in the nodes of one level.
 
-    Guarantee: ``add_remove`` adds or removes at most ``max_events`` events, each of which is in one node of
-        every level; ``substitute`` replaces them, which is one removal and one addition each.
+    Guarantee: with ``add_remove`` neighbours differ by at most ``max_events`` events added or removed, each
+        in one node of every level. With ``substitute`` they are replaced: each removed and another added.
     Args: max_events counted of one privacy unit (1 for the unit ``event``).
     Raises: ValueError for an unknown relation or max_events below 1.
 
@@ -108,7 +107,7 @@ def check_shares(shares: Sequence[Fraction]) -> None:
 
 
 def is_plain(text: str, longest: int = _LONGEST_NUMBER) -> bool:
-    """Whether a text is an ordinary decimal number or a quotient of whole ones.
+    """Return whether a text is an ordinary decimal number or a quotient of whole numbers.
 
     >>> [is_plain(text) for text in ("0.5", "1/3", "-2e-3", "010", "1_0", "0x10", "12:30")]
     [True, True, True, False, False, False, False]

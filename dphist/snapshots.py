@@ -1,8 +1,8 @@
 """The one format of stored states: numbers, arrays and nested snapshots, each under its name.
 
-A snapshot is four letters for its kind, the format's version, a line of JSON, and the contents. The line
-lists the parts in order: the value of a number, the shape of an array, or the size of a nested snapshot. The
-contents are the arrays, as little-endian int64, and the nested snapshots.
+A snapshot consists of four letters for its kind, the format's version, a line of JSON, and the contents. The
+line lists the parts in order, each with its *form*: the value of a number, the shape of an array, or the size
+of a nested snapshot. The contents are the arrays, as little-endian int64, and the nested snapshots.
 
 In version 1 each kind of state had its own header. Streams may hold such bytes, so they stay readable.
 """
@@ -23,10 +23,10 @@ Form = int | list[int] | dict[str, int]  # a number's value, an array's shape, o
 
 @dataclass(frozen=True)
 class FirstVersion:
-    """How version 1 stored a kind of state: its own header, then the same contents as today.
+    """How version 1 stored a kind of state: a header, then the same contents as today.
 
-    Args: start, the first bytes; header, the layout of the numbers after them, as in ``struct``; forms, the
-        parts as the line of JSON lists them today, from the size of the contents and the header's numbers.
+    Args: start, the first bytes; header, the layout of the numbers after them, as in ``struct``; forms, a
+        function from the size of the contents and the header's numbers to the forms of the parts.
     """
 
     start: bytes
@@ -34,7 +34,7 @@ class FirstVersion:
     forms: Callable[..., dict[str, Form]]
 
     def read(self, data: bytes) -> tuple[dict[str, Form], int]:
-        """Return the list of parts, and where the contents begin. Raises: ValueError for a short header."""
+        """Return the forms, and the offset of the contents. Raises: ValueError for a header cut short."""
         header = struct.Struct(self.header)
         stop = len(self.start) + header.size
         if len(data) < stop:
@@ -46,8 +46,7 @@ class FirstVersion:
 class Snapshot:
     """A state that is stored. The fields of a subclass are its parts: int, int64 arrays, or bytes.
 
-    If stored bytes lack a part, the field gets its default; unknown parts are ignored. So a part may be added
-    under the same version.
+    A field whose part is not stored gets its default; unknown parts are ignored. So parts can be added later.
 
     Attributes:
         code: four letters for the kind of state.
@@ -96,13 +95,13 @@ class Snapshot:
 
 
 def _read(data: bytes) -> tuple[dict[str, Form], int]:
-    """Return the list of parts, and where the contents begin. Raises: ValueError if the line does not end."""
+    """Return the forms, and the offset of the contents. Raises: ValueError if the line does not end."""
     end = data.index(b"\n")
     return json.loads(data[_START.size : end]), end + 1
 
 
 def _parts(data: bytes, forms: Mapping[str, Form], start: int) -> dict[str, Any]:
-    """Return the parts by name. Raises: ValueError for contents of another size than the forms say."""
+    """Read the parts that ``forms`` describes. Raises: ValueError if the contents have another size."""
     parts = dict[str, Any]()
     for name, form in forms.items():
         if isinstance(form, int):

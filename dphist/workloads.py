@@ -1,8 +1,7 @@
 """The questions that a tree is planned for, as half-open ranges of bins.
 
 A workload's name selects the closed form of its error in ``tree/range_error.py`` and
-``planning/range_uses.py``. The arrays here list the same questions, for oracles and for mechanisms that take
-any ranges.
+``planning/range_uses.py``. The arrays here list the questions, for tests and mechanisms that take any ranges.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _SLIDING = re.compile(r"sliding\(\s*([1-9][0-9]{0,15})\s*\)")
 class WorkloadPart:
     """Questions of one kind, all with equal weight.
 
-    ``prefix``: the running counts [0, t) for t = 1..horizon. ``sliding``: all ranges of ``bins`` bins.
-    ``ranges``: all ranges.
+    ``prefix``: the running counts [0, t), t = 1..horizon. ``sliding``: all ranges of ``bins`` bins.
+    ``ranges``: all.
     """
 
     question: Question
@@ -56,7 +55,7 @@ class WorkloadPart:
 
 @dataclass(frozen=True)
 class Workload:
-    """Weighted kinds of questions; the error of a mix is the weighted mean of the kinds' mean errors.
+    """Kinds of questions with weights. The error of a mix is the weighted mean of the kinds' mean errors.
 
     Args: parts with weights above zero, which add up to 1.
 

@@ -49,8 +49,7 @@ def isotonic_integers(values: ArrayLike, lower: int, upper: int) -> Int64Array:
 
     This is the real solution, rounded. Proof: the sets {i : z_i >= a + 1} for all a determine a sequence. To
     put i into a set costs (a + 1 - y_i)^2 - (a - y_i)^2 = 2 (a + 1/2 - y_i), which is the real problem's
-    derivative at a + 1/2. So z_i >= a + 1 exactly where the real solution is at least a + 1/2; ties may go
-    either way.
+    derivative at a + 1/2. So z_i >= a + 1 exactly where the real solution is at least a + 1/2.
 
     Cost: O(n), whatever the bounds.
 
@@ -64,8 +63,7 @@ def isotonic_median(values: ArrayLike, lower: int, upper: int) -> Int64Array:
     """Return the non-decreasing whole numbers within [lower, upper] that are nearest in absolute distance.
 
     Values are first rounded to multiples of 2^-16. At whole z, a value y costs as much as floor(y) with
-    weight ceil(y) - y and ceil(y) with weight y - floor(y). So the breakpoints can be whole, and then so is
-    the solution.
+    weight ceil(y) - y and ceil(y) with weight y - floor(y). So breakpoints and solution can be whole.
 
     Args: values of shape (n,), finite.
     Returns: (n,); if several sequences are optimal, the lowest.

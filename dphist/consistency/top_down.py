@@ -1,8 +1,8 @@
 """Non-negative bins, computed from the root down: each node's total is divided among its children.
 
 Setting single negative bins to zero would raise every sum above them, although sums have smaller relative
-errors than bins. So a node's sum is fixed first; then its children become the closest non-negative numbers
-that add up to it.
+errors than bins. So a node's sum is fixed first; its children become the closest non-negative numbers of this
+sum.
 """
 
 from collections.abc import Sequence
@@ -57,8 +57,7 @@ def top_down(
     Raises: ValueError for leaves, a total or variances that do not fit.
     Cost: O(n h log k) for h levels of k children, in numpy.
     Source: Abowd et al. (2022), "The 2020 Census Disclosure Avoidance System TopDown Algorithm", for the
-        order from the root. Hay et al. (2010), section 4.2, set subtrees to zero without keeping their
-        parents' sums.
+        order from the root. (Hay et al. 2010, section 4.2, do not keep the parents' sums.)
 
     >>> top_down([-2.0, 5.0, 1.0, -1.0], 3.0, (2, 2), [[1.0, 1.0], [1.0] * 4]).tolist()
     [0.0, 3.0, 0.0, 0.0]

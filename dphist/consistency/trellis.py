@@ -43,8 +43,7 @@ def rising_cdfs(cdfs: ArrayLike) -> Int64Array:
     """Return the CDFs of several times, changed so that no cumulative count falls over time.
 
     Each result is the mean, rounded down, of the maximum over all times so far and the minimum over all later
-    times. Both also rise along each CDF, and so does their mean. CDFs that already rise over time stay
-    unchanged.
+    times. Both also rise along each CDF, and so does their mean. CDFs that already rise stay as they are.
 
     Guarantee: the largest error does not grow, because the true counts rise over time.
     Args: cdfs of shape (times, m), whole, each non-decreasing: one row of cumulative counts per time.

@@ -57,13 +57,11 @@ class EpochLevelsSnapshot(Snapshot):
 class EpochLevelsCounter:
     """Counts over an unlimited number of epochs. Each epoch's end releases the nodes that it completes.
 
-    Guarantee: as ``EpochLevels``, also when later events depend on released values. Each node's noise is
-        drawn once, when the node completes. If anything fails, nothing was released and the counter is
-        unchanged.
+    Guarantee: as ``EpochLevels``, also when later events depend on released values. A node's noise is drawn
+        once, when the node completes. If anything fails, nothing was released or changed.
     Args: design; noise source; width in cells; a snapshot to continue from.
     Cost: memory O(levels * width), whatever the number of epochs.
-    Source: Chan, Shi, Song (2011), the hybrid mechanism, for counting without a horizon; Hay et al. (2010)
-        for the estimates.
+    Source: Chan, Shi, Song (2011), the hybrid mechanism, for endless counting; Hay et al. (2010), estimates.
 
     >>> from fractions import Fraction
     >>> from dphist import SeededNoise, plan_tree

@@ -99,8 +99,7 @@ def _cut_blocks(blocks: _Look, epsilon: float) -> Int64Array:
     sizes = np.diff(blocks.edges)
     wanted = np.clip(blocks.noisy * epsilon / _EVENTS_PER_PIECE, 1.0, sizes)
     pieces = 2 ** np.floor(np.log2(wanted)).astype(np.int64)
-    # A block whose count justifies single bins is cut into single bins, even if their number is no power of
-    # two.
+    # A block whose count justifies single bins is cut into these, even if their number is no power of two.
     pieces = np.where((wanted == sizes) | (pieces > sizes), sizes, pieces)
     rows = np.stack([blocks.edges[:-1], sizes, pieces], axis=1).tolist()
     cuts = [start + np.arange(count) * size // count for start, size, count in rows]
@@ -147,8 +146,8 @@ def plan_tree(known: FloatArray, epsilon: float, starts: FloatArray, ends: Float
     """Return the tree of least mean error over the workload, given how precisely buckets are known already.
 
     Candidates are trees with the same branching on every level, one per height. Levels have equal shares;
-    leaves may have smaller or zero shares, since they may already be known well. Then the best tree's shares
-    are improved one by one.
+    leaves, which may be known well already, also smaller or no shares. Then the best tree's shares are
+    improved one by one.
 
     Args: known, one over the variance of each bucket's count so far, above 0; epsilon of the tree; the
         workload's starts and ends in buckets.

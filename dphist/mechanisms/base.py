@@ -47,8 +47,7 @@ class HistogramRelease:
 
         Args: (m, 2) half-open bins; for a two-dimensional histogram (m, 4) half-open rectangles,
             row start, row end, column start, column end.
-        Returns: (m,) estimates: the mechanism's own if they are better than sums of ``counts``, else these
-            sums.
+        Returns: (m,) estimates: the mechanism's own if they are better than sums of ``counts``, else sums.
         """
         checked = checked_ranges(ranges, self.counts.shape)
         return range_sums(self.counts, checked) if self.answer_from is None else self.answer_from(checked)
@@ -189,8 +188,7 @@ def checked_counts(counts: ArrayLike, dimensions: int) -> Int64Array:
 def noise_variance(scale: Scale, *, continuous: bool) -> float:
     """Return the variance of one draw of Laplace noise of this scale.
 
-    For discrete noise it is 2 a / (1 - a)^2 with a = exp(-1 / scale); for continuous noise 2 scale^2, a
-    little more.
+    For discrete noise it is 2 a / (1 - a)^2 with a = exp(-1 / scale); for continuous noise 2 scale^2.
 
     >>> round(noise_variance(10, continuous=True)), round(noise_variance(10, continuous=False), 2)
     (200, 199.83)

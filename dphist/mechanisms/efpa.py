@@ -26,8 +26,8 @@ def efpa(request: Request, *, selection_share: Fraction = Fraction(1, 2)) -> His
         the noise). This root is the length of a vector, so one event changes it by at most the longest column
         of the transform, about 1; the number is drawn with scale 2 sensitivity / share. Kept coefficients: an
         event in bin i changes them in L1 by sum_j |phi_j(i)|. The noise has as scale the largest such sum
-        over i, about 1.27 m / sqrt(n) for m coefficients, divided by the rest of epsilon. Biased by the
-        coefficients left out.
+        over i, about 1.27 m / sqrt(n) for m coefficients, divided by the rest of epsilon. Biased, as
+        coefficients are left out.
     Cost: O(n^2); the noise scales for each n are cached.
     Source: Acs, Castelluccia, Chen (2012). Their code adds noise to the modulus of each coefficient of the
         unnormalised transform and releases its phase without noise, which is not private. Here real and

@@ -19,9 +19,9 @@ _MOST_LEVELS = 64
 class Option:
     """A keyword of a mechanism.
 
-    Args: text, its meaning; rule, the accepted values in words; take, which converts a value to the type that
-        the mechanism takes and raises ValueError, TypeError or OverflowError for a bad value; or_none,
-        whether None is accepted.
+    Args: text, its meaning; rule, the accepted values in words; take, which converts a value for the
+        mechanism and raises ValueError, TypeError or OverflowError for a bad value; or_none, whether it takes
+        None.
     """
 
     text: str

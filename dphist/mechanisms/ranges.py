@@ -1,7 +1,6 @@
 """Ranges of bins, and buckets of bins.
 
-Ranges are half-open: (m, 2) rows on a line, (m, 4) rectangles on a grid. A bucket is the bins between two
-edges.
+Ranges are half-open: (m, 2) rows on a line, (m, 4) rectangles on a grid. Buckets lie between edges.
 """
 
 import numpy as np

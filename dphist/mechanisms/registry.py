@@ -102,8 +102,7 @@ def release(
         ``continuous`` or ``SeededNoise``.
     Args: counts of shape (n,), or (rows, columns), whole and not negative; workload, the ranges to optimise
         for, (m, 2) or (m, 4) half-open bins (by default spread over all ranges, if the mechanism uses one);
-        noise, by default ``SystemNoise()``; options as ``describe(name).options`` lists them, checked by
-        ``checked_options``.
+        noise, by default ``SystemNoise()``; options as ``describe(name).options`` lists them.
     Raises: ValueError in one line that names what is wrong and where.
 
     >>> r = release("identity", [5, 0, 2], epsilon=1e6, noise=SeededNoise(1))

@@ -61,15 +61,13 @@ def structure_first(
         event is in one of these buckets and changes the score by at most D. With the absolute deviation from
         the median D is 1; with the squared deviation of counts clipped at F it is 2 F - 1. The place is drawn
         with scale 2 D / e. Counts: buckets are disjoint, so an event is in one tree and changes one node of
-        each of its levels. Answers are unbiased for any boundaries; ``variance`` is exact, given the
-        boundaries.
+        each of its levels. Given any boundaries, answers are unbiased and ``variance`` exact.
     Args: partition_share, small by default: boundaries add no bias, and their noise is so large that more
         budget for them did not help on DPBench's data; largest_count F, for squared deviations only.
     Cost: O(k n L) for the table of least costs, with buckets of at most L = 8 n / k bins: at most 8 n^2.
     Source: Xu, Zhang, Xiao, Yang, Yu, Winslett (2013), StructureFirst, with trees in buckets and absolute
         deviation as in their code. Their code takes F from the data, which is not private. Their table has no
-        limit L on a bucket's length. With the limit, k buckets cost at most as much as their best k - k / 8
-        buckets.
+        limit L on a bucket's length. With L, k buckets cost at most as much as their best k - k / 8.
     """
     size = request.counts.size
     count = math.ceil(size / 10) if buckets is None else buckets

@@ -22,11 +22,9 @@ def uniform_buckets(
     """Return the bucket edges, as numbers of pieces, for which the total cost of the buckets is smallest.
 
     A bucket's cost is a price plus half the weighted sum of squared differences between its pieces' counts
-    and counts that are uniform in the bucket: a Gaussian likelihood with a penalty. All values are published
-    ones.
+    and counts that are uniform in the bucket: a Gaussian likelihood with a penalty.
 
-    Args: noisy counts, widths in bins and variances of the m pieces; price of a bucket, by default 2, more
-        for short buckets.
+    Args: noisy counts, widths in bins and variances of the m pieces; price of a bucket, by default 2 or more.
     Returns: shape (buckets + 1,), 0 to m.
     Cost: O(m^2) up to 4096 pieces, in vectors of m; O(m log m) beyond.
 

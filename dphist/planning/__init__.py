@@ -3,5 +3,5 @@
 May import: every other room of ``dphist``; none of them imports this one.
 Start at: ``tree.py`` (one tree), ``product.py`` (keys and values), ``epochs.py`` (levels over epochs), then
 ``candidates.py`` (every way to count, side by side).
-Must stay true: a plan sees public parameters only, and its predicted error is that of its own release.
+Must stay true: a plan sees public parameters only, and predicts the exact error of its release.
 """

@@ -1,7 +1,7 @@
 """Compare ways to count a declared stream: the error, noise draws and memory of each.
 
-The candidates are the planner's own trees and, for comparison, the literature's with the best parameters for
-the horizon. All figures are computed exactly from variances, without drawing noise or seeing data.
+The candidates are the planner's trees and, for comparison, those of the literature with the best parameters
+for the horizon. All figures are computed exactly from variances, without drawing noise or seeing data.
 """
 
 import math
@@ -36,10 +36,10 @@ _JUST_BELOW = Fraction(10**6 - 1, 10**6)
 class Candidate:
     """One way to count an epoch.
 
-    Args: tree in words; error, the root of the workload's mean squared error, or None if it answers running
-        counts only; variances of the running count at t = 1..horizon; draws of noise per epoch; most_draws
-        that one closing bin may need (0: all are drawn ahead); memory in bytes of an epoch's nodes, published
-        values and secret noise; design, if it has a ``TreeDesign``.
+    Args: tree in words; error, the root of the workload's mean squared error, or None if the candidate
+        answers running counts only; variances of the running count at t = 1..horizon; draws of noise per
+        epoch; most_draws, the most that one closing bin needs (0: all are drawn before the epoch); memory in
+        bytes of an epoch's nodes, published values and secret noise; design, if there is a ``TreeDesign``.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Candidate:
 
     @property
     def mean_draws(self) -> float:
-        """Noise draws per closing bin, on average; all ahead of their use where ``most_draws`` is 0."""
+        """The average number of noise draws per bin; if ``most_draws`` is 0, drawn before the epoch."""
         return self.draws / len(self.variances)
 
 
@@ -106,7 +106,7 @@ def least_epsilon(
     neighbours: Neighbours = "add_remove",
     max_events: int = 1,
 ) -> Fraction:
-    """Return the smallest epsilon whose planned tree has at most this error, rounded up to three digits.
+    """Return the smallest epsilon, to three significant digits, whose planned tree has at most this error.
 
     Args: error, the root of the workload's mean squared error, in counts; the rest as ``plan_tree``.
     Raises: ValueError for an error that is not above zero, or needs an epsilon above 20 or below 1e-9.
@@ -124,7 +124,7 @@ def least_epsilon(
 
 
 def smallest_epsilon(error: float, reached: Callable[[Fraction], float]) -> Fraction:
-    """Return the smallest three-digit epsilon with at most this error.
+    """Return the smallest epsilon, to three significant digits, with at most this error.
 
     Args: reached, which returns the error of the plan for an epsilon.
     Raises: ValueError as ``least_epsilon``.
@@ -154,7 +154,7 @@ def smallest_epsilon(error: float, reached: Callable[[Fraction], float]) -> Frac
 
 
 def _literature(horizon: int, rate: Fraction, workload: Workload, width: int) -> Iterator[Candidate]:
-    """Yield reference counters; ``rate`` is epsilon over sensitivity, the epsilon of one event's noise."""
+    """Yield the counters of the literature. Args: rate, epsilon divided by sensitivity."""
     none = SeededNoise(0)
     subtracting = min(
         (SubtractionCounter(horizon, rate, k, none, 0) for k in _SUBTRACTION_BRANCHINGS),
@@ -180,7 +180,7 @@ def candidate_of(name: str, design: TreeDesign, workload: Workload, width: int) 
     variances = published_prefix_variances(design)
     error = math.sqrt(variances.mean() if workload == PREFIX else design.mean_squared_error(workload))
     draws = width * sum(design.drawn_nodes(design.horizon))
-    # Nodes and published values; if noise is drawn ahead, also the secret pages with the noise of both.
+    # The bytes of nodes and published values; if noise is drawn ahead, also of the stored noise of both.
     memory = 8 * (draws + width * design.horizon) * (2 if design.anticipates else 1)
     most = 0 if design.anticipates else width * design.shape.height
     tree = "-".join(map(str, design.branching))
@@ -190,7 +190,7 @@ def candidate_of(name: str, design: TreeDesign, workload: Workload, width: int) 
 def _equal_shares(
     horizon: int, epsilon: Fraction, k: int, release: Release, neighbours: Neighbours, moved: int
 ) -> TreeDesign:
-    """Return the tree of Hay et al. and of OpenDP: the same k and share on all levels."""
+    """Return the tree of Hay et al. and of OpenDP: the same branching k and the same share on all levels."""
     below = 1
     branching: tuple[int, ...] = ()
     while k * below < horizon:

@@ -1,4 +1,4 @@
-"""Choosing the levels over epochs: how much of epsilon they take, and how many epochs a node joins."""
+"""Choose the levels over epochs: how much of epsilon they get, and how many epochs a node covers."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from dphist.privacy import sensitivity as level_sensitivity
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.published_laws import published_prefix_variances
 
-# Share of epsilon for levels above the planned ones, since a stream may outlive its plan.
+# Share of epsilon for levels above the planned ones: a stream may run longer than planned.
 RESERVE = Fraction(1, 100)
 # The reserved levels end where a node holds this many epochs: hours for half a million years.
 _ENDLESS_EPOCHS = 2**32
@@ -32,13 +32,13 @@ def plan_epoch_levels(
     neighbours: Neighbours = "add_remove",
     reserve: Fraction = RESERVE,
 ) -> EpochLevels:
-    """Return the levels over epochs, and the epoch's tree below them, of the least mean squared error.
+    """Return the levels over epochs, and the epoch's tree below, that have the least mean squared error.
 
     Guarantee: the design's own: epsilon in total, over the stream's whole life.
-    Args: horizon in bins of an epoch; epochs, the number for which the mean error of the running count since
-        the stream's start is minimised (choose too many rather than too few: the error grows with the cube of
-        their logarithm); reserve, the part of epsilon kept for levels over more epochs, whose i-th gets
-        1 / (i (i + 1)) of it (0: none; beyond ``epochs`` the error then grows linearly).
+    Args: horizon in bins of an epoch; epochs, the number of epochs over which the mean error of the running
+        count since the stream's start is minimised (better too many than too few: the error grows only with
+        the cube of their logarithm); reserve, the part of epsilon kept for levels over even more epochs. The
+        i-th of these levels gets 1 / (i (i + 1)) of the reserve. At 0, variance is linear beyond ``epochs``.
     Raises: ValueError naming the argument.
     Cost: a second.
 
@@ -66,7 +66,7 @@ def plan_epoch_levels(
 
 
 class _Problem:
-    """The error of levels over epochs, as a function of shape and shares, at a fixed epoch tree."""
+    """The error of levels over epochs, as a function of their shape and shares, for a fixed epoch tree."""
 
     def __init__(self, whole: TreeDesign, epochs: int, rate: float, spendable: float) -> None:
         variances = published_prefix_variances(whole)
@@ -107,7 +107,7 @@ class _Problem:
 
 
 def _shapes(epochs: int) -> Iterator[tuple[int, ...]]:
-    """Yield shapes, lowest level first: no levels, then nearly equal factors, with or without a factor 1."""
+    """Yield shapes to try, lowest level first: none, then nearly equal factors, with or without a 1."""
     yield ()
     for levels in range(1, _MOST_LEVELS + 1):
         if 2**levels >= epochs and levels > 1:

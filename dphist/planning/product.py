@@ -1,9 +1,9 @@
-"""Choose shares over all axes, and predict the load of a strategy on its machine.
+"""Choose the shares of time, keys and values, and predict the load of a strategy on its machine.
 
-The variance of any product question (a range of time x a threshold of the value x a key) is 2 (c / epsilon)^2
-times one factor per axis, which depends on that axis' shape and shares alone. So the mean over all thresholds
-and times is least if each axis is planned separately. Discreteness changes this by less than 1 / (12 scale^2)
-of a variance.
+A product question combines a range of time, a threshold of the value and a key. The variance of its answer is
+2 (c / epsilon)^2 times one factor per axis, which depends on the shape and shares of that axis alone. So the
+mean over all thresholds and times is least if each axis is planned separately. Integer noise changes a
+variance by less than 1 / (12 scale^2) of it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from dphist.product.design import ProductDesign
 from dphist.tree.design import Release
 from dphist.workloads import PREFIX, Workload, WorkloadText
 
-# An epsilon small enough that the discreteness of the noise does not change the optimum.
+# An epsilon so small that integer noise has the same optimum as continuous noise.
 _PLANNING_EPSILON = Fraction(1, 10)
 # For a total over keys that is queried about as often as all keys together.
 TOTAL_SHARE = Fraction(1, 5)
@@ -39,12 +39,12 @@ def plan_product(
     branching: Sequence[int] | None = None,
     shares: Sequence[Exact] | None = None,
 ) -> ProductDesign:
-    """Return the strategy of least mean squared error over every threshold, at every time, of every key.
+    """Return the strategy whose mean squared error, over all thresholds, times and keys, is least.
 
     Guarantee: the design's own (epsilon in total for one epoch).
-    Args: horizon in bins; keys and buckets, how many (1: no such axis); total_share, of epsilon, for the
-        total over keys (0: the sum over the keys); workload, release, branching and shares as in
-        ``plan_tree``, of the tree over time.
+    Args: horizon in bins; keys and buckets, how many (1: no such axis); total_share, the share of epsilon for
+        measuring the total over keys (0: the total is the sum of the keys); workload, release, branching and
+        shares of the tree over time, as in ``plan_tree``.
     Raises: ValueError naming the argument.
 
     >>> design = plan_product(720, 1, keys=20, buckets=256)
@@ -54,7 +54,7 @@ def plan_product(
     time = plan_tree(
         horizon, epsilon, workload, release, neighbours, max_events, branching=branching, shares=shares
     )
-    # All buckets are complete at once, so least squares use the whole tree, as an anticipating plan assumes.
+    # All buckets are known at once, so least squares use the whole tree, as an anticipating plan assumes.
     values = plan_tree(buckets, _PLANNING_EPSILON, "prefix", "anticipating")
     axis = ValueAxis(buckets, values.shape, values.shares)
     return ProductDesign(time, KeyAxis(keys, 1 - total_share, total_share), axis)
@@ -64,8 +64,8 @@ def plan_product(
 class Load:
     """The load of a strategy: noise draws per bin, and the bytes that an epoch releases.
 
-    A causal design draws as its bins close, at most ``most_draws`` for one. An anticipating one draws an
-    epoch's noise, ``ahead_bytes``, while the epoch before it is in its second half.
+    A causal design draws noise when a bin closes, at most ``most_draws`` draws. An anticipating design draws
+    an epoch's whole noise, ``ahead_bytes`` of it, during the second half of the epoch before.
     """
 
     mean_draws: float
@@ -75,7 +75,7 @@ class Load:
 
     @property
     def most_seconds(self) -> float:
-        """How long the noise of the worst bin takes to draw."""
+        """The seconds that drawing takes for the bin that needs the most noise."""
         return self.most_draws / DRAWS_PER_SECOND
 
     @classmethod

@@ -1,8 +1,8 @@
-"""The weight of each level of a level-uniform tree in the error of a workload, for many trees at once.
+"""How much each level of a level-uniform tree counts in the error of a workload, for many trees at once.
 
-On a tree that the horizon does not cut off, the mean squared error is a sum over levels of a number of
-``uses`` times the variance from below. Notation: a node of level i covers W_i bins; a node of level
-i - 1 has k_i children.
+On a tree that the horizon does not cut off, the mean squared error is a sum over levels: a level's variance
+from below, times how often the workload ``uses`` the level. Notation: a node of level i covers W_i bins; a
+node of level i - 1 has k_i children.
 
 Anticipating: with A_i the mean over questions of sum over nodes of (part of the node in the question)^2,
 level 1 is used A_1 times and level i A_i - k_i A_{i-1} times.
@@ -13,9 +13,9 @@ used beta^2 times. Each level i below it is used g + beta^2 - (g + beta)^2 / k_i
 node follow it inside their parent. After the root's end, each level is used as often as its digit of the
 number of remaining bins says.
 
-A tree may have a root of the whole epoch: a top node that reaches to the horizon or beyond. Anticipating, it
-is treated as a node of exactly the epoch's bins, possibly with a fraction of a child. Causal, it matters only
-if the epoch's last bin completes it, and only in questions that end there.
+A tree may have a root of the whole epoch: a top node that reaches to the horizon or beyond. In an
+anticipating release it is treated as a node of exactly the epoch's bins, possibly with a fraction of a child.
+In a causal release it matters only if the epoch's last bin completes it, for questions that end there.
 """
 
 from typing import Any
@@ -28,11 +28,11 @@ from dphist.workloads import Workload, WorkloadPart
 
 
 def workload_uses(branchings: Int64Array, horizon: int, workload: Workload, anticipating: bool) -> FloatArray:
-    """Return the weight of each level's variance from below in a workload's mean squared error.
+    """Return how often a workload uses each level: the weights of the variances from below in its error.
 
-    Guarantee: exact for prefixes of a causal release. For other questions it is exact if the horizon is a
-        multiple of the bins under a top-level node, and close otherwise. For causal windows the relative
-        error is about their share of the epoch.
+    Guarantee: exact for prefixes of a causal release. For other questions the uses are exact if the horizon
+        is a multiple of the bins under a top-level node, and nearly exact otherwise. For causal windows the
+        relative error is about the part of the epoch that a window covers.
     Args: branchings of shape (trees, height), root to leaf. Either all trees have a root of the epoch,
         complete or not, or none has.
     Returns: shape (trees, height).
@@ -53,7 +53,7 @@ def mean_digits(branchings: Int64Array, horizon: int) -> FloatArray:
 
 
 def _digit_sums(widths: Int64Array, branchings: Int64Array, count: Int64Array | int) -> FloatArray:
-    """Sum, per level, the digits of x over x < count."""
+    """Return, per level, the sum of the digits of x over 0 <= x < count."""
     periods, rest = np.divmod(count, widths * branchings)
     blocks, partial = np.divmod(rest, widths)
     pairs = periods * (branchings * (branchings - 1.0) / 2.0) + blocks * (blocks - 1.0) / 2.0
@@ -98,7 +98,7 @@ def _part_uses(branchings: Int64Array, horizon: int, part: WorkloadPart, anticip
 
 
 def _suffix_of_root(widths: Int64Array, branchings: Int64Array, bins: int) -> FloatArray:
-    """Return how often the last ``bins`` bins of a complete root use each level."""
+    """Return how often the count of a complete root's last ``bins`` bins uses each level."""
     uses = np.empty(widths.shape)
     rest = np.full(len(widths), bins)
     for level in range(widths.shape[1]):
@@ -132,12 +132,12 @@ def _anticipating_uses(branchings: Int64Array, horizon: int, part: WorkloadPart)
         overlaps = _anticipating_windows(width, horizon, part.bins)
     uses = overlaps.copy()
     uses[:, 1:] -= children[:, 1:] * overlaps[:, :-1]
-    # Below a cut-off root the approximation may fall below zero where the true value is zero.
+    # For levels under a root that the horizon cuts off, the approximation may be negative instead of zero.
     return np.maximum(uses, 0.0)
 
 
 def _anticipating_ranges(width: FloatArray, horizon: int) -> FloatArray:
-    """Return A_i, per level, of all ranges."""
+    """Return A_i (see the module) per level, for the workload of all ranges."""
     # With P_t a node's bins before t: summed over a < b, (P_b - P_a)^2 is (T + 1) sum P^2 - (sum P)^2.
     nodes = horizon / width
     later = nodes * (nodes - 1.0) / 2.0
@@ -153,7 +153,7 @@ def _anticipating_ranges(width: FloatArray, horizon: int) -> FloatArray:
 
 
 def _anticipating_windows(width: FloatArray, horizon: int, bins: int) -> FloatArray:
-    """Return A_i, per level, of all windows of ``bins`` bins."""
+    """Return A_i (see the module) per level, for the workload of all windows of ``bins`` bins."""
     short, long = np.minimum(width, bins), np.maximum(width, bins)
     everywhere = horizon / width * (2.0 * _squares(short - 1.0) + (long - short + 1.0) * short**2)
     # A window that crosses an edge of the epoch leaves a prefix or suffix of 1..bins-1 bins inside.
@@ -185,7 +185,7 @@ def _causal_ranges(branchings: Int64Array, horizon: int) -> FloatArray:
 
 
 def _causal_windows(branchings: Int64Array, horizon: int, bins: int) -> FloatArray:
-    """Return the uses of windows, approximated by starts spread evenly over the epoch."""
+    """Return how often windows use each level, if windows started evenly spread over the epoch."""
     widths = widths_of(branchings)
     width = widths.astype(np.float64)
     above = widths * branchings
@@ -222,14 +222,14 @@ def _causal_windows(branchings: Int64Array, horizon: int, bins: int) -> FloatArr
 
 
 def _suffix_uses(widths: Int64Array, branchings: Int64Array, count: Int64Array | int) -> FloatArray:
-    """Return the uses of each level by paths with x + 1 remaining bins, summed over x < count."""
+    """Return how often the last x + 1 bins of a node use each level, summed over 0 <= x < count."""
     above = _remainder_squares(count, widths * branchings) / branchings
     parts = _remainder_squares(count, widths) - above
     return np.asarray(2.0 * _digit_sums(widths, branchings, count) + parts / (widths + 0.0) ** 2)
 
 
 def _remainder_squares(count: Int64Array | int, period: Int64Array) -> FloatArray:
-    """Sum ((x mod period) + 1)^2 over x < count."""
+    """Return the sum of ((x mod period) + 1)^2 over 0 <= x < count."""
     whole, part = np.divmod(count, period)
     return np.asarray(whole * _squares(period + 0.0) + _squares(part + 0.0))
 

@@ -1,10 +1,10 @@
 """Counters of the literature, for comparison: k-ary trees with equal shares and no pooling.
 
 All of them add up noisy nodes: a prefix [0, t) is reached from 0 in steps of ever smaller nodes. Each step
-stops at the last multiple of the node's width (Chan et al.), or at the nearest one, which subtracts some
-nodes (Andersson et al.). A node's noise is its own, or pooled with that of its subtree (Honaker). Noise is
-drawn at construction and decoded into the error of every prefix. With a branching of the whole horizon every
-bin has the whole budget, and the running count is a sum of bins.
+stops at the last multiple of the node's width that is not beyond t (Chan et al.), or at the nearest multiple;
+then some nodes are subtracted (Andersson et al.). A node's value is its own noisy count, or the mean of this
+and the sum of its subtree (Honaker). Noise is drawn at construction and turned into the error of every
+prefix. If the branching is the horizon, the running count is a sum of bins, each with the whole budget.
 """
 
 import numpy as np
@@ -18,8 +18,9 @@ from dphist.privacy import Exact, exact
 class KaryCounter:
     """The plain k-ary tree: each prefix is a sum of at most k - 1 nodes per level.
 
-    Guarantee: epsilon-DP for streams that differ by one event: one node per level holds it, and every level
-        has discrete Laplace noise of scale height / epsilon. Also for adaptive streams, as in ``decoder.py``.
+    Guarantee: epsilon-DP for streams that differ by one event: one node per level holds the event, and every
+        node has discrete Laplace noise of scale height / epsilon. This also holds if later events depend on
+        published values (``decoder.py``).
     Args: horizon in bins; branching at least 2; width in cells.
     Source: Chan, Shi, Song (2011) for k = 2.
 
@@ -41,7 +42,7 @@ class KaryCounter:
         self.errors = self._decoded(nodes)
 
     def mean_squared_error(self) -> float:
-        """Return the expected squared error, mean over t = 1..horizon, exactly."""
+        """Return the exact expected squared error of the running count, averaged over t = 1..horizon."""
         return float(self.prefix_variances().mean())
 
     def prefix_variances(self) -> FloatArray:
@@ -60,7 +61,7 @@ class KaryCounter:
         return height
 
     def _stop(self, level: int) -> Int64Array:
-        """Return how many nodes of a level (0: bins) precede the stop on the way to t, for t = 1..horizon."""
+        """Return, for t = 1..horizon, how many nodes of this level (0: bins) cover [0, the step's end)."""
         ends = np.arange(1, self.horizon + 1, dtype=np.int64)
         return np.asarray(ends // self.branching**level)
 
@@ -85,9 +86,9 @@ class KaryCounter:
 
 
 class HonakerCounter(KaryCounter):
-    """A tree with each complete node pooled with its subtree (Honaker 2015, online, with branching 2).
+    """A tree whose complete nodes are averaged with their subtrees (Honaker 2015, online, branching 2).
 
-    A node of variance 1 over k children of variance v has the pooled variance 1 / (1 + 1 / (k v)).
+    If a node has variance 1 and its k children have variance v, the average has 1 / (1 + 1 / (k v)).
     """
 
     def _gains(self) -> list[float]:
@@ -109,9 +110,9 @@ class HonakerCounter(KaryCounter):
 
 
 class SubtractionCounter(KaryCounter):
-    """A k-ary tree, k odd, whose prefixes stop at the nearest node and may subtract (Andersson et al. 2024).
+    """A k-ary tree, k odd, whose prefixes add and subtract nodes (Andersson et al. 2024).
 
-    Uses at most (k - 1) / 2 nodes per level, also the noise of nodes that are not complete.
+    A prefix uses at most (k - 1) / 2 nodes per level, also the noise of nodes that are not complete.
     Raises: ValueError for an even branching.
     """
 

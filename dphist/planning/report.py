@@ -66,7 +66,7 @@ def candidate_table(rows: Sequence[Candidate], title: str, workload: Workload, c
 
 
 def print_whole(table: Table) -> None:
-    """Print a table, wider than the terminal if numbers would be cut off."""
+    """Print a table. If the terminal is too narrow for its numbers, the table is wider than the terminal."""
     console = Console()
     needed = console.measure(table, options=console.options.update(max_width=_WIDEST))
     (console if needed.minimum <= console.width else Console(width=needed.maximum)).print(table)
@@ -96,7 +96,7 @@ def candidate_figure(rows: Sequence[Candidate], path: Path, title: str, chosen: 
 
 @contextmanager
 def figure_file(path: Path, inches: tuple[float, float]) -> Iterator[Any]:
-    """Give a matplotlib figure to draw on, then write it to the file that ``--plot`` names.
+    """Yield a matplotlib figure to draw on, then write the figure to the file that ``--plot`` names.
 
     Raises: ClickException without matplotlib, or if the file cannot be written.
     """

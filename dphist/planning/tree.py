@@ -1,9 +1,8 @@
 """Choose the tree: the shape and the shares that give the least error.
 
 Shapes are compared in batches: the shares of thousands of candidate trees are optimised at once, level by
-level, with the exact discrete variances and the exact finite-horizon workload. The search starts from the
-closed forms of the equal-budget tree (Rameshwar and Tandon: shares proportional to (k - 1)^(1/3), branching
-about 17).
+level, with the exact variances of integer noise and the exact workload of the epoch. The search starts from
+shares proportional to (k - 1)^(1/3) and a branching of about 17 (Rameshwar and Tandon).
 """
 
 import itertools
@@ -27,16 +26,16 @@ from dphist.workloads import PREFIX, Workload, WorkloadText
 
 # Denominator of shares: fine enough to add no error, coarse enough to read.
 SHARE_DENOMINATOR = 10**6
-# A level whose best share is smaller is left out; the search then finds the lower tree.
+# If a level's best share is smaller than this, the level is left out: the search takes a tree without it.
 LEAST_SHARE = 1e-3
-# A larger epsilon is not private and has no better shares; the optimum would only underflow.
+# A larger epsilon is planned as this one: the best shares are the same, and doubles would underflow.
 _LARGEST_PLANNED_EPSILON = 20
 # Candidates per height and round: keep a plan for 2^20 bins under a second.
 _CANDIDATES = 7000
 _WINDOW_CANDIDATES = 1500
 _SEARCH_ROUNDS = 8
 _FINALISTS = 60
-# Up to this horizon, windows and ranges are evaluated exactly; beyond it, cut-off nodes matter little.
+# Up to this horizon, windows and ranges are evaluated exactly; in longer epochs, cut-off nodes matter little.
 _FINALS_HORIZON = 2**10
 _LEAST_COMPARED_RATE = 1e-6
 # Try a root if the first trees with a root come this near; keep it if it gains at least this much.
@@ -101,10 +100,9 @@ def checked_horizon(horizon: int) -> int:
 
 
 def planning_rate(epsilon: Fraction, sensitivity: int) -> float:
-    """Return epsilon / sensitivity for planning; epsilon above 20 is planned as 20, with the same optimum.
+    """Return epsilon / sensitivity for planning. An epsilon above 20 is planned as 20: same optimum.
 
-    Raises: ValueError if a level with all of epsilon still needs more noise than any design may have; for
-        far smaller epsilons, the variances of a plan would not be finite.
+    Raises: ValueError if even a level with all of epsilon needs more noise than a design may have.
     """
     if epsilon * LARGEST_SCALE < sensitivity:
         raise ValueError(
@@ -123,14 +121,13 @@ def best_shares(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the best shares of many trees of one height for a workload, and their errors.
 
-    At the optimum every level gains the same from a little more epsilon. Without pooling, the gain of level i
-    is proportional to digits_i / epsilon_i^3, which gives the papers' cube roots in one step. Pooling changes
-    the gradients slowly, so repeating this step converges: to 1e-5 in 3 rounds for wide trees, in about 60
-    for binary ones, whose upper levels are better left out.
+    At the optimum every level gains the same from a little more epsilon. If nodes were not averaged with
+    their children, the gain of level i would be proportional to digits_i / epsilon_i^3, and the papers' cube
+    roots would be exact. Averaging changes the gradients slowly, so repeated steps converge: to 1e-5 in 3
+    rounds for wide trees, in about 60 rounds for binary trees, whose upper levels are better left out.
 
     Args: branchings of shape (trees, height); rate = epsilon / sensitivity.
-    Returns: shares (trees, height), each row summing to 1, and mean squared errors (trees,), as exact as
-        ``workload_uses``: causal prefixes always, the rest if the horizon cuts off no node.
+    Returns: shares (trees, height), with sum 1; mean squared errors (trees,), as exact as ``workload_uses``.
     Cost: O(trees * height) per round.
     """
     whole = np.array(branchings, dtype=np.int64)
@@ -159,7 +156,7 @@ def _error_and_gradient(
         children = factors[:, level + 1] * below[:, level + 1]
         below[:, level] = own[:, level] * children / (own[:, level] + children)
     gradient = np.empty_like(own)
-    # Adjoint: the derivative of the error by this level's variance from below, pooling above included.
+    # The derivative of the error by this level's variance from below, by way of all levels above.
     adjoint = uses[:, 0].copy()
     for level in range(height - 1):
         children = factors[:, level + 1] * below[:, level + 1]
@@ -176,8 +173,8 @@ def best_branching(
 ) -> tuple[int, ...]:
     """Return the best branching factors: try balanced trees of every height, then trees near the best ones.
 
-    A root of the epoch is tried last, and never for running counts alone, which do not gain from it: the few
-    nodes below it are nearly as accurate, and a causal root is complete only with the last bin.
+    Last it tries a root of the whole epoch, but not for running counts alone, which gain nothing from a root:
+    the few nodes below it are nearly as accurate, and a causal root is complete only with the last bin.
     """
     search = _Search(horizon, rate, release, workload)
     plain = search.without_root()
@@ -210,20 +207,20 @@ class _Search(NamedTuple):
             return plain
         error, best = min(self._improved(start) for _, start in starts[:2])
         if error < without * (1 - _ROOT_GAIN) and self.horizon <= _LARGEST_EXACT:
-            # Cut-off nodes are only approximated above.
+            # The errors found so far are approximate if the horizon cuts off nodes.
             (without,), (error,) = (self._exact_errors([tree]) for tree in (plain, best))
         return best if error < without * (1 - _ROOT_GAIN) else plain
 
     def _shares(self, trees: Sequence[tuple[int, ...]]) -> tuple[FloatArray, FloatArray]:
-        """Return nearly the best shares of trees of one height, and their errors."""
+        """Return nearly best shares, and the errors, of trees that have the same height."""
         return best_shares(trees, self.horizon, self.rate, _SEARCH_ROUNDS, self.release, self.workload)
 
     def _error(self, tree: tuple[int, ...]) -> float:
         return float(self._shares([tree])[1][0])
 
     def _exact_errors(self, trees: Sequence[tuple[int, ...]]) -> list[float]:
-        """Return the exact errors of trees of one height with nearly their best shares."""
-        # For smaller rates only the scale of all errors changes, and a design would refuse the noise.
+        """Return the exact errors of trees that have the same height, with nearly best shares."""
+        # A smaller rate only multiplies all errors by one factor, and a design would refuse it.
         rate = max(self.rate, _LEAST_COMPARED_RATE)
         shares, _ = self._replace(rate=rate)._shares(trees)
         return [
@@ -234,7 +231,7 @@ class _Search(NamedTuple):
         ]
 
     def _without_starved(self, branching: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the branching without levels that get only the least share: they do not reduce the error."""
+        """Return the branching without levels whose best share is too small: they do not reduce the error."""
         shares, _ = best_shares(
             [branching], self.horizon, self.rate, release=self.release, workload=self.workload
         )
@@ -248,7 +245,7 @@ class _Search(NamedTuple):
         return (-(-self.horizon // math.prod(factors[1:])), *factors[1:])
 
     def _starts(self) -> set[tuple[int, ...]]:
-        """Return balanced trees of every height, over the epoch or over one window under a wide top level."""
+        """Return balanced trees of every height, over the epoch or over one window below a wide top level."""
         starts = {balanced_branching(self.horizon, height) for height in _heights(self.horizon)}
         windows = {part.bins for part, _ in self.workload.parts if 2 < part.bins < self.horizon}
         for bins in windows:
@@ -257,7 +254,7 @@ class _Search(NamedTuple):
         return {start for start in starts if math.prod(start[1:]) < self.horizon}
 
     def _improved(self, branching: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
-        """Return the best tree and its error, by moving to better neighbours until there is none.
+        """Return the best tree and its error: it moves to a better neighbouring tree until there is none.
 
         Raises: ValueError if no tree has a finite error.
         """
@@ -271,14 +268,14 @@ class _Search(NamedTuple):
                 candidates = sorted(with_root(below, horizon, self.release))
             errors = self._shares(candidates)[1]
             position = int(np.argmin(errors))
-            if not errors[position] < best_error * (1 - 1e-9):  # also stops if it is not a number
+            if not errors[position] < best_error * (1 - 1e-9):  # also stops if the error is NaN
                 break
             best_error, branching = float(errors[position]), candidates[position]
         if not math.isfinite(best_error):
             raise ValueError(
                 f"epsilon: {self.rate:g} an event leaves no tree a finite error; choose a larger epsilon"
             )
-        # Cut-off nodes are only approximated above, so evaluate the most promising trees exactly.
+        # Errors are approximate if the horizon cuts off nodes, so evaluate the most promising trees exactly.
         finalists = [candidates[position] for position in np.argsort(errors)[:_FINALISTS]]
         if self.workload == PREFIX and self.release == "anticipating":
             variances = (0.5 / np.sinh(self._shares(finalists)[0] * (self.rate / 2.0)) ** 2).tolist()
@@ -292,7 +289,7 @@ class _Search(NamedTuple):
 
 
 def with_root(trees: Iterable[tuple[int, ...]], horizon: int, release: Release) -> set[tuple[int, ...]]:
-    """Return the trees with a measured root: a top factor of 2, whose second child lies beyond the horizon.
+    """Return the trees with a measured root added: a top factor of 2, of which only the first node is used.
 
     A causal root must complete with the epoch's last bin, so trees that the horizon cuts off are left out.
 
@@ -307,7 +304,7 @@ def _heights(bins: int) -> range:
 
 
 def _neighbourhood(branching: tuple[int, ...], horizon: int, most: int) -> Iterable[tuple[int, ...]]:
-    """Return trees of the same height whose lower factors are near these; the top one covers the horizon."""
+    """Return trees of the same height with lower factors near these; the top factor covers the horizon."""
     lower = branching[1:]
     reach = 1 if not lower else max(1, int((most ** (1 / len(lower)) - 1) // 2))
     if len(lower) > 7:

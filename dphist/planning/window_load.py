@@ -1,8 +1,8 @@
 """The load of windows on the machine that releases them, measured by a trial run of the mechanism.
 
-The number of draws and the computing time of a mechanism may depend on the counts. Two synthetic histograms
-bound the load of real streams: an empty one, and one in which all counts differ. The second is the slowest
-case for mechanisms that search for runs of equal counts, or for the worst counts.
+The number of draws and the computing time of a mechanism may depend on the counts. So two synthetic
+histograms bound the load of real streams: an empty one, and one in which all counts differ. The second is the
+slowest case for mechanisms that search for runs of equal counts.
 """
 
 import math
@@ -19,25 +19,25 @@ from dphist.noise import Scale, SeededNoise
 from dphist.planning.product import DRAWS_PER_SECOND
 from dphist.windows.design import WindowDesign
 
-# The fractional parts of its multiples are spread evenly, with neighbours far apart.
+# The fractional parts of this number's multiples are spread evenly, with neighbours far apart.
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 # Every mechanism can tell counts apart that differ by this many noise scales.
 _APART = 10
 
 
 class CountedNoise(SeededNoise):
-    """Seeded noise that counts its draws; each score of a selection is one draw. It protects nobody."""
+    """Seeded noise that counts its draws; a selection counts one draw per score. It protects nobody."""
 
     draws = 0
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        """As ``SeededNoise.discrete_laplace``."""
+        """Draw as ``SeededNoise.discrete_laplace``, and count."""
         drawn = super().discrete_laplace(scale, shape)
         self.draws += drawn.size
         return drawn
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
-        """As ``SeededNoise.select``."""
+        """Draw as ``SeededNoise.select``, and count."""
         self.draws += len(scores)
         return super().select(scores, scale)
 
@@ -46,8 +46,8 @@ class CountedNoise(SeededNoise):
 class WindowLoad:
     """The load of an epoch's windows, without their tree.
 
-    ``window_draws``: noise draws when a window closes, for an empty one and at most. ``seconds``: the longest
-    time to release one, drawing and computing. ``released_bytes``: the storage for an epoch of windows.
+    ``window_draws``: noise draws when a window closes, for an empty window and at most. ``seconds``: the
+    longest time to release a window, drawing included. ``released_bytes``: the storage for an epoch.
     """
 
     bins: int
@@ -59,10 +59,10 @@ class WindowLoad:
     def of(cls, design: WindowDesign, cpu_seconds: Callable[[], float]) -> Self:
         """Benchmark the mechanism on two synthetic histograms (no user data).
 
-        Args: design; cpu_seconds, a clock of the caller's processor time. Computing time is measured on this
-            machine; draws are counted, and cost as in ``Load``.
+        Args: cpu_seconds, a clock of the caller's processor time, for the computing time on this machine.
+            Draws are counted, and each is charged the time that ``Load`` takes for it.
         Raises: the mechanism's ValueError, if it refuses the histogram.
-        Cost: three times that of one histogram, with seeded noise.
+        Cost: that of three histograms with seeded noise.
         """
         nothing = np.zeros(design.buckets, np.int64)
         _trial(design, nothing, cpu_seconds)  # warm-up: loads what the mechanism needs
@@ -89,7 +89,7 @@ class WindowLoad:
 
 
 def all_different(design: WindowDesign) -> Int64Array:
-    """Return a histogram whose counts all differ by more than the noise, neighbours by much more."""
+    """Return a histogram whose counts all differ by more than the noise; neighbours differ by much more."""
     ranks = np.argsort(np.modf(np.arange(design.buckets) * _GOLDEN)[0])
     apart = min(math.ceil(_APART / design.epsilon), LARGEST_TOTAL // design.buckets**2)
     return np.asarray(ranks * max(apart, 1), dtype=np.int64)

@@ -1,7 +1,7 @@
 """Answers over keys and values: counts with their exact law, CDFs with a band, quantiles from the band.
 
-A ``RangeSum`` is already estimated over time. What remains is linear with fixed weights: first over the keys
-and their total, within each value level, then over the value levels.
+A ``RangeSum`` is already estimated over time. The answers here are fixed weighted sums of it: first over the
+keys and their total, within each value level, then over the value levels.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Histogram:
 
     @classmethod
     def of(cls, total: RangeSum, key: int | Sequence[int] | None = None) -> Histogram:
-        """Return the histogram of one key, of several together, or of all (None), by least squares over keys.
+        """Return the histogram of one key, several together, or all (None), by least squares over keys.
 
         Raises: ValueError for a key that is not on the list, or a key named twice.
         Cost: O(columns).
@@ -91,10 +91,10 @@ class Histogram:
         return Estimate(float(self.buckets[start:stop].sum()), law.variance, law, rounding)
 
     def cdf(self, confidence: float = 0.95) -> Cdf:
-        """Return the cumulative counts of all buckets with one band around all of them.
+        """Return the cumulative counts of all buckets, and a band that contains all true ones at once.
 
-        Guarantee: the band holds all cumulative counts at once with at least this confidence, except for the
-            one chance in a million of ``band.sup_error``.
+        Guarantee: the band contains them all with at least this confidence, except for the one chance in a
+            million of ``band.sup_error``.
         Raises, Cost: as ``band.sup_error``.
         """
         slack, stderr = self.axis.prefix_bounds(self.rounding), self.cumulative_stderr
@@ -107,7 +107,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Cdf:
-    """Cumulative counts: entry t counts the events in buckets 0..t, the last one all events.
+    """Cumulative counts: entry t counts the events in buckets 0..t, so the last entry counts all events.
 
     Args: values, unbiased, with the stderr of each; reach, half the width of a band that holds all of them at
         once with this confidence; each of shape (buckets,).
@@ -135,7 +135,7 @@ class Cdf:
     def quantile(self, q: float) -> Quantile:
         """Return the bucket of the q-quantile: the first whose cumulative count reaches q times the total.
 
-        Guarantee: whenever the band holds, the interval holds the true bucket, for every q at once.
+        Guarantee: if the band contains all true counts, the interval contains the true bucket, for every q.
         Raises: ValueError for q outside (0, 1).
         """
         if not 0.0 < q < 1.0:
@@ -153,7 +153,7 @@ class Cdf:
 
 @dataclass(frozen=True)
 class Quantile:
-    """A quantile: the best estimate (None if no event is seen) and an inclusive range of buckets."""
+    """A quantile: the best estimate (None if the estimated total is 0) and an inclusive range of buckets."""
 
     q: float
     bucket: int | None
@@ -162,7 +162,7 @@ class Quantile:
 
 
 def _weighted_sum(total: GroupSum | None, of_total: float, keys: GroupSum, of_keys: FloatArray) -> GroupSum:
-    """Return the weighted sum of keys and of their total, node by node: values (1, nodes)."""
+    """Return, per value node, the weighted sum over the keys and their total: values of shape (1, nodes)."""
     values = of_keys[np.newaxis] @ keys.values
     found, copies = np.unique(np.abs(of_keys), return_counts=True)
     parts = [(float(w), int(n), keys.law) for w, n in zip(found, copies, strict=True)]

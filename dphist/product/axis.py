@@ -1,8 +1,9 @@
 """Axes beside time: a public list of keys, and a tree over the buckets of an ordered value.
 
-Unlike time, both axes are complete at every instant, so least squares over them use all nodes. Up to rounding
-to integers, the noise of a cell has variance 2 (c / (eps a b g))^2, a product with one factor per axis. So
-the best estimate is computed one axis at a time, with weights that depend on the shares alone.
+Unlike time, these axes are complete at every instant, so least squares over them use all nodes. Up to
+rounding to integers, the noise of a cell has variance 2 (c / (eps a b g))^2, with one factor for each axis
+(time a, values b, keys g). So the best estimate is computed axis by axis, with weights that depend on the
+shares alone.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ class ValueAxis:
     """The buckets of a value, as leaves of a level-uniform tree that is cut off after the last bucket.
 
     Args: buckets, 1 for a stream without values; shape, with at least this capacity; shares, one per measured
-        level, summing to at most 1.
+        level (sum at most 1).
     Raises: ValueError naming the field that is wrong.
 
     >>> axis = ValueAxis(3, TreeShape((2, 2)), (Fraction(1, 2), Fraction(1, 2)))
@@ -79,7 +80,7 @@ class ValueAxis:
 
     @cached_property
     def prefix_weights(self) -> tuple[FloatArray, ...]:
-        """Per level, each node's weight in the best estimate of the first t + 1 buckets: (buckets, nodes)."""
+        """Per level (buckets, nodes): row t holds each node's weight in the best estimate of buckets 0..t."""
         counts = self.node_counts
         identity, edges = np.eye(sum(counts)), np.cumsum((0, *counts))
         levels = [identity[start:stop] for start, stop in pairwise(edges)]
@@ -114,7 +115,7 @@ class ValueAxis:
 class KeyAxis:
     """A public list of keys, one per event, and optionally their total with its own share of epsilon.
 
-    Args: keys, their number; key_share; total_share, 0 if the total is the sum over the keys.
+    Args: keys, their number; key_share; total_share, 0 if the total is not measured but the sum of the keys.
     Raises: ValueError naming the field that is wrong.
     """
 
@@ -131,7 +132,7 @@ class KeyAxis:
 
     @cached_property
     def gain(self) -> float:
-        """The weight of a measured total in the best estimate of the total; the keys' sum has the rest."""
+        """The weight of the measured total in the best estimate of the total; the keys' sum has the rest."""
         if not self.total_share:
             return 0.0
         children = self.keys * float(self.total_share / self.key_share) ** 2

@@ -1,13 +1,13 @@
 """The width of a simultaneous band: a quantile of the largest error among all cumulative counts.
 
-The law of the noise is public and does not depend on the data, so the largest standardised error over all
-thresholds can be sampled without limit. The answer is an order statistic of seeded draws. Its rank is so high
-that it is below the true quantile with at most one chance in a million, for any law (Clopper and Pearson: the
-number of draws below the true p-quantile is binomial).
+The law of the noise is public and does not depend on the data. So the largest error over all thresholds, in
+standard errors, can be simulated as often as needed. The width is an order statistic of seeded draws. Its
+rank is so high that the width is below the true quantile with at most one chance in a million, for any law
+(Clopper and Pearson: the number of draws below the true p-quantile is binomial).
 
-Draws come from a table of each node's law. Its characteristic function is known in closed form, a bounded
-dither makes it smooth, and a discrete Fourier transform turns it into a distribution function. The width
-includes a bound on the effect of dither and table cells.
+Draws come from a table of each node's law. The law's characteristic function is known in closed form, a
+bounded dither makes the law smooth, and a discrete Fourier transform gives its distribution function. The
+width includes a bound on the effect of dither and table cells.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LARGEST_CONFIDENCE = 0.999
 # The chance, over seeds, that a band is narrower than promised.
 MISS = 1e-6
 _SEED = 20130101
-# More draws give a narrower band: as many as take a few tenths of a second, within these bounds.
+# More draws give a narrower band. As many are made as take a few tenths of a second, within these bounds.
 _LEAST_DRAWS, _MOST_DRAWS, _NODES_DRAWN = 2**13, 2**16, 2**22
 _DRAWS_PER_CHUNK = 1024
 _TABLE = 2**16
@@ -52,9 +52,9 @@ def cumulative_stderr(axis: ValueAxis, laws: tuple[WeightedNoise, ...]) -> Float
 def sup_error(axis: ValueAxis, laws: tuple[WeightedNoise, ...], confidence: float) -> float:
     """Return z with P(every |error of a cumulative count| <= z * its standard error) >= confidence.
 
-    Guarantee: except with one chance in 10^6 over seeds. At 0.95, the expected true confidence exceeds the
-        requested one by at most 1.2 percentage points (0.4 for few buckets). The same laws always give the
-        same z.
+    Guarantee: over seeds, z is too small with at most one chance in 10^6. At 0.95, the expected true
+        confidence exceeds 0.95 by at most 1.2 percentage points (0.4 for few buckets). Equal laws give equal
+        z.
     Args: laws, of the error of each node's value, one per level of the axis, all independent.
     Raises: ValueError for a confidence outside (0, 0.999].
     Cost: O(nodes * draws), about 0.2 s for 256 buckets; cached.
@@ -82,14 +82,14 @@ def sup_error(axis: ValueAxis, laws: tuple[WeightedNoise, ...], confidence: floa
 
 
 def draws_needed(nodes: int, confidence: float) -> int:
-    """Return the number of draws of all nodes, enough for an order statistic above the quantile."""
+    """Return how often to draw all nodes, so that one of the largest errors is surely above the quantile."""
     room = math.ceil(4.0 * -math.log(MISS) / (1.0 - confidence))
     return max(room, min(max(_NODES_DRAWN // nodes, _LEAST_DRAWS), _MOST_DRAWS))
 
 
 @lru_cache(maxsize=256)
 def order_statistic(draws: int, confidence: float) -> int:
-    """Return the rank of the draw that is below the quantile with a chance of at most ``MISS``.
+    """Return the rank, among sorted draws, of one that is below the quantile with chance at most ``MISS``.
 
     The r-th smallest draw is below the quantile only if at least r draws are below it.
 
@@ -106,9 +106,9 @@ def order_statistic(draws: int, confidence: float) -> int:
 class NodeTable:
     """The dithered law of a node's error as a table: ``values`` at cumulative ``probabilities``, both rising.
 
-    Args: even, the values at even steps of probability, for speed; coarse, the steps that are too wide for
-        this look-up, in the tails and between lattice values; slack, a bound on the distance between a draw
-        and a draw of the exact law.
+    Args: even, the values at even steps of probability, for fast look-ups; coarse, the steps in which this
+        look-up is not precise enough (in the tails and between lattice values); slack, a bound on the
+        distance between a draw from the table and one from the exact law.
     """
 
     values: FloatArray

@@ -22,8 +22,8 @@ from dphist.tree.published_laws import published_laws, published_rounding
 class ColumnSum:
     """The best estimate of a weighted sum of buckets, for one key, several keys or all together (None).
 
-    Args, Raises: design; key as in ``key_weights``; buckets, the weight of each bucket, shape (buckets,), by
-        default 1, which counts events.
+    Args, Raises: key as in ``key_weights``; buckets, the weight of each bucket, shape (buckets,); by default
+        all are 1, so that the sum counts events.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ColumnSum:
 
     @cached_property
     def _repeated(self) -> list[list[tuple[float, int]]]:
-        """The weights of each group's columns, and the number of columns of each weight."""
+        """For each group, the different weights of its columns, and how many columns have each."""
         return [weight_groups(part) for part in self.parts]
 
     def law(self, laws: Sequence[WeightedNoise]) -> WeightedNoise:
@@ -122,20 +122,20 @@ class ColumnSum:
         return self.rounding([published_rounding(group.design, a) for group in self.design.groups])
 
     def of_nodes(self, level: int, nodes: int) -> Estimate:
-        """Return the error of a sum of ``nodes`` nodes of a level, from their own values alone."""
+        """Return the error of a sum of ``nodes`` nodes of a level, if only their own values are used."""
         scales = (float(group.design.scales[level - 1]) for group in self.design.groups)
         law = self.law([WeightedNoise.of([(1.0, nodes, scale)]) for scale in scales])
         return Estimate(0.0, law.variance, law)
 
 
 def weight_groups(weights: FloatArray) -> list[tuple[float, int]]:
-    """Return each different weight and its number of copies; signs and rounding of doubles do not count."""
+    """Return each different weight and how often it occurs, ignoring signs and the rounding of doubles."""
     found, copies = np.unique(np.abs(weights).round(12), return_counts=True)
     return list(zip(found.tolist(), copies.tolist(), strict=True))
 
 
 def key_weights(keys: KeyAxis, key: int | Sequence[int] | None) -> tuple[float, FloatArray]:
-    """Return the weights of a measured total and of every key in the best estimate of the sum of some keys.
+    """Return the weights, of the measured total and of each key, in the best estimate of some keys' sum.
 
     Args: keys, the axis; key, one index, several, or None for all.
     Raises: ValueError for a key that is not on the list, or a key named twice.
@@ -156,7 +156,7 @@ def key_weights(keys: KeyAxis, key: int | Sequence[int] | None) -> tuple[float, 
 
 
 def key_counts(total: RangeSum) -> Estimate:
-    """Return the best estimate of every key's events: values (keys,), one law for all. Cost: O(columns)."""
+    """Return the best estimate of the events of every key: values (keys,), and one law for all keys."""
     design = total.design
     one = column_sum(design, 0)
     of_value = [weights[-1] for weights in design.values.prefix_weights]

@@ -18,11 +18,10 @@ from dphist.tree.upward import checked_counts
 class ProductCounter:
     """Counts the cells of closed bins; every push releases all columns of the nodes that it completes.
 
-    Guarantee: all releases of one epoch together are ``design.epsilon``-DP for neighbours as the design says,
-        also when the stream reacts to released values. Exact counts leave only in ``to_bytes()``, never in a
-        text.
+    Guarantee: all releases of one epoch together are ``design.epsilon``-DP for the design's neighbours, also
+        if later events depend on released values. Only ``to_bytes()`` reveals exact counts, no repr or error.
     Args: design; noise source, from which an anticipating design draws the whole epoch's noise now.
-    Cost: a push draws ``design.columns`` times (1 + 1/k + 1/k^2 + ...) noises on average; memory
+    Cost: a push draws noise ``design.columns`` times (1 + 1/k + 1/k^2 + ...) times on average; memory
         O(height * columns), or 24 bytes per bin and column if anticipating.
 
     >>> from dphist import SeededNoise, plan_product
@@ -51,7 +50,7 @@ class ProductCounter:
         return self.push_many(np.asarray(cells)[np.newaxis])
 
     def push_many(self, cells: ArrayLike) -> BinReleases:
-        """Close many bins: the nodes that they complete and the running count after each, in columns.
+        """Close many bins; return the nodes that they complete and the running counts, as arrays.
 
         Guarantee: see the class. If anything fails, nothing was released and the counter is unchanged.
         Args: exact counts of shape (bins, cells), none negative.
@@ -83,7 +82,7 @@ class ProductCounter:
     def to_bytes(self) -> bytes:
         """Return a copy of a causal counter's state: SECRET, it holds exact counts of incomplete nodes.
 
-        Raises: ValueError for an anticipating counter, whose noise is kept apart.
+        Raises: ValueError for an anticipating counter, whose noise is not part of its state.
         """
         snapshots = []
         for counter in self._counters:
@@ -96,7 +95,7 @@ class ProductCounter:
     def restore(cls, design: ProductDesign, noise: NoiseSource, data: bytes) -> ProductCounter:
         """Continue from ``to_bytes`` of a causal counter, as if nothing had happened between.
 
-        Raises: ValueError where the bytes are damaged or belong to another design.
+        Raises: ValueError if the bytes are damaged or belong to another design.
         """
         snapshot = CounterSnapshot.from_bytes(data) if data.startswith(CounterSnapshot.code) else _first(data)
         if snapshot.accumulators.shape[1] != design.columns:
@@ -119,7 +118,7 @@ def _joined(snapshots: Sequence[CounterSnapshot]) -> CounterSnapshot:
 
 
 def _first(data: bytes) -> CounterSnapshot:
-    """Return the snapshot that version 1 stored: for each group its size, then its bytes."""
+    """Read the format of version 1: for each group, the size of its snapshot, then the bytes."""
     snapshots = []
     while data:
         stop = 8 + int.from_bytes(data[:8], "little")

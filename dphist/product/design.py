@@ -1,8 +1,8 @@
 """A product strategy over time, keys and value: the noise scale of every cell.
 
-A group (l, j) is one level of the key axis together with one level of the value axis. Its cells are counted
-over time by their own tree, with the part g_l b_j of epsilon. A cell of time level i then has discrete
-Laplace noise of scale c / (epsilon a_i b_j g_l), doubled under substitution.
+A group (l, j) is one level of the key axis together with one level of the value axis. Each group has its own
+tree over time, which counts the group's cells with the part g_l b_j of epsilon. So a cell of time level i has
+discrete Laplace noise of scale c / (epsilon a_i b_j g_l), doubled under substitution.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ColumnGroup:
 
     @property
     def width(self) -> int:
-        """The number of columns, key by key, each with the nodes of the value level in order."""
+        """The number of columns. They are ordered by key, then by node of the value level."""
         return self.keys * self.nodes
 
     @property
@@ -94,7 +94,7 @@ class ProductDesign:
 
     @cached_property
     def groups(self) -> tuple[ColumnGroup, ...]:
-        """Every group in the order of its columns: the total's value levels if measured, then the keys'."""
+        """All groups, in the order of their columns: the total's value levels if measured, then the keys'."""
         key_levels = [(False, self.keys.keys, self.keys.key_share)]
         if self.keys.total_share:
             key_levels.insert(0, (True, 1, self.keys.total_share))

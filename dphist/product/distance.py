@@ -1,7 +1,7 @@
 """The Kolmogorov-Smirnov distance between two distributions, from noisy cumulative counts.
 
-A share is a quotient of two noisy counts, so its law has no closed form. But while two bands hold, every
-share is between quotients of their edges, which bounds the distance.
+A share is a quotient of two noisy counts, so its law has no closed form. But if the bands of both
+distributions contain the true counts, quotients of their edges bound every true share, and so the distance.
 """
 
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ def ks_estimate(one: Histogram, other: Histogram) -> float:
 
 
 def ks_distance(one: Histogram, other: Histogram, confidence: float = 0.95) -> Distance:
-    """Return max over t of |F(t) / N - G(t) / M| with an interval around it.
+    """Return max over t of |F(t) / N - G(t) / M|, with an interval that contains the true distance.
 
-    Guarantee: the interval holds the true distance with at least this confidence, except for two chances in a
-        million (``band.sup_error``), whether or not the noise of the two is independent. It is wider than an
-        interval of the exact law. The distance to a distribution without events is 0.
+    Guarantee: the interval contains the true distance with at least this confidence, except for two chances
+        in a million (``band.sup_error``), even if the noise of the two is not independent. The distance to a
+        distribution without events is 0.
     Args: two histograms over the same buckets.
     Raises: ValueError for other buckets, or a confidence outside (0, 0.998].
     Cost: two bands (``band.sup_error``).
@@ -53,7 +53,7 @@ def ks_distance(one: Histogram, other: Histogram, confidence: float = 0.95) -> D
 
 
 def distance_bounds(one: Cdf, other: Cdf) -> tuple[FloatArray, FloatArray]:
-    """Return lower and upper bounds on the distance, which hold while both bands hold.
+    """Return bounds on the distance that are true if both bands contain the true counts.
 
     Args: bands with values of shape (buckets, ...), for example one column per draw.
     """
@@ -74,7 +74,7 @@ def share_bounds(cdf: Cdf) -> tuple[FloatArray, FloatArray]:
 
 
 def _shares(cumulative: FloatArray) -> FloatArray:
-    """Return cumulative counts as shares that never fall; zeros if no event is seen."""
+    """Return cumulative counts as shares that never fall; zeros if the estimated total is 0."""
     total = cumulative[-1]
     if total <= 0:
         return np.zeros_like(cumulative)

@@ -1,9 +1,9 @@
-"""Anticipating running counts of every column: drawing an epoch's noise, and publishing bins with it.
+"""Anticipating running counts of every column: draw an epoch's noise, then publish bins with it.
 
-The noise of all cells' nodes is drawn before the epoch and decoded, group by group, into the errors of the
-running counts of every column. Publishing a bin is then an addition, and the cells of any range of time are
-a difference of two published rows. The nodes are not published: the rows already hold the best estimate from
-all nodes, and the nodes would need as much storage again.
+All noise is drawn before the epoch. Group by group, the noise of the nodes is turned into the errors of the
+running counts of every column. To publish a bin, its row of errors is added to the exact counts. The counts
+of any range of time are the difference of two published rows. Nodes are not published: the rows already hold
+the best estimate from all nodes, and the nodes would need as much storage again.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def publish_bins(
 ) -> tuple[Int64Array, CellTotals]:
     """Publish the running counts of every column after each of the next bins.
 
-    Guarantee: all rows of an epoch together are ``design.epsilon``-DP for neighbours as the design says, also
-        when the stream reacts to them: a row is a function of one noisy tree per column, R x + Z, whose
-        decoder commutes with whole shifts. A row depends on bins up to its own only and is never revised.
+    Guarantee: all rows of an epoch together are ``design.epsilon``-DP for the design's neighbours, also if
+        later events depend on them: a row is a function of one noisy tree per column, R x + Z
+        (``tree/decoder.py`` says why). A row depends on bins up to its own only and is never revised.
     Args: the state before these bins; exact counts, shape (bins, cells), none negative; the errors of exactly
         these bins, shape (bins, columns).
     Returns: int64 (bins, columns), in units of 2^-16, and the state after them.

@@ -4,6 +4,5 @@ May import: numpy, scipy, ``dphist.laws`` and the leaves; never ``dphist.plannin
 Start at: ``shape.py`` (geometry), ``design.py`` (scales), ``counter.py`` (release), ``estimate.py``; then
 ``decoder.py`` and ``anticipating.py`` (noise drawn ahead), ``published_laws.py`` (the laws
 of its errors). ``dphist/planning`` chooses a tree.
-Must stay true: each node gets its noise once; only the counters see exact counts; every estimate carries its
-variance.
+Must stay true: each node gets its noise once; only counters see exact counts; estimates have variances.
 """

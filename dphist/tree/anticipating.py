@@ -1,7 +1,8 @@
 """The anticipating counter: running counts that already use the noise of incomplete nodes.
 
-The noise of a whole epoch is drawn before its first bin, independently of all data. The counter decodes it
-once into the error of every running count to come. Publishing a bin is then an addition.
+The noise of a whole epoch is drawn before its first bin, independently of all data. From this noise the
+counter computes, once, the error of every running count of the epoch. To publish a bin, the counter adds the
+bin's error to the exact running count.
 """
 
 from __future__ import annotations
@@ -29,14 +30,13 @@ __all__ = ["AnticipatingCounter", "AnticipatingSnapshot"]
 class AnticipatingCounter(BinCounter):
     """Counts closed bins; every push publishes the least-squares running count over the whole epoch's tree.
 
-    Guarantee: all nodes and all published values of one epoch together are ``design.epsilon``-DP for
-        neighbours as the design says, also when the stream reacts to published values: they are functions of
-        one noisy tree R x + Z (``decoder.py``), and Z was drawn before the epoch. A published value depends
-        on bins up to its own and is never revised. Nodes cut off by the horizon are never published.
-    Args: an anticipating design; noise, a source to draw from or the epoch's noise as ``draw_epoch_noise``
-        returned it; width in cells.
+    Guarantee: all nodes and all published values of one epoch together are ``design.epsilon``-DP for the
+        design's neighbours, also if later events depend on published values: they are functions of one noisy
+        tree R x + Z (``decoder.py``), and Z was drawn before the epoch. A published value depends on bins up
+        to its own and is never revised. Nodes that the horizon cuts off are never published.
+    Args: an anticipating design; noise, a source or what ``draw_epoch_noise`` returned; width in cells.
     Raises: ValueError for a causal design or noise of another shape.
-    Cost: construction draws and decodes the noise of all nodes; a push costs O(width) on average. Memory:
+    Cost: construction draws and decodes the noise of all nodes; a push costs O(width) on average; memory
         about 24 bytes per bin and cell.
     Source: Hay et al. (2010) for least squares; Andersson et al. (2024) for the noise of incomplete nodes.
 
@@ -80,7 +80,7 @@ class AnticipatingCounter(BinCounter):
         """Return the count of bins [a, b): the difference of two published values.
 
         Guarantee: the best linear unbiased estimate from the whole epoch's noisy tree, up to
-            ``Estimate.rounding``; known at bin b and not revised.
+            ``Estimate.rounding``; known when bin b - 1 has closed, and never revised.
         Raises: ValueError for bins that are not closed, or were published before this counter was restored.
         Cost: O(horizon) for the law.
         """
@@ -103,8 +103,8 @@ class AnticipatingCounter(BinCounter):
     ) -> AnticipatingCounter:
         """Continue from a snapshot and the same epoch's noise, as if nothing had happened between.
 
-        The counter answers ranges of values published from here on; earlier values are in the released rows.
-        Raises: ValueError where snapshot, noise and design do not fit together.
+        The counter answers ranges between values that it publishes itself; released rows hold earlier values.
+        Raises: ValueError if snapshot, noise and design do not fit together.
         """
         rows = snapshot.accumulators.shape
         check_snapshot(design, snapshot.bin, snapshot.accumulators, snapshot.total.shape == rows[1:])

@@ -1,6 +1,6 @@
 """One step of the anticipating release: turns exact counts and stored noise of some bins into releases.
 
-A step needs the noise of its own bins only, so a service can store an epoch's noise in pages.
+A step needs the noise of its own bins only, so a service can store an epoch's noise in blocks (pages).
 """
 
 from __future__ import annotations
@@ -81,11 +81,9 @@ def release_bins(
 
     Guarantee: as ``AnticipatingCounter``, if ``noise`` is this epoch's; the same arguments give the same
         releases, so a step may be repeated.
-    Args: the state before these bins; counts of shape (bins, width), integers, none negative; the noise of
-        exactly these bins.
+    Args: the state before these bins; counts, integers >= 0, shape (bins, width); their noise.
     Returns: the releases, and the state after them.
-    Raises: ValueError for bins beyond the horizon, counts of a wrong kind, or noise of other bins; the
-        message never shows a count.
+    Raises: ValueError for bins beyond the horizon, bad counts (never shown), or noise of other bins.
     Cost: O(bins * width).
     """
     shape = design.shape

@@ -1,9 +1,9 @@
 """The error of the anticipating running count on level-uniform trees, in O(height).
 
-The recursion is that of ``range_error.py``. All complete nodes of a level have equal errors, so two nodes
+The recursion is that of ``range_error.py``. All complete nodes of a level have equal errors. So two nodes
 represent a level: a complete node, and the last node if the horizon cuts it off. If the horizon cuts off no
-node, alpha depends on the shape only. The error is then a sum over levels of a number of ``uses`` times the
-variance from below, as for the causal release.
+node, alpha depends on the shape only. The error is then a sum over levels: how often the level is used, times
+its variance from below, as for the causal release.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from dphist.tree.shape import TreeShape
 def _pool(
     bins: FloatArray, variances: FloatArray, first: FloatArray, second: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return sums over the children of each node of a level, in the letters of ``range_error.py``.
+    """Return sums over the children of each node of a level; letters as in ``range_error.py``.
 
     Args: bins under each child, its variance from below, and the sums of alpha and alpha^2 over its bins,
         each of shape (nodes, k), with zeros where no child exists.
@@ -39,8 +39,8 @@ def _pool(
 def anticipating_uses(children: FloatArray, horizon: int) -> FloatArray:
     """Return the weight of each level's variance from below in the mean squared error of a running count.
 
-    Guarantee: exact if the horizon is a multiple of the bins under a top-level node. Otherwise a close
-        approximation, which counts the last top-level node as a fraction of a node.
+    Guarantee: exact if the horizon is a multiple of the bins under a top-level node. Otherwise nearly exact:
+        the last top-level node counts as a fraction of a node.
     Args: children per node of each level, shape (trees, height), root to leaf.
     Returns: shape (trees, height): the mean over t of c + alpha^2 - (c + alpha)^2 / k below a node, and of
         c + alpha^2 below the root; c is the number of whole children before t.
@@ -82,7 +82,7 @@ def level_uniform_error(shape: TreeShape, horizon: int, variances: Sequence[floa
             children[:, 1, whole] = nodes[:, 1]
         total, first, second, spread = _pool(*children)
         divisor = np.where(total > 0, total, 1.0)  # 0 if no child has noise
-        # What remains of the error, summed over a node's bins, when the node itself is known.
+        # The error that remains, summed over a node's bins, if the node's own count is known.
         error += float(np.array([complete, rest > 0]) @ (spread - second / divisor))
         passed = share_of_children(np.full(2, variances[level - 1]), total)
         nodes = np.stack([children[0].sum(axis=1), total * passed, first / divisor, second / divisor**2])

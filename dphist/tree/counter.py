@@ -21,7 +21,7 @@ from dphist.tree.upward import LARGEST_COUNT, UpwardPass, checked_counts, exact_
 class CounterSnapshot(Snapshot):
     """The state from which a counter continues. SECRET: it holds exact counts of incomplete nodes.
 
-    Args: bin, the number of closed bins; accumulators, (height, width), in row i - 1 the exact count of the
+    Args: bin, the number of closed bins; accumulators, (height, width): row i - 1 is the exact count of the
         complete children of the incomplete level-i node (0 in the last row); open_sums, (height, width),
         public, as in ``UpwardPass``.
     """
@@ -82,7 +82,7 @@ class BinCounter(ABC):
 
     @abstractmethod
     def push_many(self, counts: ArrayLike) -> BinReleases:
-        """Close many bins at once: the same releases as pushing them one by one, in columns.
+        """Close many bins at once; return the same releases as pushing them one by one, as arrays.
 
         Guarantee: see the class. If anything fails, nothing was released and the counter is unchanged.
         Args: counts of shape (bins, width), integers, none negative.
@@ -94,13 +94,13 @@ class BinCounter(ABC):
 class TreeCounter(BinCounter):
     """Counts closed bins under continual observation: every push releases the nodes that it completes.
 
-    Guarantee: the nodes of one epoch together are ``design.epsilon``-DP for neighbours as the design says,
-        also when the stream reacts to released values. Each node's noise is drawn when the node completes.
-        All estimates come from released nodes; exact counts leave only in ``snapshot()``, never in a text.
-    Args: design, causal; noise source; width in cells (1 for a running count); history=False keeps no
-        released nodes: ``prefix`` and ``range`` then raise ValueError, ``live`` still works.
-    Cost: a push draws noise for 1 + 1/k + 1/k^2 + ... nodes on average; memory O(height * width), plus the
-        released nodes with history.
+    Guarantee: the nodes of one epoch together are ``design.epsilon``-DP for the design's neighbours, also if
+        later events depend on released values. Each node's noise is drawn when the node completes. All
+        estimates come from released nodes; only ``snapshot()`` reveals exact counts, no repr or error.
+    Args: design, causal; noise source; width in cells (1 for a running count); history, whether to keep
+        released nodes: without them ``prefix`` and ``range`` raise ValueError, ``live`` still works.
+    Cost: a push draws noise for 1 + 1/k + 1/k^2 + ... nodes on average; memory O(height * width), plus
+        history.
     Source: Chan, Shi, Song (2011) for continual release on trees; Hay et al. (2010) for the estimates.
 
     >>> from dphist import SeededNoise, plan_tree
@@ -167,9 +167,9 @@ class TreeCounter(BinCounter):
     ) -> TreeCounter:
         """Continue from a snapshot, as if nothing had happened between.
 
-        Args: the design of the snapshot's counter; history holding its releases up to the snapshot's bin, or
-            None to go on without.
-        Raises: ValueError where snapshot, design and history do not fit together.
+        Args: the design of the snapshot's counter; history, with all releases up to the snapshot's bin, or
+            None to continue without history.
+        Raises: ValueError if snapshot, design and history do not fit together.
         """
         accumulators, open_sums, bin = snapshot.accumulators, snapshot.open_sums, snapshot.bin
         check_snapshot(design, bin, accumulators, open_sums.shape == accumulators.shape)

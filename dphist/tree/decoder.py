@@ -1,16 +1,16 @@
-"""Least squares over an epoch's whole noise, in exact integers that commute with whole shifts of the noise.
+"""Turn an epoch's noise into the errors of its running counts: least squares in exact integers.
 
-The decoder turns the nodes' noise Z into the error of every published running count, in units of 2^-16 of a
-count. ``published_t = 2^16 prefix_t + o_t(Z)`` equals the decoded noisy nodes y = R x + Z if
-o(Z + R s) = o(Z) + 2^16 A s for all integer s (R the tree, A prefix sums). Then, and only then, outputs and
-nodes are functions of one noisy tree and together cost epsilon. So every step adds, to whole sums, a rounded
-multiple of a difference that such a shift does not change:
+The decoder turns the nodes' noise Z into o(Z): the error of every published running count, in units of 2^-16
+of a count. The published value is 2^16 prefix_t + o_t(Z). It is a function of the noisy nodes y = R x + Z
+alone if o(Z + R s) = o(Z) + 2^16 A s for all integer vectors s (R sums bins into nodes, A into running
+counts). Then, and only then, published values and nodes come from one noisy tree and together cost epsilon.
+So every step adds, to whole sums, a rounded multiple of a difference that a shift by R s does not change:
 
     up    z_v    = 2^16 y_v + g_v(sum z_c - 2^16 y_v),      g_v(d) = (p_v d + 2^23) >> 24
     down  zhat_c = z_c + the c-th part of (zhat_v - sum z_c), parts that add up to it exactly
 
 Rounding the values themselves would break this: rounding half to even depends on a value's parity, and a
-double's precision on its size. The decoder of a causal design returns the sums of z over the greedy cover.
+double's precision on its size. For a causal design the result is the sum of z over ``TreeShape.cover``.
 """
 
 from collections.abc import Sequence
@@ -60,8 +60,8 @@ def draw_epoch_noise(design: TreeDesign, noise: NoiseSource, width: int = 1) -> 
 def decode_noise(design: TreeDesign, noise: Sequence[Int64Array]) -> Int64Array:
     """Return o (horizon, width): the error of every published running count, in units of 2^-16. SECRET.
 
-    Guarantee: exact integers; adding R s to the noise adds 2^16 A s. The errors are those of weighted least
-        squares, up to ``DecoderWeights.rounding_units``.
+    Guarantee: exact integers; adding R s to the noise adds 2^16 A s to the result. The errors are those of
+        weighted least squares, up to ``DecoderWeights.rounding_units``.
     Args: noise per measured level, root side first, int64 (nodes, width).
     Raises: ValueError for noise of another shape.
     Cost: O(nodes * width), in numpy; slower, with integers of any size, if int64 could overflow.
@@ -74,7 +74,7 @@ def decode_noise(design: TreeDesign, noise: Sequence[Int64Array]) -> Int64Array:
 
 
 def decode_nodes(design: TreeDesign, noise: Sequence[Integers]) -> tuple[list[Integers], Integers | None]:
-    """Return all estimates from below, root side first, and the leaves' final estimates if anticipating."""
+    """Return all estimates from below, root side first; if anticipating, also the leaves' final estimates."""
     weights = decoder_weights(design)
     estimates, sums = [noise[-1] << VALUE_BITS], []
     steps = zip(noise[-2::-1], weights.children[::-1], design.branching[:0:-1], strict=True)
@@ -107,7 +107,7 @@ def causal_sums(design: TreeDesign, estimates: Sequence[Integers]) -> Integers:
 
 
 def scaled(weight: Int64Array, value: Integers) -> Integers:
-    """Return weight * value / 2^24 to the nearest integer, halves upwards, without leaving int64.
+    """Return weight * value / 2^24 rounded to the nearest integer, halves upwards, without overflow.
 
     Args: weight in [0, 2^24].
 
@@ -139,11 +139,11 @@ class DecoderWeights:
 def decoder_weights(design: TreeDesign) -> DecoderWeights:
     """Return the weights of least squares for a design's variances, rounded to 2^-24.
 
-    The guarantee holds for any weights; these give the least error.
+    The privacy guarantee holds for any weights; these give the least error.
     """
     variances = design.node_variances()
     below, children, parts = variances[-1], [], []
-    # A node's own rounding is at most 1/2; its children's come on top.
+    # A node's own rounding error is at most 1/2; those of its children are added.
     rounding = np.zeros(design.horizon)
     published = 0.0
     for level in range(design.shape.height - 1, 0, -1):

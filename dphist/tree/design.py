@@ -1,7 +1,6 @@
 """A tree with its budget: the noise scale of every level, and the resulting error. A design is public.
 
-Privacy is computed and checked in exact fractions. Accuracy is computed in doubles, from the scales that are
-used.
+The privacy cost is computed and checked in exact fractions, errors in doubles from the rounded scales.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ class TreeDesign:
 
     Guarantee: releasing every node once, with discrete Laplace noise of its level's scale, is epsilon-DP for
         streams whose counts differ by at most ``sensitivity`` in L1 on each level (``privacy.sensitivity``).
-        Scales are rounded up to doubles; the sum of sensitivity / scale over the levels is checked in
-        fractions.
+        Scales are rounded up to doubles; the sum of sensitivity / scale over levels is checked exactly.
     Args: shares for levels 1..height, root side first; horizon in bins, at most the tree's capacity;
         sensitivity in counts, the neighbours relation included.
     Raises: ValueError naming the field that is wrong.
@@ -86,7 +84,7 @@ class TreeDesign:
             raise AssertionError("scales rounded up cannot cost more than epsilon; dphist.noise is wrong")
 
     def __hash__(self) -> int:
-        # Every answer looks a design up in caches; hashing its fractions would cost more than the look-up.
+        # Every answer looks a design up in caches; hashing its fractions each time would cost more than that.
         return self._hash
 
     @cached_property
@@ -155,7 +153,7 @@ class TreeDesign:
         return tuple(np.full(count, own) for count, own in zip(counts, self.variances, strict=True))
 
     def mean_squared_error(self, workload: Workload | WorkloadText = PREFIX) -> float:
-        """Return the expected squared error of a workload's answers, mean over its questions.
+        """Return the expected squared error of a workload's answers, averaged over its questions.
 
         Guarantee: exact, up to the rounding of published values to 2^-16. A causal answer is the best linear
             unbiased estimate from the nodes that are complete when the question's last bin closes. An

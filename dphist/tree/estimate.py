@@ -29,7 +29,7 @@ from dphist.units import UNITS_PER_COUNT
 
 @dataclass(frozen=True)
 class Interval:
-    """[lower, upper] around an estimate; it holds the truth with probability at least ``level``.
+    """[lower, upper] around an estimate, which contains the true value with probability at least ``level``.
 
     Guarantee: for one answer that was chosen before looking at the values; not for the worst of many.
     """
@@ -204,7 +204,7 @@ class ReleasedForest:
     ) -> FloatArray:
         """Return half widths of the intervals of points of a series, shape (points,), rounding included.
 
-        Guarantee: each point's interval, by itself, holds the truth with at least this confidence.
+        Guarantee: each point's interval, by itself, contains the true value with at least this confidence.
         Args, Raises: as ``series_variance``; confidence in (0, 1).
         """
         laws, place = series_laws(self.design, self.bins, kind, self._checked_points(points))
@@ -224,7 +224,7 @@ class ReleasedForest:
         return chosen.astype(np.int64)
 
     def _advance(self) -> None:
-        """Add all bins whose nodes are complete on every level to the estimates."""
+        """Extend the estimates by all bins whose nodes have been appended on every level."""
         shape, done = self.design.shape, self.bins
         bins = min(
             (len(rows) + 1) * width - 1 for rows, width in zip(self._nodes, shape.widths[1:], strict=True)
@@ -246,7 +246,7 @@ class ReleasedForest:
 
 
 class _Rows:
-    """int64 rows that are appended at amortised constant cost."""
+    """A growing array of int64 rows; appending a row has amortised constant cost."""
 
     def __init__(self, width: int) -> None:
         self._rows = np.empty((16, width), np.int64)
@@ -273,8 +273,7 @@ class _Rows:
 def _final_leaves(estimates: Sequence[FloatArray], branching: Sequence[int]) -> FloatArray:
     """Return the leaves' least-squares estimates. Overwrites ``estimates``.
 
-    Each parent's difference from the sum of its children is divided evenly among them. Nodes whose parent is
-    not complete are roots.
+    A parent's difference from its children's sum is divided evenly among them. Roots have incomplete parents.
 
     Args: estimates from below, (nodes, width) per level, root side first; branching below each level.
     Source: Hay et al. (2010), Theorem 3.

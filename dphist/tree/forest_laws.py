@@ -1,8 +1,8 @@
-"""Errors of many ranges of a causal release at once: ``weights.py`` in columns.
+"""The errors of many ranges of a causal release at once: ``weights.py`` for arrays of ranges.
 
 A range [a, b) cuts at most two nodes per level: those that hold the edges a and b. Alpha is the fraction of
-such a node inside the range. The range cuts no other root of the forest and no other child of a cut node. So
-the terms of ``weights.py`` are columns here, with one entry per range.
+such a node inside the range. All other roots of the forest, and all other children of a cut node, are wholly
+inside or outside. So each term of ``weights.py`` is an array here, with one entry per range.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,10 +23,10 @@ Series = Literal["running", "live", "bin"]
 
 
 class Terms(NamedTuple):
-    """For each range, ``nodes`` nodes of a level whose estimates from below have equal weight.
+    """For each range, a number of nodes of one level whose estimates from below have equal weight.
 
-    ``reach`` is their total weight, including the part that their ancestors pass on. ``cut``: the range cuts
-    these nodes, and their children have separate terms.
+    ``nodes`` is their number, ``weight`` their weight. ``reach`` adds the weight that their ancestors pass
+    on. ``cut``: the range cuts these nodes, and their children have separate terms.
     """
 
     level: int
@@ -109,14 +109,14 @@ def _terms(design: TreeDesign, bins: int, kind: Series, points: Int64Array) -> I
 
 
 def _bin_laws(design: TreeDesign, bins: int, points: Int64Array) -> tuple[LawTable, Int64Array]:
-    """Return a table with the law of a bin under each level's roots, and each point's row in the table."""
+    """Return a table with the law of one bin's error per level of roots, and each point's row in it."""
     shape = design.shape
     starts = np.array([first * shape.widths[level] for level, first, _ in shape.cover(bins)])
     return forest_errors(design, bins, starts, starts + 1).laws, np.searchsorted(starts, points, "right") - 1
 
 
 def live_terms(design: TreeDesign, stops: Int64Array) -> Iterator[Terms]:
-    """Yield the greedy cover of [0, b): nodes with weight 1."""
+    """Yield the terms of the greedy covers of [0, b): whole nodes, each with weight 1."""
     one, rest = np.ones(len(stops)), stops
     for level in design.shape.levels:
         digit, rest = np.divmod(rest, design.shape.widths[level])
@@ -124,10 +124,10 @@ def live_terms(design: TreeDesign, stops: Int64Array) -> Iterator[Terms]:
 
 
 def prefix_terms(design: TreeDesign, bins: int, stops: Int64Array) -> Iterator[Terms]:
-    """Yield the terms of prefixes [0, b): whole roots, then down the one path that b cuts."""
+    """Yield the terms of prefixes [0, b): whole roots first, then level by level the nodes that b cuts."""
     shape, one = design.shape, np.ones(len(stops))
     roots = {level: (first, number) for level, first, number in shape.cover(bins)}
-    # For the node that b cuts on this level, if any: its bins before b, and its weights.
+    # For the node that b cuts on this level, if any: the number of its bins before b, and its weights.
     inside = np.zeros(len(stops), np.int64)
     weight, reach = np.zeros(len(stops)), np.zeros(len(stops))
     for level in shape.levels:
@@ -154,10 +154,10 @@ def prefix_terms(design: TreeDesign, bins: int, stops: Int64Array) -> Iterator[T
 
 
 def range_terms(design: TreeDesign, bins: int, starts: Int64Array, stops: Int64Array) -> Iterator[Terms]:
-    """Yield the terms of ranges: whole roots, then down the paths that the edges cut, level by level."""
+    """Yield the terms of ranges, level by level: whole roots, then nodes that the edges cut."""
     shape, one, edges = design.shape, np.ones(len(starts)), np.stack([starts, stops])
     roots = {level: (first, first + number) for level, first, number in shape.cover(bins)}
-    # Of the nodes that the edges a and b cut on the level above: alpha, and the weight passed on to children.
+    # Of the nodes on the level above that the edges a and b cut: alpha, and the weight passed on to children.
     alpha = passed = np.zeros(edges.shape)
     for level in shape.levels:
         width = shape.widths[level]

@@ -1,10 +1,10 @@
 """Laws of the errors of published ranges, as a table, in O(height^2) per range.
 
-A published range is a linear map of all nodes' noise: the transpose of the decoder, applied to the range. All
-complete nodes of a level have equal decoder weights, so they can be grouped. Only three paths down the tree
-need separate nodes: the paths to the bins at the range's two ends, and the path to the epoch's last bin,
-whose nodes the horizon may cut off. Each other node is below a complete child of a path node, and wholly
-inside or wholly outside the range:
+The error of a published range is a weighted sum of all nodes' noise; the decoder's weights give the weights.
+All complete nodes of a level have equal decoder weights, so they can be grouped. Only the nodes on three
+paths down the tree are treated one by one: the paths to the bins at the range's two ends, and the path to the
+epoch's last bin, whose nodes the horizon may cut off. Each other node is below a complete child of a path
+node, and wholly inside or wholly outside the range:
 
     alpha(v) = the part of v's correction that falls in the range = sum over children of part(c) alpha(c)
     reach(c) = alpha(c) - alpha(v) + share(v) reach(v),   weight of v's own noise = (1 - share(v)) reach(v)
@@ -32,7 +32,7 @@ _UNIT = 2.0**-WEIGHT_BITS
 def published_laws(design: TreeDesign, starts: Int64Array, stops: Int64Array) -> LawTable:
     """Return the exact laws of the errors of published ranges [a, b), one per row; a = 0 gives a prefix.
 
-    Guarantee: the laws of the decoder's linear map, with a term for each group of equal nodes.
+    Guarantee: the laws for the decoder's own weights, with a term for each group of equal nodes.
     Args: an anticipating design; 0 <= a <= b <= horizon, each of shape (ranges,).
     Cost: O(height^2 * ranges), in numpy; for the first ranges of a design, O(horizon).
     """
@@ -45,7 +45,7 @@ def published_laws(design: TreeDesign, starts: Int64Array, stops: Int64Array) ->
 
 
 def published_law(design: TreeDesign, a: int, b: int) -> WeightedNoise:
-    """Return the law of the error of one published range, as ``published_laws``. Cost: some 0.7 ms."""
+    """Return the law of the error of one published range [a, b). Cost: some 0.7 ms."""
     return published_laws(design, np.array([a]), np.array([b])).law(0)
 
 
@@ -64,7 +64,7 @@ def published_prefix_variances(design: TreeDesign) -> FloatArray:
 
 
 class _Terms(NamedTuple):
-    """Groups of nodes with equal weights: ``weights``, ``copies`` (ranges, groups), one scale per group."""
+    """Groups of nodes with equal weights: ``weights`` and ``copies`` (ranges, groups), a scale per group."""
 
     weights: FloatArray
     copies: FloatArray
@@ -72,7 +72,7 @@ class _Terms(NamedTuple):
 
 
 class _Paths(NamedTuple):
-    """The paths' nodes on one level, (paths, ranges); ``fresh`` where no earlier path has the same node."""
+    """The paths' nodes on one level, (paths, ranges); ``fresh``: no earlier path has the same node."""
 
     node: Int64Array
     alpha: FloatArray
@@ -97,12 +97,12 @@ class _Walk:
         self.paths = self._from_below(np.stack(bins))
 
     def inside(self, level: int) -> tuple[Int64Array, Int64Array]:
-        """Return the half-open range of a level's nodes that lie wholly in the range."""
+        """Return, per range, the first and the end index of the level's nodes that lie wholly inside."""
         width = self.design.shape.widths[level]
         return -(-self.starts // width), self.stops // width
 
     def _from_below(self, bins: Int64Array) -> list[_Paths]:
-        """Return every level's path nodes to these bins, root side first, with ``alpha``."""
+        """Return, root side first, each level's nodes on the paths to these bins, with their ``alpha``."""
         levels: list[_Paths] = []
         for level in reversed(self.design.shape.levels):
             node = bins // self.design.shape.widths[level]
@@ -124,7 +124,7 @@ class _Walk:
         of[:2], of[2:] = node, parent
         child[0], child[1], child[2], child[3] = np.maximum(stop, first), first, below.node + 1, below.node
         handed = self._handed(level, of, child)
-        # Whole children are counted here; the range or the horizon cuts the others.
+        # First the children wholly inside; then those that the range or the horizon cuts.
         alpha, own = handed[0] - handed[1], handed[2] - handed[3]
         cut = below.fresh & ((below.node < first) | (below.node >= stop))
         parts = np.where(cut, own * below.alpha, 0.0)
@@ -175,7 +175,7 @@ class _Walk:
 
 @lru_cache(maxsize=64)
 def _all_unfolded(design: TreeDesign) -> tuple[_Terms, ...]:
-    """Return, for a complete node of each level, the weights on its subtree's noise, one group per level."""
+    """Return, per level, the weights of a complete node's estimate on the noise of its subtree's levels."""
     weights, scales = decoder_weights(design), [float(scale) for scale in design.scales]
     levels = []
     for level in design.shape.levels:

@@ -86,7 +86,7 @@ def prefix_variances(
 def workload_error(
     shape: TreeShape, horizon: int, variances: Sequence[FloatArray], workload: Workload, anticipating: bool
 ) -> float:
-    """Return the mean squared error of a workload's answers: the weighted mean of the kinds' means.
+    """Return the mean squared error of a workload's answers: the weighted mean over its kinds of questions.
 
     Guarantee: exact, up to the rounding of published values to 2^-16.
     Args: variances of the nodes' own noise, per measured level (nodes,); infinite for unmeasured nodes.
@@ -117,7 +117,7 @@ def window_variances(
         ends, variance = ends[starts], variance[starts]
         complete = ends <= starts + bins
         between = live[starts + bins] - live[np.minimum(ends, horizon)]
-        # From the leaves up, so that the highest complete node's value remains.
+        # Go from the leaves up, so that the value of the highest complete node is written last.
         found = np.where(complete, variance + between, found)
     return found
 
@@ -170,7 +170,7 @@ def _anticipating_windows(
 
 
 def _linear_variance(shape: TreeShape, below: Sequence[FloatArray], weights: FloatArray) -> float:
-    """Return the variance of a weighted sum of the leaves' least-squares estimates."""
+    """Return the variance of the weighted sum, with ``weights``, of the leaves' least-squares estimates."""
     total, alpha = 0.0, weights
     for level in range(shape.height, 1, -1):
         k, variance = shape.branching[level - 1], below[level - 1]
@@ -184,9 +184,9 @@ def _linear_variance(shape: TreeShape, below: Sequence[FloatArray], weights: Flo
 def _suffixes(
     shape: TreeShape, horizon: int, below: Sequence[FloatArray]
 ) -> Iterator[tuple[Int64Array, FloatArray]]:
-    """Yield for each bin a, leaves first, the end of the node that holds a, and the variance of [a, end).
+    """Yield per level, for each bin a, the end of the node that holds a, and the variance of [a, end).
 
-    The variance is that of an estimate from this node's tree alone.
+    The estimate of [a, end) uses this node's tree alone.
     """
     bins = np.arange(horizon)
     beta, rest = np.ones(horizon), np.zeros(horizon)
@@ -211,7 +211,7 @@ def _causal_ranges(shape: TreeShape, horizon: int, below: Sequence[FloatArray], 
     # sums[b] is the sum of live over the edges below b.
     sums = np.append(0.0, np.cumsum(live))
     total, suffixes = 0.0, list(_suffixes(shape, horizon, below))
-    # A node's estimate serves until the node above it is complete.
+    # A node's estimate is used until the node above it is complete.
     ends = [np.minimum(end, horizon + 1) for end, _ in suffixes]
     stops = [*ends[1:], np.full(horizon, horizon + 1)]
     for first, stop, (_, variances) in zip(ends, stops, suffixes, strict=True):

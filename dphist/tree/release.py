@@ -1,4 +1,4 @@
-"""The release of a closed bin: its nodes and its row of published values, by bin or in columns."""
+"""What closing bins releases: nodes and published running counts, per bin or as arrays over bins."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class NodeRelease:
 
 @dataclass(frozen=True)
 class BinRelease(Sequence[NodeRelease]):
-    """Everything that closing one bin makes public; a sequence of its nodes.
+    """Everything that closing one bin makes public. It is also a sequence of the bin's nodes.
 
     Args: nodes, those that the bin completes, leaf first; published, the running count after this bin,
         (width,), in units of 2^-16, which is never revised.
@@ -49,7 +49,7 @@ class LevelRelease:
 
 @dataclass(frozen=True)
 class BinReleases(Sequence[BinRelease]):
-    """The releases of consecutive bins in columns; also a sequence of ``BinRelease``.
+    """The releases of consecutive bins, as arrays. It is also a sequence of ``BinRelease``.
 
     Args: levels, root side first, with the nodes that these bins complete on every measured level; published,
         the running count after each bin, (bins, width), in units of 2^-16.

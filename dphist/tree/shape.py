@@ -1,8 +1,8 @@
 """The geometry of a level-uniform tree over time, in integers only.
 
-Levels 1 to ``height`` are measured; level 0 is the root, which is not, and level ``height`` holds the bins.
-Node ``index`` of level i covers ``widths[i]`` bins from bin ``index * widths[i]`` on. Node addresses
-(level, index) are stored and published, so they may not change.
+Level 0 is the root, which is not measured; levels 1 to ``height`` are. Level ``height`` holds the bins. Node
+``index`` of level i covers ``widths[i]`` bins from bin ``index * widths[i]`` on. Node addresses (level,
+index) are stored and published, so they may not change.
 """
 
 import math
@@ -71,7 +71,7 @@ class TreeShape:
         return range(index * width, (index + 1) * width)
 
     def completed_by(self, bin: int) -> tuple[tuple[int, int], ...]:
-        """Return the nodes (level, index) whose last bin is this one, leaf first: this bin releases them."""
+        """Return the nodes (level, index) that this bin completes, and so releases, leaf first."""
         if not 0 <= bin < self.capacity:
             raise ValueError(f"bin {bin} is outside [0, {self.capacity})")
         end, widths = bin + 1, self.widths

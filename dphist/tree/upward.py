@@ -1,4 +1,4 @@
-"""Closing bins: exact counts of the nodes that they complete, and least squares from below.
+"""Close bins: compute the exact counts of the nodes that they complete, and estimates from below.
 
 Values are integers in units of 2^-16 of a count. The estimate of a node with noisy value y and children's
 estimates z_c is z = 2^16 y + g (sum z_c - 2^16 y). The product is rounded to the nearest integer, and
@@ -44,7 +44,7 @@ def checked_counts(counts: ArrayLike, width: int, closed: int, horizon: int) -> 
 def exact_nodes(
     shape: TreeShape, open_counts: Int64Array, leaves: Int64Array, closed: int
 ) -> tuple[list[Int64Array], Int64Array]:
-    """Return the exact counts of the nodes that the next bins complete, and of those that stay open. SECRET.
+    """Return the exact counts of the nodes that the next bins complete, and of open nodes. SECRET.
 
     Args: open_counts (height, width), of the complete children of each level's open node; leaves, the exact
         counts of the bins, (bins, width); closed, the number of bins before them.

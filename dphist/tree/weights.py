@@ -7,10 +7,10 @@ its bins that are in [a, b). The estimate of q is a sum of estimates from below 
     alpha (1 if whole) on the roots of the forest, and
     alpha_child - alpha_parent on the children of every path node (1 - alpha whole, -alpha outside).
 
-Weights under one parent add up to 0. So their sum is uncorrelated with the parent's z, and the variances add
-up: var q = sum of weight^2 * var z. The law of the error (``forest_laws.py``) needs the weights of the nodes'
-own values. The total weight on a node is its weight here plus the part that its parent passes on, which is
-1 - gain of the parent's total weight.
+The weights of the children of one parent add up to 0. So their weighted sum is uncorrelated with the parent's
+z, and the variances add up: var q = sum of weight^2 * var z. The law of the error (``forest_laws.py``) needs
+the weights of the nodes' own values instead. For these, each parent passes the part 1 - gain of its total
+weight on to its children; a node's total weight is its weight here plus what its parent passes on.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def range_weights(shape: TreeShape, bins: int, a: int, b: int) -> list[Term]:
 
 @lru_cache(maxsize=1024)
 def unfolded(design: TreeDesign, level: int) -> tuple[tuple[int, float, int], ...]:
-    """Return a node's estimate from below as (level, weight, nodes) terms over its subtree's own values."""
+    """Return a node's estimate from below as terms (level, weight, nodes) of its subtree's noisy values."""
     rows, passed = [], 1.0
     for below in range(level, design.shape.height + 1):
         gain = design.gains[below - 1]
@@ -58,7 +58,7 @@ def unfolded(design: TreeDesign, level: int) -> tuple[tuple[int, float, int], ..
 def rounding_bounds(design: TreeDesign) -> tuple[float, ...]:
     """Return a bound per level, in units of 2^-16, on the rounding error of an estimate from below.
 
-    A node rounds once, by at most 1/2 plus the error of a product of doubles, and adds its children's bounds.
+    A node's estimate is rounded once, by at most 1/2 plus a product's error; its children's bounds are added.
     """
     bounds = [0.0]
     for gain, k in zip(design.gains[-2::-1], design.branching[:0:-1], strict=True):
@@ -69,7 +69,7 @@ def rounding_bounds(design: TreeDesign) -> tuple[float, ...]:
 def _siblings(
     shape: TreeShape, level: int, first: int, stop: int, a: int, b: int, alpha: float
 ) -> Iterator[Term]:
-    """Yield the terms of siblings (or roots) first..stop: those outside, inside and cut by the range [a, b).
+    """Yield the terms of siblings (or roots) first..stop: those that [a, b) cuts, contains or leaves out.
 
     Args: alpha of the parent, 0 for roots.
     """

@@ -1,9 +1,9 @@
 """Tumbling windows beside a tree over time: histograms of runs of bins, each released once.
 
 The tree counts all events with a part of epsilon; each window's histograms get the rest. An event is in one
-cell of one histogram of one window, so further windows and histograms of other keys cost nothing more. A
-mechanism's own guarantee is for one event added or removed. If a privacy unit may change n events, the
-mechanism gets epsilon / n (group privacy, exact for pure epsilon).
+cell of one histogram of one window, so more windows and histograms of more keys cost nothing more. A
+mechanism's own guarantee is for one event added or removed. If one privacy unit may change n events, the
+mechanism runs with epsilon / n (group privacy, exact for pure epsilon).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def window_mechanisms() -> tuple[str, ...]:
 class WindowDesign:
     """The design of the windows beside a tree.
 
-    Guarantee: every tree node and every window released once are together ``time.epsilon``-DP for neighbours
-        as ``time`` says. An event is in one node of each level and one cell of one histogram of one window.
-        It costs the sum over levels of 1 / scale, and the histogram's ``epsilon``. A unit of up to
+    Guarantee: if every tree node and every window is released once, all together are ``time.epsilon``-DP for
+        the neighbours of ``time``. An event is in one node of each level and one cell of one histogram of one
+        window. It costs the sum over levels of 1 / scale, and the histogram's ``epsilon``. A unit of up to
         ``time.sensitivity`` events added and removed costs at most that many times as much.
     Args: time, the tree over all events, whose shares leave ``share`` of epsilon; bins in a window, which
         divide the horizon; histograms, the number of keys, each with ``buckets`` buckets; mechanism, and its
@@ -93,7 +93,7 @@ class WindowDesign:
 
     @property
     def attributed(self) -> bool:
-        """Whether a window's numbers belong to buckets. If not, they are the counts in rising order."""
+        """Whether a window's numbers belong to buckets. If not, they are the counts, sorted upwards."""
         return self.mechanism not in UNATTRIBUTED
 
     @property
@@ -127,8 +127,8 @@ class WindowDesign:
         """Release one histogram of a window.
 
         Guarantee: ``epsilon``-DP for one event added or removed, if released once.
-        Raises: ValueError of the mechanism, or for a mechanism that protects moved events only, which says
-            nothing about a unit of several events that may be missing.
+        Raises: ValueError of the mechanism, or for a mechanism that protects moved events only: it does not
+            hide whether an event is present.
         """
         made = release(self.mechanism, counts, self.epsilon, noise=noise, **dict(self.arguments))
         if made.neighbours != "add_remove":

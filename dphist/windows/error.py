@@ -1,9 +1,9 @@
 """The errors of a released window, for mechanisms whose error does not depend on the counts.
 
-The estimates of such a mechanism are the exact counts plus a fixed linear map of its noise. So seeded runs
-over a histogram of zeros sample the law of its errors, and give a band around all cumulative counts as in
-``product/band.py``. The errors of other mechanisms depend on the data, through the bias of merged buckets or
-of isotonic fits, so no error is stated for them.
+The estimates of such a mechanism are the exact counts plus a fixed linear map of its noise. So the results of
+seeded runs over a histogram of zeros are samples of its errors, and give a band around all cumulative counts
+as in ``product/band.py``. The errors of other mechanisms depend on the data, because merged buckets or
+isotonic fits are biased. So no error is stated for them.
 """
 
 import math
@@ -55,9 +55,9 @@ def window_error(
 ) -> WindowError | None:
     """Return the errors of a histogram's estimates, or None if they depend on the data.
 
-    Guarantee: the error of every cumulative count is within reach at once with at least this confidence,
-        except for one chance in 10^6 over seeds; the same holds for counts and bucket_reach. Standard errors
-        are estimates, within a few per cent.
+    Guarantee: with at least this confidence, the errors of all cumulative counts together are within
+        ``reach``, except for one chance in 10^6 over seeds; the same holds for counts and ``bucket_reach``.
+        Standard errors are estimates, within a few per cent.
     Args: options of the mechanism, as ``as_arguments`` returns them.
     Raises: ValueError for a confidence outside (0, 0.999].
     Cost: thousands of runs over zeros, some seconds; cached.
@@ -87,9 +87,9 @@ def _stderr(errors: FloatArray) -> FloatArray:
 
 
 def _reach(errors: FloatArray, confidence: float) -> FloatArray:
-    """Return half the width of a band around all columns at once. Args: errors, shape (runs, columns)."""
+    """Return half the width of a band that contains all columns at once. Args: errors, (runs, columns)."""
     shape = _stderr(errors[:_SHAPE_RUNS])
-    # The runs that gave the band its shape cannot also give its size: the other runs do.
+    # Some runs gave the band its shape; its size must come from the other runs.
     worst = np.abs(errors[_SHAPE_RUNS:] / np.where(shape > 0, shape, 1.0)).max(axis=1)
     z = float(np.sort(worst)[order_statistic(len(worst), confidence) - 1])
     return z * shape

@@ -21,9 +21,9 @@ def known_options(mechanism: str) -> tuple[str, ...]:
 
 
 def checked_options(mechanism: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options in their stored form: JSON values, with one text for each share of epsilon.
+    """Return options as they are stored: JSON values, in which a share of epsilon has only one spelling.
 
-    A trial run checks that values fit the histogram (``planning/window_load.py``).
+    Whether values fit the histogram is checked later, by a trial run (``planning/window_load.py``).
 
     Args: options, by name; numbers, texts, truth values, lists of whole numbers, or None.
     Raises: ValueError in one line that names the option, its value and the remedy.
@@ -35,7 +35,7 @@ def checked_options(mechanism: str, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def as_arguments(mechanism: str, options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return options, stored or not, in the hashable form that the mechanism takes.
+    """Return options, stored or not, as hashable values that the mechanism takes.
 
     Raises: as ``checked_options``.
     """
@@ -53,7 +53,7 @@ def as_arguments(mechanism: str, options: Mapping[str, Any]) -> tuple[tuple[str,
 
 
 def _exact_share(value: Any) -> Any:
-    """Return a share as its decimal text says (0.2 is 1/5); other values unchanged, to be refused later."""
+    """Return a share as its decimal text says (0.2 is 1/5). Other values stay as they are."""
     try:
         share = exact(value)
     except ValueError:

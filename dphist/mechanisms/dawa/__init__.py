@@ -2,6 +2,5 @@
 
 May import: ``dphist.mechanisms`` except its registry, numpy.
 Start at: ``mechanism.py`` (the three stages in ten lines), then ``partition.py`` and ``query_tree.py``.
-Must stay true: stage 1 releases only the partition; in stage 2, every path down the tree spends the stage's
-epsilon.
+Must stay true: stage 1 releases only the partition; in stage 2, every path down the tree spends its epsilon.
 """

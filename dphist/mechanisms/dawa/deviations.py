@@ -53,8 +53,7 @@ class DeviationIndex:
         """Return the sum over j in b of |x_j - median of b|, in units of 2^-lattice.
 
         Guarantee: exact. In an interval of two or more bins, one event changes the sum by at most one count:
-            the event changes one term by one, and the median minimises the sum. For one bin the sum is always
-            0.
+            the event changes one term by one, and the median minimises the sum. For one bin the sum is 0.
         """
         deviations = np.empty(starts.size, dtype=np.int64)
         for first in range(0, starts.size, _AT_ONCE):

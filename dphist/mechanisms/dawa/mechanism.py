@@ -154,8 +154,7 @@ def partition_geometric(
 def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
     """Run DAWA's second stage on the bins themselves, without a partition (GreedyH).
 
-    Guarantee: epsilon-DP (``measure_tree``). Answers are the best linear unbiased estimates of ranges; their
-        variance is exact.
+    Guarantee: epsilon-DP (``measure_tree``). Answers are best linear unbiased estimates, of exact variance.
     Cost: O(n + m log n) for m ranges; 2 n draws.
     Source: Li et al. (2014), algorithm 2.
     """

@@ -90,8 +90,7 @@ def least_cost_partition(size: int, costs: Sequence[tuple[int, Numbers]]) -> Int
     known: list[int] | list[float] = [0]  # best[: end], as Python numbers
     for block_start in range(0, size, block):
         ends = np.arange(block_start + 1, min(block_start + block, size) + 1)
-        # Long intervals that end in this block start at or before block_start, where ``best`` is already
-        # known.
+        # Long intervals that end in this block start at or before block_start; ``best`` is known there.
         least, by_length = _least_over_long(ends, best, long)
         for end, value, length in zip(ends.tolist(), least.tolist(), by_length.tolist(), strict=True):
             for short_length, cost in short:

@@ -8,8 +8,7 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.trees.hierarchical import equal_parts, largest_path, least_branching
 from dphist.mechanisms.trees.weighted_tree import IntervalTree, RangeClimb, child_sums, range_variance
 
-# Parts of the budget are integers that add up to this on each root-to-leaf path. Products with totals up to
-# 2^42 fit int64.
+# Integer parts of the budget add up to this on each root-to-leaf path; times a total of 2^42 it fits int64.
 LATTICE = 2**20
 TreeParts = tuple[IntervalTree, list[Int64Array]]
 # Limit on a node's odds, so that some budget remains for the nodes below it.

@@ -24,8 +24,7 @@ def uniform_grid(
         are disjoint, so one event changes one block by one. With ``known_total`` the exact total is used and
         neighbours differ by one event moved, which changes two blocks: scale 2 / epsilon. Biased if counts
         within a block are not uniform; ``variance`` is that of the noise.
-    Source: Qardaji, Yang, Li (2013), guideline 1. Code that uses the exact total while events may be added is
-        not private.
+    Source: Qardaji, Yang, Li (2013), guideline 1. The exact total is not private if events may be added.
     """
     total = request.total(total_share, known=known_total)
     epsilon = request.ledger.spend_rest("blocks")

@@ -49,8 +49,8 @@ def _union_variance(of_runs: RangeFunction, runs: Int64Array) -> float:
     """Return the variance of the sum of disjoint runs, from the variances of single runs.
 
     The sum is a sum of running counts at the runs' ends, with signs that add up to zero. So its variance is
-    minus the sum, over all pairs of ends, of the product of the two signs times the variance of the count
-    between the two ends.
+    minus the sum, over all pairs of ends, of both signs' product times the variance of the count between
+    them.
     """
     ends = runs.ravel()
     signs = np.tile([-1.0, 1.0], len(runs))

@@ -43,8 +43,7 @@ def hybridtree(
         parts are equal and add up. The score of a place is -|events before - events after|, a whole number
         that one event changes by one; the place is drawn with scale 2 / e. Counts have the rest of epsilon
         (``RectangleTree.measure``). How many levels there are depends on the cuts, which are published.
-        Unbiased if the last level is single bins (the default); ``variance``, given the cuts, is then the
-        whole squared error.
+        Unbiased if the last level is single bins (the default); ``variance`` is for the given cuts.
     Cost: O(bins) per level.
     Source: Cormode, Procopiuc, Srivastava, Shen, Yu (2012), section 3.3, with their share of 0.3.
     """

@@ -28,8 +28,7 @@ def hat_tree(request: Request, *, branching: int | None = None) -> HistogramRele
     The hats of a level are one width apart and extend one width to both sides. So a bin is in two
     neighbouring hats, with weights that add up to one. Two overlapping hats show where in them the events
     are; disjoint nodes do not. On uniform ranges over 4096 bins the squared error is a fifth below that of
-    HB, on running counts more than a fifth. The best tree of disjoint nodes, with any shares, was only a
-    twentieth below HB.
+    HB, on running counts more than a fifth. The best disjoint nodes, with any shares, were a twentieth below.
 
     Guarantee: epsilon-DP. Whole multiples of counts are measured with one scale, total / epsilon. Here total
         is the largest sum of a bin's multiples over all measurements, which is the largest L1 change by one

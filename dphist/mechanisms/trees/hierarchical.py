@@ -94,8 +94,7 @@ def h(request: Request, *, branching: int = 2) -> HistogramRelease:
 
     Guarantee: epsilon-DP. One event changes one node of each of the tree's levels, root included, by one, so
         the noise has scale levels / epsilon. Unbiased; the variance of a range is the number of its nodes
-        times the variance of one draw. Answers are not consistent: a range may differ from the sum of its
-        parts.
+        times the variance of one draw. A range's answer may differ from the sum of its parts' answers.
     Cost: O(n) draws; O(log n) per range.
     Source: Hay et al. (2010), section 4.
     """
