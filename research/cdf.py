@@ -28,7 +28,8 @@ from research.trials import Job
 
 _BINS = (16, 17, 64, 128, 289, 512, 1024, 2048, 4096, 4913)
 _QUICK_BINS = (17, 64, 289, 1024)
-# (bins, samples) of the consistency experiment: primes have trees of height one, 289 = 17^2 of height two.
+# (bins, samples) of the consistency experiment. A prime number of bins has a tree of height one, 289 = 17^2
+# of two.
 _CONSISTENT = ((17, 100), (19, 100), (17, 1000), (289, 1000))
 _CONSISTENT_EPSILONS = (0.1, 1.0)
 _SAMPLES = 10_000
@@ -45,7 +46,7 @@ _LOST = "the paper's numbers were lost in our copy of its text"
 
 
 def reproduce(setting: Setting) -> Findings:
-    """Measure CDFs of uniform samples with N public, and compute the errors that theorem IV.1 states."""
+    """Measure the errors of CDFs of uniform samples (N public), and compute the errors of theorem IV.1."""
     bins = _QUICK_BINS if setting.quick else _BINS
     errors = _errors_by_bins(setting, bins)
     consistency, gains = _consistency(setting)
@@ -66,7 +67,7 @@ def reproduce(setting: Setting) -> Findings:
 
 
 def theory(label: str, bins: int) -> float | None:
-    """Return the summed squared error of the cumulative counts at epsilon 1, in counts; None if not known.
+    """Return a mechanism's summed squared error of the cumulative counts at epsilon 1, None if unknown.
 
     For N public and continuous noise: lemmas III.1 and III.2, theorem IV.1.
 
@@ -138,7 +139,7 @@ def _figure_1(errors: dict[tuple[str, int], tuple[float, float]], bins: tuple[in
 
 
 def _branching() -> Result:
-    """Tabulate (k - 1) / ln^3 k, which is the error of trees with k at every level, up to a factor m."""
+    """Tabulate (k - 1) / ln^3 k: times a constant, the error of trees with branching k at every level."""
     least = (17 - 1) / math.log(17) ** 3
     return Result(
         name="lemma_iv3",
@@ -171,10 +172,10 @@ def _refinement(errors: dict[tuple[str, int], tuple[float, float]], bins: tuple[
 
 
 def _consistency(setting: Setting) -> tuple[list[Result], list[Measured]]:
-    """Measure L1 and L2 errors before and after the closest consistent CDF is taken (section VI).
+    """Measure L1 and L2 errors of noisy CDFs and of the consistent CDFs closest to them (section VI).
 
-    Returns: results, and by how much consistency changes the error within each trial. Within a trial the
-        noise is the same, so the difference is not due to chance.
+    Returns: results, and by how much consistency changes the error in each trial. Both errors of a trial have
+        the same noise, so their difference varies little by chance.
     """
     seeds = range(setting.repeats(paper=1000, quick=50))
     cells = list(product(_CONSISTENT, _CONSISTENT_EPSILONS))
@@ -278,7 +279,7 @@ def _tree_claims(errors: dict[tuple[str, int], tuple[float, float]], bins: tuple
 
 
 def _branching_claim() -> Claim:
-    """Solve k ln k = 3 (k - 1) by bisection: the left side is smaller at 10 and larger at 30."""
+    """Check the paper's best branching: solve k ln k = 3 (k - 1) by bisection between 10 and 30."""
     paper = paper_numbers("cdf")
     low, high = 10.0, 30.0
     while high - low > 1e-9:

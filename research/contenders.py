@@ -76,7 +76,7 @@ class Question:
 def ask(
     setting: Setting, what: str, questions: Mapping[Cell, Question], seeds: int
 ) -> dict[Cell, list[Outcome]]:
-    """Run every configuration, with one trial per workload and seed."""
+    """Return the results of every configuration, with one trial per workload and seed."""
     jobs = [
         Job(
             answer_errors,

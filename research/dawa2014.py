@@ -20,7 +20,7 @@ _QUICK_EPSILONS = (0.01, 0.1)
 _COMPARED = ("identity", "privelet", "mwem", "efpa", "p_hp", "structure_first")
 _DAWAS = ("dawa", "dawa_printed", "dawa_authors")
 _TIMED = ("dawa", "partition_laplace", "partition_geometric", "partition_uniform", *_COMPARED)
-# Table 1 says epsilon 0.1; its numbers are those of epsilon_2 = 0.05.
+# Table 1 says epsilon 0.1, but its numbers are the ones for epsilon_2 = 0.05.
 _TABLE_1_COST = 20.0
 _QUERIES = 2000
 # (mechanism, histogram, epsilon) -> mean absolute error, standard error
@@ -108,7 +108,7 @@ def _table_1(setting: Setting, histograms: list[Histogram]) -> Result:
 
 
 def _table_2(errors: Errors, histograms: list[Histogram], dawa: str) -> Result:
-    """Divide every error by DAWA's, and take the smallest and the largest over the histograms."""
+    """Return the smallest and the largest ratio, over the histograms, of each mechanism's error to DAWA's."""
     printed = paper_numbers("dawa2014")["table_2"]
     ours = dawa == "dawa"
     numbers = [
@@ -168,7 +168,7 @@ def _table_3(
 def ratios(
     errors: Errors, histograms: list[Histogram], name: str, dawa: str, epsilon: float
 ) -> dict[str, float]:
-    """Return a mechanism's error over DAWA's on each histogram."""
+    """Return, for each histogram, a mechanism's error divided by DAWA's."""
     return {h.name: errors[name, h.name, epsilon][0] / errors[dawa, h.name, epsilon][0] for h in histograms}
 
 

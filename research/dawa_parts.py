@@ -24,7 +24,7 @@ Found = tuple[list[Result], list[Claim], dict[tuple[str, str], list[Outcome]]]
 
 
 def reproduce(setting: Setting, histograms: list[Histogram]) -> Found:
-    """Return figures 4 to 6, their claims, and the trials on uniform intervals, whose times table 3 shows."""
+    """Return figures 4 to 6, their claims, and the trials on uniform intervals (for the times in table 3)."""
     outcomes = _outcomes(setting, histograms)
     errors = {cell: mean_and_error(o["absolute"] for o in found) for cell, found in outcomes.items()}
     costs, figure_5 = _figure_5(setting, histograms)

@@ -21,9 +21,9 @@ WITHIN = f"within {TOLERANCE:g} standard errors"
 class Number:
     """One number of a table or figure.
 
-    Args: panel, series and x, its place; here, our number, with its standard error over the trials (nan if
-        there is none); paper, the paper's number, if the paper has one; differs, how the experiment differs
-        from the paper's, and why.
+    Args: panel, series and x, the number's place; here, what we measured, with its standard error over the
+        trials (nan if there is none); paper, the number in the paper, if it is there; differs, how our
+        experiment differs from the paper's, and why.
     """
 
     panel: str
@@ -56,8 +56,8 @@ class Result:
 class Claim:
     """A claim of the paper about its experiments, and whether it holds here.
 
-    Args: holds, whether the text is true as it is written; tolerance, in words, how much the chance of trials
-        is allowed for, "" for none.
+    Args: holds, whether the text is true here as it is written; tolerance, in words, how far trials may miss
+        the claim by chance, "" for not at all.
     """
 
     text: str
@@ -91,7 +91,7 @@ def paper_numbers(paper: str) -> dict[str, Any]:
 
 
 def ratio(first: Measured, second: Measured) -> Measured:
-    """Return the first number over the second, with its standard error for independent trials.
+    """Return the first number divided by the second, with the standard error for independent trials.
 
     >>> ratio((6.0, 0.6), (2.0, 0.0))
     (3.0, 0.3)

@@ -200,7 +200,7 @@ def _range_claims(found: Errors, lengths: dict[str, list[int]]) -> list[Claim]:
     ]
     largest = [ratio(row["L~"][-1], row["H~"][-1]) for row in found.values()]
     left = [ratio(row["H-bar"][-1], row["L~"][-1]) for row in found.values()]
-    # If epsilon is small, rounding to at least zero changes errors.
+    # If epsilon is small, setting negative counts to zero changes errors.
     clear = {name: row for (name, epsilon), row in found.items() if epsilon == max(_EPSILONS)}
     crossings = {name: crossing(lengths[name], row["L~"], row["H~"]) for name, row in clear.items()}
     low, high = paper["largest_range_ratio"]
@@ -259,7 +259,7 @@ def crossing(
 ) -> float:
     """Return the length from which the second error is below the first, interpolated in logarithms.
 
-    Infinite if it never is.
+    If the second error is never below the first, return infinity.
     """
     gaps = [math.log(one[0] / other[0]) for one, other in zip(first, second, strict=True)]
     last_below = max((place for place, gap in enumerate(gaps) if gap <= 0), default=-1)

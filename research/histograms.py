@@ -24,7 +24,7 @@ FLIGHTS_TABLE = "flights.csv"
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Counts with a name; origin, their source in words; real, whether they are the paper's own."""
+    """A named histogram. Args: origin, its source in words; real, whether it is the paper's own."""
 
     name: str
     counts: Int64Array
@@ -70,7 +70,7 @@ def dawa_histograms() -> list[Histogram]:
 
 
 def attributed_histograms() -> list[Histogram]:
-    """Return histograms for Hay et al.'s ranges: generated in their sizes, theirs folded, and flights."""
+    """Return histograms for Hay et al.'s ranges: generated ones of their sizes, folded ones, and flights."""
     found = [_generated("nettrace", 65_536), _generated("searchlogs", 32_768)]
     if papers_data_here():
         found += [

@@ -29,9 +29,9 @@ def uniform_intervals(bins: int, number: int, seed: int) -> Int64Array:
 
 
 def clustered_intervals(bins: int, number: int, deviation: float, seed: int, clusters: int = 5) -> Int64Array:
-    """Return intervals [c - |X|, c + |Y|] around random centres c, X and Y normal, cut off at the ends.
+    """Return intervals [c - |X|, c + |Y|] around random centres c, with X and Y normal; bins end them.
 
-    Args: number in all, the same for each cluster; deviation of X and Y in bins.
+    Args: number of intervals, divided evenly among the clusters; deviation of X and Y in bins.
     Source: Li, Hay, Miklau, Wang (2014), section 5.1.
     """
     draw = SeededNoise(seed).generator
@@ -41,7 +41,7 @@ def clustered_intervals(bins: int, number: int, deviation: float, seed: int, clu
 
 
 def workloads(bins: int, number: int, seed: int) -> dict[str, Int64Array]:
-    """Return DAWA's four kinds of workload; spreads are the paper's parts of its 4096 bins."""
+    """Return DAWA's four kinds of workload; spreads are the same parts of the bins as in the paper."""
     return {
         "identity": single_bins(bins),
         "uniform": uniform_intervals(bins, number, seed),

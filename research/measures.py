@@ -92,8 +92,8 @@ def least_partition(*, counts: Int64Array, bucket_cost: float) -> Outcome:
 def equal_partitions(*, counts: Int64Array, bucket_cost: float) -> Outcome:
     """Return the fewest and the most buckets among all partitions of least cost.
 
-    Changing the price of a bucket by 2^-18 up or down decides between equal partitions; rounding of
-    deviations is taken into account.
+    To choose among partitions of equal cost, the price of a bucket is changed by 2^-18 up or down; the
+    rounding of deviations is taken into account.
     """
     lattice = 18
     index = DeviationIndex(counts, lattice)
@@ -119,7 +119,7 @@ def private_partition_cost(
 ) -> Outcome:
     """Return the cost of a mechanism's partition: exact deviations plus bucket_cost for each bucket.
 
-    Its stage 2 has the epsilon 1 / bucket_cost.
+    The mechanism's stage 2 has the epsilon 1 / bucket_cost.
     """
     if mechanism == AUTHORS_DAWA:
         edges = authors_partition(counts, epsilon_partition, bucket_cost, SeededNoise(seed))

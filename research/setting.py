@@ -1,4 +1,4 @@
-"""The size of a reproduction: as in the papers, with a given number of trials, or quick."""
+"""How large a reproduction is: as in the papers, with a given number of trials, or quick."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ QUICK_BINS = 256
 class Setting:
     """The inputs of every reproduction.
 
-    Args: trials, which runs them; quick, whether to fold histograms and run few trials; asked, how many
-        trials of each configuration instead of the paper's number.
+    Args: trials, the object that runs trials; quick, whether to fold histograms and run few trials; asked,
+        how many trials of each configuration to run instead of the paper's number.
     """
 
     trials: Trials

@@ -1,4 +1,4 @@
-"""Trials that are run once: each is kept on disk under the hash of everything that it depends on."""
+"""Run each trial only once: its result is kept on disk under the hash of everything that it depends on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Job:
     given: Mapping[str, Any]
 
     def key(self, source: str) -> str:
-        """Return the hash of the function's name, its arguments and the library's source."""
+        """Return the hash of the function's name, of its arguments and of ``source``."""
         digest = hashlib.sha256(f"{source} {self.measure.__name__}".encode())
         for name, value in sorted(self.given.items()):
             digest.update(name.encode())
@@ -78,7 +78,7 @@ class Trials:
 
 
 def source_hash() -> str:
-    """Return the hash of the source that a trial can reach."""
+    """Return the hash of all source code that a trial may run."""
     digest = hashlib.sha256()
     for name, path in reached_source().items():
         digest.update(name.encode() + path.read_bytes())
@@ -86,7 +86,7 @@ def source_hash() -> str:
 
 
 def reached_source() -> dict[str, Path]:
-    """Return the files that a trial can reach: the mechanisms and the code that measures them."""
+    """Return the files whose code a trial may run: the mechanisms and the code that measures them."""
     folder, here = Path(dphist.__file__).parent, Path(__file__).parent
     library = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.py"))}
     reached = {

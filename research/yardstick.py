@@ -1,4 +1,4 @@
-"""DAWA with its authors' first stage, which the paper's numbers were measured with. It is not private."""
+"""DAWA with the first stage of the authors' code, which measured the paper's numbers. It is not private."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def authors_partition(
     """Return the edges of the partition that the authors' published code would choose.
 
     Guarantee: none. Noise has half of the scale that the paper's theorem 2 and its remark ask for, intervals
-        of one bin have no noise, and noisy costs are clipped at zero. The theorem does not cover this. The
-        missing noise is the reason why few, large buckets are chosen.
+        of one bin have no noise, and noisy costs are clipped at zero. The theorem does not cover this. It is
+        the missing noise that makes few, large buckets win.
     Args: counts, shape (n,); epsilon of stage 1; bucket_cost in counts.
     Source: written again from reading the authors' code, without copying it.
     """
