@@ -96,7 +96,7 @@ def compare(
 def _score_all(
     names: Sequence[str], counts: NDArray[np.int64], ranges: NDArray[np.int64], epsilon: float, trials: int
 ) -> tuple[list[Score], dict[str, str]]:
-    """Return the scores, and why each mechanism that refused the input did so.
+    """Return the mechanisms' scores, and per mechanism that refused the input its reason.
 
     Raises: ValueError if every mechanism refused the input.
     """

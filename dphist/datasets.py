@@ -59,7 +59,7 @@ def counts(name: str) -> NDArray[np.int64]:
 
 
 def workload(name: str) -> NDArray[np.int64]:
-    """Return a fixed workload as half-open ranges, (m, 2), or rectangles, (m, 4)."""
+    """Return the named workload from the folder, as half-open ranges, (m, 2), or rectangles, (m, 4)."""
     path = data_folder() / "workloads" / f"{name}.npz"
     if not path.is_file():
         raise FileNotFoundError(f"no workload {name!r} in the data folder's workloads")

@@ -66,7 +66,7 @@ def sensitivity(max_events: int, neighbours: Neighbours) -> int:
 
 
 def path_epsilon(scales: Iterable[Fraction | float], sensitivity: int) -> Fraction:
-    """Return the epsilon of releasing one node on every level, added up exactly.
+    """Return the epsilon of releasing counts on every level of a tree, added up exactly over the levels.
 
     Guarantee: counts of L1 sensitivity D per level with discrete Laplace noise of scale s_i are together
         (sum of D / s_i)-DP, because the event (or unit) changes the counts of level i by at most D in L1.

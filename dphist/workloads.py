@@ -45,7 +45,7 @@ class WorkloadPart:
         return "bins" if self.bins == 1 else f"sliding({self.bins})"
 
     def ranges(self, horizon: int) -> Int64Array:
-        """Return the questions, shape (questions, 2)."""
+        """Return all questions of this kind as ranges [start, end), shape (questions, 2)."""
         if self.question == "prefix":
             return prefixes(horizon)
         if self.question == "ranges":
@@ -88,7 +88,7 @@ class Workload:
         return " + ".join(f"{weight} {part}" for part, weight in self.parts)
 
     def declared(self) -> str | dict[str, str]:
-        """Return JSON values that ``of`` reads back; equal workloads give equal values."""
+        """Return the workload as JSON values, which ``of`` reads back. Equal workloads give equal values."""
         if len(self.parts) == 1:
             return str(self)
         return {str(part): str(weight) for part, weight in self.parts}

@@ -96,14 +96,14 @@ def _add_children(prices: FloatArray, slopes: FloatArray, parents: int) -> tuple
 
 
 def _totals(prices: FloatArray, slopes: FloatArray) -> FloatArray:
-    """Return each node's total at each of its breakpoints; it is zero at the first."""
+    """Return each node's total at each of its breakpoints; at the first one the total is zero."""
     totals = np.zeros_like(prices)
     np.cumsum(slopes[:, :-1] * np.diff(prices, axis=1), axis=1, out=totals[:, 1:])
     return totals
 
 
 def _total_at(price: FloatArray, prices: FloatArray, slopes: FloatArray) -> FloatArray:
-    """Return the total of each node at the node's price."""
+    """Return the total of each node, read from its function of the price at the price given for it."""
     segment = (prices <= price[:, None]).sum(axis=1) - 1
     nodes, last = np.arange(price.size), np.maximum(segment, 0)
     rise = slopes[nodes, last] * (price - prices[nodes, last])

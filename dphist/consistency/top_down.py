@@ -99,6 +99,6 @@ def _least(variances: FloatArray, nodes: int, what: str) -> FloatArray:
 
 
 def _rows(values: FloatArray, k: int) -> FloatArray:
-    """Return a level's values, one row per parent; zeros for the last parent's missing children."""
+    """Return a level's values, one row per parent; zeros where the last parent has fewer children."""
     missing = -len(values) % k
     return np.concatenate([values, np.zeros(missing)]).reshape(-1, k)

@@ -92,7 +92,7 @@ class EpochLevels:
 
     @cached_property
     def variances_from_below(self) -> tuple[float, ...]:
-        """The variance of an epoch's total, then of a node's pooled estimate on each level, lowest first."""
+        """The variance of an epoch's total, then per level, lowest first, of what ``pooled`` returns."""
         return (self.total_variance, *(variance for _, variance in self._from_below))
 
     @cached_property
@@ -151,11 +151,11 @@ class EpochLevels:
         return tuple(rows)
 
     def completed(self, epochs: int) -> list[int]:
-        """Return the levels, from 0, that have a node which ends with epoch number ``epochs``."""
+        """Return the levels, counted from 0, of the nodes that end with epoch number ``epochs``."""
         return [level for level, width in enumerate(self.widths) if epochs % width == 0]
 
     def pooled(self, level: int, value: Int64Array, children: Int64Array) -> Int64Array:
-        """Return a node's estimate from its own value and its children's estimated sum, in units of 2^-16.
+        """Return the weighted mean of a node's own value and its children's estimated sum, in units of 2^-16.
 
         Args: level, from 0; value, in counts; children, in units of 2^-16.
         """
@@ -163,7 +163,7 @@ class EpochLevels:
         return own + scaled(np.array([self.children_weights[level]]), children - own)
 
     def at_epsilon(self, epsilon: Fraction, epoch: TreeDesign) -> EpochLevels:
-        """Return the same levels scaled to another epsilon. Args: epoch, the epoch's design, also scaled."""
+        """Return the same levels for another epsilon. Args: epoch, the epoch's design for that epsilon."""
         parts = tuple(own * epsilon / self.epsilon for own in self.epsilons)
         return EpochLevels(epoch, epsilon, self.branching, parts)
 

@@ -52,7 +52,7 @@ _CELLS_AT_ONCE = 2**20
 
 
 class HalfWidth(NamedTuple):
-    """An interval's half width, and a certified lower bound on the probability that it holds the truth."""
+    """An interval's half width, and a proven lower bound on its probability to contain the true value."""
 
     value: float
     level: float
@@ -154,7 +154,7 @@ class _Search:
         self.droppable = math.log((math.log(max(self.frequencies, 1)) + 1.0) / allowed)
 
     def least(self) -> tuple[FloatArray, FloatArray]:
-        """Return the least x, and the level that it reaches, of every law."""
+        """Return, for every law, the least x, and the bound on P(|S| <= x) that was reached."""
         values, levels = np.empty(len(self.laws)), np.empty(len(self.laws))
         starts, needed = self._needed_blocks()
         sizes = np.diff(starts)

@@ -217,7 +217,7 @@ class LawTable:
         return total
 
     def columns(self, points: int) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
-        """Yield weights, copies and variances, (laws, groups, 1), of blocks of columns that fit in cache."""
+        """Yield weights, copies and variances, (laws, groups, 1), for one block of groups after the other."""
         step = max(1, _CELLS // max(1, len(self) * points))
         for start in range(0, self.weights.shape[1], step):
             part = (slice(None), slice(start, start + step), np.newaxis)

@@ -33,7 +33,7 @@ def adaptive_tree(
     blocks_share: Fraction = Fraction(1, 10),
     pieces_share: Fraction = Fraction(2, 5),
 ) -> HistogramRelease:
-    """Measure blocks; cut each into as many pieces as its count justifies; merge pieces that look alike.
+    """Measure blocks; cut each into as many pieces as its count justifies; merge similar pieces; measure.
 
     First look: equal blocks of bins are measured. Second look: each block is cut into pieces, whose number is
     a power of two chosen from the block's noisy count, and the pieces are measured. Neighbouring pieces with
@@ -80,7 +80,7 @@ def adaptive_tree(
 
 
 class _Look(NamedTuple):
-    """Disjoint runs of bins, their noisy counts, and the variance of each."""
+    """One measurement: disjoint runs of bins, their noisy counts, and the variance of each count."""
 
     edges: Int64Array
     noisy: FloatArray

@@ -100,7 +100,7 @@ def fourier_basis(bins: int, entry_bits: int) -> FourierBasis:
 
 
 def _rows(bins: int, unit: int) -> Iterator[Int64Array]:
-    """Yield the basis in blocks: the mean, then a cosine and a sine of each frequency."""
+    """Yield the basis in blocks of rows: a constant, then for each frequency a cosine and a sine."""
     turns = 2.0 * np.pi * np.arange(bins) / bins
     weight = unit * math.sqrt(2.0 / bins)
     cosine = np.rint(weight * np.cos(turns)).astype(np.int64)

@@ -91,7 +91,7 @@ def word(text: str, *words: str, or_none: bool = False) -> Option:
 
 
 def flag(text: str) -> Option:
-    """Describe an option that takes True or False, not a number or a word."""
+    """Describe an option that takes True or False, and no number or word in their place."""
 
     def take(value: Any) -> bool:
         if not isinstance(value, bool | np.bool_):

@@ -78,7 +78,7 @@ def _choose_cuts(
 
 
 def _cut_scores(index: DeviationIndex, price: int, clusters: list[tuple[int, int]]) -> list[Int64Array]:
-    """Return, for each cluster, minus the cost of leaving it whole and of each of its cuts."""
+    """Return, for each cluster, the scores (minus the costs) of leaving it whole and of each possible cut."""
     starts = np.concatenate([np.full(end - start, start) for start, end in clusters])
     ends = np.concatenate([np.full(end - start, end) for start, end in clusters])
     cuts = np.concatenate([np.arange(start, end) for start, end in clusters])
@@ -93,7 +93,7 @@ def _cut_scores(index: DeviationIndex, price: int, clusters: list[tuple[int, int
 def _choose_stage(
     request: Request, index: DeviationIndex, price: int, cuts: list[int], epsilon: Fraction
 ) -> Int64Array:
-    """Choose the number of cuts to keep; return the edges of that partition."""
+    """Choose privately how many of the first cuts to keep; return the edges of their partition."""
     size = request.counts.size
     if not cuts:
         return np.array([0, size])

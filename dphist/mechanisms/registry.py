@@ -25,7 +25,7 @@ def names(dimensions: int | None = None) -> list[str]:
 
 
 def describe(name: str) -> Mechanism:
-    """Return a mechanism's row.
+    """Return a mechanism's row of the table: its options and the relation of its guarantee.
 
     Raises: ValueError for a name that is not in the table.
     """

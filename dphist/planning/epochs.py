@@ -75,7 +75,7 @@ class _Problem:
         self.epochs, self.rate, self.spendable = np.arange(epochs), rate, spendable
 
     def best(self, branching: tuple[int, ...]) -> tuple[float, tuple[int, ...], tuple[float, ...]]:
-        """Return the least error of a shape, the shape, and its shares; the epoch's share comes first."""
+        """Return a shape's least error, the shape, and its best shares; the epoch's share comes first."""
         rest, uses = self.epochs, []
         for k in branching:
             rest, digit = np.divmod(rest, k)

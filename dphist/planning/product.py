@@ -62,7 +62,7 @@ def plan_product(
 
 @dataclass(frozen=True)
 class Load:
-    """The load of a strategy: noise draws per bin, and the bytes that an epoch releases.
+    """The load of a strategy: the noise draws per bin, and the bytes that an epoch releases.
 
     A causal design draws noise when a bin closes, at most ``most_draws`` draws. An anticipating design draws
     an epoch's whole noise, ``ahead_bytes`` of it, during the second half of the epoch before.

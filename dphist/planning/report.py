@@ -206,7 +206,7 @@ def in_decimals(number: Fraction) -> str:
 
 
 def _outline(variances: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the points of a plotted line: root mean variances over equal runs of bins."""
+    """Return the points of a plotted line: each is the root of the mean variance over a run of bins."""
     stretch = -(-len(variances) // _POINTS)
     starts = np.arange(0, len(variances), stretch)
     lengths = np.minimum(stretch, len(variances) - starts)

@@ -44,7 +44,7 @@ class CountedNoise(SeededNoise):
 
 @dataclass(frozen=True)
 class WindowLoad:
-    """The load of an epoch's windows, without their tree.
+    """The load of an epoch's windows, without the load of the tree beside them.
 
     ``window_draws``: noise draws when a window closes, for an empty window and at most. ``seconds``: the
     longest time to release a window, drawing included. ``released_bytes``: the storage for an epoch.

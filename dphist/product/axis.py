@@ -94,7 +94,7 @@ class ValueAxis:
 
     @cached_property
     def _two_passes(self) -> tuple[list[FloatArray], list[FloatArray]]:
-        """The weights of ``least_squares``, root side first, from below and from above.
+        """The weights of the two passes of ``least_squares``, from below and from above, root side first.
 
         From below: the weight of an inner node's own value. From above: each node's part of the difference
         between its parent's final value and the sum of the parent's children.

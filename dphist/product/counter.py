@@ -46,7 +46,7 @@ class ProductCounter:
         return self._counters[0].bin
 
     def push(self, cells: ArrayLike) -> BinReleases:
-        """Close the next bin. Args: counts of its cells, shape (cells,). As ``push_many`` of one bin."""
+        """Close the next bin, as ``push_many`` of one bin. Args: the counts of its cells, shape (cells,)."""
         return self.push_many(np.asarray(cells)[np.newaxis])
 
     def push_many(self, cells: ArrayLike) -> BinReleases:
@@ -109,7 +109,7 @@ class ProductCounter:
 
 
 def _joined(snapshots: Sequence[CounterSnapshot]) -> CounterSnapshot:
-    """Return the snapshots of all groups as one, column beside column."""
+    """Return the snapshots of all groups as one snapshot: their columns are placed side by side."""
     return CounterSnapshot(
         snapshots[0].bin,
         np.concatenate([one.accumulators for one in snapshots], axis=1),

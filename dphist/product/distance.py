@@ -26,7 +26,7 @@ class Distance:
 
 
 def ks_estimate(one: Histogram, other: Histogram) -> float:
-    """Return the distance between the estimated shares, without its error. Cost: O(buckets).
+    """Return the distance between the two estimated distributions, without its error. Cost: O(buckets).
 
     The estimate is biased upwards: it is the largest of many noisy differences.
     """

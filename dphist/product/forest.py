@@ -16,7 +16,7 @@ from dphist.tree.release import BinReleases
 
 @dataclass(frozen=True)
 class GroupSum:
-    """The cells of one group over a range of time.
+    """The estimated counts of one group's cells over a range of time.
 
     Args: values (keys, nodes), unbiased; law, of each value's error, all independent; rounding, a bound in
         counts on each value's rounding error.
@@ -29,7 +29,7 @@ class GroupSum:
 
 @dataclass(frozen=True)
 class RangeSum:
-    """All groups over a range of time."""
+    """The estimated counts of all groups' cells over a range of time."""
 
     design: ProductDesign
     groups: tuple[GroupSum, ...]

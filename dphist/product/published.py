@@ -30,7 +30,7 @@ _NODES_AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class CellTotals(Snapshot):
-    """The state of an epoch's release, apart from its noise. SECRET: exact counts of cells so far."""
+    """The state of an epoch's release, without its noise. SECRET: the exact counts of cells so far."""
 
     bin: int
     cells: Int64Array = field(repr=False)

@@ -73,7 +73,7 @@ class AnticipatingCounter(BinCounter):
         return releases
 
     def live(self) -> Estimate:
-        """Return the running count after the last closed bin, as published."""
+        """Return the published running count after the last closed bin."""
         return self.range(0, self.bin)
 
     def range(self, a: int, b: int) -> Estimate:

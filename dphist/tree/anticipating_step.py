@@ -21,7 +21,7 @@ from dphist.units import VALUE_BITS
 
 @dataclass(frozen=True)
 class AnticipatingSnapshot(Snapshot):
-    """The state of an anticipating counter, apart from its epoch's noise. SECRET: exact counts.
+    """The state of an anticipating counter, without its epoch's noise. SECRET: it holds exact counts.
 
     ``accumulators`` (height, width) as in ``CounterSnapshot``; ``total`` (width,) counts all closed bins.
     """

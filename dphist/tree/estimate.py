@@ -101,7 +101,7 @@ class ReleasedForest:
 
     @property
     def bins(self) -> int:
-        """The number of closed bins: a bin is closed once all nodes that it completes are appended."""
+        """The number of closed bins. A bin is closed if all nodes that it completes have been appended."""
         return self._upward.bins
 
     @property

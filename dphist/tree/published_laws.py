@@ -131,7 +131,7 @@ class _Walk:
         return np.asarray(alpha + np.where(parent == node[:, np.newaxis], parts, 0.0).sum(axis=1))
 
     def _handed(self, level: int, node: Int64Array, child: Int64Array) -> FloatArray:
-        """Return the part of a node's correction that goes to its children before ``child``."""
+        """Return the part of a node's correction that goes to all of its children before ``child``."""
         parts, k = self.weights.parts[level - 1], self.design.branching[level]
         before = np.minimum(np.maximum(child - node * k, 0), k)
         return np.where(before > 0, parts[node, before - 1] * _UNIT, 0.0)
@@ -152,7 +152,7 @@ class _Walk:
             parents = paths
 
     def _children(self, level: int, parents: _Paths, passed: FloatArray) -> _Terms:
-        """Return the terms of the path nodes' other children and of all nodes below these children."""
+        """Return the terms of the path nodes' children off the paths, and of all nodes below these."""
         k = self.design.branching[level - 1] if level > 1 else self.counts[0]
         first = parents.node * k
         stop = np.minimum(first + k, self.counts[level - 1])

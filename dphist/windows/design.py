@@ -98,7 +98,7 @@ class WindowDesign:
 
     @property
     def arguments(self) -> tuple[tuple[str, Any], ...]:
-        """The options in the form that the mechanism takes."""
+        """The options, converted to what the mechanism takes."""
         return as_arguments(self.mechanism, self.options)
 
     def release(self, cells: Int64Array, noise: NoiseSource) -> Int64Array:

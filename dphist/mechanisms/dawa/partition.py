@@ -106,7 +106,7 @@ def least_cost_partition(size: int, costs: Sequence[tuple[int, Numbers]]) -> Int
 
 
 def edges_of(lengths: Sequence[int]) -> Int64Array:
-    """Return the edges of a partition, given the length of the bucket that ends at each place."""
+    """Return the edges of a partition. Args: lengths, per place the length of the bucket that ends there."""
     edges = [len(lengths) - 1]
     while edges[-1] > 0:
         edges.append(edges[-1] - lengths[edges[-1]])
@@ -135,7 +135,7 @@ def _least_over_long(
 
 
 def _class_of(length: int) -> int:
-    """Round a length up to a power of two: lengths of one class share their noise scale."""
+    """Return a length rounded up to a power of two; intervals of one such class share a noise scale."""
     return 1 << (length - 1).bit_length()
 
 

@@ -36,7 +36,7 @@ def hybridtree(
     median_share: Fraction = Fraction(3, 10),
     depth: int | None = None,
 ) -> HistogramRelease:
-    """Measure rectangles cut at private medians on the upper levels and in the middle below (kd-hybrid).
+    """Measure a tree of rectangles, cut at private medians on upper levels, in the middle below (kd-hybrid).
 
     Guarantee: epsilon-DP. Each upper level cuts all its rectangles along rows, then the halves along columns.
         The rectangles are disjoint, so each of these two steps costs one part e of the medians' share; all

@@ -109,7 +109,7 @@ class RectangleTree:
         self.parents: list[Int64Array] = []
 
     def grow(self, cuts: Cuts = middles) -> bool:
-        """Quarter every rectangle of the last level that is larger than a bin; return whether one was."""
+        """Add a level: quarter the last level's rectangles larger than a bin. Return whether any was."""
         large = np.flatnonzero(areas(self.levels[-1]) > 1)
         if large.size == 0:
             return False
@@ -119,7 +119,7 @@ class RectangleTree:
         return True
 
     def grow_down_to(self, depth: int | None) -> None:
-        """Quarter in the middle until the tree has this depth, or, if None, down to single bins."""
+        """Add levels, cut in the middle, until the tree has this depth or, if None, down to single bins."""
         while (depth is None or len(self.levels) <= depth) and self.grow():
             pass
 

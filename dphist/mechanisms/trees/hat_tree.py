@@ -68,12 +68,12 @@ class HatLevel:
 
     @cached_property
     def sides(self) -> Int64Array:
-        """The multiples of each bin in the hats to its left and right, rounded down: shape (2, bins)."""
+        """The multiples of each bin's count in the two hats that hold it, left and right: shape (2, bins)."""
         beyond = (2 * np.arange(self.size) + 1) % (2 * self.width)
         return self.part * np.stack([2 * self.width - beyond, beyond]) // (2 * self.width)
 
     def parts(self) -> Any:
-        """Return the multiples as a sparse matrix, one row per hat."""
+        """Return the multiple of each bin's count in each hat, as a sparse matrix with one row per hat."""
         bins = np.arange(self.size)
         hats = np.concatenate([self.first, self.first + 1])
         shape = (int(self.first[-1]) + 2, self.size)
@@ -134,7 +134,7 @@ class HatPlan:
         return self.bin_part + int(self.parts.sum(axis=0).max())
 
     def solve(self, noisy_bins: FloatArray, noisy_hats: FloatArray) -> FloatArray:
-        """Return the bins by least squares: the measured bins, corrected by the hats."""
+        """Return the bins' least-squares counts: the measured bins, corrected by the measured hats."""
         bins = noisy_bins / (self.bin_part / LATTICE)
         if not self.widths:
             return bins

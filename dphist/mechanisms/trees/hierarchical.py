@@ -30,7 +30,7 @@ class MeasuredTree:
         return self.unit_variance * range_variance(self.tree, self.weights, *ranges.T)
 
     def runs(self) -> Iterator[MeasuredRuns]:
-        """Yield the measurements of each level as runs of leaves."""
+        """Yield each level's measured nodes as runs of leaves, with their values and variances."""
         width = 1
         for level, (noisy, weights) in enumerate(zip(self.noisy, self.weights, strict=True)):
             nodes = np.flatnonzero(weights)
@@ -66,7 +66,7 @@ def measure_tree(
 
 
 def largest_path(tree: IntervalTree, parts: Sequence[Int64Array]) -> int:
-    """Return the largest sum of parts over the path from a leaf to the root."""
+    """Return the largest sum of parts over all paths from a leaf to the root."""
     path = parts[-1]
     for level in range(len(tree.sizes) - 2, -1, -1):
         path = parts[level] + tree.to_children(level, path)

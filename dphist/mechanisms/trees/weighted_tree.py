@@ -100,7 +100,7 @@ def variances_from_below(tree: IntervalTree, weights: Sequence[FloatArray]) -> l
 def least_squares(
     tree: IntervalTree, noisy: Sequence[FloatArray], weights: Sequence[FloatArray]
 ) -> list[FloatArray]:
-    """Return the consistent values of all nodes that are nearest to the noisy ones, weighted.
+    """Return consistent values of all nodes: those nearest to the noisy values, in weighted squares.
 
     Guarantee: post-processing; the best linear unbiased estimate of every range.
     Args: noisy and weights, one array per level, leaves first; values of unmeasured nodes are ignored.
@@ -149,7 +149,7 @@ def range_variance(
 
 
 class RangeClimb:
-    """The end nodes of m ranges on one level, moved up from the leaves to the root level by level.
+    """The first and the last node of each of m ranges on one level; ``rise`` moves up to the next level.
 
     ``nodes`` and ``parts`` have shape (2, m), for the first and the last node that a range meets on the
     current level: the node's index, and the sum over the part of the range below that node. If both ends are
