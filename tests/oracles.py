@@ -1,6 +1,6 @@
-"""Slow and simple computations to compare with: exact algebra, brute force, replayed noise.
+"""Slow and simple computations for comparisons: exact algebra, brute force, given noise.
 
-Nothing here imports what it judges beyond the design's numbers (branching, scales, variances).
+They import nothing of the code that they check, except the design's numbers (branching, scales, variances).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Node = tuple[int, int]
 class KeyedNoise:
     """Noise that belongs to nodes, not to calls: the n-th draw of a scale is the same in any batch.
 
-    Levels are told apart by their scales, so designs under test need a different share on every level.
+    A level is recognised by its scale, so a design under test needs a different share on every level.
     """
 
     private = False
@@ -111,7 +111,10 @@ def discrete_laplace_pmf(scale: float, reach: int) -> NDArray[np.float64]:
 
 
 def weighted_sum_pmf(groups: Iterable[tuple[int, int, float]]) -> NDArray[np.float64]:
-    """The law of sum weight * Z over (whole weight, copies, scale), by plain convolution; odd, centred."""
+    """Return the law of sum weight * Z over (whole weight, copies, scale), by plain convolution.
+
+    The result has an odd length, with the probability of 0 in its middle.
+    """
     law = np.ones(1)
     for weight, copies, scale in groups:
         reach = int(30 * scale) + 2
@@ -123,6 +126,6 @@ def weighted_sum_pmf(groups: Iterable[tuple[int, int, float]]) -> NDArray[np.flo
 
 
 def probability_within(law: NDArray[np.float64], most: int) -> float:
-    """Return P(|S| <= most) of a centred law."""
+    """Return P(|S| <= most) of such a law."""
     centre = len(law) // 2
     return float(law[max(0, centre - most) : centre + most + 1].sum())

@@ -17,7 +17,7 @@ import fastavro
 
 
 class Registry:
-    """The registered schemas by path, and the requested paths."""
+    """A schema registry's state: the registered schemas by path, and the requested paths."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
@@ -36,7 +36,7 @@ class Registry:
 def serving(
     registry: Registry, port: int = 0, certificate: tuple[Path, Path] | None = None
 ) -> Iterator[Registry]:
-    """Serve a registry during the block. Args: certificate and its key, to serve HTTPS."""
+    """Serve a registry during the block. Args: certificate and its key, to serve HTTPS instead of HTTP."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

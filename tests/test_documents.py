@@ -37,23 +37,23 @@ def text_of(document: str) -> str:
 
 
 def fences(text: str) -> list[tuple[str, str]]:
-    """Return the language and the content of every block of code."""
+    """Return the language and the content of every block of code in a page."""
     return re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S)
 
 
 def spans(text: str) -> list[str]:
-    """Return the texts between backticks."""
+    """Return the texts between backticks in a page."""
     return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
 
 
 def code(text: str) -> str:
-    """Return the lines that a reader may type: spans, and console blocks without comments."""
+    """Return the lines that a reader may type: texts in backticks, and console blocks without comments."""
     typed = [re.sub(r"(?<=\s)#.*", "", block) for language, block in fences(text) if language == "console"]
     return "\n".join([*spans(text), *typed])
 
 
 def expanded(path: str) -> Iterator[str]:
-    """Spell out braces: ``a/{b,c}/`` names two folders."""
+    """Return the paths that braces stand for: ``a/{b,c}/`` names two folders."""
     parts = [part.strip("{}").split(",") for part in re.split(r"(\{[^}]*\})", path)]
     return map("".join, product(*parts))
 
@@ -77,7 +77,7 @@ def missing_targets(text: str) -> list[str]:
 
 
 def unknown_commands(text: str) -> list[str]:
-    """Return the commands that do not exist, and the options that a command does not have."""
+    """Return the unknown commands, and the options that a command does not have."""
     wrong = []
     for line in code(text).splitlines():
         found = re.match(r"(?:\$ )?(stream-app|dphist) ([a-z][a-z-]*)(.*)", line)
@@ -110,7 +110,7 @@ def can_be_named(module: str, name: str | None) -> bool:
 
 
 def missing_symbols(text: str) -> list[str]:
-    """Return the dotted names, modules and imports that do not exist."""
+    """Return the dotted names, modules and imports that cannot be found."""
     blocks = chain.from_iterable(imports(block) for language, block in fences(text) if language == "python")
     wrong = [f"{module}.{name}" for module, name in blocks if not can_be_named(module, name)]
     for dotted in re.findall(r"^(?:dphist|stream_app)(?:\.\w+)+$", "\n".join(spans(text)), re.M):

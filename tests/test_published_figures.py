@@ -27,7 +27,7 @@ def results(name: str) -> Any:
 
 
 def rounded(number: float, places: int) -> str:
-    """Return the text of a number, with a half rounded up."""
+    """Return the text of a rounded number. A half is rounded up."""
     return f"{Decimal(repr(number)).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):,}"
 
 

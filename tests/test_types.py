@@ -1,4 +1,4 @@
-"""mypy finds no fault in the repository. It runs as a test, so that it runs beside other tests."""
+"""mypy finds no fault in the repository. This is a test so that mypy runs beside the other tests."""
 
 import subprocess
 import sys

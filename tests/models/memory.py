@@ -1,6 +1,7 @@
-"""The store in memory: the same semantics as the scripts in ``lua/``, readable from top to bottom.
+"""The store in memory: it behaves like the scripts in ``lua/``, and is readable from top to bottom.
 
-For tests, the simulator and experiments; it keeps nothing after exit. A contract test compares it with Redis.
+It is for tests, the simulator and experiments, and keeps nothing after exit. A contract test compares it with
+Redis.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ def system_clock_us() -> int:
 
 
 class MemoryStore(Store):
-    """All streams in this process; ``reader()`` returns the reader of visible releases.
+    """All streams in this process. ``reader()`` returns the reader of visible releases.
 
-    Args: clock_us, the store's clock in microseconds since 1970 (made monotone here).
+    Args: clock_us, returns the time in microseconds since 1970. The store's own clock never goes back, even
+        if this one does.
     """
 
     def __init__(self, clock_us: Callable[[], int] = system_clock_us) -> None:
@@ -65,13 +67,13 @@ class MemoryStore(Store):
         self._leases: dict[str, tuple[str, int]] = {}  # by stream: the owner, and until when
 
     def copy(self) -> MemoryStore:
-        """Return an independent copy on the same clock: a backup."""
+        """Return an independent copy of the store on the same clock, as a backup."""
         backup = MemoryStore(self._clock_us)
         backup.restore(self)
         return backup
 
     def restore(self, backup: MemoryStore) -> None:
-        """Set this store back to a backup, as an operator does; the backup stays usable."""
+        """Set this store back to a backup, as an operator does. The backup can be used again."""
         # In place: readers look at these very dictionaries.
         self._streams.clear()
         self._streams.update(copy.deepcopy(backup._streams))

@@ -32,17 +32,20 @@ class MemoryPartition:
 
     @property
     def last_cut_bin(self) -> int:
-        """Return the last bin with a cut."""
+        """Return the last bin that has a cut."""
         return self.cuts[-1].bin if self.cuts else self.base_bin
 
     def move(self, position: int) -> None:
-        """Move the position; drop the cuts that it has reached, and keep their last bin as the base bin."""
+        """Move the position and drop the cuts that it has reached.
+
+        The base bin becomes the bin of the last dropped cut.
+        """
         self.position = position
         while self.cuts and self.cuts[0].position <= position:
             self.base_bin = self.cuts.pop(0).bin
 
     def same_key(self, ahead: Ahead) -> bool:
-        """Return whether all records set aside were hashed under this key of users."""
+        """Return whether all records that are set aside were hashed with this key of users."""
         return not self.ahead or _key_mark(self.ahead[0]) == _key_mark(ahead)
 
 
@@ -80,7 +83,7 @@ class MemoryStream:
         return self.epoch.strategy_hash
 
     def add(self, change: Apply | Ahead) -> None:
-        """Add numbers of records to cells, or to users' cells in a stream with a cap per user."""
+        """Add numbers of records to cells; in a stream with a cap per user, to users' cells."""
         for bin in change.bins.tolist():
             self.cells.setdefault(bin, {})
         if change.users is None:
@@ -100,7 +103,10 @@ class MemoryStream:
             self.user_keys.setdefault(window, change.users.key_mark)
 
     def decide_ahead(self, partition: MemoryPartition, newest_bin: int) -> None:
-        """Count records set aside up to this bin, unless their bin is sealed, and refuse the others."""
+        """Decide about the records that are set aside.
+
+        A record counts if its bin is at most ``newest_bin`` and not sealed. All others are refused.
+        """
         places = [place for ahead in partition.ahead for place in ahead.places][:MOST_PLACES]
         refused = [position for bin, position in places if bin > newest_bin]
         partition.refused_ahead = [*partition.refused_ahead, *refused][:MOST_PLACES]
@@ -120,12 +126,15 @@ class MemoryStream:
             self.operator_counts[reason] = self.operator_counts.get(reason, 0) + records
 
     def same_key(self, users: Users) -> bool:
-        """Return whether all users of these windows were counted under this key."""
+        """Return whether all users of these windows were hashed with this key."""
         windows = set(users.windows.tolist())
         return all(self.user_keys.get(window, users.key_mark) == users.key_mark for window in windows)
 
     def tally(self, max_events: int, up_to_bin: int) -> bool:
-        """Tally a bounded number of shards in the order of bins; return whether there was any."""
+        """Choose which users' records count, in a bounded number of shards; return whether there were any.
+
+        Shards come in the order of bins.
+        """
         shards = sorted(self.untallied_shards(up_to_bin), key=lambda shard: (shard.bin, shard.name))
         fields = 0
         for number, shard in enumerate(shards[:LARGEST_TALLY_SHARDS]):
@@ -136,7 +145,7 @@ class MemoryStream:
         return bool(shards)
 
     def untallied_shards(self, up_to_bin: int) -> list[UserShard]:
-        """Return the shards that are not tallied, of bins up to this bin."""
+        """Return the shards that are not tallied yet, of bins up to this bin."""
         return [shard for shard in self.untallied if shard.bin <= up_to_bin]
 
     def _tally_shard(self, shard: UserShard, max_events: int) -> None:
@@ -165,7 +174,7 @@ class MemoryStream:
         return bytes(self.tiles[piece.key][piece.offset_bytes : piece.offset_bytes + piece.length_bytes])
 
     def follows(self, record: EpochRecord, head: str) -> bool:
-        """Return whether the record continues this chain's own head."""
+        """Return whether the record continues the chain at this head."""
         return record.first_seq == self.seq + 1 and head == self.head
 
     def end_epoch(self, reason: str) -> None:
@@ -173,7 +182,7 @@ class MemoryStream:
         self.epochs[-1] = replace(self.epoch, last_bin=self.released_bin, end_reason=reason)
 
     def put_back(self, lost: Restored) -> None:
-        """Put rows back, with their tiles and the end of their epoch."""
+        """Put lost rows back, with their tiles and the end of their epoch."""
         self.chain.update(lost.rows)
         for append in lost.tiles:
             self.tiles.setdefault(append.key, bytearray()).extend(append.data)
@@ -183,7 +192,7 @@ class MemoryStream:
         self.epochs[:] = sorted([*others, ended], key=lambda epoch: epoch.epoch)
 
     def discard_invisible(self, reason: str) -> None:
-        """Delete rows that were released but never visible, because the witness has other rows."""
+        """Delete rows that were released but never visible. The witness has other rows in their place."""
         strategy = Strategy.from_json(self.strategy)
         for piece in invisible_slices(strategy, self.epochs, self.released_bin, self.visible_seq):
             if piece.offset_bytes:
@@ -203,7 +212,7 @@ def _key_mark(ahead: Ahead) -> bytes:
 
 
 def _rows(ahead: Ahead, chosen: NDArray[np.bool_]) -> Ahead:
-    """Return some of the rows that are set aside."""
+    """Return the chosen rows of the records that are set aside."""
     users = ahead.users
     if users is not None:
         users = Users(users.ids[chosen], users.windows[chosen], users.key_mark)

@@ -19,13 +19,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def run_reproduce():
-    """Return a function that runs the command with these arguments."""
+    """Return a function that runs the command ``reproduce`` with the given arguments."""
     return lambda *arguments: CliRunner().invoke(reproduce, [*map(str, arguments)])
 
 
 @pytest.fixture(scope="session")
 def quick(tmp_path_factory, run_reproduce):
-    """Return a function from a paper to (what was printed, folder) of its quick run on open data."""
+    """Return a function from a paper to its quick run on open data: (printed text, folder)."""
     out = tmp_path_factory.mktemp("reproduction")
     made = {}
 
@@ -42,7 +42,7 @@ def quick(tmp_path_factory, run_reproduce):
 
 @pytest.fixture(scope="session")
 def numbers(quick):
-    """Return a function from a paper and a table or figure to {(panel, series, x): number}."""
+    """Return a function from a paper and a table or figure to its numbers: {(panel, series, x): number}."""
 
     def read(paper, result):
         with (quick(paper)[1] / f"{result}.csv").open(encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""A claim holds if its statement is true, with a tolerance for the chance of trials and for nothing else."""
+"""A claim holds if its statement is true. The tolerance allows only for the chance of trials."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def held(claims):
 
 
 def range_claims(at_largest=6.0, crossing=2000.0, left=0.3, spread=0.001):
-    """Return the claims about errors where H~ is better from one length on, by a factor at the largest."""
+    """Return claims about errors: from some length on H~ is better, and at the largest by a factor."""
     flat = [length * 1.0 for length in LENGTHS]
     tree = [length * (crossing / length) ** 0.5 for length in LENGTHS[:-1]] + [flat[-1] / at_largest]
     rows = {

@@ -1,4 +1,4 @@
-"""What a trial measures, against sums written out here and mechanisms run here."""
+"""What a trial measures, compared with sums written here and mechanisms that run here."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -52,7 +52,7 @@ def test_sorted_errors_are_per_count():
 
 
 def brute_force_partition(counts, bucket_cost):
-    """Try all partitions."""
+    """Return the partition of least cost, found by trying all partitions."""
     best = []
     for cuts in range(2 ** (counts.size - 1)):
         edges = [0, *(i + 1 for i in range(counts.size - 1) if cuts >> i & 1), counts.size]

@@ -1,4 +1,4 @@
-"""Stored trials: no trial runs twice, and no result is used for other inputs."""
+"""Stored trials: no trial runs twice, and no stored result is used for other inputs."""
 
 import ast
 import json

@@ -33,7 +33,7 @@ def capped(seed: int) -> Schedule:
 
 @pytest.fixture(autouse=True)
 def _one_shard_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tally in many steps, so that faults strike between them."""
+    """Tally one shard per step, so that faults strike between the steps."""
     monkeypatch.setattr("tests.models.memory_stream.LARGEST_TALLY_SHARDS", 1)
 
 

@@ -106,10 +106,7 @@ def test_one_event_moves_the_transcript_as_its_noise_would(stream: Any, data: st
 @examples(20)
 @given(streams())
 def test_the_shift_costs_at_most_epsilon(stream: Any) -> None:
-    """Losses
-
-    shift| / scale add up over the nodes that one event touches, at the scales really drawn.
-    """
+    """Losses |shift| / scale add up over the nodes that one event touches, at the scales really drawn."""
     design, counts, noise, _ = stream
     source = GivenNoise(design, noise, counts.shape[1])
     TreeCounter(design, source, width=counts.shape[1]).push_many(counts)

@@ -1,4 +1,4 @@
-"""A reader and a cutter of a live log in virtual time; the store and the dead letters may be slow."""
+"""A worker's reader and cutter over a live log in virtual time. Store and dead letters may be slow."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ START_US = FIRST_BIN * BIN_US
 
 
 class Live:
-    """A worker's reader and cutter in virtual time, which begins as the first bin does.
+    """A worker's reader and cutter in virtual time, which starts with the first bin.
 
-    Args: log; the names of its streams; agree, awaited before a stream is loaded after a doubt.
+    Args: log; streams, their names; agree, awaited before a stream is loaded.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Live:
         self.agree = agree
 
     async def run(self, bins: float) -> None:
-        """Open the streams, and count until so many bins are over."""
+        """Open the streams, and count until ``bins`` bins are over."""
         for stream in self.streams:
             strategy = strategy_of(design_of((6, 6)), stream=stream, field="time")
             epoch = EpochRecord(0, FIRST_BIN, strategy.design.horizon, 1, strategy.hash)
@@ -62,7 +62,7 @@ class Live:
 
 
 class SlowLetters(MemoryDeadLetters):
-    """Dead letters on a disk that takes some time over each write."""
+    """Dead letters on a disk that takes ``takes_s`` seconds for each write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class SlowLetters(MemoryDeadLetters):
         self.failures: list[OSError] = []
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        """Keep them after a while."""
+        """Keep the refusals after that time."""
         await asyncio.sleep(self.takes_s)
         if self.failures:
             raise self.failures.pop()
@@ -78,10 +78,10 @@ class SlowLetters(MemoryDeadLetters):
 
 
 class Store(MemoryStore):
-    """A store that notes how late each cut was asked for, by (stream, partition, bin), in seconds.
+    """A store that notes how late it was asked for each cut, by (stream, partition, bin), in seconds.
 
-    ``slow`` are the seconds that it takes over the cuts of a stream and partition, and ``most`` the largest
-    number of them that it was asked for at the same time.
+    ``slow`` says how many seconds the store takes for the cuts of a stream and partition. ``most`` is the
+    largest number of such slow calls at the same time.
     """
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -95,14 +95,14 @@ class Store(MemoryStore):
         self._busy = 0
 
     async def apply(self, stream: str, change: Apply) -> Reply:
-        """Apply, and note when."""
+        """Apply the change, and note the time."""
         reply = await super().apply(stream, change)
         if reply is Reply.DONE:
             self.applied_s[change.partition, change.new] = (self.now() - START_US) / 1e6
         return reply
 
     async def take_cuts(self, stream: str, *call: Any) -> Reply:
-        """Take the cuts, after a while if this is to take long."""
+        """Take the cuts, after a while if ``slow`` says so."""
         _, partition, last_cut_bin, cuts, *_ = call
         failures = self.fails.get((stream, partition))
         if failures:
@@ -118,7 +118,7 @@ class Store(MemoryStore):
         return await super().take_cuts(stream, *call)
 
     def late_of(self, partition: str, stream: str = STREAM) -> list[float]:
-        """Return how late the cuts of a partition were asked for, in order, in milliseconds."""
+        """Return how late the store was asked for the cuts of a partition, in order, in milliseconds."""
         bins = sorted(bin for name, part, bin in self.late_s if (name, part) == (stream, partition))
         return [round(self.late_s[stream, partition, bin] * 1e3) for bin in bins]
 

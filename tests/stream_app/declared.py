@@ -46,7 +46,10 @@ def declared_of(
     value: Buckets | None = None,
     **time: Any,
 ) -> Declaration:
-    """Return what the configuration of a stream declares. Args: replay, its two ends; time, changed facts."""
+    """Return what the configuration of a stream declares.
+
+    Args: replay, the two ends of the replayed range; time, changed facts about time.
+    """
     return Declaration(
         source=Log(source, "ndjson", None if replay is None else Replay(*replay)),
         time=structs.replace(Time("at", "us", BIN_US, None, 0, 6, None, 1), **time),
@@ -59,7 +62,7 @@ def declared_of(
 
 
 def changed(declared: Declaration, **parts: Any) -> Declaration:
-    """Return a declaration with other parts: a mapping of changed facts, or a new part.
+    """Return a declaration with changed parts: a mapping of changed facts of a part, or a new part.
 
     >>> changed(declared_of(), time={"bin_us": 5}, late="drop").time.bin_us
     5
@@ -74,7 +77,7 @@ def changed(declared: Declaration, **parts: Any) -> Declaration:
 
 
 def changed_stream(stream: StreamSettings, **parts: Any) -> StreamSettings:
-    """Return a stream that declares other parts. Args: as ``changed``."""
+    """Return a stream with a changed declaration. Args: as for ``changed``."""
     return replace(stream, declared=changed(stream.declared, **parts))
 
 
@@ -86,9 +89,10 @@ def strategy_of(
     max_events: int | None = None,
     **facts: Any,
 ) -> Strategy:
-    """Return a strategy; ``bins`` makes it a replay of so many, ``facts`` override those about time.
+    """Return a strategy with this tree.
 
-    With ``max_events`` its unit is the user.
+    Args: bins, makes the stream a replay of this many bins; max_events, makes the user the unit, with this
+        cap; facts, replace the facts about time.
     """
     design = design or design_of()
     first_us = FIRST_BIN * BIN_US

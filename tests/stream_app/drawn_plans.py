@@ -1,4 +1,4 @@
-"""Plans of the service drawn at random, and the intervals that it states about them."""
+"""Plans of the service drawn at random, and the intervals that the service states for them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ _CERTIFIED = 1e-4
 
 
 class Stated(NamedTuple):
-    """One stated interval, without what integer arithmetic may add to it, and the noise of its answer."""
+    """One stated interval and the noise of its answer.
+
+    ``rounding`` is the part of the interval's half width that integer arithmetic may add.
+    """
 
     what: str
     confidence: float
@@ -53,7 +56,7 @@ class Stated(NamedTuple):
 
 
 def shortfall(stated: Stated, cells: int = CELLS) -> str | None:
-    """Return how an interval is wrong: too short, of a wrong level, or too wide; None if it is right."""
+    """Return what is wrong with an interval: too short, stated level too high, or too wide. None if right."""
     law = Convolved(*stated.noise, cells)
     chances, confidence = law.within(stated.half.value), stated.confidence
     held = chances.least if law.unit else chances.most
@@ -70,7 +73,7 @@ def shortfall(stated: Stated, cells: int = CELLS) -> str | None:
 
 
 def plan_text(strategy: Strategy) -> str:
-    """Say which plan it is."""
+    """Return a text that names the plan."""
     design, declared = strategy.design, strategy.declared
     return (
         f"{declared.tree} {declared.privacy} horizon {design.horizon} branching {design.branching} "
@@ -80,7 +83,7 @@ def plan_text(strategy: Strategy) -> str:
 
 
 def drawn_plan(seed: int, longest: int = 60) -> StreamView:
-    """Return what readers see of a stream that was drawn at random: one to six epochs without any event."""
+    """Return what readers see of a randomly drawn stream, after one to six epochs without events."""
     rng = random.Random(f"plan {seed}")
     while True:
         try:
@@ -92,7 +95,7 @@ def drawn_plan(seed: int, longest: int = 60) -> StreamView:
 
 
 def intervals(view: StreamView, seed: int) -> Iterator[Stated]:
-    """Yield some of the intervals that are stated about a stream."""
+    """Yield some of the intervals that the service states about a stream."""
     rng = random.Random(f"intervals {seed}")
     strategy, span = view.strategy, view.span
     a, b = sorted(rng.sample(range(span.start, span.stop + 1), 2))
@@ -130,7 +133,7 @@ def _of(what: str, confidence: float, found: Estimate, noise: Noise) -> Stated:
 
 
 def _rows(view: StreamView, rng: random.Random) -> Iterator[Stated]:
-    """Yield intervals of rows: running counts within the first epoch, rounding included."""
+    """Yield intervals of the first epoch's rows: running counts, with rounding."""
     bins = view.epochs[0].bins
     errors = row_errors(view.strategy, 0, bins)
     alone = view if view.strategy.kind.levels is None else _first_epoch(view)
@@ -141,7 +144,7 @@ def _rows(view: StreamView, rng: random.Random) -> Iterator[Stated]:
 
 
 def _first_epoch(view: StreamView) -> StreamView:
-    """Return a view of one epoch without the nodes over it."""
+    """Return a view of the first epoch alone, without nodes over epochs."""
     alone = StreamView(replace(view.strategy, kind=kind_of(view.strategy.design)).to_json())
     alone.epochs = view.epochs[:1]
     return alone
@@ -211,7 +214,7 @@ def _workload(rng: random.Random, horizon: int) -> Workload:
 
 
 def _by_hand(tree: Tree, rng: random.Random, horizon: int) -> Tree:
-    """Return the tree with a random shape and random shares, or unchanged for the planner to choose."""
+    """Return the tree with a random shape and perhaps random shares, or unchanged for the planner."""
     if rng.random() < 0.6:
         return tree
     branching: tuple[int, ...] = ()
@@ -225,7 +228,7 @@ def _by_hand(tree: Tree, rng: random.Random, horizon: int) -> Tree:
 
 
 def _released(strategy: Strategy, rng: random.Random) -> StreamView:
-    """Return a view of epochs of which all but the last are complete, all values 0."""
+    """Return a view in which all released values are 0. All epochs but the last are complete."""
     view, horizon = StreamView(strategy.to_json()), strategy.design.horizon
     complete = rng.randint(0, 5)
     last = rng.randint(1, horizon)

@@ -1,4 +1,4 @@
-"""A whole service in memory over one real file; the test moves its clock and its loops."""
+"""A whole service in memory over one real file. The test moves its clock and runs its loops."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class HandClock:
         return self.now_us
 
     def set_bin(self, bin: float) -> None:
-        """Set the time to a place on the time line, in bins."""
+        """Set the time to a bin's start, or to a fraction of a bin after it."""
         self.now_us = int(bin * BIN_US)
 
 
 @dataclass
 class DeadLetterList:
-    """Dead letters in the order of writing; ``streams`` are the streams that refused them."""
+    """The dead letters in the order of writing. ``streams`` holds the stream that refused each."""
 
     kept: list[Refusal] = field(default_factory=list)
     streams: list[str | None] = field(default_factory=list)
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        """Keep new letters; a repeated letter is kept once."""
+        """Keep new letters. A repeated letter is kept once."""
         written = list(zip(self.kept, self.streams, strict=True))
         new = [refusal for refusal in refusals if (refusal, stream) not in written]
         self.kept += new
@@ -66,13 +66,13 @@ class DeadLetterList:
 
 @dataclass(frozen=True)
 class ByHand:
-    """A reader and the cutter beside it; the test calls each step."""
+    """A reader and its cutter. The test runs each step."""
 
     source: FileSource
     counting: Counting
 
     async def step(self) -> int:
-        """Read and apply once; take cuts before, and as they become due meanwhile."""
+        """Take the due cuts, then read and apply once. Cuts that become due meanwhile are taken too."""
         await self.cut()
         cutting = asyncio.create_task(self._keep_cutting())
         try:
@@ -86,7 +86,7 @@ class ByHand:
         await self.counting.cutter.take_due(await self.source.owned())
 
     async def run(self) -> None:
-        """Run both until cancelled."""
+        """Run reader and cutter until cancelled."""
         await self.counting.run()
 
     async def _keep_cutting(self) -> None:
@@ -97,7 +97,7 @@ class ByHand:
 
 
 class OneSource:
-    """A file, a store and a witness; each call of ``ingest`` or ``closer`` starts a worker over them."""
+    """A file, a store and a witness. Each call of ``ingest`` or ``closer`` starts a worker over them."""
 
     def __init__(self, directory: Path, *strategies: Strategy) -> None:
         self.path = directory / "events.ndjson"
@@ -117,13 +117,13 @@ class OneSource:
             asyncio.run(source.close())
 
     def append(self, *bins: float) -> None:
-        """Append one event per place on the time line, in bins."""
+        """Append one event per time, given in bins."""
         with self.path.open("ab") as file:
             for bin in bins:
                 file.write(event_line(int(bin * BIN_US)))
 
     def append_of(self, *events: tuple[float, str | None]) -> None:
-        """Append events of users: (place on the time line in bins, user)."""
+        """Append events of users: (time in bins, user)."""
         with self.path.open("ab") as file:
             for bin, user in events:
                 file.write(event_line(int(bin * BIN_US), user=user))
@@ -163,7 +163,10 @@ class OneSource:
         sharing: Mapping[str, Any] | None = None,
         **world: Any,
     ) -> Closer:
-        """Start a closer. Args: sharing, more fields of the ``Stream``; world, other ports."""
+        """Start a closer.
+
+        Args: sharing, more fields of the ``Stream``; world, other ports.
+        """
         store = store or self.store
         if witness is not None:
             world["witnesses"] = defaultdict(lambda: witness)
@@ -177,13 +180,13 @@ class OneSource:
         return Closer(self.ports(self.source(), store, **world), stream)
 
     async def cells(self, last_bin: int, stream: str = STREAM) -> dict[int, int]:
-        """Return the exact counts that the store holds, released or not, of the bins that are not empty."""
+        """Return the exact counts that the store holds, released or not, of bins that are not empty."""
         rows = {bin: count for bin, count in (await self.released(stream)).items() if bin <= last_bin}
         kept = self.store._streams[stream].cells
         return dict(Counter(rows) + Counter({bin: cells.get(0, 0) for bin, cells in kept.items()}))
 
     async def released(self, stream: str = STREAM) -> dict[int, int]:
-        """Return the count of every released bin, read from the leaves in its row (there is no noise)."""
+        """Return the count of every released bin, read from its leaf. There is no noise."""
         counts = {}
         for _, row in await self.store.rows(stream, 0, 10**6):
             message = json.loads(row)
@@ -191,7 +194,7 @@ class OneSource:
         return counts
 
     async def epochs(self, stream: str = STREAM) -> list[tuple[int, int, int]]:
-        """Return (epoch, first bin, first seq) of the epochs that are in the store."""
+        """Return (epoch, first bin, first seq) of all epochs in the store."""
         return [(e.epoch, e.first_bin, e.first_seq) for e in self.store._streams[stream].epochs]
 
     async def reserved(self) -> list[tuple[str, int, int]]:
@@ -200,7 +203,7 @@ class OneSource:
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Return when ``holds`` returns true; fail after a minute."""
+    """Wait until ``holds`` returns true; fail after a minute."""
     for _ in range(6000):
         if await holds():
             return

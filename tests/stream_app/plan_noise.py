@@ -1,6 +1,6 @@
-"""The weight of each noise in an answer, measured on the decoders with one impulse per noise.
+"""The weight of each noise in an answer, measured on the decoders: one noise at a time is 1.
 
-A decoder is linear, so its output for one noise is that noise's weight in the answer.
+A decoder is linear. So if one noise is 1 and all others are 0, the output is that noise's weight.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _IMPULSE = 1 << 28
 
 
 class Noise(NamedTuple):
-    """The weight and the scale of each independent noise."""
+    """The weight and the scale of each independent noise in an answer."""
 
     weights: FloatArray
     scales: FloatArray
@@ -41,13 +41,13 @@ class Noise(NamedTuple):
         return cls(*(np.concatenate([part[i] for part in found] or [np.zeros(0)]) for i in (0, 1)))
 
     def in_columns(self, columns: FloatArray) -> Noise:
-        """Return the noise of a weighted sum of columns with this noise each."""
+        """Return the noise of a weighted sum of columns, each of which has this noise."""
         used = columns[columns != 0.0]
         return Noise(np.outer(used, self.weights).ravel(), np.tile(self.scales, len(used)))
 
 
 def of_answer(view: StreamView, span: Span, shown: SeriesView, key: int | None = None) -> Noise:
-    """Return the noise of the count of a range of bins: of one key, or of all events."""
+    """Return the noise of the count of a range of bins, for one key or for all events."""
     return Noise.joined(_of_parts(view, span, shown, _columns(view.strategy, key)))
 
 
@@ -67,7 +67,7 @@ def of_buckets(view: StreamView, span: Span, key: int | None, buckets: slice) ->
 
 
 def of_own_bins(view: StreamView, bins: int, key: int | None) -> Noise:
-    """Return the noise of some bins, from the bins' own nodes alone."""
+    """Return the noise of some bins' count that uses only the bins' own nodes."""
     columns = _columns(view.strategy, key)
     return Noise.joined(
         Noise(np.ones(bins), np.full(bins, float(design.scales[-1]))).in_columns(weights)
@@ -104,7 +104,7 @@ def _nodes_over_epochs(view: StreamView, span: Span) -> Sequence[EpochNode]:
 
 
 def _of_node(levels: EpochLevels, level: int) -> Noise:
-    """Return the noise of a node over epochs: its own, and its share of the nodes below."""
+    """Return the noise of a node over epochs: its own noise, and a share of the noise of nodes below it."""
     nothing, units = np.array([0]), np.array([_IMPULSE * UNITS_PER_COUNT])
     own = levels.pooled(level, np.array([_IMPULSE]), nothing) / units
     passed = levels.pooled(level, nothing, units) / units
@@ -122,7 +122,7 @@ def _of_node(levels: EpochLevels, level: int) -> Noise:
 
 
 def over_time(design: TreeDesign, bins: int, part: Span, shown: SeriesView) -> Noise:
-    """Return the noise of bins of one epoch's tree, of which ``bins`` are closed."""
+    """Return the noise of bins of one epoch's tree, of which the first ``bins`` are closed."""
     if design.release == "anticipating":
         weights = _published(design)
         return Noise(weights[part.stop] - weights[part.start], _scales(design, None))
@@ -144,7 +144,7 @@ def _counts(design: TreeDesign, bins: int | None) -> list[int]:
 
 
 def _scales(design: TreeDesign, bins: int | None) -> FloatArray:
-    """Return the scale of every node: of those that complete by ``bins``, or of all."""
+    """Return the scale of every node, or only of the nodes that ``bins`` bins complete."""
     return np.repeat([float(scale) for scale in design.scales], _counts(design, bins))
 
 
@@ -154,7 +154,7 @@ def _impulses(counts: Sequence[int]) -> list[NDArray[np.int64]]:
 
 @lru_cache(maxsize=64)
 def _published(design: TreeDesign) -> FloatArray:
-    """Return the weights of all nodes' noise in every published running count: (horizon + 1, nodes)."""
+    """Return the weight of each node's noise in each published running count: (horizon + 1, nodes)."""
     errors = decode_noise(design, tuple(_impulses(_counts(design, None))))
     return np.vstack([np.zeros((1, errors.shape[1])), errors / (_IMPULSE * UNITS_PER_COUNT)])
 

@@ -1,4 +1,4 @@
-"""A small stream over keys and values for tests of the loops: departures per carrier, and their delays."""
+"""A small stream over keys and values for tests of the loops: departures by carrier, with delays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def product_strategy(
     value: bool = True,
     release: Release = "causal",
 ) -> Strategy:
-    """Return a strategy over carriers and, if asked, delays."""
+    """Return a strategy over carriers and, with ``value``, delays."""
     keys = len(CARRIERS) + other
     share = Fraction(1, 5) if total else Fraction(0)
     product = plan_product(
@@ -70,7 +70,7 @@ class ProductSource(OneSource):
         return self._sources[-1]
 
     def append_events(self, events: Iterable[Event]) -> None:
-        """Append departures; a delay of None is left out of the record."""
+        """Append departures. If a delay is None, its record has no delay."""
         with self.path.open("ab") as file:
             for bin, carrier, delay in events:
                 flight = {} if delay is None else {"delay": delay}
@@ -78,7 +78,7 @@ class ProductSource(OneSource):
                 file.write(json.dumps(line).encode() + b"\n")
 
     def run_until(self, bin: int, *, restarts: bool = True) -> None:
-        """Count what is there and close the bins before ``bin``, with new loops each time."""
+        """Count all events and close the bins before ``bin``, with new loops each time."""
 
         async def inside() -> None:
             closer = self.closer()
@@ -93,7 +93,7 @@ class ProductSource(OneSource):
         asyncio.run(inside())
 
     def open_cells(self) -> dict[tuple[int, int], int]:
-        """Return the exact counts of bins that are not released."""
+        """Return the exact counts of bins that are not released yet."""
         kept = self.store._streams[STREAM].cells
         return {(bin, cell): n for bin, cells in kept.items() for cell, n in cells.items() if n}
 
@@ -131,7 +131,7 @@ def recount(events: Iterable[Event], other: bool = True) -> Counter[tuple[int, i
 
 
 def some_events(seed: int, bins: int, per_bin: int = 30) -> list[Event]:
-    """Return departures at random, some with strange carriers or without a delay, in order of time."""
+    """Return random departures in order of time, some with unknown carriers or without a delay."""
     generator = np.random.default_rng(seed)
     carriers = [*CARRIERS, 7, "ZZ", None]
     events = []
@@ -144,7 +144,7 @@ def some_events(seed: int, bins: int, per_bin: int = 30) -> list[Event]:
 
 
 def path_of(directory: Path, name: str) -> Path:
-    """Return a directory of its own."""
+    """Make a directory of this name; return it."""
     made = directory / name
     made.mkdir()
     return made

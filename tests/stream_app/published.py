@@ -48,7 +48,7 @@ def declared(epsilon: str, bin_us: int = HOUR_US, timezone: str | None = None, *
 
 @dataclass
 class Published:
-    """One stream in a memory store: ``close`` counts and releases bins, ``show`` makes them visible."""
+    """One stream in a memory store. ``close`` counts and releases bins, ``show`` makes them visible."""
 
     store: MemoryStore
     name: str = "departures"
@@ -76,7 +76,7 @@ class Published:
         return declared(self.epsilon, self.bin_us, self.timezone, **own, **axes)
 
     async def open(self, epoch: int = 0, first_bin: int | None = None) -> None:
-        """Open an epoch after reserving it in the ledger."""
+        """Reserve an epoch in the ledger, then open it."""
         state = await self.store.load(self.name)
         first = self.first_bin if first_bin is None else first_bin
         binning = self.strategy.declared.time.binning
@@ -101,7 +101,7 @@ class Published:
             await self.store.start_partition(self.name, self.strategy.hash, "0", 0)
 
     async def close(self, counts: Sequence[int], show: bool = True) -> None:
-        """Count events into the next bins, seal and release them."""
+        """Count events into the next bins, then seal and release them."""
         state = await self._state()
         bins = np.arange(state.released_bin + 1, state.released_bin + 1 + len(counts), dtype=np.int64)
         values = np.asarray(counts, dtype=np.int64)
@@ -138,7 +138,7 @@ class Published:
         await self.store.publish(self.name, state.seq if seq is None else seq)
 
     def _noise_of(self, state: StreamState, bins: int) -> BinsNoise | None:
-        """Return the next bins' noise if it is drawn ahead; it is drawn once per epoch."""
+        """Return the next bins' noise if it is drawn ahead. It is drawn once per epoch."""
         design, epoch = self.strategy.design, state.epoch
         if self.release == "causal":
             return None

@@ -47,7 +47,7 @@ class PublishedAxes(Published):
 
     @property
     def keys(self) -> int:
-        """The number of keys, with the key of all others."""
+        """The number of keys, including the key of all other values."""
         return len(self.carriers) + 1
 
     async def close_cells(self, cells: Int64Array) -> None:
@@ -82,7 +82,7 @@ class PublishedAxes(Published):
 
 
 def delays(stream: PublishedAxes, bins: int, seed: int = 7) -> Int64Array:
-    """Return departures whose number varies over the day and whose delays grow towards the evening."""
+    """Return departures whose number varies over the day, and whose delays grow towards the evening."""
     generator = np.random.default_rng(seed)
     cells = np.zeros((bins, stream.keys, stream.buckets), np.int64)
     for bin in range(bins):

@@ -23,7 +23,10 @@ SHARE = Fraction(4, 5)
 
 @dataclass
 class PublishedWindows(PublishedAxes):
-    """Delays in windows: a histogram for each carrier, or the carriers' loads. ``close_cells`` as there."""
+    """Windows of delays: one histogram per carrier, or the carriers' counts.
+
+    ``close_cells`` works as in ``PublishedAxes``.
+    """
 
     name: str = "windows"
     mechanism: str = "hb"

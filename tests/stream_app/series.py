@@ -1,4 +1,4 @@
-"""Points of a series one by one, for tests that compare each of them."""
+"""Splits a series into its points, for tests that compare each point."""
 
 from __future__ import annotations
 

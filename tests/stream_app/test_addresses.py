@@ -1,4 +1,4 @@
-"""A process waits for an address that its predecessor still holds, and is refused a taken one."""
+"""A process waits for an address that its predecessor still holds; an address of others is refused."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_api_waits_for_the_port_of_its_predecessor(settings: Settings) -> Non
 
 
 def test_an_orphan_leaves_the_address_to_its_successor() -> None:
-    """A process whose parent is gone is about to be cancelled when it takes an address."""
+    """A process whose parent has ended is cancelled soon. Until then it must not take the address."""
 
     async def run() -> None:
         taken: list[bool] = []

@@ -1,4 +1,4 @@
-"""A client that closes slowly or fails neither delays the worker's end nor hides its reason."""
+"""If a client closes slowly or fails, the worker still ends in time and states its own reason."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def counts() -> dict[str, Int64Array]:
-    """Read the flights once."""
+    """Read the flights once for all tests of this module."""
     return delays()
 
 
@@ -46,7 +46,7 @@ def test_without_noise_a_day_is_the_exact_recount(release: Release, counts: dict
 def test_bands_hold_at_least_as_often_as_promised_and_hardly_more(
     airport: str, release: Release, relation: Neighbours, counts: dict[str, Int64Array]
 ) -> None:
-    """The runs are seeded; by chance, a level of 0.935 would show 0.95 once in 1,000."""
+    """The runs are seeded. By chance, a true level of 0.935 would give 0.95 once in 1,000."""
     found = coverage(airport, counts[airport], release, relation)
     assert 0.95 <= found.band_held <= 0.97
     # Whenever the band holds, the interval of the p95 does.
@@ -54,7 +54,7 @@ def test_bands_hold_at_least_as_often_as_promised_and_hardly_more(
 
 
 def test_bands_of_too_little_or_too_much_noise_would_be_noticed(counts: dict[str, Int64Array]) -> None:
-    """Noise at 2/3 or 3/2 of the scale breaks the limits of the test above by far."""
+    """Noise at 2/3 or 3/2 of the scale is far outside the limits of the test above."""
     exact = counts["JFK"][slice(*DAY)].sum(axis=0).cumsum()
     right = Histogram.of(day_of(counts["JFK"], 1, 1, SeededNoise(1), "anticipating", "add_remove"), 0).cdf()
     for epsilon, least, most in (("1.5", 0.99, 1.0), ("2/3", 0.0, 0.85)):

@@ -1,4 +1,4 @@
-"""Durable files are whole or absent, have whole lines only, and have one writer."""
+"""Durable files are whole or absent, contain whole lines only, and have one writer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ texts = st.lists(st.binary(max_size=5).filter(lambda line: b"\n" not in line), m
 
 @given(texts, texts, st.integers(0, 50))
 def test_a_torn_file_keeps_its_whole_lines(before: list[bytes], after: list[bytes], torn_at: int) -> None:
-    """A file cut anywhere keeps the whole lines before the cut, then new lines follow."""
+    """A file that ends anywhere keeps the whole lines before its end. New lines follow them."""
     with TemporaryDirectory() as name:
         path = Path(name) / "log"
         log = LineLog(path)

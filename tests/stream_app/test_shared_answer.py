@@ -1,4 +1,4 @@
-"""Tasks that ask together share one question, and no answer is older than a task's call."""
+"""Tasks that ask at the same time share one question. No answer is older than the call that gets it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.stream_app.one_source import OneSource
 
 
 class Oracle:
-    """Returns how often it was asked; each answer waits until the test releases it."""
+    """Returns how often it was asked. Each answer waits until the test releases it."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -123,7 +123,7 @@ def test_streams_that_ask_the_clock_together_ask_the_store_once() -> None:
 
 
 class HeldClock:
-    """A store whose answer about the time the test can delay."""
+    """A store whose answer about the time is delayed until the test releases it."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -140,7 +140,7 @@ class HeldClock:
 
 
 def test_a_cut_never_takes_the_time_from_a_question_of_before_the_log_was_asked(tmp_path: Path) -> None:
-    """Otherwise a record that arrived during a pause would be refused as one from the future."""
+    """Otherwise a record that arrived during a pause would be refused as a record from the future."""
     with closing(OneSource(tmp_path, strategy_of(design_of((2, 3))))) as one:
 
         async def run() -> list[Cut]:

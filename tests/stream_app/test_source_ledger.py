@@ -1,4 +1,4 @@
-"""A second measurement of the same events is asked about in whatever order streams begin."""
+"""A second measurement of the same events needs consent, in whatever order the streams begin."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def live(stream: str, start_us: int = 0, source: str = "people", epsilon: str = 
 def test_a_stream_that_begins_at_an_epoch_s_edge_is_asked_about(
     one: OneSource, first_bins: tuple[int, int]
 ) -> None:
-    """Each goes on when its first epoch is over, so both count what happens from the later start on."""
+    """Each stream continues after its first epoch, so both count the events after the later start."""
     first, second = (
         strategy_of(design_of(epsilon=Fraction(15)), stream=name, first_us=(FIRST_BIN + bins) * BIN_US)
         for name, bins in zip("ab", first_bins, strict=True)
@@ -104,7 +104,7 @@ GROUPED, ALONE = ("people", (LOG,)), (LOG, ())
 def test_a_log_is_known_in_whatever_group_it_was_measured(
     before: tuple[str, tuple[str, ...]], after: tuple[str, tuple[str, ...]]
 ) -> None:
-    """The first stream is no longer configured; the second one names another group, or none."""
+    """The first stream is no longer configured. The second one names another group, or none."""
 
     async def begin_both() -> None:
         store = MemoryStore()
@@ -122,7 +122,7 @@ def test_a_log_is_known_in_whatever_group_it_was_measured(
 
 
 def test_a_stream_that_is_no_longer_configured_has_not_ended() -> None:
-    """Nothing tells the ledger that it will not be started again, so the next one is asked about."""
+    """The ledger cannot know that the old stream never starts again, so the new one needs consent."""
 
     async def replace_it() -> None:
         store = MemoryStore()
@@ -138,7 +138,7 @@ def user_epoch(stream: str, source: str, epoch: int) -> LedgerEntry:
 
 
 def test_groups_that_run_beside_each_other_state_one_sum() -> None:
-    """Both name one log; each goes on to reserve epochs, which add up for a user."""
+    """Both groups name one log, and both streams reserve further epochs, whose costs add up for a user."""
 
     async def run_both() -> None:
         store = MemoryStore()

@@ -1,4 +1,4 @@
-"""A state directory holds secrets: it is made for its owner only, or taken from others in words."""
+"""A state directory holds secrets: only its owner may read it, and the log says if others could."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_directory_that_others_may_enter_is_closed_to_them_and_logged(
 def test_a_directory_that_cannot_be_closed_to_others_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root may change every mode, so the refusal of the system is played."""
+    """Root may change every mode, so the test pretends that the system refuses."""
 
     def refuse(*_: object) -> None:
         raise PermissionError

@@ -1,4 +1,4 @@
-"""Loops side by side: the first failure ends the others and is what the caller sees."""
+"""Loops that run side by side: the first failure ends the others, and the caller gets this failure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def is_cancelled_by_a_library() -> None:
 
 
 class Endless:
-    """A loop that notes that it was ended, and may then fail in its own way."""
+    """A loop that notes its own end, and may then fail with an error of its own."""
 
     def __init__(self, last: BaseException | None = None) -> None:
         self.ended = False
@@ -83,7 +83,7 @@ def test_the_operators_line_comes_before_what_else_fails_as_loops_end() -> None:
 
 
 def test_the_waiting_task_is_not_marked_as_cancelled_by_a_failure() -> None:
-    """asyncio.TaskGroup leaves its parent marked before Python 3.13; what cleans up afterwards then fails."""
+    """Before Python 3.13 asyncio.TaskGroup leaves its parent marked as cancelled, and clean-up then fails."""
 
     async def run() -> int:
         task = asyncio.current_task()
@@ -113,7 +113,7 @@ def test_cancelling_ends_every_loop() -> None:
 
 
 class RefusingStore:
-    """A store of alerts that only its operator can mend."""
+    """A store of alerts that raises an error for its operator."""
 
     def __getattr__(self, _name: str) -> Callable[..., Awaitable[None]]:
         async def refuse(*_: object) -> None:

@@ -206,10 +206,9 @@ def chosen_law(costs, scales, reach=400):
 
 
 def worst_loss(noise_factor):
-    """Return the largest
+    """Return the largest |log ratio| of probabilities over neighbours x and x + e_j, x in {0..3}^3.
 
-    log ratio| of probabilities over neighbours x and x + e_j, with x in {0..3}^3.|Epsilon is 1, and the
-    lattice is 1.
+    Epsilon is 1, and the lattice is 1.
     """
     lattice = 1
     single, pair = (

@@ -24,10 +24,7 @@ _EXACT_BITS = 20  # sums of whole multiples of 2^-20 are exact in doubles
 
 
 class Chances(NamedTuple):
-    """A lower and an upper bound on P(
-
-    sum| <= bound).
-    """
+    """A lower and an upper bound on P(|sum| <= bound)."""
 
     least: float
     most: float
@@ -77,10 +74,7 @@ class Convolved:
         self._cumulative = self._added(terms, cells)
 
     def within(self, bound: float) -> Chances:
-        """Return a lower and an upper bound on P(
-
-        sum| <= bound).
-        """
+        """Return a lower and an upper bound on P(|sum| <= bound)."""
         return Chances(self._chance(bound - self._below), self._chance(bound + self._above))
 
     def _chance(self, bound: float) -> float:

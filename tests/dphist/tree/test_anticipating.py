@@ -105,10 +105,7 @@ def transcript(design: TreeDesign, noise: EpochNoise, neighbour: bool, victim: i
 def likelihoods(
     design: TreeDesign, quarters: tuple[int, ...], reach: int, neighbour: bool, victim: int | None
 ) -> dict[tuple[int, ...], Fraction]:
-    """Return P(transcript and all
-
-    noise| <= reach) up to a constant factor, in exact fractions.
-    """
+    """Return P(transcript and all |noise| <= reach) up to a constant factor, in exact fractions."""
     counts = node_counts(design.shape, design.horizon)
     flat = [part for part, count in zip(quarters, counts, strict=True) for _ in range(count)]
     chances: dict[tuple[int, ...], Fraction] = defaultdict(Fraction)

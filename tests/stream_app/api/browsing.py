@@ -1,4 +1,4 @@
-"""Serve a memory store to a real browser. A page may send requests to this service only."""
+"""Serves a memory store to a real browser. A page may send requests to this service only."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def launched() -> Iterator[Browser]:
 
 
 class WithAlerts:
-    """A reader of released values that also has the states of alert rules, like the reader of Redis."""
+    """A reader of released values that also knows the states of alert rules, like the reader of Redis."""
 
     def __init__(self, reader: PublicReader, alerts: MemoryAlertStore) -> None:
         self._reader, self._alerts = reader, alerts
@@ -67,7 +67,7 @@ class WithAlerts:
 
 
 class Backstage:
-    """A store, a stream and a server in a thread. A test can stop the server and start it again."""
+    """A store, a stream, and a server in a thread, which a test can stop and start again."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -90,13 +90,13 @@ class Backstage:
         return stream
 
     def watch(self, rules: Sequence[Rule]) -> AlertWatcher:
-        """Return a watcher of rules that has read the current state of the stream."""
+        """Return a watcher of rules that has read the stream's current state."""
         watcher = AlertWatcher(rules, self.store.reader(), self.alerts)
         self.run(watcher.look())
         return watcher
 
     def start(self, rules: AccessRules = EVERYBODY) -> str:
-        """Start the server on the port of before; return its address."""
+        """Start the server, on its earlier port if it had one; return its address."""
 
         @asynccontextmanager
         async def reader() -> Any:
@@ -127,7 +127,7 @@ class Backstage:
 
 @contextmanager
 def opened(browser: Browser, address: str, expect_errors: bool = False, **options: Any) -> Iterator[Page]:
-    """Yield a page. Afterwards fail if a request left the host or the page logged an error."""
+    """Yield a page. At the end, fail if a request left this machine or the page logged an error."""
     context: BrowserContext = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -144,7 +144,7 @@ def opened(browser: Browser, address: str, expect_errors: bool = False, **option
 
 
 def eventually(page: Page, condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds: a page draws when it has time to."""
+    """Wait until a condition holds, because a page draws only when it has time."""
     deadline_s = time.monotonic() + PATIENCE_MS / 1000
     while not condition():
         assert time.monotonic() < deadline_s, "the condition does not hold"
@@ -152,7 +152,7 @@ def eventually(page: Page, condition: Callable[[], bool]) -> None:
 
 
 def ink(page: Page, selector: str) -> int:
-    """Return how many pixels of the canvases are drawn."""
+    """Return how many pixels are drawn on the canvases."""
     return int(
         page.evaluate(
             """selector => [...document.querySelectorAll(selector)].map((canvas) => {
@@ -170,13 +170,13 @@ def ink(page: Page, selector: str) -> int:
 
 
 def inked(page: Page, selector: str, least: int = 1_000) -> int:
-    """Wait until more than ``least`` pixels of the canvases are drawn; return how many are."""
+    """Wait until more than ``least`` pixels of the canvases are drawn; return how many are drawn."""
     eventually(page, lambda: ink(page, selector) > least)
     return ink(page, selector)
 
 
 def panel(page: Page, name: str) -> Any:
-    """Scroll to a panel and wait until it shows the reader's choice."""
+    """Scroll to a panel, and wait until it shows what the reader chose."""
     found = page.locator(f"#{name}")
     found.scroll_into_view_if_needed()
     expect(found).to_have_attribute("data-seq", re.compile(r"^\d+$"))
@@ -203,5 +203,5 @@ def table(page: Page, name: str) -> list[list[str]]:
 
 
 def whole(text: str) -> int:
-    """Return the number that a text of the page means."""
+    """Return the number that a text on the page shows."""
     return int(text.replace(",", ""))

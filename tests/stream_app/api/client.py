@@ -1,4 +1,4 @@
-"""Send requests to the application over a memory store, without a network."""
+"""Sends requests to the application over a memory store, without a network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Api:
         self.app, self.client, self.store, self.stream = app, client, store, stream
 
     async def get(self, path: str, **query: Any) -> httpx.Response:
-        """Request an address: relative to the stream's address, or absolute with a leading slash."""
+        """Request an address. Without a leading slash, it is relative to the stream's address."""
         url = path if path.startswith("/") else f"/v1/streams/{self.stream.name}{'/' if path else ''}{path}"
         headers = query.pop("headers", None)
         return await self.client.get(url, params=query, headers=headers)
@@ -83,7 +83,7 @@ async def api_at(stream: Published) -> AsyncIterator[Api]:
 def with_api(
     counts: Sequence[int] = (), **options: Any
 ) -> Callable[[Callable[[Api], Awaitable[None]]], Callable[[], None]]:
-    """Turn a coroutine that takes the application into a test."""
+    """Turn a coroutine that takes the application into a test function."""
 
     def decorate(test: Callable[[Api], Awaitable[None]]) -> Callable[[], None]:
         def run() -> None:

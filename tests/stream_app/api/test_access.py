@@ -33,7 +33,10 @@ KEYS = (
 async def asking(
     rules: AccessRules, address: str = "10.0.0.9", source: str | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client of a service with two streams. Each has its own source, unless one is named for both."""
+    """Yield a client of a service with two streams.
+
+    Each stream has its own source, unless ``source`` names one for both.
+    """
     store = MemoryStore()
     for name in ("clicks", "views"):
         stream = Published(store, name=name, source=source or f"{name}.ndjson")

@@ -1,4 +1,4 @@
-"""The process apart computes outside the service's process, and ends when the service ends."""
+"""The process for long questions computes outside the service's process, and ends with the service."""
 
 from __future__ import annotations
 

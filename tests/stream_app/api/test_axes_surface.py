@@ -1,4 +1,4 @@
-"""Keys and values in the clients, the terminal, Prometheus and flat rows equal a recount."""
+"""Keys and values equal a recount in the clients, the terminal, Prometheus and flat rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Counted = tuple[ProductSource, Table]
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
-    """Return a stream without noise and its exact counts, shape (bins, keys, buckets)."""
+    """Return a stream without noise, and its exact counts, shape (bins, keys, buckets)."""
     one = ProductSource(tmp_path_factory.mktemp("surface"), product_strategy(total=True))
     events = [(FIRST_BIN + bin, carrier, delay) for bin, carrier, delay in some_events(3, BINS)]
     one.append_events(events)

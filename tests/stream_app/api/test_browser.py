@@ -1,5 +1,7 @@
-"""The live page in headless Chromium: it draws, follows releases, reconnects, and requests nothing from other
-hosts."""
+"""The live page in headless Chromium: it draws, follows releases, and reconnects.
+
+It requests nothing from other hosts.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def day_and_night(bins: int) -> list[int]:
 
 
 def shows_seq(page: Page, seq: int) -> None:
-    """Wait until the number and the charts show a release."""
+    """Wait until the number and the charts show the release ``seq``."""
     expect(page.get_by_test_id("value")).to_have_attribute("data-seq", str(seq))
     for chart in ("running-chart", "band-chart", "bins-chart"):
         page.locator(f"#{chart}").scroll_into_view_if_needed()  # panels out of sight are not read
@@ -84,7 +86,7 @@ def test_a_page_of_a_quiet_stream_sends_few_requests(browser: Browser, backstage
 
 
 def band_width(page: Page) -> int:
-    """Return the sum of the interval widths in the table of bins."""
+    """Return the sum of the widths of all intervals in the table of bins."""
     rows = page.locator("#bins-table tbody tr").all_inner_texts()
     edges = [[int(cell.replace(",", "")) for cell in row.split("\t")[2:4]] for row in rows]
     return sum(upper - lower for lower, upper in edges)

@@ -54,7 +54,7 @@ def site() -> Iterator[str]:
 
 
 def everything_read(page: Page) -> str:
-    """Open every table and return all texts of the page, including those for screen readers."""
+    """Open every table, and return all texts of the page, including texts for screen readers."""
     for section in page.locator("#panels > section").all():
         panel(page, str(section.get_attribute("id")))
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
@@ -66,7 +66,7 @@ def everything_read(page: Page) -> str:
 
 
 def drawn_from_now_on(page: Page) -> None:
-    """Record every text that is written on a canvas."""
+    """Record every text that the page writes on a canvas from now on."""
     page.evaluate(
         """() => {
           window.drawn = [];
@@ -138,7 +138,7 @@ def test_page_shows_a_window_as_a_range_of_days(browser: Browser, site: str) -> 
 
 
 def test_reader_chooses_dates_and_files_hold_utc(browser: Browser, site: str, tmp_path: Path) -> None:
-    """The page shows times in the stream's zone. The address and saved files keep UTC."""
+    """The page shows times in the stream's zone, but the address and saved files keep UTC."""
     with opened(browser, f"{site}/streams/departures") as page:
         panel(page, "bins")
         drawn_from_now_on(page)

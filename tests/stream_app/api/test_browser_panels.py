@@ -26,7 +26,7 @@ WEEK = "?from=2013-01-08T00:00:00Z&to=2013-01-15T00:00:00Z"
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Serve two weeks of departures by carrier and delay; return the address of the page."""
+    """Serve two weeks of departures by carrier and delay; return the page's address."""
     behind = Backstage()
     stream = PublishedAxes(behind.store, epsilon="2", epoch_bins=BINS, buckets=30)
     behind.run(stream.open())
@@ -36,7 +36,7 @@ def address() -> Iterator[str]:
 
 
 def asked(page: Page, path: str) -> Any:
-    """Request an answer of the service from within the page."""
+    """Return the service's answer to a request from within the page."""
     return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/delays/{path}")
 
 

@@ -47,12 +47,12 @@ def site() -> Iterator[str]:
 
 
 def asked(page: Page, path: str) -> Any:
-    """Request an answer of the service from within the page."""
+    """Return the service's answer to a request from within the page."""
     return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/{path}")
 
 
 def numbers(cells: list[str]) -> list[int]:
-    """Return the table's columns of counts: both curves with their bands."""
+    """Return the columns of counts in the table: both curves with their bands."""
     return [whole(cells[column]) for column in (1, 2, 3, 5, 6, 7)]
 
 
@@ -170,7 +170,7 @@ def test_new_windows_appear_on_an_open_page(browser: Browser, backstage: Backsta
 
 
 def test_panels_of_calendar_days_show_rate_and_week_before(browser: Browser, site: str) -> None:
-    """The range contains a change of clocks, so a week before is not 168 hours before."""
+    """Clocks change within the range, so the time a week before is not 168 hours before."""
     with opened(browser, site + "departures?from=2013-03-28T23:00:00Z&to=2013-04-03T22:00:00Z") as page:
         panel(page, "bins")
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "6")
@@ -212,7 +212,7 @@ def test_dragged_range_of_calendar_days_ends_at_midnights(browser: Browser, site
 
 
 def test_page_and_service_agree_on_midnights(browser: Browser, site: str) -> None:
-    """The days are of 2009 to 2015. Some zones skip or repeat a midnight, and Apia skipped a whole day."""
+    """The days are from 2009 to 2015. Some zones skip or repeat a midnight, and Apia skipped a whole day."""
     with opened(browser, site + "departures") as page:
         found = page.evaluate(
             """async (zones) => {

@@ -1,4 +1,4 @@
-"""For every kind of release, a copy that gets the rows it lacks shows the same as its view."""
+"""For every kind of release, a copy of a view that receives the missing rows shows the same as the view."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["registered"]
 
 
 def grow(view: StreamView, whole: StreamView, state: PublicState) -> None:
-    """Bring a view to a state. The rows come from another view that shows more."""
+    """Bring a view to a state. The rows come from another view, which has all of them."""
     epochs = {epoch.record.epoch: epoch for epoch in whole.epochs}
     wanted = view.missing(state)
     view.extend(
@@ -34,7 +34,7 @@ def grow(view: StreamView, whole: StreamView, state: PublicState) -> None:
 
 
 def sent(copy: StreamView | None, view: StreamView, known: PublicState | None) -> StreamView:
-    """Return the copy after it has received the rows that it lacks, as bytes like from another process."""
+    """Return the copy after it has received its missing rows as bytes, as from another process."""
     return grown(copy, pickle.loads(pickle.dumps(growth(view, known))))
 
 

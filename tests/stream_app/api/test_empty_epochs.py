@@ -1,4 +1,4 @@
-"""If an epoch ended before its first release, every address still answers and says that it ended."""
+"""An epoch ended before its first release: every address still answers, and says that the epoch ended."""
 
 from __future__ import annotations
 

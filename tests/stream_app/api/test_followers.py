@@ -19,7 +19,7 @@ from tests.stream_app.published import Published
 
 
 def events_of(chunks: list[bytes]) -> list[tuple[int, bytes]]:
-    """Return (id, data) of each event, parsed like in a browser."""
+    """Return (id, data) of each event, parsed as a browser does."""
     events = []
     for block in b"".join(chunks).split(b"\n\n"):
         fields = dict(
@@ -31,7 +31,7 @@ def events_of(chunks: list[bytes]) -> list[tuple[int, bytes]]:
 
 
 async def take(stream: AsyncIterator[bytes], events: int) -> list[bytes]:
-    """Read chunks until they hold this many events."""
+    """Read chunks until they contain this many events."""
     chunks: list[bytes] = []
     async with asyncio.timeout(60):
         while len(events_of(chunks)) < events:
@@ -108,7 +108,7 @@ def test_rows_are_framed_as_events() -> None:
 
 
 class FaultyReader:
-    """A reader with one method that fails. The error's message contains a secret."""
+    """A reader with one method that fails, with a secret in the error's message."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -192,7 +192,7 @@ def test_removed_stream_is_forgotten() -> None:
 
 
 def test_view_shows_the_old_state_until_a_refresh_is_complete() -> None:
-    """While a refresh waits for the store, readers see the complete previous state."""
+    """While a refresh waits for the store, readers see the previous state, complete."""
 
     async def run() -> None:
         store = MemoryStore()
@@ -272,7 +272,7 @@ async def _state(store: MemoryStore) -> PublicState:
 
 
 def test_follower_skips_rows_that_a_lost_store_had() -> None:
-    """A new store continued the chain from the witness. So it has no rows before some seq."""
+    """A new store continued the chain from the witness, so it has no rows before some seq."""
 
     async def run() -> None:
         store = MemoryStore()

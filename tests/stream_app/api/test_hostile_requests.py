@@ -1,4 +1,4 @@
-"""Requests that try to keep the service busy are refused in one line before any work, or are ended."""
+"""Requests that would keep the service busy are refused in one line before any work, or are cut short."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LIMITS = Limits(connections=20, connections_per_address=8, followers=3, idle_s=1
 
 @contextmanager
 def quickly(seconds: float = 2.0) -> Iterator[None]:
-    """Fail if the block takes longer. Without limits, these requests took seconds to minutes."""
+    """Fail if the block takes longer than this. Without limits, these requests took seconds to minutes."""
     begun = time.process_time()
     yield
     assert time.process_time() - begun < seconds
@@ -243,7 +243,7 @@ POST = b"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\n"
 
 
 async def said(port: int, request: bytes, then: bytes = b"") -> bytes:
-    """Send bytes, then more bytes a little later. Return all that is received until the connection ends."""
+    """Send bytes, then more bytes a little later. Return all that was received until the connection ends."""
     async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request)

@@ -1,4 +1,4 @@
-"""Keys that are read together have the same values and errors as each key alone, and are read only once."""
+"""Keys that are read together have the same values and errors as each key alone, and are read once only."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def view(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def same(view: StreamView) -> Any:
-    """Return how to compare values: exactly, unless they are sums over columns, which are rounded."""
+    """Return how to compare values: sums over columns are rounded, all other values must be equal."""
     product = view.strategy.kind.axes
     assert product is not None
     plain = product.values.buckets == 1 and not product.keys.gain
@@ -63,7 +63,7 @@ def same(view: StreamView) -> Any:
 
 
 def estimate(view: StreamView, key: str, quantity: Quantity, bin: int) -> Estimate:
-    """Return the answer of one key's view."""
+    """Return one key's answer for a quantity and a bin."""
     own = view.of_key(key)
     return own.running(stop=bin + 1) if quantity == "running" else own.count(Span(bin, bin + 1))
 
@@ -102,7 +102,7 @@ def test_every_series_part_equals_that_of_its_key_alone(view: StreamView, quanti
 
 
 def test_series_read_together_equal_series_read_alone(view: StreamView) -> None:
-    """All series of a stream are read together and in reverse order, so the total is between the keys."""
+    """Series are read together in reverse order, so the total comes between the keys."""
     wanted = list(selected(view, []))[::-1]
     bins = [view.span.start + 3, view.span.stop - 1]
     alone = [values_of(view, [one], bins)[0] for one in wanted]
@@ -155,7 +155,7 @@ def test_bin_of_many_keys_is_read_only_once(view: StreamView, monkeypatch: pytes
 
 
 def test_key_matchers_select_keys(view: StreamView) -> None:
-    """A matcher sees the empty text as the key of a series without a key."""
+    """A series without a key matches like a series whose key is the empty text."""
 
     def keys_of(text: str) -> list[str | None]:
         return [one.labels.get("key") for one in selected(view, [parse_selector(text)])]

@@ -81,7 +81,7 @@ def odd_questions(only: Callable[[str, str], bool]) -> Iterator[tuple[str, dict[
 
 
 async def ask(api: Api, only: Callable[[str, str], bool] = lambda _path, _parameter: True) -> None:
-    """Send every question. No status may be 500; some must be answered and some refused."""
+    """Send every question. None may get status 500; some must be answered, and some refused."""
     statuses: Counter[int] = Counter()
     for path, query in odd_questions(only):
         named = {"stream": api.stream.name} if path.startswith("/api/v1/rows/") else {}

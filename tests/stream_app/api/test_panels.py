@@ -1,4 +1,4 @@
-"""The pages' own addresses agree with the public addresses and with exact counts."""
+"""The addresses that only the pages use agree with the public addresses and with exact counts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COUNTS = [(7 * hour) % 23 for hour in range(100)]
 
 @asynccontextmanager
 async def api_over_axes(bins: int = 48, **options: Any) -> AsyncIterator[tuple[Api, np.ndarray]]:
-    """Yield the application over a stream with keys and values, and its exact cells."""
+    """Yield the application over a stream with keys and values, and the stream's exact cells."""
     store = MemoryStore()
     stream = PublishedAxes(store, **({"epoch_bins": 64, "buckets": 20} | options))
     await stream.open()

@@ -1,4 +1,4 @@
-"""Every answer states whether a stream is private as the ledger of its source says, without delay."""
+"""Every answer states at once whether a stream is private, as the ledger of its source says."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def one_of_epsilon_15() -> AsyncIterator[tuple[Api, MemoryStore]]:
 
 
 async def said(api: Api) -> dict[str, Any]:
-    """Return what every address says about the privacy of a stream."""
+    """Return what each address says about the privacy of a stream."""
     found = {path or "stream": (await api.json(path, **query))["private"] for path, query in PATHS}
     for path in ("/v1/streams", "/v1/overview"):
         listed = (await api.json(path))["streams"]

@@ -1,4 +1,4 @@
-"""The Prometheus interface: samples at real times, exact values, one clear error for unsupported queries."""
+"""The Prometheus interface: samples at real times, exact values, one clear error per unsupported query."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_sample_equals_the_count_of_the_api(api: Api) -> None:
 
 @with_api(COUNTS)
 async def test_first_requests_of_grafana_are_answered(api: Api) -> None:
-    """Grafana sends a health check, and asks for build info, variables and labels, with GET and with POST."""
+    """Grafana checks the health, and asks for build info, variables and labels, with GET and with POST."""
     assert (await ask(api, "query", query="1+1", time=5))["result"] == [5.0, "2.0"]
     posted = await api.client.post("/api/v1/query", data={"query": "1 + 1", "time": "5"})
     assert posted.json()["data"]["result"] == [5.0, "2.0"]

@@ -1,4 +1,4 @@
-"""Random hostile requests to every address are answered or refused. The service never fails."""
+"""Random hostile requests to every address are answered or refused, and none makes the service fail."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _wait_until_ready(port: int) -> None:
 
 
 def answers(port: int, asked: Iterator[Request]) -> Iterator[tuple[Request, int]]:
-    """Send requests one after the other; return each request with its status, or with ``NO_ANSWER``."""
+    """Send requests one after the other; return each with its status, or with ``NO_ANSWER``."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         for request in asked:
             try:

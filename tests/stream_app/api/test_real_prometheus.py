@@ -119,7 +119,7 @@ def test_prometheus_holds_every_key_and_sends_firing_alerts(tmp_path: Path) -> N
 
 
 async def passed_on(url: str) -> None:
-    """Wait until Prometheus has all keys and one firing alert."""
+    """Wait until Prometheus has the values of all keys and one firing alert."""
     found: dict[str, float] = {}
     firing: list[dict[str, Any]] = []
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
@@ -141,7 +141,7 @@ async def passed_on(url: str) -> None:
 
 
 async def seen(url: str, answer: dict[str, Any], above: float | None = None) -> None:
-    """Wait until Prometheus has a given value and interval, or any value above 1."""
+    """Wait until Prometheus has the given value and interval, or any value above 1."""
     metrics = ("private_counts_running", "private_counts_running_lower", "private_counts_running_upper")
     values: list[float] = []
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:

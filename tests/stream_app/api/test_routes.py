@@ -1,4 +1,4 @@
-"""Answers over HTTP: exact without noise, with clear errors, and from visible releases only."""
+"""Answers over HTTP: exact without noise, with clear errors, and computed from visible releases only."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def shape(value: Any) -> Any:
 
 @with_api(COUNTS, epoch_bins=20)
 async def test_field_names_and_types_of_answers_do_not_change(api: Api) -> None:
-    """Clients depend on these names. If a change is intended, change shapes.json too."""
+    """Clients depend on these names. If you change them on purpose, change shapes.json too."""
     found = {path or "stream": shape(await api.json(path)) for path in (*ADDRESSES[:6], "/healthz")}
     rows = await api.store.reader().rows("departures", 19, 1)
     found["event"] = shape(json.loads(rows[0][1]))

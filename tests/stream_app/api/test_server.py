@@ -1,4 +1,4 @@
-"""The server on a real socket: it sends releases, a signal ends it cleanly, its pages name no other host."""
+"""The server on a real socket: it sends releases, a signal ends it, and its pages name no other host."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tests.stream_app.published import Published
 
 
 def slow(view: StreamView, until: Path) -> int:
-    """Return the seq of a view once a file exists. A test uses this as a slow question."""
+    """Return a view's seq once a file exists. Tests use this function as a slow question."""
     deadline_s = time.monotonic() + 60
     while not until.exists() and time.monotonic() < deadline_s:
         time.sleep(0.005)
@@ -35,7 +35,7 @@ def slow(view: StreamView, until: Path) -> int:
 
 @asynccontextmanager
 async def slowly_asked(replica: StreamReplica, until: Path) -> AsyncIterator[asyncio.Task[int]]:
-    """Keep a slow question about a stream open while the block runs."""
+    """Keep a slow question about a stream under way while the block runs."""
     assert replica.view is not None
     async with replica.asked_apart:
         answer = asyncio.create_task(SHARED.of_view(replica.view, slow, until))
@@ -197,7 +197,7 @@ def test_preview_at_an_impossible_epsilon_is_refused_over_keys() -> None:
 
 
 async def refused(api: Api) -> None:
-    """Request previews at impossible epsilons, over HTTP and from the planner directly."""
+    """Ask for previews at impossible epsilons, over HTTP and from the planner; return the refusals."""
     async with asyncio.timeout(30):
         for epsilon in TINY:
             status, body = await api.error("preview", epsilon=epsilon)

@@ -1,4 +1,4 @@
-"""If a reader does not receive its answer, its connection ends and its place is free again."""
+"""If a reader does not take its answer, its connection ends, and another reader can connect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def served(tls: Path | None) -> AsyncIterator[int]:
 
 
 async def has_place(port: int, tls: ssl.SSLContext | None) -> bool:
-    """Return whether another connection gets an answer now."""
+    """Return whether another connection gets an answer at this moment."""
     with suppress(ConnectionError, ssl.SSLError):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
         writer.write(HEALTH)

@@ -1,4 +1,4 @@
-"""The clients against a real server: both give the same answers, followers resume, refusals have one line."""
+"""Both clients against a real server: equal answers, followers that resume, refusals in one line."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_both_clients_document_the_same_method_with_its_arguments(name: str) -> 
 
 @asynccontextmanager
 async def running(stream: Published, port: int | None = None):
-    """Serve a stream for the block and yield the address."""
+    """Serve a stream during the block; yield the address."""
 
     @asynccontextmanager
     async def reader():

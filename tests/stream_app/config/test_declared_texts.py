@@ -1,4 +1,4 @@
-"""The stored text of a declaration keeps the bytes of version 0.1.0: running streams are compared with it.
+"""The stored text of a declaration keeps the bytes of version 0.1.0, with which running streams compare it.
 
 The hashes were recorded with the code of version 0.1.0, before a declaration was one struct.
 """
@@ -55,7 +55,7 @@ def text_of(stream: StreamSettings) -> bytes:
 
 
 def configured(rng: random.Random) -> StreamSettings:
-    """Return a stream with a configuration drawn at random."""
+    """Return a stream whose configuration is drawn at random."""
     stream: dict[str, Any] = {
         "source": _source(rng),
         "time": {"field": rng.choice(FIELDS), "format": rng.choice(["s", "ms", "us", "ns", "iso8601"])},
@@ -193,7 +193,7 @@ IDS = ({"state_id": "0123456789abcdef"}, {"cluster_id": "lkc-1", "topic_id": "b7
 
 
 def planned_of(name: str) -> Strategy:
-    """Return the strategy of an example's file, or of a small stream."""
+    """Return the strategy of an example file's stream, or of a small stream."""
     if name not in SMALL:
         return planned(load(EXAMPLES / name, {}).streams[0])
     stream = {
@@ -242,7 +242,7 @@ def test_a_stored_strategy_is_read_and_written_byte_for_byte(
 def test_a_strategy_of_a_later_version_is_refused_in_one_line(
     part: tuple[str, ...], fact: str, said: str
 ) -> None:
-    """If the new fact were ignored, answers or costs would change under the same hash."""
+    """If this version ignored an unknown fact, answers or costs would change under the same hash."""
     stored = json.loads(planned_of("tree").to_json())
     place = stored
     for name in part:
@@ -255,7 +255,7 @@ def test_a_strategy_of_a_later_version_is_refused_in_one_line(
 
 
 def test_settings_of_another_process_declare_the_same_text() -> None:
-    """``stream-app run`` pickles the worker's settings, so a default is another object in the worker."""
+    """``stream-app run`` pickles the worker's settings, so defaults are other objects in the worker."""
     for seed in range(PER_BLOCK):
         stream = configured(random.Random(seed))
         copied = pickle.loads(pickle.dumps(stream))

@@ -1,4 +1,4 @@
-"""The file of API keys while a service runs."""
+"""The file of API keys is read again while a service runs."""
 
 from __future__ import annotations
 

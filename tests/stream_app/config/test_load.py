@@ -1,4 +1,4 @@
-"""The configuration: values are read exactly, and errors are refused in the stated words."""
+"""The configuration: values are read exactly, and wrong values are refused with the documented message."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ ledger: {file: l}
 
 
 def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Return every key path that a file may hold, with ``<name>`` for names."""
+    """Return every key path that a file may contain, with ``<name>`` in place of names."""
     found: set[str] = set()
 
     def noted(ask: Callable[..., object]) -> Callable[..., object]:

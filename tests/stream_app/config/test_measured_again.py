@@ -1,4 +1,4 @@
-"""Streams that would measure the same events are refused exactly if the ledger would refuse them."""
+"""The configuration refuses streams that measure the same events exactly when the ledger refuses them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def settings(*streams: str):
 
 
 def refused_by_the_ledger(streams) -> bool:
-    """Return whether the ledger refuses a stream, if a worker opens them in its usual order."""
+    """Return whether the ledger refuses a stream when a worker opens the streams in its usual order."""
     entries: list[LedgerEntry] = []
     for one in chain.from_iterable(by_log(streams)):
         entry = first_measurement(one, NOW_US)

@@ -1,4 +1,4 @@
-"""The file's text is read as it looks: no number, key or password becomes another one."""
+"""A value of the file keeps its text: no number, key or password turns into another value."""
 
 from __future__ import annotations
 

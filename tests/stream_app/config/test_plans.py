@@ -1,4 +1,4 @@
-"""The plan of a stream, made from its settings."""
+"""The plan of a stream, which is made from its settings."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_axes_are_anticipating_if_their_noise_can_be_drawn_ahead(
 
 
 def width_warnings(records: list[logging.LogRecord]) -> list[str]:
-    """Return the logged warnings about rows that are too wide for the witness."""
+    """Return the warnings about rows that are too wide for the witness."""
     told = [record.getMessage() for record in records]
     return [message for message in told if "more than the witness keeps" in message]
 
@@ -79,7 +79,7 @@ def width_warnings(records: list[logging.LogRecord]) -> list[str]:
 def test_rows_too_wide_for_the_witness_are_logged_once(
     keys: int, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every start, ``plan`` and ``check-config`` plan each stream several times."""
+    """Every start, ``plan`` and ``check-config`` plan each stream several times, but log the warning once."""
     wide = replace(over_carriers(keys, 1_000, 720), name=f"over {keys} keys")
     for _ in range(2):
         planned(wide)
@@ -92,7 +92,7 @@ def test_rows_too_wide_for_the_witness_are_logged_once(
 
 @pytest.mark.parametrize(("keys", "too_large"), [(100, False), (1_000, True)])
 def test_width_that_is_logged_is_a_width_that_the_witness_refuses(keys: int, too_large: bool) -> None:
-    """The values are nodes with a standard error of 1,000 events, or running counts in units of 2^-16."""
+    """Such values are nodes with a standard error of 1,000 events, or running counts in units of 2^-16."""
     kind = planned(replace(over_carriers(keys, 1_000, 2), name=f"{keys} keys")).kind
     rng = np.random.default_rng(1)
     units = {table: 2**16 if table == PUBLISHED else 1 for table in kind.tables}
@@ -174,7 +174,7 @@ def test_earlier_strategies_keep_their_text() -> None:
 
 
 def test_every_path_of_drawn_noise_costs_at_most_epsilon() -> None:
-    """Grey box: add up the scales of the drawn noise along every path, in exact fractions."""
+    """Grey box: add up the costs of the drawn noise along every path, in exact fractions."""
     strategy = planned(FLIGHTS)
     design, draws = strategy.design, list[Draw]()
     for _ in strategy.kind.draw_pages(RememberedNoise(1, draws)):

@@ -1,9 +1,9 @@
-"""Every stated interval holds at least as often as it says, on every plan that the service can make.
+"""Every stated interval holds at least as often as it says, for every plan that the service can make.
 
 Plans are drawn at random: workloads, releases, horizons, epsilons, neighbours, units, keys, values, totals,
-windows, levels over epochs, shapes and shares by hand. The test compares each answer's interval with the
-exact law of the noise in that answer (``plan_noise.py``, ``convolved.py``). It simulates nothing, so there
-are no false alarms. ``make bench-accuracy`` draws many more and longer plans, with another seed each time.
+windows, levels over epochs, and shapes and shares set by hand. The test compares each answer's interval with
+the exact law of the answer's noise (``plan_noise.py``, ``convolved.py``). It simulates nothing, so there are
+no false alarms. ``make bench-accuracy`` draws many more and longer plans, with another seed each time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Wrong configurations, each with the one line that refuses it, and a few correct ones that look wrong.
 
-The line has file, line, key, value and remedy. A table holds known mistakes, and a fuzzer makes others: every
-text is accepted or refused in one line, never with a traceback.
+The line names file, line, key, value and remedy. A table lists known mistakes, and a fuzzer makes others.
+Every text must be accepted, or refused in one line; a traceback is a failure.
 """
 
 from __future__ import annotations
@@ -722,7 +722,7 @@ def test_each_is_refused_in_one_line_that_says_where_and_what(here: Path) -> Non
 
 
 def checked(here: Path, text: str) -> str:
-    """Return the output of ``check-config``; a traceback fails the test."""
+    """Return the output of ``check-config``. A traceback fails the test."""
     (here / "w.yaml").write_text(text)
     result = CliRunner().invoke(main, ["check-config", "--config", "w.yaml"])
     assert isinstance(result.exception, SystemExit | None), (text, result.exception)

@@ -178,7 +178,7 @@ def test_alert_clears_at_its_clear_value(counted: tuple[StreamView, TABLE]) -> N
 )
 @pytest.mark.parametrize(("total", "release"), [(False, "causal"), (True, "causal"), (True, "anticipating")])
 def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bool, release: Release) -> None:
-    """The rate would be 0.14 or 0.008 if margins were wrong by a factor of 2/3 or 3/2."""
+    """If margins were wrong by a factor of 2/3 or 3/2, the rate would be 0.14 or 0.008."""
     strategy = product_strategy(Fraction(1), horizon=32, total=total, release=release)
     one = rule(text.format(w=bins(4)), confidence=0.95)
     product = strategy.kind.axes

@@ -1,4 +1,4 @@
-"""Pending, firing, resolved: exact values against transitions by hand, noisy values against the exact law."""
+"""Pending, firing, resolved: exact values against transitions by hand, noisy values against the law."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def view_of(stream: Published) -> StreamView:
 
 
 def transitions(one: Rule, counts: Sequence[int]) -> list[tuple[int, str]]:
-    """Return (seq, kind) of each transition when one bin with each of these exact counts is released."""
+    """Release one bin with each of these exact counts; return (seq, kind) of each transition."""
 
     async def run() -> list[tuple[int, str]]:
         stream = Published(MemoryStore(), epsilon=EXACT)

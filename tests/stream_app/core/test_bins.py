@@ -1,4 +1,4 @@
-"""A record's bin: equal to the rule applied to each record alone, and independent of other records."""
+"""A record's bin equals the rule applied to the record alone, whatever the other records are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ZONES = [
 
 @st.composite
 def partition_states(draw: st.DrawFn) -> PartitionState:
-    """Draw cuts with rising bins and positions that never fall. Some answers came late."""
+    """Draw cuts with rising bins and positions that never fall. Some cuts were taken late."""
     base_bin = draw(st.integers(-3, 10))
     step = st.tuples(st.integers(1, 4), st.integers(0, 5), st.integers(0, 3))
     bin, position, cuts = base_bin, 0, []
@@ -46,7 +46,7 @@ all_rules = st.builds(
 
 
 def bin_of_record(own: int, position: int, state: PartitionState, rules: BinRules) -> int | Reason | None:
-    """Return one record's bin or its reason, straight from the rule; None if the next cut decides."""
+    """Return one record's bin or the reason of its refusal, straight from the rule; None if still open."""
     if own < rules.first_bin:
         return Reason.BEFORE_FIRST_BIN
     containing = [cut.open_bin for cut in state.cuts if position < cut.position]
@@ -63,7 +63,7 @@ def bin_of_record(own: int, position: int, state: PartitionState, rules: BinRule
 def outcomes(
     own: list[int], state: PartitionState, rules: BinRules, first_position: int = 0
 ) -> list[int | Reason | None]:
-    """Return every record's bin or the reason why it has none; None while the next cut decides."""
+    """Return each record's bin, or the reason of its refusal; None if the next cut decides."""
     positions = np.arange(first_position, first_position + len(own))
     found = assign(np.array(own, dtype=np.int64), positions, state, rules)
     assert found.bins.shape == found.kept.shape == found.ahead.shape == (len(own),)
@@ -76,7 +76,7 @@ def outcomes(
 
 
 def cut_beyond(own: list[int], state: PartitionState, bins: int) -> PartitionState:
-    """Return the state after one more cut, beyond all records."""
+    """Return the state after one more cut, which lies beyond all records."""
     position = max([len(own), *(cut.position for cut in state.cuts)])
     return replace(state, cuts=(*state.cuts, Cut(state.last_cut_bin + bins, position)))
 
@@ -116,7 +116,7 @@ def test_the_size_of_batches_does_not_change_a_bin(
 def test_later_cuts_do_not_move_a_settled_record(
     own: list[int], state: PartitionState, rules: BinRules, bins: int
 ) -> None:
-    """A record gets the same bin whether it is binned before the cut that contains it or long after."""
+    """A record gets the same bin whether it is binned before or long after the cut that contains it."""
     before, after = outcomes(own, state, rules), outcomes(own, cut_beyond(own, state, bins), rules)
     assert all(then == now for then, now in zip(before, after, strict=True) if then is not None)
 
@@ -165,7 +165,7 @@ def test_calendar_days_are_the_dates_of_the_zone(zone: str, times_us: list[int])
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_event_of_a_far_date_does_not_delay_others(zone: str) -> None:
-    """Others can see how long a batch takes, so one event must not slow it down."""
+    """Others can see how long a batch takes, so an event with a far date must not slow it down."""
     binning, now_us = Binning(DAY_US, zone), 1_700_000_000_000_000
     far_us = [-62_135_424_000_000_000, 253_402_041_600_000_000]  # the first and the last time that is one
     _midnight_us.cache_clear()

@@ -1,4 +1,4 @@
-"""An event's cell depends on its own fields alone, and equals a second computation from the declaration."""
+"""An event's cell depends on its own fields alone, and equals a second, independent computation."""
 
 from __future__ import annotations
 

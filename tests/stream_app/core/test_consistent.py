@@ -83,7 +83,7 @@ def test_ranges_add_up_and_are_never_negative(epsilon: str, method: Method) -> N
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 def test_bins_are_the_closest_to_the_estimates_with_the_sums_of_their_nodes(release: Release) -> None:
-    """Epochs end at the closest rising counts. Nodes within an epoch equal the optimum that scipy finds."""
+    """At its ends an epoch has the closest rising counts. Inside, nodes equal the optimum found by scipy."""
     generator = np.random.default_rng(3)
     design = plan_tree(16, Fraction(1, 4), release=release, branching=(4, 4))
     strategy = replace(view_of([SPARSE], 16).strategy, kind=kind_of(design))
@@ -110,7 +110,7 @@ def test_bins_are_the_closest_to_the_estimates_with_the_sums_of_their_nodes(rele
 
 
 def closest_with_sum(values: FloatArray, variances: FloatArray, total: float) -> FloatArray:
-    """Return the closest values with this sum, by least squares with a row of great weight for the sum."""
+    """Return the closest values with this sum, by least squares; the sum is a row of great weight."""
     rows = np.vstack([np.diag(variances**-0.5), np.full(len(values), 1e4)])
     return np.asarray(nnls(rows, np.append(values * variances**-0.5, 1e4 * total))[0])
 

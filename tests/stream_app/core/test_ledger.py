@@ -1,4 +1,4 @@
-"""The ledger of a source: how costs add up, what is refused, and the sentences of its statement."""
+"""The ledger of a source: how costs add up, what is refused, and what its statement says."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_entries_that_the_rules_do_not_cover_are_refused(foreign: dict[str, str]
 
 
 def replay(stream: str, start_us: int, until_us: int) -> LedgerEntry:
-    """Return the first epoch, which is longer than some replays and shorter than others."""
+    """Return a replay's first epoch. It is longer than some replays and shorter than others."""
     return entry(stream, start_us=start_us, end_us=start_us + 10, strategy=stream, until_us=until_us)
 
 
@@ -221,7 +221,7 @@ def test_epsilons_are_written_exactly(epsilon: Fraction) -> None:
 
 
 def users_of(field: str | None, stream: str = "s", epoch: int = 0) -> LedgerEntry:
-    """Return an entry whose unit is the user that a field names; None: an older version wrote it."""
+    """Return an entry whose unit is the user. Args: field, None for an entry of an older version."""
     one = entry(stream, epoch, 10 * epoch, 10 * epoch + 10, "1", stream, "user")
     return replace(one, user=field)
 

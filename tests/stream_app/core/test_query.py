@@ -43,7 +43,10 @@ async def read(view: StreamView | None, store: MemoryStore, name: str = "departu
 async def publish(
     epochs: list[list[int]], epoch_bins: int, gap: int = 0, **options: Any
 ) -> tuple[MemoryStore, Published]:
-    """Release epochs one after the other. An epoch that is not full ends early; ``gap`` bins follow it."""
+    """Release epochs one after the other.
+
+    An epoch that is not full ends early. ``gap`` bins without an epoch follow it.
+    """
     store = MemoryStore()
     stream = Published(store, epoch_bins=epoch_bins, **options)
     first = stream.first_bin
@@ -139,7 +142,7 @@ def test_running_counts_as_first_published_are_those_of_the_rows() -> None:
 
 
 def test_anticipating_answers_are_differences_of_published_counts_with_their_law() -> None:
-    """Two epochs are whole, one ended early and one is running; answers are single or points of a series."""
+    """Two epochs are complete, one ended early, one is running. Answers are single or points of a series."""
     epochs = [[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 8, 1], [1, 4, 1], [5, 7, 7, 2]]
     store, _ = asyncio.run(publish(epochs, 7, branching=(3, 3), release="anticipating"))
     view = asyncio.run(read(None, store))
@@ -178,7 +181,7 @@ def test_anticipating_answers_are_differences_of_published_counts_with_their_law
 
 
 def test_points_of_a_causal_series_have_the_laws_of_single_answers() -> None:
-    """Two epochs are whole, two ended early and one is running."""
+    """Two epochs are complete, two ended early and one is running."""
     epochs = [[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 8, 1], [1, 4, 1], [1, 0], [5, 7, 7, 2]]
     view = view_of(epochs, 7, branching=(3, 3))
     steps: list[tuple[SeriesKind, int, int]] = [(kind, 1, window) for kind, window in WINDOWS]

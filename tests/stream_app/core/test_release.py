@@ -1,4 +1,4 @@
-"""A release: its rows and tiles, how the next release goes on, and no exact count in any public byte."""
+"""A release: its rows and tiles, how the next release continues, and no exact count in any public byte."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def in_steps(
     noise: dict[Any, Any] | None = None,
     width: int = 1,
 ) -> list[Release]:
-    """Release counts in steps of several bins. Each step begins with the state after the previous step."""
+    """Release counts in steps of several bins. Each step starts from the state after the step before."""
     state, releases, done = state_of(strategy), [], 0
     source = GivenNoise(strategy.design, noise or node_noise(strategy, width), width)
     for step in steps:
@@ -96,7 +96,7 @@ def _up_to(steps: list[int], total: int) -> list[int]:
 def test_the_number_of_bins_per_release_does_not_change_the_rows(
     counts: np.ndarray, steps: list[int]
 ) -> None:
-    """Rows and the counter's state are the same to the last bit, whatever the number of bins in a step."""
+    """Rows and the counter's state are equal to the last bit, whatever the number of bins in a step."""
     parts = in_steps(NOISY, counts, steps)
     [whole] = in_steps(NOISY, counts, [sum(steps)])
     assert [row for part in parts for row in part.rows] == whole.rows
@@ -169,7 +169,7 @@ def test_tiles_hold_what_the_rows_say(counts: np.ndarray, steps: list[int]) -> N
 @few
 @given(counts_of)
 def test_rows_state_the_forest_s_estimates(counts: np.ndarray) -> None:
-    """A reader computes the same estimate, variance and interval from the nodes."""
+    """A reader computes the row's estimate, variance and interval from the nodes."""
     releases = in_steps(NOISY, counts, [5, 7])
     forest = ReleasedForest(NOISY.design)
     pushed = TreeCounter(NOISY.design, GivenNoise(NOISY.design, node_noise(NOISY), 1)).push_many(counts)

@@ -1,4 +1,4 @@
-"""Rows that are appended to tiles and read back from a dictionary of byte strings."""
+"""Rows are appended to tiles and read back from them, in a dictionary of byte strings."""
 
 from __future__ import annotations
 

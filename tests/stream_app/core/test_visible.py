@@ -1,4 +1,4 @@
-"""Visible rows and epochs equal a definition bin by bin."""
+"""Which rows and epochs are visible, compared with a definition that goes bin by bin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching and telling: every release is decided on once, whatever dies in between."""
+"""Every release is decided once, and every transition is sent, whenever the watcher or a target dies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def told_by(store: MemoryAlertStore) -> list[tuple[str, str, int]]:
 
 @pytest.mark.parametrize("epsilon", [EXACT, "0.5"])
 def test_steps_restarts_and_catching_up_decide_the_same(epsilon: str) -> None:
-    """A watcher that sees each release, one that sees all late, and one that restarts each time agree."""
+    """One watcher sees each release, one sees all late, one restarts each time. All decide the same."""
 
     async def run() -> None:
         stream = Published(MemoryStore(), epsilon=epsilon, epoch_bins=16)
@@ -122,7 +122,7 @@ def test_a_changed_rule_ends_its_old_alert() -> None:
 
 
 class Flaky:
-    """A target that takes a transition and then, each second time, dies before it says so."""
+    """A target that takes every transition, but dies before it acknowledges every second one."""
 
     name = "flaky"
 

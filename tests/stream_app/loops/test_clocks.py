@@ -1,4 +1,4 @@
-"""Clocks never go back, and a replay's clock moves only when somebody sleeps."""
+"""Clocks never go back, and a replay's clock moves only while a task sleeps."""
 
 from __future__ import annotations
 

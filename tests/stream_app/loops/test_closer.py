@@ -1,4 +1,4 @@
-"""Closing bins: visible <= witnessed <= released at every moment, and each node once."""
+"""Closing bins: visible <= witnessed <= released at every moment, and each node is released once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def one(tmp_path: Path) -> Iterator[OneSource]:
 
 
 class Watched:
-    """A store that counts calls and may lose the reply of some."""
+    """A store that counts calls, and may lose the replies of some calls."""
 
     def __init__(self, store: MemoryStore, lose: str = "", effect: bool = True) -> None:
         self._store, self._lose, self._effect = store, lose, effect
@@ -95,7 +95,7 @@ def test_nothing_is_visible_before_its_public_instant(one: OneSource) -> None:
     [([0, 0], 2), ([200_000, 0], 2), ([300_000, 0], 1), ([900_000] * 10, 1), ([900_000] * 9, 0)],
 )
 def test_a_missed_public_instant_waits_for_the_next(one: OneSource, late_us: list[int], shown: int) -> None:
-    """How late the loop comes to an instant follows the events; ten in a row are an overload."""
+    """How late the loop comes to an instant depends on the events. Ten misses in a row are an overload."""
 
     class BusyWall:
         def __init__(self) -> None:
@@ -127,7 +127,7 @@ def test_a_missed_public_instant_waits_for_the_next(one: OneSource, late_us: lis
 
 
 def test_a_visible_row_was_witnessed_before(one: OneSource) -> None:
-    """The witness's disk is full: bins are released, and nobody sees them."""
+    """The disk of the witness is full, so bins are released but nobody sees them."""
 
     class Full:
         async def append(self, *_: Any) -> None:
@@ -173,7 +173,7 @@ def test_a_release_whose_reply_is_lost_is_never_noised_twice(one: OneSource, eff
 
 
 def test_two_closers_release_each_bin_once(one: OneSource) -> None:
-    """The rival releases between our reading of the counts and our release."""
+    """The other closer releases after ours has read the counts and before ours releases."""
 
     async def close() -> None:
         rival = one.closer()
@@ -227,7 +227,7 @@ def test_a_running_closer_notices_a_store_that_was_set_back(one: OneSource) -> N
 
 @pytest.mark.slow
 def test_bins_close_and_appear_by_themselves(one: OneSource) -> None:
-    """The loops as they run: a clock that moves, events that arrive, rows that become visible."""
+    """The loops run as in the service: the clock moves, events arrive, rows become visible."""
 
     async def live() -> list[int]:
         closer = one.closer()
@@ -252,7 +252,7 @@ def test_bins_close_and_appear_by_themselves(one: OneSource) -> None:
 
 
 class Replay:
-    """A replay of a file over a store and a witness that outlive its workers."""
+    """A replay of a file. Its store and its witness remain when a worker ends."""
 
     def __init__(self, directory: Path, strategy: Strategy, times_us: list[int]) -> None:
         self.directory = directory
@@ -290,20 +290,20 @@ class Replay:
             await source.close()
 
     async def counts(self) -> dict[int, int]:
-        """Return the visible bins' counts, from the leaves (there is no noise)."""
+        """Return the counts of the visible bins, read from the leaves. There is no noise."""
         rows = await self.store.reader().rows(STREAM, 0, 1000)
         return {message["bin"]: message["nodes"][0][2][0] for message in (json.loads(row) for _, row in rows)}
 
 
 def some_times() -> list[int]:
-    """Return times in and around fourteen bins, not in order."""
+    """Return unordered times in and around fourteen bins."""
     rng = np.random.default_rng(5)
     times: list[int] = rng.integers((FIRST_BIN - 2) * BIN_US, (FIRST_BIN + 16) * BIN_US, 300).tolist()
     return times
 
 
 def expected_counts(times_us: list[int], bins: int) -> dict[int, int]:
-    """Recount the times of the replayed range."""
+    """Return the counts of the replayed range, by a recount of the times."""
     counts = Counter(time_us // BIN_US for time_us in times_us)
     return {bin: counts[bin] for bin in range(FIRST_BIN, FIRST_BIN + bins)}
 
@@ -326,7 +326,7 @@ def test_a_replay_of_whole_epochs_opens_no_further_one(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("after_effect", [False, True])
 def test_a_replay_cancelled_at_any_call_goes_on(tmp_path: Path, after_effect: bool) -> None:
-    """Cancel the worker at its n-th call of the store, for some n up to the last; then let it finish."""
+    """For some n, cancel the worker at its n-th call of the store, then let another worker finish."""
     times_us, ended_alone = some_times(), False
     calls = 0
     while not ended_alone:

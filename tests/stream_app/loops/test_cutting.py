@@ -17,7 +17,7 @@ from tests.stream_app.declared import FIRST_BIN, STREAM
 
 
 def test_a_source_that_fails_delays_no_cut() -> None:
-    """A record whose schema is not known yet makes each read fail; only the store may be in doubt then."""
+    """A record whose schema is not known yet makes each read fail. This raises no doubt about the store."""
     agreed: list[str] = []
 
     async def agree(stream: str) -> None:
@@ -81,7 +81,7 @@ def test_a_store_that_fails_is_asked_anew_once_it_agrees_with_the_witness() -> N
 
 
 def test_letters_of_records_from_the_future_delay_no_cut() -> None:
-    """A refused record must not move another user's late record into another bin."""
+    """A slow write of a refused record must not move another user's late record into another bin."""
 
     def counted(*more: Entry) -> tuple[dict[int, int], int]:
         async def run() -> tuple[dict[int, int], int]:
@@ -115,7 +115,7 @@ def test_each_record_that_is_refused_while_letters_are_written_gets_its_letter()
 
 
 def test_a_cut_that_takes_long_to_store_delays_cuts_of_its_stream_and_partition_only() -> None:
-    """Records that are set aside before a cut make it take longer to store."""
+    """A cut takes longer to store if many records are set aside before it."""
     streams = (STREAM, "second")
 
     async def run() -> Store:

@@ -1,4 +1,4 @@
-"""Counting events: each once, in the bin that its place in the log gives it."""
+"""Counting events: each event counts once, in the bin that its position in the log decides."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.stream_app.one_source import OneSource, eventually
 
 @pytest.fixture
 def one(tmp_path: Path) -> Iterator[OneSource]:
-    """Yield a service with one stream: its first bin is 100, and events may be one bin ahead."""
+    """Yield a service with one stream. Its first bin is 100, and events may be dated one bin ahead."""
     with closing(OneSource(tmp_path, strategy_of())) as one:
         yield one
 
 
 class Between:
-    """A store with something that happens once, just before a call of one kind."""
+    """A store in which something happens once, just before a call of one kind."""
 
     def __init__(self, store: Store, call: str, happens: Any) -> None:
         self._store, self._call, self._happens = store, call, happens
@@ -113,7 +113,7 @@ def test_broken_and_early_events_are_dead_letters(one: OneSource) -> None:
 
 
 def test_a_refused_record_has_one_letter_per_stream_however_often_it_is_read(one: OneSource) -> None:
-    """One stream has to begin again after an error; another is ahead of it, and both read what follows."""
+    """One stream starts again after an error, another is ahead of it, and both read the same records."""
     second = strategy_of(stream="second", late="next_bin")
     directory = one.directory / "letters"
 
@@ -149,7 +149,7 @@ def test_a_refused_record_has_one_letter_per_stream_however_often_it_is_read(one
 
 
 def test_an_event_from_the_future_holds_up_nothing(one: OneSource) -> None:
-    """The cut that contains it decides whether it is too far ahead; what is behind it counts at once."""
+    """The cut that contains the event decides whether it is too far ahead. Later records count at once."""
 
     async def count() -> None:
         await one.closer().reconcile()
@@ -170,7 +170,7 @@ def test_an_event_from_the_future_holds_up_nothing(one: OneSource) -> None:
 
 
 def test_a_late_cut_accepts_what_was_set_aside(one: OneSource) -> None:
-    """The worker stands still across closing instants: what its cut contains may have arrived after them."""
+    """The worker stops across closing instants. So records inside its cut may have arrived after them."""
 
     async def count() -> None:
         await one.closer().reconcile()
@@ -188,7 +188,7 @@ def test_a_late_cut_accepts_what_was_set_aside(one: OneSource) -> None:
 
 @pytest.mark.parametrize("stall", ["before", "after"])
 def test_a_stall_around_the_question_where_the_log_ends(one: OneSource, stall: str) -> None:
-    """On-time records that arrive while the process stands still are neither late nor from the future."""
+    """Records on time that arrive while the process is stopped are neither late nor from the future."""
 
     async def count() -> None:
         await one.closer().reconcile()
@@ -216,7 +216,7 @@ def test_a_stall_around_the_question_where_the_log_ends(one: OneSource, stall: s
 
 
 def test_a_slice_waits_for_a_cut_that_is_due(one: OneSource) -> None:
-    """The closing instant passes between reading and applying: the store refuses until the cut is taken."""
+    """The closing instant passes between reading and applying. The store refuses until the cut is taken."""
     calls: list[str] = []
 
     class Slow(Between):
@@ -246,7 +246,7 @@ def test_a_slice_waits_for_a_cut_that_is_due(one: OneSource) -> None:
 
 
 def test_a_read_that_takes_long_moves_no_cut(one: OneSource) -> None:
-    """A record that holds up reading and decoding must not move a record of somebody else's."""
+    """A record that takes long to read and decode must not move somebody else's record into another bin."""
 
     async def count() -> None:
         await one.closer().reconcile()

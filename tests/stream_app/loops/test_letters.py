@@ -1,4 +1,4 @@
-"""Dead letters beside counting: one refused record must not delay the release of its bin."""
+"""Dead letters are written while counting goes on. A refused record must not delay its bin's release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a store was emptied or set back, history is put back and counting continues."""
+"""After the store was emptied or set back, its history is put back, and counting continues."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EMPTIED, SET_BACK = "emptied", "set back"
 
 
 def kinds(release: Release) -> dict[str, Strategy]:
-    """Return noisy streams of every kind, with six bins in an epoch."""
+    """Return noisy streams of every kind, with six bins per epoch."""
     tree = replace(design_of((2, 3), EPSILON), release=release)
     axes = product_strategy(EPSILON, release=release)
     part = replace(tree, shares=tuple(share / 5 for share in tree.shares))
@@ -65,7 +65,7 @@ class Departures(ProductSource):
 
 @pytest.fixture(params=list(KINDS.values()), ids=list(KINDS))
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[OneSource]:
-    """Yield a service with one noisy stream, its first bin 100 and six bins in an epoch."""
+    """Yield a service with one noisy stream. Its first bin is 100, and its epochs have six bins."""
     monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     kind = OneSource if request.param.declared.cells.width == 1 else Departures
     with closing(kind(tmp_path, request.param)) as one:
@@ -73,7 +73,7 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterat
 
 
 async def release_until(one: OneSource, bin: int, **options: Any) -> None:
-    """Count an event in each bin, release every bin before ``bin`` and show it."""
+    """Count an event in each bin, release every bin before ``bin``, and make it visible."""
     closer = one.closer(**options)
     await closer.reconcile()
     while one.clock.now_us < bin * BIN_US:
@@ -113,7 +113,7 @@ async def tables(one: OneSource) -> list[list[list[int]]]:
 
 
 async def answers(one: OneSource, last_bin: int) -> list[float]:
-    """Return the counts of every single bin, and of every range that starts with the first bin."""
+    """Return the count of every single bin, and of every range from the first bin on."""
     view = await view_of(one)
     ranges = [Span(FIRST_BIN, bin + 1) for bin in range(FIRST_BIN, last_bin + 1)]
     ranges += [Span(bin, bin + 1) for bin in range(FIRST_BIN, last_bin + 1)]
@@ -141,7 +141,7 @@ def test_readers_have_the_history_again(one: OneSource, how: str) -> None:
 
 
 def test_an_api_that_looked_at_any_moment_follows(one: OneSource) -> None:
-    """The API knew the first epoch as running; it learns of its end together with later rows."""
+    """The API saw the first epoch while it ran. It learns of the epoch's end together with later rows."""
 
     async def run(looks: tuple[int, ...]) -> None:
         one.witness, one.clock.now_us = type(one.witness)(), FIRST_BIN * BIN_US
@@ -172,7 +172,7 @@ def test_an_api_that_looked_at_any_moment_follows(one: OneSource) -> None:
 
 
 def test_an_emptied_store_skips_no_bin_whose_records_are_still_there(one: OneSource) -> None:
-    """The worker was down during the loss and for four bins more; the stream began at the log's end."""
+    """The worker was down during the loss and for four more bins. The stream had begun at the log's end."""
 
     async def run() -> None:
         await release_until(one, 103)
@@ -216,7 +216,7 @@ def test_bins_whose_records_are_gone_are_missing_and_the_operator_is_notified(
 
 
 class _Dies:
-    """A store whose caller dies at a chosen call, before or after the call took effect."""
+    """A store whose caller dies at a chosen call, before or after the call takes effect."""
 
     def __init__(self, store: Any, call: int, effect: bool) -> None:
         self._store, self._left, self._effect = store, call, effect
@@ -279,7 +279,7 @@ def test_putting_back_may_be_interrupted_at_every_call(
 def test_values_that_no_row_vouches_for_are_not_put_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[bytes], bytes], why: str
 ) -> None:
-    """Values that cannot be put back are missing, not zero; the log says so once."""
+    """Values that cannot be put back are missing, not zero. The service logs this once."""
     with closing(ProductSource(tmp_path, product_strategy())) as one:
         one.run_until(102)
         kept = one.witness.kept[STREAM]
@@ -346,7 +346,7 @@ def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
 def test_a_stream_that_only_the_ledger_outside_knows_does_not_begin_anew(
     one: OneSource, tmp_path: Path
 ) -> None:
-    """Store and witness are lost while a worker runs: it must not draw noise for its bins again."""
+    """Store and witness are lost while a worker runs. It must not draw noise for the same bins again."""
 
     async def run() -> None:
         ledger = {"outside": LedgerFile.create(tmp_path / "elsewhere")}

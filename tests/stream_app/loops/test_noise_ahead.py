@@ -39,7 +39,7 @@ ANTICIPATING = strategy_of(DESIGN)
 
 
 class Remembering:
-    """The system's noise, which remembers each drawing of an epoch."""
+    """The system's noise. It remembers each drawing of an epoch's noise."""
 
     private = True
 
@@ -54,7 +54,7 @@ class Remembering:
         raise AssertionError("nothing here selects")
 
     def errors(self) -> list[list[int]]:
-        """Return the errors of running counts under each complete drawing."""
+        """Return, for each complete drawing, the errors of the running counts."""
         pairs = zip(self.drawn[::2], self.drawn[1::2], strict=False)
         return [decode_noise(DESIGN, pair)[:, 0].tolist() for pair in pairs]
 
@@ -69,7 +69,7 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
 
 
 class Stopping:
-    """A store or keys whose worker dies at the n-th call, before or after the call took effect."""
+    """A store or keys whose worker dies at the n-th call, before or after the call takes effect."""
 
     def __init__(self, inner: Any, left: list[int], after_effect: bool) -> None:
         self._inner, self._left, self._after_effect = inner, left, after_effect
@@ -119,7 +119,7 @@ async def state_of(one: OneSource) -> StreamState:
 
 
 def each_epoch_has_one_drawing(rows: list[dict[str, Any]], noise: Remembering) -> None:
-    """Check that each epoch publishes the errors of its own drawing; there are no events."""
+    """Check that each epoch publishes the errors of its own drawing. There are no events."""
     used: dict[int, set[int]] = {}
     for row in rows:
         bin = row["bin"] - next(r["bin"] for r in rows if r["epoch"] == row["epoch"])
@@ -136,7 +136,7 @@ def each_epoch_has_one_drawing(rows: list[dict[str, Any]], noise: Remembering) -
 def test_a_worker_stopped_at_any_call_uses_no_noise_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_effect: bool
 ) -> None:
-    """From the first opening into the next epoch, each bin is released once and no epoch ends early."""
+    """Calls from the first opening into the next epoch: each bin is released once, no epoch ends early."""
     monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 2)
     stop, ended_alone = 0, False

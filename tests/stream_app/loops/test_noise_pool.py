@@ -1,4 +1,4 @@
-"""The pool's noise comes from its source, and each vector is handed out whole, once."""
+"""The pool's noise comes from its source. Each vector is handed out as a whole, and only once."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ streams:
 
 
 def settings_in(folder: Path, redis: str) -> Settings:
-    """Return the configuration as on another machine, where other files have the same names."""
+    """Return a configuration as on another machine, where other files have the same names."""
     folder.mkdir()
     (folder / "clicks.ndjson").write_text(f'{{"at": {int(time.time())}}}\n')
     (folder / "app.yaml").write_text(CONFIGURATION.format(redis=redis))

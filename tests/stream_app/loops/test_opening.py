@@ -1,4 +1,4 @@
-"""Opening a stream: refusals, the kept tree, and the next epoch's first bin after a store was set back."""
+"""Opening a stream: refusals, the kept tree, and the next epoch's first bin after the store was set back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.stream_app.one_source import OneSource
 
 @pytest.fixture
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
-    """Yield a service with one stream, whose first bin is 100, with six bins per epoch."""
+    """Yield a service with one stream. Its first bin is 100, and its epochs have six bins."""
     monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path, strategy_of())) as one:
         yield one
@@ -104,7 +104,7 @@ def test_an_empty_store_goes_on_after_the_witness(one: OneSource) -> None:
 
 
 def test_another_chain_than_the_witness_s_is_left(one: OneSource) -> None:
-    """Two stores released under one witness; the store whose rows are not in the witness releases no more."""
+    """Two stores released rows under one witness. The store whose rows the witness lacks releases no more."""
 
     async def fork() -> None:
         await release_until(one, 102)
@@ -129,7 +129,7 @@ def test_another_chain_than_the_witness_s_is_left(one: OneSource) -> None:
 
 
 def test_an_interrupted_opening_is_taken_up(one: OneSource) -> None:
-    """A live stream begins in the bin of its first start, even if that start opened no epoch."""
+    """A live stream starts in the bin of its first start, even if that start opened no epoch."""
     live = strategy_of(first_us=None)
     one.strategies = (live,)
 
@@ -172,14 +172,14 @@ def test_another_declaration_is_refused_by_its_key(one: OneSource, changed: Stra
 
 
 def read_from(state_id: str | None) -> Strategy:
-    """Return the strategy of a stream over a file, with the id of a state directory."""
+    """Return the strategy of a stream that reads a file, with the id of a state directory."""
     strategy = strategy_of()
     return replace(strategy, declared=changed(strategy.declared, source={"state_id": state_id}))
 
 
 @pytest.mark.parametrize("began", ["here", None])
 def test_a_file_goes_on_from_its_state_directory(one: OneSource, began: str | None) -> None:
-    """A stream that began before state directories had ids continues from any directory."""
+    """A stream from before state directories had ids continues in any directory."""
 
     async def open_twice() -> None:
         await one.closer(read_from(began)).reconcile()
@@ -190,7 +190,7 @@ def test_a_file_goes_on_from_its_state_directory(one: OneSource, began: str | No
 
 
 def test_a_file_is_refused_from_another_state_directory(one: OneSource) -> None:
-    """The same path may be another file there, in which positions mean nothing."""
+    """In another directory, the same path may be another file, in which positions mean nothing."""
 
     async def open_twice() -> None:
         await one.closer(read_from("here")).reconcile()
@@ -214,7 +214,7 @@ def test_a_running_stream_keeps_the_tree_it_began_with(one: OneSource) -> None:
 
 
 def test_a_stream_that_began_with_a_share_per_node_is_refused(one: OneSource) -> None:
-    """Intervals of these streams held less often than stated, so a start refuses them in one line."""
+    """The intervals of such streams held less often than stated, so a start refuses them in one line."""
 
     async def start() -> None:
         await one.closer().reconcile()
@@ -256,7 +256,7 @@ def test_the_witness_of_another_strategy_is_refused(one: OneSource) -> None:
 
 
 def test_the_place_of_an_epoch_in_the_ledger_is_taken(one: OneSource) -> None:
-    """The stream's state was removed, but its ledger entries remain: a new start cannot reserve its epoch."""
+    """The stream's state is gone, but its ledger entries remain. So a new start cannot reserve its epoch."""
 
     async def taken() -> None:
         await one.closer().reconcile()

@@ -1,4 +1,4 @@
-"""Levels over epochs through the service: each node has one value, and long counts get better."""
+"""Levels over epochs through the service: each node has one value, and long counts have smaller errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BRANCHING = (2, 3)  # nodes of two and of six epochs
 
 
 def over_epochs(epsilon: Fraction = NO_NOISE, kind: ReleaseKind = "causal") -> Strategy:
-    """Return a strategy with epochs of four bins; two levels over epochs get half of epsilon."""
+    """Return a strategy with epochs of four bins. Two levels over epochs get half of epsilon."""
     design = replace(design_of((2, 2), epsilon / 2), release=kind)
     levels = EpochLevels(design, epsilon, BRANCHING, (epsilon * 3 / 8, epsilon / 8))
     return replace(strategy_of(design), kind=kind_of(levels))
@@ -66,7 +66,7 @@ def one(
 
 
 async def run_until(one: OneSource, bin: int, store: Any = None) -> None:
-    """Count ``number % 5`` events in each bin and release all bins before ``bin``, each with a new worker."""
+    """Count ``number % 5`` events in each bin, and release all bins before ``bin``, each by a new worker."""
     while (now := one.clock.now_us // BIN_US) < bin:
         closer = one.closer(store=store)
         await closer.reconcile()
@@ -84,13 +84,13 @@ def true_count(start: int, stop: int) -> int:
 
 
 async def nodes_in_rows(one: OneSource) -> dict[int, list[Any]]:
-    """Return all nodes over epochs in the chain, by the bin of their row."""
+    """Return all nodes over epochs in the chain, by the bin of the row that holds them."""
     rows = [json.loads(row) for _, row in await one.store.rows(STREAM, 0, 1000)]
     return {row["bin"] - FIRST_BIN: row["over_epochs"] for row in rows if row["over_epochs"]}
 
 
 def test_nodes_are_released_with_the_last_bin_and_equal_a_recount(one: OneSource) -> None:
-    """Each bin has a new worker, so all state is in the store."""
+    """Each bin has a new worker, so all state must be in the store."""
 
     async def run() -> None:
         await run_until(one, FIRST_BIN + 6 * EPOCH + 2)
@@ -116,7 +116,7 @@ def test_nodes_are_released_with_the_last_bin_and_equal_a_recount(one: OneSource
 
 
 class Losing:
-    """A store that loses each call of one kind once, before or after it took effect."""
+    """A store that loses each call of one kind once, before or after the call takes effect."""
 
     def __init__(self, store: MemoryStore, call: str, has_happened: bool) -> None:
         self._store, self._call, self._has_happened, self._lose = store, call, has_happened, True
@@ -167,7 +167,7 @@ def test_a_lost_reply_at_the_roll_over_neither_repeats_nor_skips_a_node(
 def test_a_worker_stopped_at_any_call_of_a_roll_over_leaves_each_node_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_effect: bool
 ) -> None:
-    """The calls from the last bins of the second epoch into the third: each node has one value."""
+    """The calls run from the last bins of the second epoch into the third. Each node has one value."""
     monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     stop, ended_alone = 0, False
     while not ended_alone:
@@ -197,7 +197,7 @@ def test_a_worker_stopped_at_any_call_of_a_roll_over_leaves_each_node_once(
 
 
 def test_an_epoch_that_ends_early_breaks_off_what_is_open(one: OneSource) -> None:
-    """After three epochs, one ends early: its node over two epochs is never released."""
+    """Three epochs are complete and one ends early: its node over two epochs is never released."""
 
     async def run() -> None:
         await run_until(one, FIRST_BIN + 3 * EPOCH + 1)
@@ -254,9 +254,10 @@ def test_nobody_sees_a_row_over_epochs_before_its_bin(one: OneSource) -> None:
 
 
 def transcript(strategy: Strategy, counts: np.ndarray, ends: set[int]) -> dict[Any, tuple[Fraction, int]]:
-    """Return every released node with its level's scale; some epochs end early.
+    """Return every released node with its level's scale. Some epochs end early.
 
-    The real release and the real choice of what an epoch begins with, with noise that belongs to nodes.
+    The real code makes the releases and chooses the state with which an epoch begins. The noise belongs to
+    nodes.
     """
     state, levels, done, found = state_of(strategy), strategy.kind.levels, 0, {}
     assert levels is not None
@@ -311,7 +312,7 @@ def test_the_whole_epsilon_is_used_by_an_event_in_a_node_of_each_level() -> None
 
 
 def noisy_view(directory: Path, kind: ReleaseKind, epochs: int) -> StreamView:
-    """Return a view over several complete epochs and half of another, without events."""
+    """Return a view of several complete epochs and half of the next, without events."""
 
     async def run(one: OneSource) -> StreamView:
         closer, ingest = one.closer(), one.ingest()
@@ -331,7 +332,7 @@ def noisy_view(directory: Path, kind: ReleaseKind, epochs: int) -> StreamView:
 def nine_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> StreamView:
-    """Return a view over nine complete epochs and half of one."""
+    """Return a view of nine complete epochs and half of the next."""
     monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     return noisy_view(tmp_path, request.param, 9)
 

@@ -166,7 +166,7 @@ def test_published_columns_are_vouched_for_and_err_as_stated(tmp_path: Path) -> 
 
 
 def cells_after(strategy: Strategy, events: list[Event], batches: int) -> dict[tuple[int, int], int]:
-    """Count events with loops that restart; return the exact cells of bins that are still open."""
+    """Count events with loops that restart; return the exact cells of bins that are not released yet."""
     with TemporaryDirectory() as directory:
         one = ProductSource(Path(directory), strategy)
         for part in range(batches):

@@ -1,4 +1,4 @@
-"""An interrupted replay continues from its released bins, although more of its file was counted."""
+"""An interrupted replay continues after its released bins, even if more of its file was counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several workers over one stream: one at a time closes it, and reads the witness again after each doubt."""
+"""Several workers share a stream. One at a time closes it, and reads the witness again after a failure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OneWriter(MemoryWitness):
         self.claims = 0
 
     def seen_by_a_worker(self) -> _WorkersWitness:
-        """Return the witness as one worker uses it."""
+        """Return the witness as a single worker uses it."""
         return _WorkersWitness(self)
 
 
@@ -60,7 +60,7 @@ class _WorkersWitness:
 
 
 class SharedSource(OneSource):
-    """A file and a store with a witness that accepts one writer."""
+    """A file and a store, with a witness that accepts rows of one writer at a time."""
 
     witness: OneWriter
 
@@ -77,7 +77,7 @@ def one(tmp_path: Path) -> Iterator[SharedSource]:
 
 
 def worker(one: SharedSource, name: str, lease_s: float = 60.0) -> Closer:
-    """Start a worker that may close the stream, with a topic as its witness."""
+    """Start a worker that may close the stream. Its witness behaves like a topic."""
     lease = Lease(one.store, STREAM, name, lease_s)
     witness = one.witness.seen_by_a_worker()
     return one.closer(witness=witness, sharing={"lease": lease, "witness_is_public": True})
@@ -140,7 +140,7 @@ def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: SharedSource) 
 
 
 def test_a_second_worker_waits_until_the_closing_one_has_ended_the_epoch(one: SharedSource) -> None:
-    """A store that was set back must count nothing before its epoch has ended."""
+    """After a store was set back, a worker must count nothing before the epoch has ended."""
 
     async def run() -> None:
         leader, follower = worker(one, "a"), worker(one, "b")
@@ -220,7 +220,7 @@ AHEAD = strategy_of(replace(design_of((2, 3)), release="anticipating"))
 
 @pytest.fixture
 def ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedSource]:
-    """Yield a service with one stream whose noise is drawn ahead; its workers wait briefly."""
+    """Yield a service with one stream whose noise is drawn ahead, and whose workers wait only briefly."""
     monkeypatch.setattr("stream_app.loops.closer.FOLLOW_S", 0.01)
     monkeypatch.setattr("stream_app.loops.closer.PATIENCE_S", 0.03)
     with closing(SharedSource(tmp_path, AHEAD)) as one:
@@ -228,7 +228,7 @@ def ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedSou
 
 
 def with_keys(one: SharedSource, name: str, keys: Any) -> Closer:
-    """Start a worker with separate keys."""
+    """Start a worker with its own noise keys."""
     one.keys = keys
     return worker(one, name)
 
@@ -270,7 +270,7 @@ def test_a_worker_with_the_same_keys_may_follow(ahead: SharedSource, tmp_path: P
 def test_a_successor_without_the_keys_takes_over_and_ends_the_epoch(
     ahead: SharedSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No other worker has the noise: it is lost, and the epoch's record says so."""
+    """No other worker has the keys, so the noise is lost, and the epoch's record says so."""
     monkeypatch.setattr("stream_app.loops.closer.PATIENCE_S", 5.0)
 
     async def run() -> None:

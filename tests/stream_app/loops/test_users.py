@@ -1,4 +1,4 @@
-"""With users as the unit, all events of one user change at most so many counts of each window."""
+"""With users as the unit, all events of a user change at most ``max_events`` counts of each cap window."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Event = tuple[float, int, str | None]  # its time in bins, the bin in which it a
 
 @pytest.fixture
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
-    """Yield a service with one stream: two events of a user count in an epoch of six bins."""
+    """Yield a service with one stream. At most two events of a user count in an epoch of six bins."""
     monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path, strategy_of(max_events=MOST))) as one:
         yield one
@@ -51,7 +51,7 @@ async def binned(one: OneSource, events: list[Event], step_every: int = 3) -> Co
 
 
 def drawn(rng: random.Random) -> list[Event]:
-    """Draw a log in order of arrival; some events are late, some ahead, some without a user."""
+    """Draw a log in order of arrival. Some events are late, some early, some have no user."""
     events: list[Event] = []
     for bin in range(100, LAST + 1):
         for _ in range(rng.randrange(6)):
@@ -93,7 +93,7 @@ def test_an_event_of_nobody_is_refused(one: OneSource) -> None:
 
 
 def test_after_a_restored_backup_the_epoch_fills_its_window(one: OneSource) -> None:
-    """An epoch over parts of two windows could count a user four times."""
+    """If an epoch lay across two windows of the cap, it could count a user four times."""
 
     async def set_back() -> None:
         ingest, closer = one.ingest(), one.closer()
@@ -124,7 +124,7 @@ def test_after_a_restored_backup_the_epoch_fills_its_window(one: OneSource) -> N
 
 
 def test_epochs_come_back_as_they_were_however_often_the_store_is_lost(one: OneSource) -> None:
-    """Each epoch after a loss fills the rest of its window; its end follows from the witness's rows."""
+    """After a loss an epoch fills the rest of its window. Where it ends follows from the witness's rows."""
 
     async def lose_twice() -> None:
         await release_until(one, 102)
@@ -148,7 +148,7 @@ def test_epochs_come_back_as_they_were_however_often_the_store_is_lost(one: OneS
 
 
 async def release_until(one: OneSource, bin: int) -> None:
-    """Count an event in each bin, release every bin before ``bin`` and show it."""
+    """Count an event in each bin, release every bin before ``bin``, and make it visible."""
     closer = one.closer()
     await closer.reconcile()
     while one.clock.now_us < bin * BIN_US:

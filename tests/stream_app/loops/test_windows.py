@@ -54,7 +54,7 @@ def window_strategy(
     over_keys: bool = False,
     options: dict[str, Any] | None = None,
 ) -> Strategy:
-    """Return a strategy with windows of delays per carrier, or of the carriers' counts."""
+    """Return a strategy with windows of delays per carrier, or with windows of the carriers' counts."""
     share = Fraction(4, 5)
     time = replace(design_of((2, 3), epsilon), shares=((1 - share) / 2,) * 2, release=release)
     histograms, buckets = (1, KEYS) if over_keys else (KEYS, BUCKETS)
@@ -78,7 +78,7 @@ def counted(events: list[tuple[float, Any, Any]], bins: int = BINS) -> np.ndarra
 
 
 def run(directory: Path, strategy: Strategy, events: list[tuple[float, Any, Any]]) -> ProductSource:
-    """Count and release with loops that restart within windows and between them."""
+    """Count and release with loops that restart within windows and between windows."""
     one = ProductSource(directory, strategy)
     for start, stop in ((0, 2), (2, 4), (4, 7), (7, 10)):
         one.append_events(event for event in events if start <= event[0] - FIRST_BIN < stop)
@@ -278,7 +278,7 @@ def test_a_window_is_released_once_with_its_last_bin_and_vouched_for(tmp_path: P
 
 
 def test_a_slow_mechanism_holds_up_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow mechanism runs in a thread, so the loop takes cuts and serves other streams meanwhile."""
+    """A slow mechanism runs in a thread. Meanwhile the loop takes cuts and serves other streams."""
     one = ProductSource(tmp_path, window_strategy("identity", Fraction(1)))
     one.append_events(placed(5, 3))
     begun, may_end = threading.Event(), threading.Event()
@@ -309,7 +309,7 @@ def test_a_slow_mechanism_holds_up_nothing_else(tmp_path: Path, monkeypatch: pyt
 
 
 def test_more_slow_mechanisms_than_threads_hold_up_no_row_and_no_letter() -> None:
-    """Windows of many streams end at one instant; rows and letters use asyncio's own threads."""
+    """Windows of many streams end at one instant. Rows and letters use asyncio's own threads."""
     may_end = threading.Event()
 
     async def write_while_they_run() -> None:

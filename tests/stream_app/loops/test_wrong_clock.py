@@ -1,4 +1,4 @@
-"""While the store's clock or the worker's is wrong, nothing closes early; then closing continues."""
+"""While the clock of store or worker is wrong, nothing closes early. Afterwards closing continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW_US = 2_000_000_000_000_000
 
 
 class Clocks:
-    """Two clocks, set apart by the test."""
+    """Two clocks. The test decides how far apart they are."""
 
     def __init__(self, now_us: int = NOW_US) -> None:
         self.own_us = now_us
@@ -104,7 +104,7 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
 
 
 def test_no_bin_is_closed_early_and_the_lease_is_given_up(one: OneSource) -> None:
-    """While the clock of Redis is ten minutes ahead, 60 bins would be due."""
+    """The clock of Redis is ten minutes ahead, so 60 bins seem to be due."""
 
     async def run() -> None:
         clocks = Clocks(FIRST_BIN * BIN_US)

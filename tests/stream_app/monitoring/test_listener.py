@@ -1,4 +1,4 @@
-"""The operator's endpoint ends silent and slow connections, and limits how many are open."""
+"""The operator's endpoint ends silent and slow connections, and limits the number of open ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def connected(port: int) -> socket.socket:
 
 
 def answer(port: int) -> bytes:
-    """Return the whole answer to a valid request; empty if the connection was closed at once."""
+    """Return the whole answer to a valid request; empty bytes if the connection was closed at once."""
     with connected(port) as asking:
         try:
             asking.sendall(REQUEST)

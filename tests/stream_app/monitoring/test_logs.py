@@ -176,7 +176,7 @@ count("{SENTINEL}")
 
 @pytest.mark.parametrize(("guarded", "shown"), [(True, False), (False, True)])
 def test_crash_logs_no_value(guarded: bool, shown: bool) -> None:
-    """Without the configured hook, Python would print the value."""
+    """Without the service's own hook, Python would print the value."""
     command = [sys.executable, "-c", CRASH.format(guarded=guarded)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 1

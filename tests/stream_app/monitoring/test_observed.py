@@ -1,4 +1,4 @@
-"""Each of the operator's metrics changes with what it names, and with nothing else."""
+"""Each of the operator's metrics changes with what its name says, and with nothing else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Wall:
 
 
 class Log:
-    """A log with two partitions. Another worker takes one of them over."""
+    """A log with two partitions, one of which another worker takes over."""
 
     def __init__(self) -> None:
         self.known = {"0": 40, "1": 7}

@@ -22,7 +22,7 @@ def record(
 
 
 def told_at(times_s: list[float]) -> list[tuple[float, int]]:
-    """Return the times at which a line was logged, and how many equal lines were suppressed before each."""
+    """Return the times at which a line was logged, and how many equal lines were left out before each."""
     repeats, told = Repeats("aiokafka"), []
     for at_s in times_s:
         one = record(at_s)

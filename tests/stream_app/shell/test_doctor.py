@@ -1,4 +1,4 @@
-"""``stream-app doctor`` finds each fault, with its remedy, and nothing else."""
+"""``stream-app doctor`` finds each fault, names its remedy, and finds nothing else."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 def examined(
     folder: Path, redis: str = "embedded:./redis", port: int = 0, more: str = "", more_redis: str = ""
 ) -> dict[str, list[Finding]]:
-    """Return the findings by the checked key."""
+    """Return the findings, by the key of the configuration that was checked."""
     text = CONFIGURATION.format(redis=redis, port=port or free_port(), more=more, more_redis=more_redis)
     (folder / "app.yaml").write_text(text)
     found: dict[str, list[Finding]] = {}
@@ -60,7 +60,7 @@ def examined(
 
 
 def bad(found: dict[str, list[Finding]]) -> dict[str, str]:
-    """Return the findings that are not ok."""
+    """Return the findings whose state is not ok."""
     return {what: f.state for what, findings in found.items() for f in findings if f.state != "ok"}
 
 
@@ -110,7 +110,7 @@ def test_doctor_reports_free_disk_space(
 
 @contextmanager
 def answering(body: bytes) -> Iterator[int]:
-    """Serve one text on a port during the block."""
+    """Answer every request on a port with this text during the block; yield the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -46,7 +46,7 @@ def examined(
     ahead_ms: int = 0,
     **settings: str,
 ) -> list[tuple[str, str]]:
-    """Return the state and the text of each finding about a topic with these records."""
+    """Write these records to a topic; return the state and the text of each finding about it."""
 
     async def look() -> list[Finding]:
         topic = await Topic.create(servers, 2, **settings)

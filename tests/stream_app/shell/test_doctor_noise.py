@@ -1,4 +1,4 @@
-"""``stream-app doctor`` finds whether a worker has the keys of stored noise, on a real store."""
+"""On a real store, ``stream-app doctor`` finds whether a worker has the keys of stored noise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def examined(folder: Path, url: str, stream: str, source: str, more: str = "") -> Finding:
-    """Return the finding about a stream's noise, for a worker with a configuration in ``folder``."""
+    """Return the finding about a stream's noise. The worker's configuration is in ``folder``."""
     source, _, kafka = source.partition("\n")
     text = f"""
 redis: {{url: "{url}"}}
@@ -63,7 +63,7 @@ def opened(
     release: Release = "anticipating",
     lease_s: float = 0.0,
 ) -> None:
-    """Open a stream on another machine, which holds the stream's lease for this long."""
+    """Open a stream as another machine does. Args: lease_s, how long that machine holds the lease."""
     design = replace(design_of((2, 3)), release=release)
     strategy = strategy_of(design, stream=stream, source=f"file:{stream}")
 

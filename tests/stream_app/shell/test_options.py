@@ -1,4 +1,4 @@
-"""A wrong option is refused by its name, before the command reads or writes anything."""
+"""A wrong option is refused, with its name, before the command reads or writes anything."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_tables_fit_80_columns(tmp_path: Path) -> None:
 
 
 def planned_per_user(tmp_path: Path, max_events: int, *options: str) -> Result:
-    """Plan 20 days for any range, with an epsilon so small that discrete and continuous noise agree."""
+    """Plan 20 days for any range. Epsilon is so small that discrete and continuous noise agree."""
     config = tmp_path / "app.yaml"
     config.write_text(f"""
 streams:
@@ -142,7 +142,7 @@ def every_kind(tmp_path: Path) -> tuple[Path, dict[str, StreamSettings]]:
 
 
 def epsilon_of_a_tree(stream: StreamSettings) -> Fraction:
-    """Return the epsilon that axes, windows or levels over epochs leave to one tree over time."""
+    """Return the epsilon that one tree over time gets beside axes, windows or levels over epochs."""
     strategy = planned(stream)
     if strategy.kind.axes is not None:
         values, keys = strategy.kind.axes.values, strategy.kind.axes.keys

@@ -1,4 +1,4 @@
-"""Work ends cleanly: by itself, by a refusal, by a stop, by a signal."""
+"""Processes end cleanly: after their work, by a refusal, by a stop, by a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stream-app produce`` sends a file's lines once, in order: unchanged, or with times moved to now."""
+"""``stream-app produce`` sends a file's lines once and in order, unchanged or with times moved to now."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINES = [
 
 
 class Wall:
-    """A clock that advances only while its user sleeps."""
+    """A clock that advances only while the command sleeps."""
 
     def __init__(self) -> None:
         self.now_s = 1_700_000_000.0
@@ -109,7 +109,7 @@ def test_no_broker_is_one_line_with_the_remedy(tmp_path: Path, servers: str, lin
 
 
 def read_all(servers: str, topic: str) -> list[tuple[bytes | None, bytes]]:
-    """Return the keys and values of all records of a topic with one partition."""
+    """Return (key, value) of all records of a topic with one partition."""
     consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])

@@ -1,4 +1,4 @@
-"""``stream-app privacy`` says what a configuration promises, and from when."""
+"""``stream-app privacy`` says what a configuration promises, and from when on."""
 
 from __future__ import annotations
 

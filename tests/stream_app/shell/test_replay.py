@@ -1,4 +1,4 @@
-"""Options of ``stream-app replay`` are read and refused like a file's keys."""
+"""Options of ``stream-app replay`` are read and refused like the keys of a configuration file."""
 
 from __future__ import annotations
 

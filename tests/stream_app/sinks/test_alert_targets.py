@@ -1,4 +1,4 @@
-"""Targets receive Alertmanager's bodies and the key, and no message contains a secret."""
+"""Targets receive alerts in Alertmanager's format, with the key. No error message contains a secret."""
 
 from __future__ import annotations
 

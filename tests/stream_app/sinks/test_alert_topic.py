@@ -1,4 +1,4 @@
-"""A topic as a target gets a record for every transition, which is sent until the cluster acknowledges it."""
+"""A topic as a target gets one record per transition, sent again until the cluster acknowledges it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from stream_app.sinks.witness_file import WitnessFile
 
 
 def row(seq: int, text: str = "") -> WitnessRow:
-    """Return a row of the chain with the fields that the witness reads."""
+    """Return a row of the chain with only the fields that the witness reads."""
     return WitnessRow(seq, json.dumps({"seq": seq, "text": text}).encode())
 
 
@@ -192,7 +192,7 @@ def test_the_last_letters_are_remembered_however_many_there_were(
 
 
 def test_letters_are_deleted_at_their_age_and_not_much_earlier(tmp_path: Path) -> None:
-    """This also holds when nothing more is refused, and after restarts, which continue the last file."""
+    """This also holds if nothing more is refused, and after a restart, which continues the last file."""
     for second in range(200):
         with closing(Letters(tmp_path / "clicks")) as letters:
             letters.now_s += second

@@ -1,4 +1,4 @@
-"""One contract for the ledger outside the store: as a file, and as a topic of a real broker."""
+"""One contract for both ledgers outside the store: a file, and a topic of a real broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def anyio_backend() -> str:
 
 
 class Place:
-    """A way to make a ledger, and to open it again as another process does."""
+    """How to make a ledger, and how to open it again as another process does."""
 
     def __init__(self, create: Callable[[], Awaitable[Any]], open_it: Callable[[], OutsideLedger]) -> None:
         self.create, self.open = create, open_it

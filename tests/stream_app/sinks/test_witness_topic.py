@@ -35,7 +35,7 @@ LARGE = bytes(range(250)) * (LARGEST_BYTES // 250)
 
 @asynccontextmanager
 async def opened(topic: Topic, *streams: str) -> AsyncIterator[WitnessTopic]:
-    """Yield a witness that has claimed streams."""
+    """Yield a witness that has claimed the given streams."""
     witness = await WitnessTopic.open(Cluster(topic.servers), topic.name)
     try:
         for stream in streams:
@@ -83,7 +83,7 @@ async def test_rows_are_kept_in_order_by_stream_and_survive_their_writer(bootstr
 
 
 async def test_between_faults_the_writer_reads_nothing(bootstrap_servers: str) -> None:
-    """Otherwise a poll would delay every answer about the log by half a second."""
+    """A read would poll, and every answer about the log would then wait for half a second."""
     topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
     async with opened(topic, "a", "b") as witness:
         await witness.append("a", [row(1)])

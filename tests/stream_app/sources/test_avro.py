@@ -1,4 +1,4 @@
-"""Avro records with a schema registry: columns, refusals, and a registry that is unreachable."""
+"""Avro records with a schema registry: columns, refusals, and a registry that does not answer."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_only_records_behind_one_without_an_answer_wait(
 def test_a_flood_of_unknown_ids_keeps_no_other_log_from_its_schemas(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log with the unknown ids goes on too, up to the first id without an answer."""
+    """The log with the unknown ids continues too, up to the first record whose id has no answer yet."""
     monkeypatch.setattr(schema_registry, "ASK_FOR_S", 0.5)
     registry.register(7, CLICK)
     decoder, flood = decoder_of(registry), [click(100 + index) for index in range(20_000)]
@@ -313,7 +313,7 @@ def test_no_log_line_names_a_schema_or_the_registry_s_password(registry: Registr
 
 
 def test_records_wait_for_a_registry_that_gives_nothing(registry: Registry) -> None:
-    """A server that is no registry does not know the path either. The line contains no byte of a record."""
+    """Servers that are no registry do not know the path either. The logged line shows no byte of a record."""
     registry.missing = {"detail": "not found"}
     decoder, value = decoder_of(registry), b"\0Ann was here"
     with pytest.raises(OSError, match=r"gives no schemas \(HTTP 404\)") as told:
@@ -355,7 +355,7 @@ def prices(registry: Registry, values: Sequence[bytes]) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PRICES)
 def test_decimals_are_the_numbers_that_json_would_give(registry: Registry, kind: str) -> None:
-    """They have the same type and the same bits, so that they count in the same cells."""
+    """The numbers have the same type and the same bits, so that they count in the same cells."""
     schema, json = paid(PRICES[kind]), NdjsonDecoder(TimeField("at", "s"), ["price"])
     registry.register(1, schema)
     decoder = topic_decoder("avro", TimeField("at", "s"), (), ["price"], registry.url)
@@ -398,14 +398,14 @@ def test_the_branch_of_a_union_that_wrote_the_bytes_decides(registry: Registry) 
     ],
 )
 def test_bytes_that_are_not_decimals_stay_bytes_and_cost_no_record(registry: Registry, kind: Any) -> None:
-    """Avro's specification says so: a reader ignores an invalid logical type."""
+    """By Avro's specification, a reader ignores an invalid logical type."""
     plain = {**kind, "logicalType": "none"} if isinstance(kind, dict) else kind
     registry.register(1, paid(kind))
     assert prices(registry, [record(1, paid(plain), {"at": 1, "price": b"\x08"})]) == [None]
 
 
 def test_decimals_of_any_length_are_a_number_or_none(registry: Registry) -> None:
-    """The writer of a record chooses its number of digits. No other record may be delayed by them."""
+    """Whoever writes a record chooses its number of digits. This must not delay other records."""
     kind = {"type": "bytes", "logicalType": "decimal", "precision": 1000, "scale": 2}
     registry.register(1, paid(kind))
     values = [b"\x7f" + b"\xff" * 400, b"\x80" + b"\0" * 400, b"\x01" * 417, b"\x01" * 100_000, b""]
@@ -426,7 +426,7 @@ def test_a_time_may_be_a_decimal(registry: Registry) -> None:
 
 @pytest.fixture
 def private(tmp_path: Path) -> Iterator[Registry]:
-    """Yield a registry over TLS whose authority only this test knows."""
+    """Yield a registry over TLS whose certificate authority only this test knows."""
     write_certificates(tmp_path, "registry")
     with serving(Registry(), certificate=(tmp_path / "registry.pem", tmp_path / "registry.key")) as served:
         yield served

@@ -1,4 +1,4 @@
-"""Records that would take much more time or memory than their size suggests are refused."""
+"""Records are refused if they would take much more time or memory than their size suggests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def long(number: int) -> bytes:
 
 
 def outcome(kind: Any, value: bytes) -> Reason | None:
-    """Return why a record with these bytes as field x is refused; None if it is counted."""
+    """Return why a record with these bytes as field x is refused, or None if it is counted."""
     decoder, values = prepared(kind, [long(5) + value])
     found = decoder.decode(values, [0])
     return found.refused[0][1] if found.refused else None
@@ -91,7 +91,7 @@ NUMBERS = {"type": "array", "items": {"type": "bytes", "logicalType": "decimal",
     ids=["recursive", "union", "decimal", "int"],
 )
 def test_a_record_of_too_many_values_is_undecodable_at_once(kind: Any, value: bytes) -> None:
-    """No other task runs while one record is decoded, so a cut would wait."""
+    """No other task runs while a record is decoded, so a long decoding would delay a cut."""
     decoder, values = prepared(kind, [long(5) + value])
     began_s = time.process_time()
     found = decoder.decode(values, [0])
@@ -131,7 +131,7 @@ def test_types_within_themselves_are_refused_beyond_the_bound(levels: int, refus
 
 
 def test_a_record_nested_a_million_times_does_not_end_the_process() -> None:
-    """Without a bound the codec would overflow the stack at every start: the position would never move."""
+    """Without a bound the codec overflows the stack at every start, and the position never moves."""
     code = (
         "from tests.stream_app.sources.test_avro_bounds import NODE, outcome\n"
         "print(outcome(NODE, b'\\2\\2' * 1_000_000 + b'\\2\\0'))"

@@ -1,4 +1,4 @@
-"""The decoders give what the json and csv modules give for each record."""
+"""The decoders give the same as Python's json and csv modules, record by record."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _no_json(name: str) -> None:
 
 
 def json_oracle(record: bytes, path: str) -> int | Reason:
-    """Decode one record with the json module and look the path up."""
+    """Decode a record with the json module, and look up the path in it."""
     try:
         whole = json.loads(record, parse_constant=_no_json)
     except (ValueError, RecursionError):
@@ -213,7 +213,7 @@ def test_a_turn_has_a_bounded_number_of_records_and_of_bytes_or_one_record(
     ids=["bad time", "key", "text"],
 )
 def test_json_of_too_many_values_is_undecodable_at_once(record: bytes) -> None:
-    """No other task runs while one record is decoded, so a cut would wait."""
+    """No other task runs while a record is decoded, so a long decoding would delay a cut."""
     decoder, ordinary = NdjsonDecoder(AT, ["k"]), b'{"at": 1}'
     began_s = time.process_time()
     found = decoder.decode([ordinary, record, ordinary])
@@ -233,7 +233,7 @@ def test_csv_of_too_many_values_is_undecodable(values: int, expected: object) ->
 
 
 def test_others_run_while_records_are_decoded() -> None:
-    """A cut that is due does not wait until the last record is decoded."""
+    """A due cut does not wait until the last record is decoded."""
     seen: list[str] = []
 
     async def both() -> None:

@@ -1,4 +1,4 @@
-"""A source that follows a growing file reads each complete line once, and refuses another file."""
+"""A source that follows a growing file reads each complete line once, and refuses a replaced file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read(source: FileSource, position: int) -> list[RecordBatch]:
 
 
 def times(batches: list[RecordBatch]) -> list[int]:
-    """Return the event times."""
+    """Return the event times in these batches."""
     return [time for batch in batches for time in batch.columns["at"].tolist()]
 
 
@@ -101,7 +101,7 @@ def test_broken_and_blank_lines(path: Path, source: FileSource) -> None:
 def test_last_line_end_is_found_in_new_bytes_alone(
     written: list[str], most_bytes: int, follows: bool
 ) -> None:
-    """An unfinished line may be gigabytes long, and every cut looks for the end of the last complete line."""
+    """An unfinished line may have gigabytes, and each cut looks for the end of the last complete line."""
     with pytest.MonkeyPatch.context() as patch, NamedTemporaryFile() as named:
         patch.setattr(lines_module, "MOST_BYTES", most_bytes)
         path, after = Path(named.name), 0
@@ -149,7 +149,7 @@ def test_batches_of_any_size_hold_each_line_once(times_us: list[int | None], mos
 def test_others_run_while_lines_are_decoded(
     path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch, line: bytes
 ) -> None:
-    """A cut that is due waits for one turn of decoding, not for the whole batch."""
+    """A due cut waits for one turn of decoding, not for the whole batch."""
     path.write_bytes(line * (250_000 // len(line)))
     seen: list[tuple[int, int]] = []  # lines and bytes that were decoded since others ran
     decode = LineFile.decode
@@ -251,7 +251,7 @@ def test_an_empty_file_may_begin_later(tmp_path: Path) -> None:
 def test_a_line_that_is_too_long_is_a_dead_letter_and_ends_nothing(
     path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch, length: int, counted: bool
 ) -> None:
-    """One event must not end a stream, because everybody would see that the event came."""
+    """If one event ended a stream, everybody would see that this event came."""
     monkeypatch.setattr(lines_module, "MOST_BYTES", 16)
     monkeypatch.setattr(lines_module, "LONGEST_RECORD_BYTES", 64)
     start = path.stat().st_size

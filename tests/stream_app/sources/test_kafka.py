@@ -219,7 +219,7 @@ async def test_a_topic_that_was_created_anew_is_another_topic(bootstrap_servers:
 
 
 async def until_cut_refused(source: KafkaSource) -> None:
-    """Ask for cuts until the source refuses them."""
+    """Ask where the log ends until the source refuses to answer."""
     async with asyncio.timeout(90):
         while True:
             with suppress(OSError):  # the leader of the new topic is not known at once

@@ -1,4 +1,4 @@
-"""Columns against aiokafka's own records: the same records, and the next fetch at the same offset."""
+"""Columns equal aiokafka's own records: the same records, and the next fetch at the same offset."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Record = tuple[int, int, bytes | None]
 
 
 def as_broker(base: int, records: Sequence[tuple[bytes | None, Record]], last: int, attributes: int) -> bytes:
-    """Return a batch as a broker sends it. Args: records, each (key, (offset, timestamp, value))."""
+    """Return a batch in the broker's bytes. Args: records, each (key, (offset, timestamp, value))."""
     builder = DefaultRecordBatchBuilder(2, attributes & 7, attributes & TRANSACTIONAL, 7, 0, 0, 1 << 20)
     for key, (offset, timestamp_ms, value) in records:
         builder.append(offset - base, timestamp_ms, key, value, [])
@@ -50,7 +50,7 @@ def as_broker(base: int, records: Sequence[tuple[bytes | None, Record]], last: i
 
 @st.composite
 def responses(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int]], int]:
-    """Draw a response with gaps, markers and codecs, its aborted transactions, and its first offset."""
+    """Draw a response with gaps, markers and codecs; its aborted transactions; and its first offset."""
     data, offset, aborted = b"", draw(st.integers(0, 1000)), []
     first, open_at = offset, None
     for _ in range(draw(st.integers(1, 6))):
@@ -78,13 +78,13 @@ def responses(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int]], int]:
 
 
 def fetched(data: bytes, aborted: list[tuple[int, int]], first: int, isolation: int) -> PartitionRecords:
-    """Return aiokafka's own records of a response."""
+    """Return the records that aiokafka itself reads from a response."""
     partition = TopicPartition("events", 0)
     return PartitionRecords(partition, MemoryRecords(data), aborted, first, None, None, True, isolation)
 
 
 def unpacked(columns: PartitionColumns) -> list[Record]:
-    """Return the records of all pieces, one by one."""
+    """Return the records of all pieces, one after the other."""
     return [
         record
         for piece in columns
@@ -121,7 +121,7 @@ CODECS = ["CODEC_GZIP", "CODEC_SNAPPY", "CODEC_LZ4", "CODEC_ZSTD"]
 
 
 def zeros(base: int, count: int, codec: int) -> bytes:
-    """Return a batch of records of a million bytes."""
+    """Return a batch of records, each of a million zero bytes."""
     builder = DefaultRecordBatchBuilder(2, codec, 0, 7, 0, 0, 1 << 30)
     for index in range(count):
         builder.append(index, 1, None, bytes(1_000_000), [])
@@ -144,7 +144,7 @@ def test_a_batch_that_decompresses_too_far_is_refused_alone(codec: str) -> None:
 
 
 def test_a_batch_that_decompresses_too_far_takes_neither_memory_nor_time() -> None:
-    """The batch of 130 kB would decompress to 4 GB, and the process may take 1 GB."""
+    """The batch has 130 kB and would decompress to 4 GB. The process may take 1 GB."""
     code = (
         "import resource, time\n"
         "from tests.stream_app.sources.test_kafka_columns import *\n"
@@ -160,7 +160,7 @@ def test_a_batch_that_decompresses_too_far_takes_neither_memory_nor_time() -> No
 
 
 def stuffed(size: int) -> bytes:
-    """Return a batch whose zstd frame says to repeat a byte ``size`` times, in blocks of 128 kB."""
+    """Return a batch with a zstd frame that repeats one byte ``size`` times, in blocks of 128 kB."""
     block = (128 << 10) << 3 | 1 << 1  # a run of one byte
     blocks = [(block | last).to_bytes(3, "little") + b"\0" for last in [0] * (size // (128 << 10) - 1) + [1]]
     frame = b"\x28\xb5\x2f\xfd" + bytes([0b0000_0000, 0b0011_1000]) + b"".join(blocks)
@@ -184,7 +184,7 @@ def test_a_batch_that_its_codec_cannot_read_is_refused_as_one(codec: str) -> Non
 
 
 def in_snappy(values: list[bytes], behind: bytes = b"", longer: int = 0) -> bytes:
-    """Return a batch of one snappy block whose stated length is ``longer`` bytes too large."""
+    """Return a batch of one snappy block, whose stated length is ``longer`` bytes too large."""
     data = as_broker(
         0, [(None, (offset, 1, value)) for offset, value in enumerate(values)], len(values) - 1, 0
     )
@@ -213,7 +213,7 @@ def in_snappy(values: list[bytes], behind: bytes = b"", longer: int = 0) -> byte
 def test_up_to_three_bytes_behind_the_last_snappy_block_cost_no_record(
     behind: bytes, longer: int, offsets: list[int], unreadable: list[int]
 ) -> None:
-    """Kafka's own reader ignores them too. A batch with more bytes after the last block cannot be read."""
+    """Kafka's own reader ignores them too. With more bytes after the last block, a batch cannot be read."""
     kafka_codecs.bound_decompression()
     data = in_snappy([b"a", b"b", b"c"], behind, longer) + as_broker(3, [(None, (3, 1, b"after"))], 3, 0)
     columns = PartitionColumns(fetched(data, [], 0, READ_COMMITTED), timestamps=False)
@@ -222,7 +222,7 @@ def test_up_to_three_bytes_behind_the_last_snappy_block_cost_no_record(
 
 
 class Batch:
-    """A batch whose codec raises an error that no known codec raises."""
+    """A batch whose codec raises an error of an unknown type."""
 
     producer_id, is_control_batch, base_offset, next_offset = None, False, 5, 9
 
@@ -276,7 +276,7 @@ def test_a_piece_has_a_bounded_number_of_records_however_many_a_batch_has(
 
 
 def test_a_response_is_let_go_without_a_garbage_collection() -> None:
-    """Many records make few objects, so a garbage collection would free a response's memory too late."""
+    """Many records are few objects, so a garbage collection would free a response's memory too late."""
     gc.collect()
     gc.disable()
     try:
@@ -300,7 +300,7 @@ def test_a_damaged_batch_is_refused() -> None:
 
 def test_the_buffer_converts_what_arrives_and_nothing_else() -> None:
     class Consumer:
-        """The attributes of a consumer that ``return_columns`` uses."""
+        """A consumer with only the attributes that ``return_columns`` uses."""
 
         def __init__(self) -> None:
             self._fetcher: Any = type("Fetcher", (), {"_records": {}})()

@@ -1,4 +1,4 @@
-"""A replay gives records in order of time, cuts at closing instants, and may end at any moment."""
+"""A replay gives records in order of time and cuts at closing instants. It may end at any moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ records = st.lists(st.integers(0, 30) | st.none(), max_size=15)  # None: a line 
 
 
 def lines_of(times_us: list[int | None]) -> list[bytes]:
-    """Return a line for each time, all different."""
+    """Return one line for each time. All lines differ."""
     return [
         b"?%d\n" % number if time_us is None else event_line(time_us, n=number)
         for number, time_us in enumerate(times_us)
@@ -32,7 +32,7 @@ def lines_of(times_us: list[int | None]) -> list[bytes]:
 
 
 def in_order(times_us: list[int | None]) -> list[bytes]:
-    """Return the lines in the order in which a replay should give them, by plain sorting."""
+    """Return the lines in the order in which a replay must give them, by plain sorting."""
     keyed, last = [], -1
     for time_us, line in zip(times_us, lines_of(times_us), strict=True):
         last = last if time_us is None else time_us
@@ -151,7 +151,7 @@ def test_every_start_makes_the_same_order(tmp_path: Path) -> None:
 
 
 def test_another_order_of_the_same_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another version may read a record's time differently. Then the positions so far mean other records."""
+    """Another version may read a time differently. Then old positions would mean other records."""
     path = write_events(tmp_path / "events.ndjson", [5, 1, 3])
     in_order_of_time(path, "ndjson", AT, tmp_path / "order").lines.close()
     monkeypatch.setattr(sort, "_filled", lambda times_us: times_us[::-1])
@@ -168,14 +168,14 @@ def test_another_file_after_a_restart_is_refused(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """The process is killed."""
+    """Raised where the process is killed."""
 
 
 @pytest.mark.parametrize("calls", range(1, 6))
 def test_a_start_that_is_killed_leaves_a_directory_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    """The process dies at its n-th write to the disk, before the write takes effect, and starts again."""
+    """The process dies at its n-th write to the disk, before the write takes effect; then it starts again."""
     times_us: list[int | None] = [9, 4, None, 7, 1]
     path = tmp_path / "events.ndjson"
     path.write_bytes(b"".join(lines_of(times_us)))

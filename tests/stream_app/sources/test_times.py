@@ -20,7 +20,7 @@ UNIT = {"s": Fraction(1_000_000), "ms": Fraction(1000), "us": Fraction(1), "ns":
 
 
 def microseconds(moment: datetime) -> int | None:
-    """Return the instant; None if it is outside the accepted calendar."""
+    """Return the instant in microseconds; None if it is outside the accepted calendar."""
     try:
         inside = FIRST <= moment <= LAST
     except OverflowError:
@@ -29,14 +29,14 @@ def microseconds(moment: datetime) -> int | None:
 
 
 def read(values: list[Any], format: TimeFormat) -> list[int | None]:
-    """Return the times; None for values that are no time."""
+    """Return the times of some values; None for a value that is no time."""
     times, good = times_us(values, format)
     assert times.dtype == np.int64
     return [time if is_time else None for time, is_time in zip(times.tolist(), good.tolist(), strict=True)]
 
 
 def iso_oracle(text: str) -> int | None:
-    """Read a text with the standard library; return None for a time without an offset."""
+    """Read a text with the standard library. Return None for a time without a UTC offset."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -60,7 +60,7 @@ written = st.builds(
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> str:
-    """Draw the text of a time with one letter replaced: often invalid, sometimes another time."""
+    """Draw the text of a time with one character replaced. It is often invalid, sometimes another time."""
     text = str(draw(written))
     at = draw(st.integers(0, len(text) - 1))
     letter = draw(st.sampled_from("0123456789-+:.TtZz W\0\u0663"))

@@ -1,4 +1,4 @@
-"""A loop over the store ends when it is cancelled, whatever it is doing at that moment."""
+"""A loop over the store ends when it is cancelled, whatever call is under way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.redis
 
 
 def test_no_cancellation_is_lost_in_the_client(tmp_path):
-    """Before Python 3.12 ``asyncio.wait_for`` in the client lost about one cancellation in a hundred."""
+    """Before Python 3.12, ``asyncio.wait_for`` in the client lost about one cancellation in a hundred."""
     moments = random.Random(1)
 
     async def cancel_many(url: str) -> None:

@@ -1,4 +1,4 @@
-"""The embedded server as a process: acknowledged writes survive kill -9, and a directory has one owner."""
+"""The embedded server: acknowledged writes survive kill -9, and a directory has one owner."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def open_stream(server: EmbeddedRedis) -> None:
 
 
 async def count_until_killed(server: EmbeddedRedis, start: int) -> int:
-    """Apply one record after the other until the server is killed; return the last acknowledged position."""
+    """Apply one record after the other until the server is killed; return the acknowledged position."""
     assert server.process is not None
     position = start
     async with connected(server) as store:
@@ -170,7 +170,7 @@ def await_end(pid: int) -> None:
 
 
 def await_reaped(server: EmbeddedRedis) -> None:
-    """Wait until all threads of a server have ended, because only then is the process seen to end."""
+    """Wait until all threads of a server have ended. Only then can others see that the process has ended."""
     deadline = time.monotonic() + 90
     while server.running:
         assert time.monotonic() < deadline, "the server is still running"

@@ -1,4 +1,4 @@
-"""Tasks that ask in the same turn share a round trip, and each gets the replies to its own commands only."""
+"""Calls in the same turn of the loop share a round trip, and each gets only its own replies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(server: EmbeddedRedis, test: Test, connections: int = 16) -> None:
 
 @contextlib.contextmanager
 def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Yield a list to which each write to the server adds its number of commands."""
+    """Yield a list to which each write to the server appends its number of commands."""
     sizes: list[int] = []
     pack = AbstractConnection.pack_commands
 

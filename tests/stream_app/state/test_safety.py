@@ -1,4 +1,4 @@
-"""Real servers with each dangerous setting are refused in one line."""
+"""A real server with a dangerous setting is refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages under their keys: read in their own place only, and never again once their key is spent."""
+"""Encrypted pages can be read in their own place only, and never again once their key is spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream goes on with the file that it began with, and with no other."""
+"""A stream continues with the file with which it began, and with no other file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def stream_in(folder: Path) -> StreamSettings:
 
 
 def test_another_file_under_a_stream_that_has_begun_is_refused(tmp_path: Path) -> None:
-    """Its events may be the same people's: counted again, they would cost twice what the ledger says."""
+    """Events in the other file may be the same people's. Counting them again would double the stated cost."""
     stream, state = stream_in(tmp_path), tmp_path / "state"
     check_file(stream, state)
     check_file(stream, state)

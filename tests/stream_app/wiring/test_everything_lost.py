@@ -1,6 +1,6 @@
-"""State and store are both deleted: the same events are not noised again without a word.
+"""State and store are both deleted: the same events get new noise only with the operator's consent.
 
-The worker is the real one, with a real Redis of its own and, for a topic, a real broker.
+The worker is the real one, with its own real Redis and, for a topic, a real broker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.redis
 
 
 def configured(directory: Path, text: str, stream: str = "clicks", privacy: str = "epsilon: 1") -> Path:
-    """Write a few events of two days, and the configuration of a replay of them."""
+    """Write a few events of two days, and a configuration that replays them."""
     directory.mkdir(exist_ok=True)
     lines = [json.dumps({"at": f"2024-01-0{1 + n // 20}T{n % 20:02}:30:00Z"}) for n in range(40)]
     (directory / "events.ndjson").write_text("\n".join(lines) + "\n")

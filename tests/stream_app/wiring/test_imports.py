@@ -1,4 +1,4 @@
-"""A process imports what its work needs: a service over files starts without Kafka's clients."""
+"""A process imports only what its work needs: a service over files starts without Kafka's clients."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a start asks before it opens a stream, whatever was lost: the store, the witness, or both."""
+"""What a start checks before it opens a stream, if the store, the witness or both are lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ACCEPT = ', accept: "measured again"'
 
 
 def settings(directory: Path, *streams: str) -> Settings:
-    """Return settings of streams: a name, and what is written beside its epsilon of 1."""
+    """Return settings of streams. A stream is "name" or "name|more"; ``more`` follows its epsilon of 1."""
     lines = [
         f"""
   {name}:
@@ -47,7 +47,7 @@ def epoch_of(stream: str, epoch: int) -> LedgerEntry:
 
 
 def row_of(epoch: int) -> WitnessRow:
-    """Return the first row of an epoch of a stream with bins of an hour."""
+    """Return the first row of an epoch, for a stream with bins of an hour."""
     bin = FIRST_US // HOUR_US + 24 * epoch
     facts = {"seq": 1 + 24 * epoch, "epoch": epoch, "bin": bin, "strategy": "h", "prev": "0" * 64}
     return WitnessRow(1 + 24 * epoch, json.dumps(facts).encode())
@@ -55,7 +55,7 @@ def row_of(epoch: int) -> WitnessRow:
 
 @dataclass
 class World:
-    """A store, a witness and a ledger elsewhere, each of which may be lost."""
+    """A store, a witness, and a ledger in another place. Each of them may be lost."""
 
     directory: Path
     store: MemoryStore = field(default_factory=MemoryStore)
@@ -65,13 +65,13 @@ class World:
         self.outside: LedgerFile | None = LedgerFile.create(self.directory / "elsewhere" / "ledger.ndjson")
 
     def start(self, *streams: str) -> None:
-        """Ask what a start asks."""
+        """Run the checks of a start."""
         read = settings(self.directory, *streams)
         witnesses = dict.fromkeys((stream.name for stream in read.streams), self.witness)
         asyncio.run(check_start(read, self.store, witnesses, self.outside, NOW_US))
 
     def lived(self, stream: str, epochs: int) -> None:
-        """Have a stream measured and shown so many epochs."""
+        """Let a stream reserve this many epochs, and let the witness keep the first row of each."""
 
         async def live() -> None:
             for epoch in range(epochs):
@@ -145,7 +145,7 @@ def test_a_witness_that_knows_everything_is_enough(world: World) -> None:
 
 
 def test_another_measurement_in_the_same_place_is_refused(world: World) -> None:
-    """A stream was begun anew under its old name, without the ledger elsewhere."""
+    """A stream began anew under its old name, while the ledger in the other place was missing."""
     world.lived("a", 1)
     world.start("a")
     world.store = MemoryStore()
@@ -155,7 +155,7 @@ def test_another_measurement_in_the_same_place_is_refused(world: World) -> None:
 
 
 def test_the_witness_is_entered_in_the_ledger_before_a_new_stream_is_asked_about(world: World) -> None:
-    """The store is lost: without the witness's epochs, a stream that is opened first would find nothing."""
+    """The store is lost. Without the witness's epochs, a stream that opens first would see no measurement."""
     world.outside = None
     world.lived("b", 2)
     world.store = MemoryStore()
