@@ -38,7 +38,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tree and trellis, L1": ("cdf_tree", {"consistent": "absolute"}),
     "tree and trellis, L2": ("cdf_tree", {"consistent": "squared"}),
 }
-# Only the refinement from below: with a private N there is no total to subtract from.
+# Only the refinement from below: without a public N there is no total from which to subtract.
 PRIVATE_TOTAL = ("from below",)
 
 

@@ -93,7 +93,7 @@ def coverages(runs: int) -> Iterator[Coverage]:
 def _line(release: str, name: str, law: WeightedNoise, rounding: float, errors: np.ndarray) -> Coverage:
     half = half_width(law, CONFIDENCE)
     unit = float(LawTable.of([law]).lattice_units()[0])
-    # A rounding bound widens every interval by some 2^-14, which is part of the step.
+    # A bound on rounding widens every interval by about 2^-14. This is part of the step.
     step = unit if unit else 2.1 * DITHER * math.sqrt(law.variance)
     within = lattice_probability if unit == 1.0 else probability_within
     exact, narrowed = within(law, half.value), within(law, half.value - step)

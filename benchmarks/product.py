@@ -76,7 +76,7 @@ class Opened(NamedTuple):
     server: EmbeddedRedis
     ahead: NoiseAhead
     pool: NoisePool
-    seconds: float  # that drawing and storing the epoch's noise took
+    seconds: float  # the time to draw and store the epoch's noise
 
 
 @asynccontextmanager
@@ -147,7 +147,7 @@ async def closing(keys: int, release: Release) -> dict[str, float]:
         for bin in range(ROUNDS):
             position = await count(stream.store, strategy, bin, position)
             while stream.pool.draw_one():
-                pass  # as the service draws it, between two closings
+                pass  # the service too draws it between two closings
             rounds.append(await close_one(stream, strategy))
     steps = {step: statistics.median(one[step] for one in rounds) for step in rounds[0]}
     return steps | {"drawing ahead, an epoch": stream.seconds}

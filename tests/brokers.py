@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 
 from deploy.kafka.broker import start
 
-_started: list[subprocess.Popen[bytes]] = []  # by this process of the run
+_started: list[subprocess.Popen[bytes]] = []  # started by this process
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +62,7 @@ def _leave(folder: Path) -> None:
                 os.kill(known["pid"], signal.SIGKILL)
         for process in _started:
             if known["users"]:
-                process.returncode = 0  # others use it and end it: nothing to warn of
+                process.returncode = 0  # other processes use and end the broker, so Python need not warn
             else:
                 process.wait()
 

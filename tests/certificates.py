@@ -53,7 +53,7 @@ def write_certificates(folder: Path, *names: str) -> None:
             .not_valid_after(now + datetime.timedelta(days=1))
             .add_extension(x509.SubjectAlternativeName([loopback]), critical=False)
             .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
-            # Python 3.13 trusts no chain without the following three.
+            # Python 3.13 trusts a chain only with the following three extensions.
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False

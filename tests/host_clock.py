@@ -40,6 +40,6 @@ class HostClock:
 
     def set_ahead(self, seconds: float) -> None:
         """Set the clock of running programs ahead of the true time; negative seconds set it behind."""
-        file = os.open(self._ahead, os.O_WRONLY)  # in place: it is mapped
+        file = os.open(self._ahead, os.O_WRONLY)  # in place, because running programs have the file mapped
         os.pwrite(file, struct.pack("q", int(seconds * 1e6)), 0)
         os.close(file)

@@ -23,8 +23,8 @@ class Registry:
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
         self.url = ""
-        self.delay_s = 0.0  # before each answer
-        self.hanging: set[str] = set()  # paths that get no answer while they are in here
+        self.delay_s = 0.0  # seconds before each answer
+        self.hanging: set[str] = set()  # paths that get no answer while they are in this set
         self.missing: dict[str, Any] = {"error_code": 40403}  # the answer to any other path
 
     def register(self, schema_id: int, schema: Any, **more: Any) -> None:
@@ -62,7 +62,7 @@ def serving(
     if certificate is not None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(*certificate)
-        # The handshake is made where the request is handled: one that fails must not end the server.
+        # The handshake is made in the request's thread, so that a failed handshake does not end the server.
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     scheme = "http" if certificate is None else "https"
     registry.url = f"{scheme}://127.0.0.1:{server.server_port}"

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-# Run as a script, whose own folder would be the only place to import from.
+# As a script, Python would import from the script's own folder only.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from deploy.kafka import broker
@@ -159,7 +159,7 @@ def _apt_install(package: str) -> bool:
 
 
 def _playwright_path() -> str:
-    # Asked in a process of its own: the answer needs Playwright's driver, which the tests then start anew.
+    # In a separate process, because the answer starts Playwright's driver, and the tests start their own.
     ask = (
         "from playwright.sync_api import sync_playwright as p\n"
         "with p() as driver: print(driver.chromium.executable_path)"

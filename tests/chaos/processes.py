@@ -81,7 +81,7 @@ class Process:
     def end(self, signal_number: int) -> None:
         """End the process with a signal."""
         with self._lock:
-            # A frozen process takes no SIGTERM; whoever ends it wakes it.
+            # A frozen process does not react to SIGTERM, so wake it too.
             self._process.send_signal(signal_number)
             self._process.send_signal(signal.SIGCONT)
             try:
@@ -192,7 +192,7 @@ class Deployment:
         """
         files = self._kill_redis()
         if restore is not None and self._backups:
-            # Never the newest of several: that would only be a restart.
+            # Never the newest of several backups: restoring it would only be a restart.
             backup = self._backups[int(restore * max(1, len(self._backups) - 1))]
             for file in files:
                 _remove(file)
@@ -212,7 +212,8 @@ class Deployment:
         self._back_up()
 
     def _back_up(self) -> None:
-        # Of a running server the last command may be cut in two; a server that starts leaves it out.
+        # While the server runs, its last command may be half written; at a start the server ignores that
+        # half.
         backup = self.folder / f"backup{self._backups_made}"
         self._backups_made += 1
         backup.mkdir()

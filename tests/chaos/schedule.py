@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 WORKERS = 3
-FROZEN_S = 13.0  # past the consumer group's session timeout of 10 s: others own the partitions by then
-# Bins close meanwhile, but the session goes on: the worker ends what it was doing as if no time had passed.
+FROZEN_S = 13.0  # longer than the consumer group's session timeout of 10 s: others then own the partitions
+# Bins close meanwhile, but the session of the consumer group does not end. So the worker finishes its call as
+# if no time had passed.
 FROZEN_AT_CLOSING_S = (1.5, 6.0)
-AFTER_CLOSING_S = 0.1  # seconds between a closing instant and such a freeze, at most
+AFTER_CLOSING_S = 0.1  # the most seconds between a closing instant and such a freeze
 WRONG_CLOCK_S = (2.0, 5.0)
 WRONG_BY_S = (60.0, 900.0)
 
@@ -33,7 +34,7 @@ class Fault(StrEnum):
     KILL_BROKER = "kill -9 broker"
 
 
-# Frequent ones are quick ones; each kind comes early in every schedule.
+# Frequent kinds are quick ones. Each kind comes once early in every schedule.
 WEIGHTS = {
     Fault.KILL_WORKER: 8,
     Fault.STOP_WORKER: 5,

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 BIN_MS = 1_000
 EVENTS_PER_S = 300
 PARTITIONS = 6
-_IDLE = PARTITIONS - 1  # gets an event only now and then: it must not hold up a bin
+_IDLE = PARTITIONS - 1  # rarely gets an event, and must not delay any bin
 _LONGEST_LAG_MS = 1_500
 
 
@@ -79,7 +79,7 @@ class Traffic:
                 "bootstrap.servers": self._servers,
                 "linger.ms": 5,
                 "compression.type": "lz4",
-                "log_level": 0,  # the broker goes away, and that is the point
+                "log_level": 0,  # the broker is stopped on purpose
             }
             plain = Producer(common)
             careful = Producer({**common, "transactional.id": f"{self._topic}-traffic"})
@@ -94,7 +94,7 @@ class Traffic:
                 if self._rng.random() < 0.3:
                     self._transaction(careful)
                 time.sleep(25 / EVENTS_PER_S)
-        except BaseException as failure:  # told to whoever pauses or ends
+        except BaseException as failure:  # raised in ``pause`` and ``end``
             self._failure = failure
             self._idle.set()
 
@@ -119,7 +119,7 @@ class Traffic:
 
     def _delivered(self, at_ms: int) -> object:
         def note(failure: KafkaError | None, message: Message) -> None:
-            # Purged: written in a transaction that was aborted.
+            # The event was purged, because its transaction was aborted.
             if failure is not None and failure.code() != KafkaError._PURGE_QUEUE:
                 self._failure = KafkaException(failure)
             elif time.time() - at_ms / 1000 > self._grace_s:

@@ -23,9 +23,9 @@ PATIENCE_S = 180.0
 # worker was killed; until then, nobody may read what that one read.
 RECOVERY_S = 15.0
 FAULTS_A_BREATH = 4
-KEPT_BINS = 30  # of released bins, records that retention leaves: more than a frozen worker may still ask for
+KEPT_BINS = 30  # released bins whose records retention keeps; more than a frozen worker may still read
 CLOCK_IS_WRONG = "clocks: the clock of redis is"
-LOOPS, SAID_AGAIN_S = 3, 10.0  # of a worker: each says it once, and again only later
+LOOPS, SAID_AGAIN_S = 3, 10.0  # each loop of a worker logs it once, and again only after this time
 RECORDS_ARE_GONE = "they were deleted before they were counted"
 Tell = Callable[[str], None]
 
@@ -67,7 +67,7 @@ class World:
             collector = Collector(deployment.servers)
             follower = Follower(deployment.port, STREAM)
             self._await(deployment, collector, lambda: collector.last_bin >= 0, "anything is released")
-            deployment.restart_redis(0.0)  # leaves a file that is older than all that follows
+            deployment.restart_redis(0.0)  # leaves a backup that is older than all later ones
             for number, step in enumerate(self._steps, start=1):
                 self._pause(deployment, step.pause_s)
                 self._tell(

@@ -73,7 +73,7 @@ class ToyEpoch(EpochView):
 class Toy(Kind):
     """A kind that adds noise to the count of each bin and releases it in the table "counts"."""
 
-    design: TreeDesign  # one level
+    design: TreeDesign  # the toy kind has one level
     width = 1
     tables = {PUBLISHED: 1, "counts": 1}
     rows_hold_values = True

@@ -91,7 +91,7 @@ async def test_refused_places_stay_until_their_letters_are_written(stores: Store
     await set_aside(stores)
     await cut(stores, 0)
     assert await stores.store.refused_ahead(stores.stream, "0", 2) == [0, 2]
-    for _ in range(2):  # another worker that had read them before may forget them again
+    for _ in range(2):  # a worker that read the positions before may repeat its call
         await stores.store.forget_refused(stores.stream, "0", [0, 2])
         assert await stores.store.refused_ahead(stores.stream, "0", 10) == [3]
     await stores.store.forget_refused(stores.stream, "0", [0, 2, 3])

@@ -22,7 +22,7 @@ from tests.stream_app.declared import FIRST_BIN, strategy_of
 
 pytestmark = pytest.mark.anyio
 BINS = 4
-# More columns than a tile holds beside one another, so each row lies in three tiles.
+# There are more columns than fit beside each other in a tile, so each row lies in three tiles.
 PRODUCT = plan_product(BINS, 1, keys=600, buckets=4, release="anticipating", branching=(2, 2))
 PLAIN = strategy_of(PRODUCT.time)
 STRATEGY = Strategy(PLAIN.stream, PLAIN.declared, kind_of(PRODUCT))
@@ -76,7 +76,8 @@ async def test_rows_of_all_columns_are_released_read_back_and_discarded(stores: 
     for table_name in (PUBLISHED, "1", "2"):
         with pytest.raises(ValueError, match="are visible"):
             await stores.reader.tile_rows(stream, 0, table_name, 0, 3, width)
-    # The third row was never visible: a chain that goes on from another head takes its tiles away.
+    # The third row was never visible. When the chain continues from another head, the row's tiles are
+    # deleted.
     record = replace(EPOCH, epoch=1, first_bin=FIRST_BIN + 40, first_seq=9)
     await store.write_noise(stream, "again", 0, b"page")
     again = StoredNoise("again", 1)

@@ -252,7 +252,7 @@ async def test_tallying_in_steps_gives_the_same_as_at_once(
     await stores.store.apply(stores.stream, of_users(0, 120, records))
     await cut_and_seal(stores, FIRST_BIN + 1)
     left, steps = await untallied(stores), 0
-    least = len(left) / shards if fields > 1 else len(left)  # one shard a step, where two are too many
+    least = len(left) / shards if fields > 1 else len(left)  # one shard per step if two are too many
     while await stores.store.tally(stores.stream, HASH, 2, FIRST_BIN + 1) == Reply.DONE:
         before, left, steps = left, await untallied(stores), steps + 1
         gone = sorted(set(before) - set(left), key=in_order)
@@ -312,7 +312,7 @@ async def test_users_of_windows_that_are_jumped_over_are_forgotten(
     await stores.store.apply(stores.stream, of_users(0, 4, people))
     assert await kept_windows(stores) == [LAST, LAST + BINS, LAST + 2 * BINS]
     assert len(await untallied(stores)) == 4
-    # The witness knows of more than this store does: it was set back.
+    # The store was set back, so the witness has rows that the store lacks.
     record = replace(NEXT_EPOCH, epoch=4, first_bin=first_bin, first_seq=30)
     assert await stores.store.open_epoch(stores.stream, TEXT, record, "f" * 64) == Reply.DONE
     assert await kept_windows(stores) == kept
@@ -330,7 +330,7 @@ async def test_a_users_number_in_a_window_stays_if_its_epoch_ends_early(stores: 
     assert await stores.store.apply(stores.stream, change) == Reply.DONE
     await cut_and_seal(stores, LAST)
     await tallied(stores, LAST)
-    # One of ann's two was used in the epoch before.
+    # One of ann's two events was counted in the epoch before.
     assert (await stores.store.read_cells(stores.stream, LAST, LAST, WIDTH)).tolist() == [[2, 0, 0]]
     assert await kept_windows(stores) == [LAST]
 

@@ -37,7 +37,7 @@ from tests.simulator.schedule import BIN_US, FIRST_BIN, KEYS, Schedule
 from tests.stream_app.declared import changed
 
 MOST = 1
-BINS = 5  # in which records arrive; a window has four
+BINS = 5  # the bins in which records arrive; a window of the cap has four bins
 PARTITIONS = ("0", "1")
 USERS = ("ann", "bob")
 STRATEGY = Schedule(
@@ -72,7 +72,7 @@ events = st.builds(
     st.sampled_from(USERS),
 )
 logs = st.lists(events, min_size=8, max_size=24)
-days = st.integers(0, 2**16)  # each decides an order of reading, sizes of batches, and faults
+days = st.integers(0, 2**16)  # a seed for the order of reading, the sizes of batches, and the faults
 
 
 @dataclass
@@ -262,7 +262,7 @@ ANN_AND_BOB = [
 def test_the_order_of_reading_partitions_chooses_nothing(count: Count) -> None:
     outcomes = [count(ANN_AND_BOB, day) for day in range(3)]
     assert outcomes == outcomes[:1] * 3
-    assert outcomes[0][0, 2] == 1  # bob's
+    assert outcomes[0][0, 2] == 1  # bob's record
     assert sum(outcomes[0].values()) == 2
 
 

@@ -24,8 +24,8 @@ from tests.contracts.test_ahead import FAR, counts, refused
 from tests.contracts.test_store import opened
 
 pytestmark = [pytest.mark.redis, pytest.mark.anyio]
-PARTS = 8  # of as many names as one call may set aside
-_WHOLE_HASH = {"hgetall", "hkeys", "hvals"}  # one command, and all that is set aside
+PARTS = 8  # each with as many names as one call may set aside
+_WHOLE_HASH = {"hgetall", "hkeys", "hvals"}  # a single such command would read everything that is set aside
 
 
 @pytest.fixture(params=SERVERS)
@@ -74,11 +74,11 @@ async def commands_of_a_late_cut(stores: Stores, parts: int) -> Counter[str]:
 async def test_a_late_cut_looks_at_few_names_in_each_script(real_stores: Stores) -> None:
     few, many = [await commands_of_a_late_cut(real_stores, parts) for parts in (0, PARTS)]
     assert not _WHOLE_HASH & many.keys()
-    # A scan looks at about so many names, in a call of its own. Names lie unevenly: it may be twice as many.
+    # Each call scans about this many names. Names lie unevenly, so a call may scan twice as many.
     assert many["hscan"] >= PARTS * LARGEST_APPLY_CELLS / (2 * _NAMES_PER_SCAN)
     scripts = {name: many[name] - few[name] for name in many if name in ("eval", "evalsha")}
     assert sum(scripts.values()) == many["hscan"] - few["hscan"]
-    # All else is what the cut does however much is set aside.
+    # All other commands are the same, however much is set aside.
     beside = {"hscan", "eval", "evalsha", "info"}
     assert {name: calls for name, calls in many.items() if name not in beside} == {
         name: calls for name, calls in few.items() if name not in beside

@@ -38,7 +38,7 @@ from tests.stream_app.declared import declared_of
 
 FIRST_BIN = 100
 DECLARED = declared_of(source="file:a", bin_us=1000, epoch_bins=BINS)
-# Strategy, pages of noise, rows (without floats) and tiles of the version before kinds had files.
+# Hashes of strategy, noise pages, rows (without floats) and tiles, from before kinds had files.
 AS_STORED_BEFORE = {
     "tree causal": "b376e99e119ed6389f7979f6e36ef83cec28f77e1423717f6a3c809d627e4eb3",
     "tree anticipating": "5757bdb9dfcacd38be7a2f3c06ce0329fea8fafaf4d2caad920e6781e821e36d",
@@ -171,7 +171,7 @@ def test_noise_is_added_to_exact_counts_and_depends_on_none(kind: Kind, seed: in
     exact, nothing = released(Impulse(), counts), released(Impulse(), counts * 0)
     for table in kind.tables:
         moved, added = with_noise[table] - alone[table], exact[table] - nothing[table]
-        # Running counts are sums of rounded estimates: a few units of 2^-16 a level, and no more.
+        # Running counts are sums of rounded estimates: they may differ by a few units of 2^-16 per level.
         assert np.abs(moved - added).max(initial=0) <= (8 if table == PUBLISHED else 0)
 
 
@@ -289,7 +289,7 @@ def test_everything_stored_has_the_pinned_hash(name: str) -> None:
             fields = json.loads(row)
             assert fields.pop("prev") == head
             head = row_hash(row)
-            del fields["variance"], fields["interval"]  # floats: their last bits are the machine's
+            del fields["variance"], fields["interval"]  # floats, whose last bits depend on the machine
             digest.update(json.dumps(fields, sort_keys=True).encode())
         for tile in release.tiles:
             digest.update(f"{StreamKeys('visits').tile(tile.key)} {tile.offset_bytes} ".encode() + tile.data)

@@ -108,7 +108,7 @@ class TestOpenEpoch:
         open_next = store.open_epoch
         assert await open_next(stream, TEXT, NEXT_EPOCH, state.head, None, b"secret\x00") == Reply.DONE
         assert (await loaded(stores)).counter == b"secret\x00"
-        # A retry finds it opened, and changes nothing.
+        # A retry finds the epoch open, and changes nothing.
         assert await open_next(stream, TEXT, NEXT_EPOCH, state.head, None, b"other") == Reply.ALREADY
         assert (await loaded(stores)).counter == b"secret\x00"
         elsewhere = replace(NEXT_EPOCH, epoch=4, first_bin=60, first_seq=30)
@@ -167,7 +167,7 @@ class TestOpenEpoch:
         await opened(stores)
         state = await release(stores, 1)
         end_epoch = stores.store.end_epoch
-        # Who has not seen the release may be wrong about the epoch.
+        # A worker that has not seen the release may be wrong about the epoch.
         assert await end_epoch(stores.stream, 0, 0, "operator") == Reply.CONFLICT
         assert await end_epoch(stores.stream, 0, 1, "operator") == Reply.DONE
         assert await end_epoch(stores.stream, 0, 1, "operator") == Reply.ALREADY
@@ -193,7 +193,7 @@ class TestNoise:
         assert await store.open_epoch(stream, TEXT, EPOCH, GENESIS, self.NOISE) == Reply.DONE
         assert (await loaded(stores)).noise == self.NOISE.nonce
         assert await store.open_epoch(stream, TEXT, EPOCH, GENESIS, self.NOISE) == Reply.ALREADY
-        # The noise of an epoch that runs is its noise for ever.
+        # A running epoch keeps its noise: it cannot be opened again with other noise.
         assert await store.open_epoch(stream, TEXT, EPOCH, GENESIS) == Reply.CONFLICT
         other = replace(self.NOISE, nonce="b" * 32)
         await store.write_noise(stream, other.nonce, 0, b"third")
@@ -239,7 +239,7 @@ class TestNoise:
         assert await held() == [(own, 0), (own, 1), ("kept", 0), ("kept", 1)]
         await store.discard_noise(stream, [], own, 1)
         assert await held() == [(own, 1)]
-        # Another's spent pages are not those of the running epoch.
+        # Spent pages of another drawing say nothing about the running epoch's pages.
         await store.discard_noise(stream, [], "left", 2)
         assert await held() == [(own, 1)]
 
@@ -261,7 +261,7 @@ class TestApply:
         await cut_and_seal(stores, FIRST_BIN + 1)
         counts = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 1, WIDTH)
         assert counts.tolist() == [[2, 0, 1], [0, 7, 0]]
-        # Cuts that were taken since, and even a seal, do not turn a retry into something else.
+        # A retry is still known as a retry after later cuts, and even after a seal.
         assert await stores.store.apply(stores.stream, apply(0, 5, CELLS)) == Reply.ALREADY
 
     @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ class TestCuts:
         assert await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, cuts) == Reply.DONE
         before = await loaded(stores)
         assert await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, cuts) == Reply.ALREADY
-        # The same bins at another position: somebody who believed these would bin records elsewhere.
+        # A worker that believed in these other positions would put records into other bins.
         other = [Cut(FIRST_BIN, 0), Cut(FIRST_BIN + 1, 7)]
         assert await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, other) == Reply.CONFLICT
         assert await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, cuts[1:]) == Reply.CONFLICT
@@ -395,11 +395,11 @@ class TestSeal:
         store, stream = stores.store, stores.stream
         await store.start_partition(stream, HASH, "1", 0)
         await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, [Cut(FIRST_BIN + 3, 0)])
-        assert await store.seal(stream, HASH, ["0"], FIRST_BIN + 9) == FIRST_BIN - 1  # 1 is known: not cut
+        assert await store.seal(stream, HASH, ["0"], FIRST_BIN + 9) == FIRST_BIN - 1  # partition 1 has no cut
         await store.take_cuts(stream, HASH, "1", FIRST_BIN - 1, [Cut(FIRST_BIN, 0), Cut(FIRST_BIN + 3, 6)])
-        assert await store.seal(stream, HASH, ["0"], FIRST_BIN + 9) == FIRST_BIN  # 1 is not at its cut
+        assert await store.seal(stream, HASH, ["0"], FIRST_BIN + 9) == FIRST_BIN  # 1 is not yet at its cut
         await store.apply(stream, apply(0, 6, partition="1", last_cut_bin=FIRST_BIN + 3))
-        assert await store.seal(stream, HASH, ["0", "2"], FIRST_BIN + 9) == FIRST_BIN  # nobody started 2
+        assert await store.seal(stream, HASH, ["0", "2"], FIRST_BIN + 9) == FIRST_BIN  # 2 is not started
         assert await store.seal(stream, "0" * 64, ["0"], FIRST_BIN + 9) == FIRST_BIN
         assert await store.seal(stream, HASH, ["0"], FIRST_BIN + 1) == FIRST_BIN + 1
         assert await store.seal(stream, HASH, ["0"], FIRST_BIN + 9) == FIRST_BIN + 3
@@ -434,7 +434,7 @@ class TestRelease:
         assert (after.seq, after.head, after.counter) == (2, first.head, first.counter)
         assert after.released_bin == FIRST_BIN + 1
         assert await stores.store.release(stores.stream, first) == Reply.ALREADY
-        # Another draw of the same bins: the head of the chain has moved.
+        # A second drawing for the same bins is refused, because the head of the chain has moved.
         assert await stores.store.release(stores.stream, release_of(state, 2, "b")) == Reply.CONFLICT
         assert await loaded(stores) == after
         assert await stores.store.rows(stores.stream, 0, 9) == [(1, b"row 1 a"), (2, b"row 2 a")]
@@ -513,7 +513,7 @@ class TestReader:
         for one, rows in zip(wanted, found.tables, strict=True):
             expected = await stores.reader.tile_rows(stores.stream, *one, WIDTH)
             assert rows.tolist() == expected.tolist()
-        earlier = replace(public, visible_seq=1)  # what follows it stays unread
+        earlier = replace(public, visible_seq=1)  # later rows stay unread
         found = await stores.reader.news(stores.stream, earlier, 0, [Missing(0, PUBLISHED, 0, 1)])
         assert found is not None
         assert [seq for seq, _ in found.rows] == [1]
@@ -529,7 +529,7 @@ class TestReader:
         [epoch] = public.epochs
         ended = replace(epoch, last_bin=epoch.first_bin, end_reason="operator")
         for other in (
-            replace(public, visible_seq=2),  # released, or not, but not visible
+            replace(public, visible_seq=2),  # a seq that is not visible
             replace(public, epochs=(ended,)),
             replace(public, epochs=()),
         ):
@@ -599,7 +599,7 @@ class TestRest:
 
     async def test_a_time_later_than_allowed_is_not_noted(self, stores: Stores) -> None:
         now_us, _ = await stores.store.now_us()
-        await asyncio.sleep(1.01)  # the mark follows the time by up to a second
+        await asyncio.sleep(1.01)  # the mark may be up to a second behind the time
         later, mark_us = await stores.store.now_us(now_us)
         assert later > now_us
         assert (await stores.store.now_us(now_us))[1] == mark_us

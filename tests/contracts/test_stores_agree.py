@@ -45,8 +45,8 @@ PARTITIONS = ("0", "1")
 bins = st.integers(FIRST_BIN - 1, FIRST_BIN + 2 * BINS)
 positions = st.integers(0, 12)
 partitions = st.sampled_from(PARTITIONS)
-hashes = st.sampled_from([HASH] * 9 + ["0" * 64])  # mostly right: a wrong one stops everything
-# Cells given by how far their bin is from the first that is not cut.
+hashes = st.sampled_from([HASH] * 9 + ["0" * 64])  # mostly the right hash: a wrong one stops everything
+# Cells. A bin is given by its distance from the first bin without a cut.
 near_cells = st.lists(
     st.tuples(st.sampled_from([0, 0, 1, 2, 5, -1]), st.integers(0, WIDTH - 1), st.integers(1, 3)), max_size=4
 )
@@ -334,7 +334,7 @@ class StoresAgree(RuleBasedStateMachine):
         last_call = self.last_call
         self.both(lambda store, stream: store.load(stream))
         self.both(lambda store, stream: store.rows(stream, 0, 100))
-        self.last_call = last_call  # looking is not a call to repeat
+        self.last_call = last_call  # calls that only read need no repetition
 
     @invariant()
     def readers_see_the_same(self) -> None:

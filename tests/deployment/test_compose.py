@@ -85,7 +85,7 @@ def test_each_process_gets_its_own_password_only(compose: Any) -> None:
 
 
 WORKERS = {"worker-1", "worker-2"}
-# Who can open a connection to whose ports: nobody else can.
+# Which service can connect to which; all other pairs must be separate.
 REACHED_BY = {
     "kafka": WORKERS,
     "redis": WORKERS | {"api", "alerts"},
@@ -160,7 +160,7 @@ def test_configuration_is_valid_in_the_environment_of_each_service() -> None:
     assert settings.state_dir == Path("/var/lib/private-counts/state")
     assert settings.kafka is not None
     assert settings.kafka.bootstrap_servers == "kafka:9092"
-    # Several workers need keys of stored noise, and a second record of releases, that they share.
+    # Several workers need shared keys of stored noise, and a shared witness.
     assert settings.noise_key_file == Path("/var/lib/noise-key/noise.key")
     assert all(settings.output_of(stream.name) for stream in settings.streams)
 

@@ -64,7 +64,7 @@ def test_the_broker_starts_in_an_empty_folder_and_again_with_its_topics(tmp_path
         "PORT": str(free_port()),
         "CONTROLLER_PORT": str(free_port()),
     }
-    assert set(given) == {*loopback, "CLUSTER_ID"}  # nothing that start.sh needs is missing there
+    assert set(given) == {*loopback, "CLUSTER_ID"}  # it has everything that start.sh needs
     cluster_id = given["CLUSTER_ID"].partition(":-")[2].rstrip("}")
     path = f"{Path(java()).parent}:{os.environ['PATH']}"
     environment = {**os.environ, **loopback, "CLUSTER_ID": cluster_id, "PATH": path}

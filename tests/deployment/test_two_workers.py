@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PATIENCE_S = 120.0
 SHORTER = {
-    # As many bins an epoch.
+    # Epochs with the same number of bins.
     "bin: 1m, grace: 30s, epoch: 30d": "bin: 1s, grace: 1s, epoch: 12h, first: FIRST",
     "epsilon: 1.0,": "epsilon: 1.0e9, not_private: true,",
 }
@@ -173,7 +173,7 @@ def test_both_stay_up_through_a_rolling_upgrade_and_the_epoch_goes_on(deployment
     deployment.send_and_await(40)
     for name in deployment.ports:
         deployment.upgrade(name)
-        deployment.make_noise_key()  # compose runs it before every start of a worker; it makes nothing anew
+        deployment.make_noise_key()  # compose runs it before every start of a worker; an existing key stays
         rows = deployment.send_and_await(20)
     assert {row["epoch"] for row in rows} == {0}
     assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))

@@ -39,9 +39,9 @@ from tests.simulator.hostile import HOSTILE, WAITS, Form, Hostile
 from tests.simulator.schedule import KEYS
 
 PUBLISH_EVERY_S = 0.5
-JITTER_S = 0.25  # between what becomes visible and who is told of it, on a busy machine
+JITTER_S = 0.25  # from the instant when a row is visible until a follower has it, on a busy machine
 ATTEMPTS = 3
-AT_ONCE = 5  # kinds in one service
+AT_ONCE = 5  # hostile kinds per service
 SETTINGS = """
 kafka: {{bootstrap_servers: "{servers}", group: "{group}"}}
 redis: {{url: "{redis_url}", api_url: "{api_url}"}}

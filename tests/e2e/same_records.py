@@ -20,9 +20,9 @@ from tests.simulator.written import SCHEMA
 
 GRACE_S, BINS = 0.5, 4
 HOSTILE_BIN, NEW_SCHEMA_BIN = 1, 2
-LATE = 30  # records in each bin
-PARTITIONS = 2  # with records; one more has none but a hostile one
-SLOW_S = 1.5  # the registry takes so long to say that it has no such schema
+LATE = 30  # late records in each bin
+PARTITIONS = 2  # partitions with records; one more has only a hostile record, or none
+SLOW_S = 1.5  # the registry takes this long to say that it lacks a schema
 Pair = tuple[Form, Hostile | None]  # what a topic holds; None: no hostile record
 
 
@@ -36,7 +36,7 @@ class Load:
 
 
 DEFAULT_LOAD = Load()
-# So much takes some seconds to count: far more than lies between two public instants.
+# So many records take seconds to count: far longer than the time between two public instants.
 HEAVY_LOAD = Load(bin_s=30, behind=1_000_000)
 
 
@@ -84,7 +84,7 @@ class Writer:
             _must_be_before(began_s + load.bin_s)
             if bin == NEW_SCHEMA_BIN:
                 registry.has_new = True
-            # Far from every closing instant, so that late ones fall into the same bin in all topics.
+            # Far from every closing instant, so that late records fall into the same bin in all topics.
             sleep_until(began_s + 0.7 * load.bin_s)
             now_us = time.time_ns() // 1000
             late = [now_us - self._rng.randrange(2, 4) * load.bin_s * 10**6 for _ in range(LATE)]

@@ -168,7 +168,8 @@ class Follower:
     def _follow(self) -> None:
         with httpx.Client(verify=False, timeout=5) as client:
             while not self._stop.is_set():
-                # From a little before the end each time: a row that changed between two starts is noticed.
+                # Each time from a little before the last row, so that a row that changed meanwhile is
+                # noticed.
                 after = max(max(self.seen, default=0) - 20, 0)
                 try:
                     headers = {"Last-Event-ID": str(after)}
@@ -184,7 +185,7 @@ class Follower:
     def _note(self, row: bytes) -> None:
         fields = json.loads(row)
         if "seq" not in fields:
-            return  # no release: what the API says about the privacy of the stream
+            return  # not a release, but a statement about the stream's privacy
         seq = int(fields["seq"])
         if self.seen.setdefault(seq, row) != row:
             self.changed.append(seq)

@@ -193,7 +193,7 @@ def test_an_event_reaches_all_targets_and_a_restart_loses_and_doubles_nothing(
     assert kinds(alerts, "busy") == ["firing", "resolved", "firing"]
     assert kinds(alerts, "busier") == ["firing", "resolved"]
     assert kinds(alerts, "never") == []
-    # The crash may have sent one record again, under its old id; no id stands for two transitions.
+    # After the crash one record may be there twice, with the same id. No id means two transitions.
     assert Counter(event["id"] for event in found).total() <= 6
     assert len({(event["id"], json.dumps(event, sort_keys=True)) for event in found}) == 5
     for event in found:
@@ -205,7 +205,7 @@ def test_an_event_reaches_all_targets_and_a_restart_loses_and_doubles_nothing(
         assert event["data"]["labels"] == {"team": "web"}
         assert datetime.fromisoformat(event["time"]) >= datetime.fromisoformat(event["data"]["bin_end"])
     assert hook.kinds("busier") == ["firing", "resolved"]
-    assert {key for key, _ in hook.got} == {event["id"] for event in found}  # one key wherever it is told
+    assert {key for key, _ in hook.got} == {event["id"] for event in found}  # the same key in every target
     statuses = [body["status"] for _, body in grouped.got]
     assert {"firing", "resolved"} <= set(statuses)
     together = [{one["labels"]["alertname"] for one in body["alerts"]} for _, body in grouped.got]

@@ -28,7 +28,7 @@ def delays(file: Path) -> dict[tuple[int, str], list[int]]:
             scheduled = datetime.strptime(event["scheduled"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
             hour = (scheduled - START) // timedelta(hours=1)
             if hour >= HOURS:
-                break  # the file is in order of time
+                break  # the file is sorted by time
             if event["delay_minutes"] is not None:
                 found.setdefault((hour, event["origin"]), []).append(event["delay_minutes"])
     return found
@@ -78,7 +78,7 @@ streams:
                 true = int(np.sort(values)[-(-95 * len(values) // 100) - 1])
                 low, high = p95["interval"]
                 assert low <= true < high
-                # Where exactly 95 % are below an edge, the buckets up to the next flight are in as well.
+                # If exactly 95 % are below an edge, the buckets up to the next flight are also right.
                 assert 100 * int((values < high - MINUTES).sum()) <= 95 * len(values)
                 assert 100 * int((values < low + MINUTES).sum()) >= 95 * len(values)
         for day in range(HOURS // 24):

@@ -81,7 +81,7 @@ def test_replay_of_one_file_leaves_its_releases_and_ends(tmp_path):
         port = taken.getsockname()[1]
         whole = ["replay", "events.csv", *arguments, *span, "--port", str(port)]
         with Service(whole, tmp_path) as replay:
-            assert replay.wait() == 0  # nobody is served, so the port may be another's
+            assert replay.wait() == 0  # no API is started, so another process may have the port
         with Service([*whole, "--serve"], tmp_path) as served:
             assert served.wait() == 2
     assert served.lines[-1].startswith(f"stream-app: --port: 127.0.0.1:{port} cannot be served")

@@ -25,7 +25,7 @@ def test_the_year_happens_now(tmp_path: Path, flights: Path, bootstrap_servers: 
         service.until_true(lambda: _bins(port) >= 8, "a day of 2013 has passed in eight seconds")
         counted = get(port, "/v1/streams/departures")["running"]
         assert service.interrupt() == 0
-    assert counted["interval"][0] > 100  # some 900 flights leave on a day
+    assert counted["interval"][0] > 100  # about 900 flights leave per day
 
 
 def _bins(port: int) -> int:

@@ -27,7 +27,7 @@ def test_fifty_kills_lose_nothing_and_release_nothing_twice(tmp_path, flights):
     moments = random.Random(20_130_101)
     port = free_port()
     config = tmp_path / "app.yaml"
-    # Slow enough that the year outlives the kills.
+    # Slow enough that the replay of the year does not end before the last kill.
     config.write_text(configuration(flights, port, speed="15d/s", streams=STREAMS))
     service = Service(["run", "--config", "app.yaml"], tmp_path)
     followers = {name: Follower(port, name) for name, _ in STREAMS}
@@ -95,6 +95,6 @@ def _check_one_value_a_node(directory: Path, name: str, follower: Follower) -> N
         for level, index, values in row["nodes"]:
             assert nodes.setdefault((row["epoch"], level, index), values) == values
     assert len([node for node in nodes if node[1] == max(level for _, level, _ in nodes)]) == HOURS
-    # Noise that were redrawn or left out would show in its spread: at epsilon 1, zero is no typical value.
+    # If noise were left out, the spread would be too small: at epsilon 1, values are typically not zero.
     if name == "private":
         assert np.std([values[0] for (_, level, _), values in nodes.items() if level > 1]) > 1

@@ -43,7 +43,7 @@ def test_a_growing_file_is_followed_and_closed_by_the_clock(tmp_path):
                 log.write('not json\n{"meta":{}}\n{"meta":{"at":null}}\n{"meta":{"at":"noon"}}\n')
                 log.write(f'{{"meta":{{"at":{int((now + 7200) * 1000)}}}}}\n{{"meta":{{"at":1000}}}}\n')
             if step == 15:
-                # Followed on from the position that is in the store, by another worker.
+                # Another worker continues from the position in the store.
                 assert service.kill_child("stream_app.shell.child worker")
             time.sleep(0.1)
         # Half a line is not an event until its end is written.
@@ -54,7 +54,7 @@ def test_a_growing_file_is_followed_and_closed_by_the_clock(tmp_path):
         counted = zip(series["start"], series["value"], strict=True)
         assert {int(second): count for second, count in counted if count} == written
         assert service.interrupt() == 0
-    [refused] = (tmp_path / "state" / "dead_letters" / "clicks").iterdir()  # the letters of both workers
+    [refused] = (tmp_path / "state" / "dead_letters" / "clicks").iterdir()  # dead letters of both workers
     letters = [json.loads(line) for line in refused.read_text().splitlines()]
     # After a crash a letter may be written twice, so letters with the same position count once.
     reasons = sorted(reason for _, reason in {(letter["position"], letter["reason"]) for letter in letters})

@@ -18,7 +18,7 @@ from tests.e2e.service import Service
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 SENTINEL = "N14228-Ada-Lovelace"
-UNDECODABLE = 1_237  # a number of people's records that nothing else here is equal to
+UNDECODABLE = 1_237  # a number that no other number in this test is equal to
 
 CONFIGURATION = """
 redis: {{url: "embedded:./redis"}}
@@ -62,11 +62,11 @@ def test_operator_sees_figures_and_no_output_shows_an_event(tmp_path: Path) -> N
         assert service.interrupt() == 0
 
     letters = _letters(tmp_path)
-    assert letters.count(SENTINEL) > UNDECODABLE  # it was there to be shown
+    assert letters.count(SENTINEL) > UNDECODABLE  # dead letters contain it, so other outputs could too
     for shown in (service.output, scraped, *public, (tmp_path / "redis" / "redis.log").read_text()):
         assert SENTINEL not in shown
         assert SENTINEL.lower() not in shown.lower()
-    assert str(UNDECODABLE) in scraped  # the operator's own door, and only there
+    assert str(UNDECODABLE) in scraped  # only the operator's endpoint shows it
     for shown in (service.output, *public):
         assert not _names(shown, UNDECODABLE)
         assert "stream_app_" not in shown

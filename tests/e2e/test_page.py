@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.slow]
 
 HOURS = 20 * 24
 DASHBOARD = Path(__file__).parents[2] / "stream_app" / "api" / "dashboard"
-# Together every panel that there is, each page in its order from above.
+# The panels of each page, from top to bottom. Together these are all panels.
 PANELS = {
     "delays": ("running", "bins", "rate", "keys", "quantiles", "heat", "cdf", "preview"),
     "departures": ("alerts", "running", "bins", "rate", "preview"),
@@ -102,7 +102,7 @@ def last_window_stands(page: Page, port: int) -> None:
 def walked(page: Page, stream: str, seq: int) -> None:
     """Check that every panel of a stream shows the release ``seq``, and that there are no other panels."""
     for name in PANELS[stream]:
-        page.locator(f"#{name}").scroll_into_view_if_needed()  # what is out of sight is not read
+        page.locator(f"#{name}").scroll_into_view_if_needed()  # a panel out of sight asks for nothing
         expect(page.locator(f"#{name}")).to_have_attribute("data-seq", str(seq))
     assert page.locator("#panels > section").evaluate_all("all => all.map((one) => one.id)") == list(
         PANELS[stream]
@@ -138,7 +138,7 @@ def test_every_panel_follows_the_flights(tmp_path: Path, flights: Path) -> None:
             window_moves(pages["daily"])
             rule_stands(pages["departures"], "young", "inactive.*resolved")
             service.until("the replay is complete")
-            for stream, page in pages.items():  # each takes up what was released meanwhile
+            for stream, page in pages.items():  # each page shows what was released meanwhile
                 walked(page, stream, HOURS)
                 expect(panel(page, "running").locator(".readout").first).to_contain_text(
                     "until 21 Jan 2013, 05:00"

@@ -246,7 +246,7 @@ def test_headers_and_bodies_without_an_end_are_cut_off(door: Door) -> None:
         with secured(door) as connection:
             connection.sendall(head.encode())
             sent = 0
-            with suppress(OSError):  # it hangs up
+            with suppress(OSError):  # the service closes the connection
                 while sent < MORE_THAN_BUFFERS_HOLD:
                     connection.sendall(more.encode())
                     sent += len(more)
@@ -261,5 +261,5 @@ def test_files_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
     write_config(tmp_path, "redis://127.0.0.1:1/0", free_port(), "other.pem")
     with Service(["api", "--config", "app.yaml"], tmp_path) as service:
         assert service.wait() != 0
-        line = service.lines[-1]  # those before it are about the store, which is not there either
+        line = service.lines[-1]  # earlier lines are about the store, which is missing too
         assert line.startswith("stream-app: api.tls: the certificate or its key cannot be used")

@@ -123,7 +123,7 @@ def test_events_are_sent_counted_and_released(
     with Service(["worker", "--config", "app.yaml"], tmp_path, environment(PASSWORD)) as worker:
         deadline, sent_events = time.monotonic() + 240, 0
         while asyncio.run(last_count(cluster.plain, f"{topic}.private")) < 5:
-            # Those that come before the worker's first bin are refused, so a few more are sent now and then.
+            # Events from before the worker's first bin are refused, so the test sends more from time to time.
             assert time.monotonic() < deadline, worker.output
             (tmp_path / "e.ndjson").write_text(f'{{"at":{time.time_ns() // 10**6}}}\n' * 5)
             with Service(create, tmp_path, environment(PASSWORD)) as sent:

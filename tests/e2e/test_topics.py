@@ -31,7 +31,7 @@ def test_workers_come_and_go_and_every_event_counts_once(cell: Cell) -> None:
     two = cell.start("faust", "-A", "stream_app.worker", "worker")
     cell.send(100)
     cell.rows(600)
-    # The first one leads and owns partitions: it goes without a word, and Redis starts anew.
+    # The first worker closes bins and owns partitions. It is killed, and Redis is restarted.
     one.send_signal(signal.SIGKILL)
     cell.send(100)
     cell.kill_redis()
@@ -68,7 +68,7 @@ def test_after_kill_9_releases_go_on_once_the_broker_has_missed_the_dead_worker(
     stopped_s = time.monotonic()
     second.terminate()
     assert second.wait(30) == 0
-    assert time.monotonic() - stopped_s < 20  # a process leaves after three; the rest is for a busy machine
+    assert time.monotonic() - stopped_s < 20  # a process ends after 3 s; the rest is for a busy machine
 
 
 def test_a_worker_that_starts_waits_for_an_unreachable_redis(cell: Cell) -> None:

@@ -109,7 +109,8 @@ class Deadly:
 def _kill(death: Death) -> None:
     if death.victim == "worker":
         os.kill(os.getpid(), signal.SIGKILL)
-    # With what rewrites its log, which would keep the server's lock for another five seconds.
+    # The whole process group, because a child that rewrites the log would keep the server's lock for five
+    # seconds.
     os.killpg(death.redis_pid, signal.SIGKILL)
 
 
@@ -124,14 +125,14 @@ def run(url: str, directory: str, stream: str, death: Death | None) -> None:
     except OSError:
         os._exit(3)
     if death is not None and calls < death.call:
-        os._exit(4)  # there is no such call: it has died at all of them
+        os._exit(4)  # there is no such call, so every call has been tried
 
 
 async def _release_all(url: str, directory: Path, stream: str, death: Death | None) -> int:
     declared, clock, calls = strategy(stream), HandClock(), [0]
     loud = FIRST_BIN + (death.quiet_bins if death is not None else 0)
     store, keys = RedisStore(url), KeyFiles(directory / "keys")
-    # Counted from the end of the quiet bins on.
+    # Calls are counted from the end of the quiet bins on.
     own_store, own_keys = (Deadly(inner, death, calls) for inner in (store, keys))
     witness = WitnessFile(directory / "witness")
     closer: Closer | None = None

@@ -34,11 +34,11 @@ from tests.stream_app.declared import BIN_US, FIRST_BIN
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(900)]
 
-# A clean process that has imported everything, of which every worker is a copy: a hundredth of a second each.
+# Every worker is a copy of one clean process that has imported everything. A copy takes 0.01 s.
 WORKERS = multiprocessing.get_context("forkserver")
 WORKERS.set_forkserver_preload(["tests.faults.roll_over"])
 NO_SUCH_CALL = 4
-LEAST_STEPS = 12  # of a roll-over and the release after it
+LEAST_STEPS = 12  # calls of a roll-over and of the release after it
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def work(server: EmbeddedRedis, directory: Path, stream: str, death: Death | Non
     while time.monotonic() < until:
         process.join(0.01)
         if not server.running:
-            with suppress(OperatorError):  # its lock may be free a moment later
+            with suppress(OperatorError):  # the server's lock may be free a moment later
                 server.restart()
         elif process.exitcode is not None:
             return process.exitcode
@@ -160,7 +160,7 @@ def test_kill_9_of_redis_between_every_two_steps(server: EmbeddedRedis, director
 
 @pytest.mark.parametrize("loss", ["missing", "damaged"])
 def test_a_page_lost_from_redis_ends_the_epoch(server: EmbeddedRedis, directory: Path, loss: str) -> None:
-    # Dies before its first call after three bins: the page of the fourth is still there.
+    # The worker dies after three bins, before its next call. So the page of the fourth bin is still stored.
     assert work(server, directory, "visits", Death("worker", 0, quiet_bins=3)) == -9
     asyncio.run(_lose(server, "visits", loss))
     assert work(server, directory, "visits") == 0

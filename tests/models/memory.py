@@ -64,7 +64,7 @@ class MemoryStore(Store):
         self._streams: dict[str, MemoryStream] = {}
         self._ledgers: dict[str, list[LedgerEntry]] = {}
         self._noise: dict[str, dict[tuple[str, int], bytes]] = {}
-        self._leases: dict[str, tuple[str, int]] = {}  # by stream: the owner, and until when
+        self._leases: dict[str, tuple[str, int]] = {}  # by stream: the lease's owner and its end
 
     def copy(self) -> MemoryStore:
         """Return an independent copy of the store on the same clock, as a backup."""
@@ -74,7 +74,7 @@ class MemoryStore(Store):
 
     def restore(self, backup: MemoryStore) -> None:
         """Set this store back to a backup, as an operator does. The backup can be used again."""
-        # In place: readers look at these very dictionaries.
+        # In place, because readers use these same dictionaries.
         self._streams.clear()
         self._streams.update(copy.deepcopy(backup._streams))
         self._ledgers.clear()
@@ -343,7 +343,7 @@ class MemoryStore(Store):
             state.cells.pop(bin, None)
         state.seq, state.head, state.released_bin = seq, release.head, release.last_bin
         state.counter = release.counter
-        state.forget_users(release.last_bin)  # of a window that ends here, if one does
+        state.forget_users(release.last_bin)  # if a window of the cap ends here
         if release.last_bin == last_bin_of(state.epoch):
             state.end_epoch("complete")
         return Reply.DONE

@@ -15,7 +15,7 @@ from stream_app.core.tiles import TileSlice
 from stream_app.core.visible import invisible_slices, last_bin_of
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
 
-MOST_PLACES = 1_000  # of a partition: records from the future that are known one by one
+MOST_PLACES = 1_000  # per partition: positions of records from the future that are kept
 
 
 @dataclass

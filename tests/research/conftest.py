@@ -11,7 +11,7 @@ from research.command import reproduce
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    # Each needs a whole reproduction, quick as it is: seconds, on a busy machine minutes.
+    # Each test needs a whole quick reproduction: seconds, and on a busy machine minutes.
     for item in items:
         if "run_reproduce" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")

@@ -36,7 +36,7 @@ def test_all_range_claims_hold_for_the_papers_errors():
 @pytest.mark.parametrize(("ratio", "holds"), [(3.9, False), (4.0, True), (8.0, True), (8.1, False)])
 def test_ratio_at_the_largest_range_must_lie_between_both_bounds(ratio, holds):
     assert range_claims(at_largest=ratio)["L~4 to 8"] == holds
-    assert range_claims(at_largest=ratio, spread=0.05)["L~4 to 8"]  # chance may move it so far
+    assert range_claims(at_largest=ratio, spread=0.05)["L~4 to 8"]  # chance may move the error this far
 
 
 @pytest.mark.parametrize(("left", "holds"), [(0.56, False), (0.54, True), (0.021, True), (0.01, False)])

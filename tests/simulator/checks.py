@@ -39,7 +39,7 @@ class History:
     """Everything that the store has accepted in its current history. Restoring a backup restores it too."""
 
     partitions: dict[str, PartitionHistory] = field(default_factory=dict)
-    sealed: dict[int, Counts] = field(default_factory=dict)  # exact counts of sealed bins, once read
+    sealed: dict[int, Counts] = field(default_factory=dict)  # exact counts of sealed bins that were read
     released: dict[int, int] = field(default_factory=dict)  # seq to bin
     epochs: list[EpochRecord] = field(default_factory=list)
 

@@ -31,7 +31,7 @@ from tests.simulator.written import Written, WrittenSource, make_decoder, regist
 
 FORMS = (Form(), Form(avro=True), Form(max_events=4), Form(avro=True, max_events=4))
 MISFORTUNES = (Deed.KILL, Deed.STOP, Deed.STALL, Deed.STALL, Deed.HANDOVER, Deed.CUT_OFF)
-# A process that dies, or a reply that is lost, may repeat or lose a count of the operator's, which is said.
+# If a process dies or a reply is lost, an operator counter may miss a count or have it twice (documented).
 MISCOUNTING = {Deed.KILL, Deed.STOP, Deed.CUT_OFF}
 
 
@@ -187,7 +187,8 @@ def tried(
         without = seen_of(schedule, form, log, pipeline)
     except AssertionError as broken:
         return [f"without a hostile record: {broken}"]
-    # With misfortunes a record may be read only when its schema is there, and count: left to calm seeds.
+    # With misfortunes this record may be read only after its schema is registered, and then it counts. So
+    # only calm seeds try it.
     left_out = {Hostile.EARLY_SCHEMA} if schedule.actions else set()
     for kind in [kind for kind in form.kinds() if kind in kinds and kind not in left_out]:
         neighbour = with_hostile(log, kind, form, schedule, random.Random(f"{kind} {seed}"))

@@ -26,7 +26,7 @@ class Fault(StrEnum):
 
 POLLS = {"now_us", "read", "partitions", "load", "head"}
 POLL_SHARE = 0.2
-CUT_OFF_S = 0.2  # longer than any loop waits between two calls
+CUT_OFF_S = 0.2  # longer than the time that any loop waits between two calls
 
 
 class SimulatedOutage(ConnectionError):
@@ -75,7 +75,7 @@ class Stalls:
     rng: random.Random
     rate: float
     longest_s: float
-    struck: frozenset[str] = frozenset()  # the calls before and after which it may stand still; empty: all
+    struck: frozenset[str] = frozenset()  # the calls around which the process may pause; empty: all
 
     def draw(self, method: str) -> float:
         """Draw how many seconds the process pauses here; mostly 0."""
@@ -156,7 +156,7 @@ class FaultyPort:
         async def call(*args: Any) -> Any:
             return await self._call(method, target, args)
 
-        setattr(self, method, call)  # found without a search the next time
+        setattr(self, method, call)  # the next access finds the call without ``__getattr__``
         return call
 
     async def _call(self, method: str, target: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> Any:

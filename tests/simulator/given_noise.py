@@ -112,7 +112,7 @@ class GivenNoise:
 class RememberedNoise:
     """Seeded noise that keeps each draw, so that checks can find the draw in a released value."""
 
-    private = True  # stands in for the system source; the kept draws are what makes the checks possible
+    private = True  # takes the place of the system source; the checks need the kept draws
 
     def __init__(self, seed: int, draws: list[Draw]) -> None:
         self._noise = SeededNoise(seed)

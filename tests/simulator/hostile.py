@@ -12,7 +12,7 @@ from tests.simulator.schedule import BIN_US, KEYS, START_US, Schedule
 from tests.simulator.written import Written, avro_value, json_value
 
 HOSTILE = "hostile"  # the name of the record by which two logs differ
-# Whose record that is. All of this user's records, and no others, are in the first cell.
+# The user of that record. All records of this user are in the first cell, and no other records are.
 USER, KEY = "ann", KEYS[0]
 KNOWN_ID, NEW_ID, NO_ID = 7, 8, 99
 YEAR_US = 366 * 86_400 * 1_000_000
@@ -45,7 +45,7 @@ class Hostile(StrEnum):
     OVER_CAP = "over the cap"
 
 
-# The look-up of a schema is waited for, up to a stated time: docs/privacy.md, "the schema registry".
+# Counting waits for the look-up of a schema, up to a stated time: docs/privacy.md, "the schema registry".
 WAITS = {Hostile.NO_SCHEMA, Hostile.EARLY_SCHEMA, Hostile.SLOW_LOOK_UP}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from stream_app.core.records import RecordBatch, Refusal
 
-Run = tuple[str, int, int]  # partition, first position, and the one after the last
+Run = tuple[str, int, int]  # partition, first position, and the position after the last
 USERS = ("ann", "bob", "eve")
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_MOST_TURNS = 20_000  # at one instant: more is a loop that never waits
+_MOST_TURNS = 20_000  # turns at one instant: more turns mean that a task never waits
 _ROUNDING = 1e-3  # microseconds: a timer's float seconds may be this far off the whole microsecond
 
 

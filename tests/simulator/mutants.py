@@ -330,7 +330,7 @@ def _refused_at_once(
     open_bin = state.last_cut_bin + 1
     if state.cuts and end <= state.cuts[-1].position:
         return assign(own, positions, state, rules)
-    # A last cut beyond the records contains those of the open bin.
+    # The last cut lies beyond all records, so it also contains the records of the open bin.
     return assign(own, positions, replace(state, cuts=(*state.cuts, Cut(open_bin, end))), rules)
 
 
@@ -343,7 +343,7 @@ class WatermarkClosing(Pipeline):
 
 
 class _WatermarkClock:
-    virtual = True  # the store's clock has no say
+    virtual = True  # the store's clock is not used
 
     def __init__(self, source: Any) -> None:
         self._source = source

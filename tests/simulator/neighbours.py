@@ -11,9 +11,9 @@ from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import Deed, Schedule, draw_schedule
 from tests.simulator.world import World, cells_of, run_world
 
-# A restored backup ends an epoch, and which records are then dropped is decided by when it happened;
-# a leap of the clock moves closing instants: both are the operator's doing, not the log's.
-Cell = tuple[int, int]  # of a bin
+# A restored backup ends an epoch, and the time of the restore decides which records are then dropped.
+# A leap of the clock moves closing instants. Both are done by the operator, not by the log.
+Cell = tuple[int, int]  # bin and cell
 OUTSIDE = {Deed.RESTORE, Deed.LEAP}
 
 

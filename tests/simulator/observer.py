@@ -67,7 +67,8 @@ class Observer:
         self.world.trace(f"epoch {record.epoch} opens at bin {record.first_bin}, row {record.first_seq}")
         self.history.epochs.append(record)
         if all(epoch != record.epoch for epoch, _, _ in self.watch.nodes):
-            # A restored store may open an epoch again that nobody has seen anything of: with new noise.
+            # If nobody has seen anything of an epoch, a restored store may open the epoch again with new
+            # noise.
             self.watch.epoch_draws.pop(record.epoch, None)
         kept = {seq for seq, _ in await self.world.store.rows(self.stream, 0, MANY)}
         self.history.released = {seq: bin for seq, bin in self.history.released.items() if seq in kept}

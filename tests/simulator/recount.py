@@ -43,8 +43,8 @@ class Rules:
     late: str
     keys: int = 1
     buckets: int = 1
-    max_events: int = 0  # of a user that count in a window; 0: all do
-    window_end: int = 0  # the last bin of a window
+    max_events: int = 0  # events of a user that count in a window of the cap; 0: all
+    window_end: int = 0  # the last bin of one of the cap's windows
     window_bins: int = 1
     grace_us: int = 0
 
@@ -62,7 +62,7 @@ class Rules:
         return key * self.buckets + bucket if key < self.keys else None
 
 
-Place = tuple[str, int]  # partition and position: which record
+Place = tuple[str, int]  # partition and position of a record
 
 
 def recount(log: Log, histories: Mapping[str, PartitionHistory], rules: Rules) -> dict[Place, int]:

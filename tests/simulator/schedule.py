@@ -47,9 +47,9 @@ class Deed(StrEnum):
     BACKUP = "backup"  # the store is copied
     RESTORE = "restore"  # the store is set back to the copy; the witness is not
     LEAP = "leap"  # the clock jumps forward
-    LOSE_NOISE = "lose noise"  # what was drawn ahead, or its keys, or a bit of it
+    LOSE_NOISE = "lose noise"  # noise drawn ahead is lost: its pages, its keys, or a bit of each page
     STALL = "stall"  # one worker's process stands still
-    CUT_OFF = "cut off"  # for a while the replies to all calls are lost
+    CUT_OFF = "cut off"  # the replies to all calls are lost for a while
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ class Schedule:
     buckets: int = 1
     total: bool = False
     over_epochs: bool = False  # nodes over two epochs and over four
-    window: int = 0  # bins; with windows, the cells are released in them and the tree counts all events
+    window: int = 0  # in bins; windows release the cells, and the tree then counts all events
     epsilon: Fraction = Fraction(1)
     release: Release = "anticipating"
     workers: int = 1
     fault_rate: float = 0.03
     faults: tuple[Fault, ...] = tuple(fault for fault in Fault if fault is not Fault.NONE)
     longest_delay_us: int = BIN_US // 4
-    stall_rate: float = 0.0  # the share of calls before and after which the process may stand still
+    stall_rate: float = 0.0  # the share of calls around which the process pauses
     longest_stall_us: int = 5 * BIN_US
     struck: frozenset[str] = frozenset()  # the calls that faults and stalls strike; empty: all
     largest_batch: int = 8
@@ -93,7 +93,7 @@ class Schedule:
     grace_us: int = BIN_US // 5
     publish_every_us: int = BIN_US // 4
     max_ahead_bins: int = 3
-    max_events: int = 0  # of a user that count in a window; 0: the unit is the event
+    max_events: int = 0  # events of a user that count in a window of the cap; 0: no cap
     exact_cuts: bool = False
     actions: tuple[Action, ...] = ()
     sibling: Schedule | None = None  # a second stream over the same log; its plan and its grace count

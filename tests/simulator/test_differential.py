@@ -30,7 +30,7 @@ def test_every_kind_is_met() -> None:
     assert {draw_differential(seed)[1] for seed in range(len(FORMS))} == set(FORMS)
 
 
-# By which kinds of record, and what must be said about it.
+# The kinds of record that must catch the mutant, and words of the message.
 CAUGHT = [
     (AbsenceIsRemembered, Form(avro=True), (Hostile.EARLY_SCHEMA,), "cells of others differ"),
     (FutureHoldsThePosition, Form(), FUTURE, "visible at other instants"),

@@ -121,13 +121,13 @@ def contended(schedule: Schedule) -> Schedule:
     )
 
 
-# Which schedules show it, and what must be said about it.
+# Each mutant, the schedules that show it, and words of the broken rule's message.
 CAUGHT = [
     (mutants.HalfNoise, as_drawn, "plus one unused draw of scale"),
     (mutants.ReleaseTwice, slow_releases, "has a second value"),
     (mutants.ApplyTwice, resent, "a slice was applied away from the position"),
     (mutants.RefiredNode, busy_alone, "changed from"),
-    (mutants.SealIgnoresPartition, crowded, "runs for ever"),  # its cells are sealed: ingest gets nowhere
+    (mutants.SealIgnoresPartition, crowded, "runs for ever"),  # the cells are sealed, so ingest cannot go on
     (mutants.SealRemoved, slow, "the log and its cuts give"),
     (mutants.WitnessIgnored, set_back, "the witness has"),
     (mutants.PublishBeforeDurable, as_drawn, "the store has released"),

@@ -122,7 +122,7 @@ class _NoiseOfEpochs:
         if levels is not None and scale in levels.scales:
             return self._over_epochs(levels.scales.index(float(scale)), levels, scale)
         if self._design.release == "anticipating":
-            # Nothing ends an epoch early here, so all before it are full.
+            # No epoch ends early here, so all earlier epochs are full.
             epoch = self._keys.epoch
             first_bin = FIRST_BIN + epoch * horizon
             (level, expected, nodes), columns = self._calls[self._called % len(self._calls)]

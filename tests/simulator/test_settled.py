@@ -40,7 +40,7 @@ def test_a_record_has_one_bin_whenever_it_is_binned(
     decided = ~first.ahead
     assert first.kept[decided].tolist() == second.kept[decided].tolist()
     assert first.bins[first.kept].tolist() == second.bins[first.kept].tolist()
-    # What was set aside is what the store then decides: by the next cut, in its own bin.
+    # The store then decides about records that are set aside: by the next cut, each in its own bin.
     assert not first.ahead.any() or early == all_cuts[: len(early)]
     for place in np.flatnonzero(first.ahead & ~second.ahead).tolist():
         accepted = own[place] <= all_cuts[known].open_bin + rules.max_ahead_bins
@@ -56,7 +56,7 @@ def test_each_known_cut_decides_what_the_cuts_before_it_left_open() -> None:
         found = assign(np.array([own]), np.array([0]), PartitionState(0, 4, cuts), rules)
         return "counts" if found.kept[0] else "ahead" if found.ahead[0] else "refused"
 
-    # Bin 5 is next to close. Its cut is taken after it closed: by then bin 6 is next, or a later one.
+    # Bin 5 closes next. Its cut is taken after it has closed, when bin 6 or a later bin closes next.
     assert [fate(own) for own in (8, 9)] == ["counts", "ahead"]
     assert [fate(own, Cut(5, 1)) for own in (8, 9)] == ["counts", "refused"]
     assert [fate(own, Cut(5, 1, overdue=3)) for own in (11, 12)] == ["counts", "refused"]

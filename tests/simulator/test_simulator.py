@@ -37,7 +37,7 @@ def test_every_rule_holds_in_many_schedules(first: int) -> None:
     "seed",
     [
         616,  # a release between loading the store and asking the witness looked like a restored store
-        930,  # an epoch that nobody had seen, opened again by a restored store, was held to its first noise
+        930,  # a restored store opened an unseen epoch again; the check expected the epoch's first noise
     ],
 )
 def test_schedules_that_failed_in_the_past_pass(seed: int) -> None:

@@ -101,7 +101,7 @@ class World:
         workers = [asyncio.create_task(self._supervise(number)) for number in range(self.schedule.workers)]
         story = asyncio.create_task(self._story())
         try:
-            # A worker never returns: the first to be done is the story, or a worker that broke a rule.
+            # A worker never returns. So the first task that ends is the story, or a worker that broke a rule.
             await asyncio.wait([story, *workers], return_when=asyncio.FIRST_COMPLETED)
             for task in (story, *workers):
                 if task.done():
@@ -140,7 +140,7 @@ class World:
             await asyncio.wait([life.task])
             failure = None if life.task.cancelled() else life.task.exception()
             if self._refuses_lost_noise(failure):
-                self._hand_over()  # as a consumer group does with the partitions of a worker that ends
+                self._hand_over()  # like a consumer group does when a worker ends
             elif failure is not None and not isinstance(failure, SimulatedOutage):
                 raise failure
             life.alive = False

@@ -21,10 +21,10 @@ from stream_app.sources.decode import TimeField
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 from tests.simulator.log import Entry, LogSource, Run
 
-FETCH_S = 0.02  # a read takes so long,
-RECORD_S = 0.012  # and so long more for each record,
-BYTE_S = 1e-7  # and for each byte of it
-LOOK_UP_S = 0.2  # the registry's answer
+FETCH_S = 0.02  # seconds of a read,
+RECORD_S = 0.012  # more for each record,
+BYTE_S = 1e-7  # and more for each of its bytes
+LOOK_UP_S = 0.2  # seconds until the registry answers
 TIME, OTHERS = TimeField("time", "us"), ["key", "user"]
 _TEXT = ["null", "string"]
 SCHEMA = fastavro.parse_schema(

@@ -28,7 +28,7 @@ def test_numbers_with_a_given_sum_are_the_closest(
 ) -> None:
     values, variances = np.array(points, dtype=float).T
     padded = np.pad([values, variances], ((0, 0), (0, missing)))
-    padded[0, len(values) :] = 17.0  # whatever stands where no number is
+    padded[0, len(values) :] = 17.0  # the places without a number may hold anything
     found = onto_simplex(padded[:1], padded[1:], np.array([float(total)]))[0]
     assert not found[len(values) :].any()
     rows = np.vstack([np.diag(variances**-0.5), np.full(len(values), 1e4)])

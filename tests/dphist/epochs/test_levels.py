@@ -185,7 +185,7 @@ def test_plans_cost_epsilon_and_are_better_than_sums_of_totals(
     design = plan_epoch_levels(horizon, epochs, "0.7", release, "substitute")
     spent = path_epsilon(design.epoch.scales, 2) + path_epsilon(design.scales, 2)
     assert spent <= design.epsilon == Fraction(7, 10)
-    assert design.widths[-1] >= 2**32  # no age of the stream costs more
+    assert design.widths[-1] >= 2**32  # the stream's age adds no cost
     chained = EpochLevels(plan_tree(horizon, "0.7", release=release, neighbours="substitute"), design.epsilon)
     assert design.mean_squared_error(epochs) <= 1.03 * chained.mean_squared_error(epochs)
 
@@ -198,7 +198,7 @@ def test_errors_beyond_the_planned_epochs_grow_slower_than_sums_of_totals() -> N
     reserved = plan_epoch_levels(24, 100, 1, reserve=Fraction(1, 4))
     errors = [late(reserved, 100 * 16**i) for i in range(7)]
     growth = [after / before for before, after in itertools.pairwise(errors)]
-    # Totals added up grow 16 times with every step.
+    # The error of added totals grows 16 times with every step.
     assert max(growth) < 5
     assert growth[2] > growth[3] > growth[4] > growth[5]
     short, long = plan_epoch_levels(24, 100, 1), plan_epoch_levels(24, 10_000, 1)

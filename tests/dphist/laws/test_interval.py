@@ -18,7 +18,7 @@ from tests.oracles import probability_within, weighted_sum_pmf
 
 SCALES = st.floats(0.15, 9.0)
 CONFIDENCES = st.sampled_from([0.3, 0.5, 0.9, 0.95, 0.99, 0.9999])
-# What separates a probability computed twice from a tie; the certificates cost up to 2e-5 of 1 - confidence.
+# Two computations of one probability may differ by this much. Certificates cost up to 2e-5 of 1 - confidence.
 ROUNDING = 1e-9
 
 
@@ -49,7 +49,7 @@ def test_half_width_for_whole_weights_is_the_least_integer(
 def test_half_widths_for_other_weights_are_certified_and_near_the_least(
     groups: list[tuple[int, int, float]], confidence: float
 ) -> None:
-    # Weights in eighths: the law lies on a lattice that brute force knows of and the inversion does not use.
+    # Weights are eighths, so the law lies on a lattice. Brute force uses the lattice, the inversion does not.
     law = weighted_sum_pmf(groups)
     noise = WeightedNoise.of([(weight / 8, copies, scale) for weight, copies, scale in groups])
     found = half_width(noise, confidence)
@@ -63,7 +63,7 @@ def test_half_widths_for_other_weights_are_certified_and_near_the_least(
 
 @pytest.mark.parametrize("lattice", [False, True])
 def test_only_negligible_frequencies_are_dropped(lattice: bool) -> None:
-    # The characteristic function comes back towards 1 far from 0, wherever all weights nearly agree.
+    # Far from 0 the characteristic function comes near 1 again, where all weights nearly agree.
     skipped = 0
     for groups in (
         [(2, 40, 5.0), (5, 40, 5.0)],
@@ -187,7 +187,7 @@ def test_repeated_laws_of_a_table_are_inverted_once() -> None:
     assert len(first) == 3
     assert [laws[row] for row in first[place]] == laws
     assert half_widths(table, 0.9)[0].tolist() == [half_widths(LawTable.of([law]), 0.9)[0][0] for law in laws]
-    # Copies tell laws apart, and so does the place of a group.
+    # Laws that differ in copies, or in the place of a group, are distinct.
     assert len(table.repeated(np.arange(1.0, 7.0)).distinct()[0]) == 6
 
 

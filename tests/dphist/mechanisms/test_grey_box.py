@@ -12,7 +12,7 @@ from dphist.mechanisms.dawa import partition
 from dphist.mechanisms.dawa.partition import interval_lengths
 from tests.examples import examples
 
-# Their first stage is a noisy minimum: the least of secret costs is published, the costs are not.
+# Their first stage publishes which of several noisy costs is the least. The costs stay secret.
 PARTITIONED = {
     *("dawa", "dawa_all", "partition_laplace", "partition_uniform", "partition_geometric", "dawa_hilbert")
 }
@@ -44,7 +44,7 @@ def test_no_transcript_loses_more_than_epsilon(name, data, privacy_loss):
 @given(data=st.data())
 def test_partition_has_enough_noise_and_later_steps_lose_at_most_their_share(name, data, two_transcripts):
     one, other = neighbours(data, name)
-    # Few ranges: along the Hilbert curve every rectangle is many.
+    # Few ranges, because along the Hilbert curve every rectangle is many ranges.
     ranges = [[edge for size in one.shape for edge in (0, size)], [0, 1] * one.ndim]
     first, second, budget = two_transcripts(
         name, one, other, Fraction(2), workload=ranges, seed=data.draw(st.integers(0, 20))
@@ -54,7 +54,7 @@ def test_partition_has_enough_noise_and_later_steps_lose_at_most_their_share(nam
     unit = 2 ** partition._lattice(size, spent["partition"], Fraction(0))
     for (_, values, scale, _), (_, again, _, _) in zip(first[:costs], second[:costs], strict=True):
         moved = int(np.abs(again - values).max())
-        # An event moves this cost, and those that compete with it by as much as any: one count.
+        # An event moves this cost and each competing cost by at most one count.
         assert moved <= unit
         assert (moved + unit) / scale <= spent["partition"]
     loss = sum(

@@ -13,13 +13,13 @@ from dphist.mechanisms import checked_options, describe, names, release
 from dphist.noise import SeededNoise
 from tests.dphist.mechanisms.good_options import good_options
 
-pytestmark = pytest.mark.slow  # many designs: left to make test
+pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
 
 GOOD = good_options()
 # The options under which one more event changes what is published without noise.
 PUBLIC_TOTAL = [("known_total", True), ("neighbours", "substitute")]
 
-# Their partition is published and the noisy costs are not: test_partition.py and test_dawa.py hold its cost.
+# They publish a partition, but not its noisy costs. test_partition.py and test_dawa.py check what it costs.
 NOISY_MINIMA = {
     *("dawa", "dawa_all", "dawa_hilbert"),
     *("partition_laplace", "partition_uniform", "partition_geometric"),
@@ -76,7 +76,7 @@ def test_added_event_shows_without_noise_if_the_total_is_public(name, shape, eve
     counts = np.zeros(shape, dtype=int)
     counts.flat[3] = events
     [weaker] = [dict([each]) for each in PUBLIC_TOTAL if each[0] in describe(name).options]
-    with pytest.raises((AssertionError, ValueError)):  # other steps, or other numbers of blocks
+    with pytest.raises((AssertionError, ValueError)):  # either the steps differ, or the number of blocks
         privacy_loss(name, counts, changed(counts, 3), 0.5, **weaker)
     assert privacy_loss(name, counts, changed(counts, 5, 3), 0.5, **weaker) <= 0.5
 
@@ -94,7 +94,7 @@ class Unprintable:
         raise RuntimeError("no")
 
 
-# Of every kind a wrong kind: none of these is taken by any option, but as ``is_of_its_kind`` says.
+# Values of wrong kinds. An option may take one of them only where ``is_of_its_kind`` says so.
 BAD: list[Any] = [
     *(float("nan"), float("inf"), -float("inf"), -1, -0.5, 2.5 + 2**40, "x", "1", "", b"2", [], [0], (2.5,)),
     *(

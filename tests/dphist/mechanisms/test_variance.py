@@ -8,7 +8,7 @@ import pytest
 from dphist.mechanisms import release
 from dphist.noise import SeededNoise
 
-pytestmark = pytest.mark.slow  # many designs: left to make test
+pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
 
 
 class OneMore:

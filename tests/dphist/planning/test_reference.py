@@ -73,7 +73,7 @@ def test_measured_errors_are_the_predicted_ones(counter: KaryCounter) -> None:
     stderr = squared.std(ddof=1) / len(squared) ** 0.5
     assert abs(squared.mean() - counter.mean_squared_error()) < 5 * stderr
     assert abs(squared.mean() / 1.5**2 - counter.mean_squared_error()) > 10 * stderr
-    # Bins that share nothing but whole nodes keep every prefix unbiased.
+    # Every prefix is unbiased.
     assert np.abs(counter.errors.mean(axis=1)).max() < 6 * (counter.errors.var(axis=1) / 4000).max() ** 0.5
 
 

@@ -20,7 +20,7 @@ from dphist.tree.design import TreeDesign
 pytestmark = pytest.mark.slow
 
 EPSILON = "0.01"
-# Taller trees are no rivals here: a level more of two or three children is far from 17.
+# Taller trees cannot be best here: one more level of two or three children is far from 17.
 _HEIGHTS = 6
 
 

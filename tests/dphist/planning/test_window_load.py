@@ -51,7 +51,7 @@ def test_draws_are_those_of_a_release(mechanism: str) -> None:
         drawn.append(sum(noise.sizes))
     assert load.window_draws == (drawn[0], max(drawn))
     assert load.seconds == pytest.approx(max(drawn) / DRAWS_PER_SECOND)
-    # Every histogram draws for itself; two windows an epoch keep eight bytes a cell.
+    # Every histogram draws its own noise; two windows per epoch keep eight bytes per cell.
     three = WindowLoad.of(replace(design, histograms=3), standing)
     assert three.window_draws == (3 * drawn[0], 3 * max(drawn))
     assert three.released_bytes == 2 * 3 * 64 * 8

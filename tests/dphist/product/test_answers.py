@@ -59,7 +59,7 @@ def decoder(rows: FloatArray, variances: FloatArray) -> FloatArray:
 def test_one_axis_at_a_time_equals_dense_least_squares(
     design: ProductDesign, seed: int, data: st.DataObject
 ) -> None:
-    # Scales so large that the noise being discrete does not show.
+    # Scales are so large that discrete noise is as good as continuous noise.
     design = replace(design, time=replace(design.time, epsilon=Fraction(1, 10**4)))
     bins = data.draw(st.integers(1, design.time.horizon))
     a = data.draw(st.integers(0, bins - 1))

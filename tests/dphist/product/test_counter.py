@@ -28,7 +28,8 @@ def cells_of(design: ProductDesign, seed: int) -> Int64Array:
 
 @given(product_designs(), st.data())
 def test_batches_and_restarts_release_the_same(design: ProductDesign, data: st.DataObject) -> None:
-    # Noise belongs to a scale here: groups of one scale would share it in another order.
+    # The test's noise is drawn by scale. Groups with equal scales would get each other's noise in another
+    # order.
     scales = [scale for group in design.groups for scale in group.design.scales]
     assume(len(set(scales)) == len(scales))
     cells = cells_of(design, 3)

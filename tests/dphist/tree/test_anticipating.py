@@ -134,7 +134,7 @@ def test_every_transcript_of_a_tiny_tree_loses_at_most_epsilon(
         for seen, chance in narrow.items():
             assert chance <= 2**QUARTERS * wide[seen], seen
             worst = max(worst, chance / wide[seen])
-    # The bound is reached, so a test with half the noise would fail.
+    # The bound is reached, so with half the noise this test would fail.
     assert worst == 2**QUARTERS
 
 

@@ -17,7 +17,7 @@ from dphist.tree.shape import TreeShape
 from tests.dphist.tree.strategies import branchings
 from tests.examples import examples
 
-pytestmark = pytest.mark.slow  # many designs: left to make test
+pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
 
 # At a small epsilon the discrete law is the continuous one, for which the anchors are stated.
 SMALL = Fraction(1, 1000)

@@ -32,7 +32,7 @@ def check_invariants(counter: TreeCounter) -> None:
     assert 0 <= counter.bin <= counter.design.horizon, state
     assert counter._accumulators.shape == counter._upward.open_sums.shape == rows, state
     assert bool((counter._accumulators >= 0).all()), state
-    # The last level has no open node: a pushed bin is complete.
+    # On the last level no node is open, because a pushed bin is complete.
     assert not counter._accumulators[-1].any(), state
     for level, digit in zip(shape.levels, shape.digits(counter.bin), strict=True):
         closed_children = digit > 0
@@ -231,7 +231,7 @@ def test_exact_counts_appear_in_no_text() -> None:
     texts += [str(refused.value), str(failed.value)]
     public = {name for name in vars(counter) if not name.startswith("_")}
     assert public == {"design", "width"}
-    assert not [text for text in texts if str(secret) in text]  # memory addresses hold four digits by chance
+    assert not [text for text in texts if str(secret) in text]  # an address may contain these digits
 
 
 def test_a_refused_push_leaves_the_counter_unchanged() -> None:
@@ -277,7 +277,7 @@ def test_live_count_is_the_same_with_and_without_history() -> None:
         live, kept = without.live(), with_history._forest.live_prefix(count + 1)
         assert live == kept
         assert live.value == release.published[0] / 2**16
-        # At the front nothing above is complete yet: live and best are one.
+        # For the newest bin no node above is complete yet, so the live and the best estimate are equal.
         assert with_history.prefix().value == pytest.approx(live.value, abs=1e-9)
         assert with_history.prefix().variance == pytest.approx(live.variance, rel=1e-12)
     with pytest.raises(ValueError, match="history"):

@@ -73,7 +73,7 @@ def test_intervals_over_a_year_cover_at_their_stated_level(release: Release, que
     exact = probability_within(law, interval.value)
     assert abs(held - exact) < error
     assert 0.95 <= interval.level <= exact + 5e-4
-    # One step of the search shorter, they would hold too seldom.
+    # Intervals that are one step of the search shorter would hold too rarely.
     step = 2.1 * DITHER * math.sqrt(law.variance)
     assert probability_within(law, interval.value - step) < 0.95 + 1e-4
 

@@ -15,7 +15,7 @@ from dphist.tree.published_laws import published_law, published_laws
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.dense import merged, noise_weights, published_variance
 
-pytestmark = pytest.mark.slow  # many designs: left to make test
+pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
 
 
 @st.composite

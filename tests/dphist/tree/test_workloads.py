@@ -21,7 +21,7 @@ from tests.dphist.tree.dense import causal_law, complete_nodes, least_squares_es
 from tests.dphist.tree.strategies import anticipating_designs, branchings, designs
 from tests.examples import examples
 
-pytestmark = pytest.mark.slow  # many designs: left to make test
+pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
 
 
 @st.composite
@@ -82,7 +82,8 @@ def test_uses_give_the_error_of_whole_trees(
     workload = Workload(((part, Fraction(1)),))
     uses = workload_uses(np.array([branching]), horizon, workload, release == "anticipating")[0]
     if release == "causal" and part.question == "sliding":
-        # Windows from every bin on: give those that would leave the tree more nodes at its end.
+        # A window may start at any bin. So the tree gets more nodes at its end, for windows that would leave
+        # it.
         more = (branching[0] + -(-part.bins // design.shape.widths[1]), *branching[1:])
         longer = TreeDesign(TreeShape(more), math.prod(more), Fraction(1), shares)
         windows = window_variances(
@@ -105,7 +106,7 @@ def test_uses_give_the_error_of_whole_trees_with_a_root(
     wanted = np.random.default_rng(seed).integers(1, 60, len(branching))
     shares = tuple(Fraction(int(part), int(wanted.sum())) for part in wanted)
     design = TreeDesign(TreeShape(branching), horizon, Fraction(1), shares, release=release)
-    # Causal windows are estimated, but for the one that is the epoch.
+    # For causal windows the closed form is an estimate, except for the window that is the whole epoch.
     windows = st.integers(1, horizon) if release == "anticipating" else st.just(horizon)
     part = data.draw(
         st.sampled_from([WorkloadPart("prefix"), WorkloadPart("ranges")])
@@ -113,7 +114,7 @@ def test_uses_give_the_error_of_whole_trees_with_a_root(
     )
     workload = Workload(((part, Fraction(1)),))
     uses = workload_uses(np.array([branching]), horizon, workload, release == "anticipating")[0]
-    # Variances from below, of a root with the children that are in the epoch.
+    # Variances from below, for a root that has only the children inside the epoch.
     below = list(design.variances_from_below)
     children = lower[0] * below[1]
     below[0] = design.variances[0] * children / (design.variances[0] + children)
@@ -156,7 +157,7 @@ def test_a_workload_with_the_whole_epoch_gets_a_root(
     error = dense_error(design, workload)
     assert design.mean_squared_error(workload) == pytest.approx(error, rel=1e-6)
     assert error <= at_most
-    # By dense algebra, no share of a root over single bins nor over days of any length is better.
+    # Dense algebra: a root with any share, over single bins or over days of any length, is not better.
     for lower in ((24,), (2, 12), (4, 6), (6, 4)):
         for root in (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
             rest = Fraction(1 - Fraction(str(root)), len(lower))
@@ -189,7 +190,7 @@ def test_a_plan_is_best_for_its_own_workload(release: Release, workload: Workloa
 
 def test_plan_for_bins_has_one_level_and_plan_for_days_has_short_nodes() -> None:
     assert plan_tree(1000, 1, "bins").branching == (1000,)
-    # A window that starts anywhere is served best by nodes well below its length.
+    # Windows that may start anywhere need nodes that are much shorter than the window.
     daily = plan_tree(24 * 365, 1, "sliding(24)", "anticipating")
     assert daily.shape.widths[1] <= 24
     plain = plan_tree(24 * 365, 1, "prefix", "anticipating")

@@ -17,9 +17,9 @@ from dphist.windows.error import window_error
 from dphist.windows.options import checked_options, known_options
 from tests.dphist.windows.test_design import design_of
 
-pytestmark = pytest.mark.slow  # many designs: left to make test
+pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
 
-# As a configuration may write them, for histograms of 8 buckets; of the same name everywhere.
+# Good values as a configuration may write them, for histograms of 8 buckets, by the option's name.
 GOOD: dict[str, list[Any]] = {
     "branching": [3, 4],
     "round_counts": [False],
@@ -63,7 +63,7 @@ def test_an_option_reaches_the_mechanism_and_costs_the_same(mechanism: str, opti
     WindowLoad.of(design, float)
     assert WindowDesign.from_json(design.to_json(), design.time) == design
     cells = np.random.default_rng(5).integers(0, 60, design.cells)
-    # As in the papers' terms, with the same noise.
+    # The same noise as in the papers' terms.
     typed: Any = tuple(value) if isinstance(value, list) else value
     if option.endswith("share"):
         typed = Fraction(str(value))

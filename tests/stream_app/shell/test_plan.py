@@ -20,7 +20,7 @@ from stream_app.config.plans import planned
 from stream_app.shell.commands import main
 from tests.stream_app.declared import changed_stream
 
-pytestmark = pytest.mark.slow  # many designs: left to make test
+pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
 
 TWO_STREAMS = """
 streams:
@@ -252,12 +252,12 @@ streams:
     assert "identity" in shown.output
     # Discrete Laplace noise of scale 5/4: standard deviation 1.73.
     assert "1.7" in shown.output
-    # One draw for each of 20 buckets, whatever they hold; 7 windows of 8 bytes a bucket.
+    # One draw for each of 20 buckets, whatever their counts; 7 windows with 8 bytes per bucket.
     assert "20 / 20" in shown.output
     assert "0.0 MB" in shown.output
     config.write_text(config.read_text().replace("identity", "hb, options: {branching: 20}"))
     shown = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["plan", "--config", str(config)])
-    # One level of 20: identity with a second level of half the budget each would be 3.5.
+    # One level of 20 nodes. With a second level, and half of the budget each, the error would be 3.5.
     assert "hb: branching 20" in shown.output
 
 

@@ -31,7 +31,7 @@ def towns():
     return np.random.default_rng(3).poisson(40_000 * density / density.sum())
 
 
-# Measured over six releases: 0.30, 0.51, 0.35, 0.22 and 0.50; a half more for the luck of three.
+# Measured over six releases: 0.30, 0.51, 0.35, 0.22 and 0.50. Three releases may be worse by half of that.
 @pytest.mark.parametrize(
     ("name", "most"),
     [
@@ -64,7 +64,7 @@ def test_hybrid_tree_has_up_to_twice_the_error_of_the_quadtree(towns):
     ranges = named_workload("ranges", towns.shape)[::4]
     quadtree = mean_error("quadtree", towns, ranges, 0.1, 4)
     assert quadtree < mean_error("hybridtree", towns, ranges, 0.1, 4) < 2 * quadtree
-    # Without medians it is the quadtree.
+    # Without medians the hybrid tree is the quadtree.
     same = mean_error("hybridtree", towns, ranges, 0.1, 4, median_levels=0)
     assert same == pytest.approx(quadtree, rel=1e-9)
 
@@ -80,6 +80,6 @@ def test_grids_beat_identity_at_small_epsilon_and_stay_near_it_at_large_on_dpben
     # Measured: 0.08 to 0.65 of Identity's error.
     for name in ("adaptive_grid", "dpcube"):
         assert mean_error(name, counts, ranges, 0.01, 4) < 0.85 * identity[0.01]
-    # Measured: 1.6 at most, but for DAWA on the roughest map, 2.6.
+    # Measured: at most 1.6; only DAWA on the roughest map has 2.6.
     for name in ("quadtree", "hybridtree", "dpcube", "uniform_grid", "adaptive_grid"):
         assert mean_error(name, counts, ranges, 1.0, 3) < 2.2 * identity[1.0]

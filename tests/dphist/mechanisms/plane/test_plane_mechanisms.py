@@ -11,7 +11,7 @@ from dphist.noise import SeededNoise
 from dphist.privacy import exact
 from tests.examples import examples
 
-pytestmark = pytest.mark.slow  # many designs: left to make test
+pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
 
 COUNTED = [
     "identity_plane",
