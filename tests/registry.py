@@ -52,7 +52,7 @@ def serving(
             self.wfile.write(body)
 
         def handle(self) -> None:
-            with suppress(ssl.SSLError, ConnectionError):  # who does not trust us goes away
+            with suppress(ssl.SSLError, ConnectionError):  # a client without trust in the certificate leaves
                 super().handle()
 
         def log_message(self, format: str, *args: Any) -> None:

@@ -28,7 +28,7 @@ FILES = {f"/{name}" for name in TRACKED if (REPOSITORY / name).exists()}
 FOLDERS = {f"{parent}" for name in FILES for parent in Path(name).parents}
 DOCUMENTS = sorted(name for name in TRACKED if re.fullmatch(r"[^/]+\.md|(docs|deploy|research)/.*\.md", name))
 FILE = re.compile(r"[\w./{},-]+(/|\.(py|md|ya?ml|lua|toml|json|conf|properties|sh|js|css|html|txt))")
-# Folders that commands make.
+# Folders that commands create.
 MADE = {"state/", "dead_letters/", "deploy/secrets/"}
 
 

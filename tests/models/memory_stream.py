@@ -69,7 +69,7 @@ class MemoryStream:
     tiles: dict[TileKey, bytearray] = field(default_factory=dict)
     operator_counts: dict[str, int] = field(default_factory=dict)
     untallied: dict[UserShard, dict[bytes, int]] = field(default_factory=dict)  # users' records, by cell
-    users: dict[int, dict[bytes, int]] = field(default_factory=dict)  # records that count, by window
+    users: dict[int, dict[bytes, int]] = field(default_factory=dict)  # counted records, by window of the cap
     user_keys: dict[int, bytes] = field(default_factory=dict)
 
     @property

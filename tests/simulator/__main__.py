@@ -24,7 +24,7 @@ from tests.simulator.world import run_schedule
 @click.option("--differential", default=0, help="So many seeds of the differential test, instead.")
 def main(schedules: int, first_seed: int, seed: int | None, differential: int) -> None:
     """Run the service's loops under seeded faults; exit with status 1 at the first broken rule."""
-    logging.getLogger("stream_app").setLevel(logging.CRITICAL)  # faults are what this is about
+    logging.getLogger("stream_app").setLevel(logging.CRITICAL)  # faults are expected here
     console = Console()
     if seed is not None:
         raise SystemExit(_replay(seed, console))

@@ -17,7 +17,7 @@ USER, KEY = "ann", KEYS[0]
 KNOWN_ID, NEW_ID, NO_ID = 7, 8, 99
 YEAR_US = 366 * 86_400 * 1_000_000
 YEAR_9999_US = 253_402_300_799_000_000
-REGISTERED_US = START_US + int(2.7 * BIN_US)  # from then on the registry has the new id, and records use it
+REGISTERED_US = START_US + int(2.7 * BIN_US)  # from this time on the registry has the new id; records use it
 IDLE = "idle"  # a partition without any other record
 
 

@@ -100,7 +100,7 @@ class Observer:
         self.world.trace(f"apply {change.partition} {change.expected}..{change.new}")
 
     async def _after_read_cells(self, args: tuple[Any, ...], counts: Any) -> None:
-        if args[1] > (await self._state()).released_bin:  # else a stale reader: its release will be refused
+        if args[1] > (await self._state()).released_bin:  # else it is stale: its release will be refused
             self.history.see_sealed(args[1], counts)
 
     async def _after_release(self, args: tuple[Any, ...], reply: Reply) -> None:

@@ -38,7 +38,7 @@ from tests.stream_app.plan_noise import Noise, of_answer, of_buckets, of_own_bin
 
 _CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99, 0.999)
 _FIRST_BIN = 376_944
-# Certificates may cost this part of what an interval may miss, so one may be wider than need be by it.
+# Certificates may use up this part of 1 - confidence, so an interval may be wider by as much.
 _CERTIFIED = 1e-4
 
 
@@ -52,7 +52,7 @@ class Stated(NamedTuple):
     confidence: float
     half: HalfWidth
     noise: Noise
-    rounding: float = 0.0  # in ``half`` already
+    rounding: float = 0.0  # already part of ``half``
 
 
 def shortfall(stated: Stated, cells: int = CELLS) -> str | None:

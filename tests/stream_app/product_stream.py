@@ -27,7 +27,7 @@ from tests.stream_app.one_source import OneSource
 
 CARRIERS = ("UA", "AA", "7")
 LOW, HIGH, BUCKETS = -10, 50, 12
-Event = tuple[float, Any, Any]  # place on the time line in bins, carrier, delay
+Event = tuple[float, Any, Any]  # time in bins, carrier, delay
 
 
 def product_strategy(

@@ -31,7 +31,7 @@ class PublishedWindows(PublishedAxes):
     name: str = "windows"
     mechanism: str = "hb"
     window_bins: int = 24
-    over_keys: bool = False  # else over the value
+    over_keys: bool = False  # False: over the value
 
     def __post_init__(self) -> None:
         super().__post_init__()

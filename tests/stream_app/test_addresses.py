@@ -30,7 +30,7 @@ streams:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    # Nobody answers at the store's address: an API waits for it, and listens already.
+    # Nothing answers at the store's address. An API waits for the store, but already listens.
     (tmp_path / "clicks.ndjson").touch()
     (tmp_path / "app.yaml").write_text(CONFIGURATION.format(port=free_port(), redis=free_port()))
     return load(tmp_path / "app.yaml", {})

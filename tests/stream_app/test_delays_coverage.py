@@ -49,7 +49,7 @@ def test_bands_hold_at_least_as_often_as_promised_and_hardly_more(
     """The runs are seeded. By chance, a true level of 0.935 would give 0.95 once in 1,000."""
     found = coverage(airport, counts[airport], release, relation)
     assert 0.95 <= found.band_held <= 0.97
-    # Whenever the band holds, the interval of the p95 does.
+    # Whenever the band holds, the interval of the p95 holds too.
     assert found.p95_held >= found.band_held
 
 

@@ -86,7 +86,7 @@ def test_of_two_that_begin_at_the_same_moment_the_second_is_asked() -> None:
         )
         assert sorted(map(type, begun), key=str) == sorted([OperatorError, Reply], key=str)
         [refused] = [name for name, result in zip("ab", begun, strict=True) if result is not Reply.DONE]
-        # It is refused again when it is started again, though its entry is there.
+        # It is refused again when it starts again, although its entry is in the ledger.
         store.both_asked = asyncio.Barrier(1)
         with pytest.raises(OperatorError, match="accept is missing"):
             await SourceLedger(store).begin(live(refused))
@@ -114,7 +114,7 @@ def test_a_log_is_known_in_whatever_group_it_was_measured(
         with pytest.raises(OperatorError, match=f"{two} is already measured by a .* cost epsilon 11;"):
             await SourceLedger(store, logs=two_logs).begin(new)
         await SourceLedger(store, ACCEPTED, two_logs).begin(new)
-        # Whoever asks for the sum of the newer one hears all of it.
+        # The sum stated for the newer source includes both streams.
         assert statement(two, await store.ledger(two)).epsilon == 11
         assert statement(LOG, await store.ledger(LOG)).epsilon == 11
 
@@ -147,7 +147,7 @@ def test_groups_that_run_beside_each_other_state_one_sum() -> None:
             for stream, source in (("a", "g1"), ("b", "g2")):
                 entry, ledger = user_epoch(stream, source, epoch), ledgers[source]
                 await (ledger.begin(entry) if epoch == 0 else ledger.reserve(entry))
-        # Another log of the first group is no part of the second one's sum.
+        # The second group's sum does not include another log of the first group.
         await SourceLedger(store, ACCEPTED, ("file:others.ndjson",)).reserve(user_epoch("c", "g1", 0))
         api = Replicas(store.reader())
         for source, epsilon in {"g1": 11, "g2": 10, LOG: 10}.items():

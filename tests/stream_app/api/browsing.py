@@ -24,8 +24,8 @@ from tests.models.memory_alerts import MemoryAlertStore
 from tests.services import chromium, required
 from tests.stream_app.published import Published
 
-ARTIFACTS = Path(__file__).parents[3] / "artifacts"  # pictures that a run leaves to be looked at
-PATIENCE_MS = 60_000  # on a busy machine a page takes its time
+ARTIFACTS = Path(__file__).parents[3] / "artifacts"  # the folder for screenshots
+PATIENCE_MS = 60_000  # a page is slow on a busy machine
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -102,7 +102,7 @@ class Backstage:
         async def reader() -> Any:
             yield WithAlerts(self.store.reader(), self.alerts)
 
-        self.port = self.port or free_port()  # nobody takes it while the server is down
+        self.port = self.port or free_port()  # no other process takes it while the server is down
         listener = listen("127.0.0.1", self.port)
         self._server = asyncio.run_coroutine_threadsafe(serve_on(listener, reader, rules), self._loop)
         return f"http://127.0.0.1:{self.port}"
@@ -188,7 +188,7 @@ def panel(page: Page, name: str) -> Any:
 def photograph(page: Page, name: str) -> None:
     """Save a screenshot of the whole page."""
     ARTIFACTS.mkdir(exist_ok=True)
-    page.evaluate("scrollTo(0, 0)")  # or what sticks to the top lies over a panel
+    page.evaluate("scrollTo(0, 0)")  # or the sticky header lies over a panel
     page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
 
 

@@ -114,7 +114,7 @@ def test_key_reads_its_streams_and_sees_no_others() -> None:
                 query = {"query": '{stream=~".+"}', "time": "1357009200"}
                 found = (await client.get("/api/v1/query", params=query, headers=headers)).json()
                 assert {one["metric"]["stream"] for one in found["data"]["result"]} == seen
-            # What is there and not for you reads like what is not there.
+            # A stream that a key does not open gets the same answer as an unknown stream.
             theirs = await client.get("/v1/streams/views/count", headers=bearer("k-one"))
             nobodys = await client.get("/v1/streams/nothing/count", headers=bearer("k-one"))
             assert theirs.json()["error"].replace("views", "nothing") == nobodys.json()["error"]
@@ -159,7 +159,7 @@ def test_removed_key_reads_nothing_and_its_open_answers_end() -> None:
         await following
         assert [message.get("body") for message in sent] == [None, b"first", b""]
         assert sent[-1]["more_body"] is False
-        for left in (KEYS[:1], ()):  # an empty list of keys is not access without keys
+        for left in (KEYS[:1], ()):  # with an empty list of keys nobody has access
             rules.keys = left
             sent.clear()
             await access(scope, nothing, collect)
@@ -178,10 +178,10 @@ def test_keys_are_read_again_when_their_file_changes(
         add_key(path, "ann", [])
         names = lambda keys: taken.put_nowait(tuple(key.name for key in keys))  # noqa: E731
         following = asyncio.create_task(follow_keys(path, names))
-        assert await asyncio.wait_for(taken.get(), 60) == ("ann",)  # whatever changed since the start
+        assert await asyncio.wait_for(taken.get(), 60) == ("ann",)  # even if the file changed since the start
         add_key(path, "bob", [])
         assert await asyncio.wait_for(taken.get(), 60) == ("ann", "bob")
-        # A key that is gone opens nothing, whatever else is wrong with the file.
+        # A removed key opens nothing, even if something else is wrong with the file.
         path.write_text("not a key\n" + path.read_text().splitlines(keepends=True)[1])
         assert await asyncio.wait_for(taken.get(), 60) == ("bob",)
         assert "keys.ndjson:1 is not a key; take the line out; the other keys hold" in caplog.text
@@ -234,7 +234,7 @@ def test_exceeded_limits_are_refused_in_one_line() -> None:
             assert statuses == [200] * 4 + [429]
             late = await client.get("/v1/streams")
             assert (late.headers["retry-after"], "2 requests a second" in late.text) == ("1", True)
-            # A page of many files is read whole: its questions are what is counted.
+            # The files of a page are not counted, only the page's questions.
             files = [(await client.get("/dashboard/style.css")).status_code for _ in range(9)]
             assert files == [200] * 9
         async with asking(AccessRules()) as client:
@@ -245,7 +245,7 @@ def test_exceeded_limits_are_refused_in_one_line() -> None:
                 for _ in range(10):
                     yield b"x" * 4_000
 
-            # A body that does not say how long it is ends where the limit is.
+            # A body of unknown length is cut off at the limit.
             try:
                 response = await client.post("/api/v1/query", content=endless())
                 assert response.status_code >= 400

@@ -58,7 +58,7 @@ def test_process_apart_computes_until_it_is_closed() -> None:
             await apart.of(divmod, 1, 0)
         process = apart.begun()
         os.kill(first, signal.SIGKILL)
-        assert _until(lambda: process.has_ended)  # a question before that fails, and says to ask again
+        assert _until(lambda: process.has_ended)  # a question before that fails and says to ask again
         second = await apart.of(os.getpid)
         assert second != first
         apart.close()
@@ -70,10 +70,10 @@ def test_process_apart_computes_until_it_is_closed() -> None:
 def test_answer_is_computed_once_even_if_all_readers_leave(tmp_path: Path) -> None:
     async def run() -> None:
         apart, answers, key = Apart(), dict[tuple[object, ...], None](), (str(tmp_path / "made"),)
-        for _ in range(3):  # they leave before the other process has begun
+        for _ in range(3):  # they are cancelled before the other process has begun
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(apart.fill(answers, os.mkdir, key), 0.001)
-        await apart.fill(answers, os.mkdir, key)  # made twice, it would raise
+        await apart.fill(answers, os.mkdir, key)  # making it twice would raise an error
         assert answers == {key: None}
         with pytest.raises(FileExistsError):
             await apart.of(os.mkdir, *key)

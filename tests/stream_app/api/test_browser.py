@@ -66,7 +66,7 @@ def test_thousands_of_bins_released_together_cause_few_redraws(
         for _ in range(20):
             backstage.run(stream.close([5] * 100))
         shows_seq(page, 2050)
-        # Three panels once a second at most, while 2,000 releases arrived.
+        # At most three panels, once a second each, while 2,000 releases arrived.
         assert 2 <= len(asked) <= 6 + 3 * (time.monotonic() - began_s)
 
 
@@ -76,7 +76,7 @@ def test_a_page_of_a_quiet_stream_sends_few_requests(browser: Browser, backstage
         shows_seq(page, 50)
         asked: list[str] = []
         page.on("request", lambda one: asked.append(one.url.rpartition("/")[2]))
-        for _ in range(20):  # what it asks as it opens comes late on a busy machine
+        for _ in range(20):  # on a busy machine the page's first answers come late
             asked.clear()
             page.wait_for_timeout(4_000)
             if set(asked) <= {"marks", "privacy"}:
@@ -203,7 +203,8 @@ def test_page_of_a_stream_without_releases(browser: Browser, backstage: Backstag
 
 def test_page_shows_everything_after_requests_were_limited(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([40] * 200, epoch_bins=256)
-    # So few that a page on a slow machine is refused too: it asks for several answers together.
+    # The limit is so low that a page is refused even on a slow machine, because it asks several questions at
+    # once.
     address = backstage.start(AccessRules(requests_per_s=1)) + PAGE
     with opened(browser, address, expect_errors=True) as page:
         refused: list[str] = []

@@ -29,7 +29,7 @@ FIRST_DAY = 15_760  # 2013-02-24: clocks change in Paris on 31 March
 LAST = "4 May 2013"
 PARIS: dict[str, Any] = {"first_bin": FIRST_DAY, "bin_us": DAY_US, "timezone": "Europe/Paris"}
 WEEK = "?from=2013-03-28T23:00:00Z&to=2013-04-03T22:00:00Z"
-# West and east; midnights that are skipped or come twice; a day that was left out (Apia, 30 December 2011).
+# Zones in west and east; midnights that are skipped or come twice; a skipped day (Apia, 30 December 2011).
 ZONES = ("Europe/Paris", "Australia/Lord_Howe", "America/Sao_Paulo", "America/Havana", "Pacific/Apia")
 
 

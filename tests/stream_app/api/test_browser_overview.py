@@ -35,7 +35,7 @@ def test_every_stream_shows_its_number_with_its_error(browser: Browser, backstag
             assert shown == round(estimate["value"])
             expect(card(page, stream).locator(".interval")).to_contain_text("between")
         expect(card(page, "plain")).to_contain_text("Not private")
-        # The same events are shown bare beside it.
+        # A stream of the same events without noise is shown too.
         expect(card(page, "departures")).to_contain_text("Not private")
         label = card(page, "departures").locator("canvas").get_attribute("aria-label")
         assert "The last 60 bins" in label

@@ -118,7 +118,7 @@ def test_dragged_range_is_in_the_address_and_in_every_panel(browser: Browser, ad
 def test_week_before_is_drawn_and_the_difference_has_an_interval(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         panel(page, "bins")
-        expect(page.get_by_label("Compare with the week before")).to_be_disabled()  # nothing is before all
+        expect(page.get_by_label("Compare with the week before")).to_be_disabled()  # nothing lies before
         page.goto(address + WEEK)
         panel(page, "bins")
         alone = inked(page, "#bins canvas")
@@ -211,7 +211,7 @@ def test_choice_updates_a_panel_that_is_not_visible(browser: Browser, address: s
         page.set_viewport_size({"width": 1280, "height": 300})
         out = "document.getElementById('rate').getBoundingClientRect().top > innerHeight + 400"
         assert page.evaluate(out)
-        page.wait_for_timeout(300)  # until the page knows that nobody sees the panel
+        page.wait_for_timeout(300)  # until the page knows that the panel is out of sight
         page.locator("#rate-window").select_option("6 hours")
         expect(page.locator("#rate-title")).to_have_text("Events per hour, over the last 6 hours")
         assert page.evaluate(out)
@@ -224,7 +224,7 @@ def test_every_panel_saves_its_files(
     """Each page saves the files of a few panels only, because Chromium allows ten downloads per page."""
     with opened(browser, address) as page:
         for name in PANELS:
-            panel(page, name)  # until all have come, buttons move
+            panel(page, name)  # until all panels are there, buttons move
         for name in names:
             _save(page, name, tmp_path)
 
@@ -322,7 +322,7 @@ def test_every_change_of_an_alert_is_drawn_spoken_and_in_the_tables(
         expect(rows).to_have_count(6)
         expect(rows.first.locator("td").nth(1)).to_have_text("resolved")
         expect(rows.first.locator("td").nth(2)).to_have_text("2 Jan 2013, 19:00")
-        # The pointer near a mark reads it; so do the keys.
+        # The pointer near a mark shows its text, and so do the arrow keys.
         panel(page, "bins")
         plot = page.locator("#bins-chart .u-over").bounding_box()
         assert plot is not None
@@ -340,7 +340,7 @@ def test_every_change_of_an_alert_is_drawn_spoken_and_in_the_tables(
         panel(page, "alerts")
         expect(rows).to_have_count(8)
         questions = []
-        for seq in (52, 53):  # releases that change no rule: the list is not asked for again
+        for seq in (52, 53):  # releases that change no rule, so the page does not ask for the list again
             backstage.run(stream.close([40]))
             backstage.run(watcher.look())
             expect(panel(page, "bins")).to_have_attribute("data-seq", str(seq))

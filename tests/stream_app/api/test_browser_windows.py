@@ -89,7 +89,7 @@ def test_last_window_has_its_band_and_reader_chooses_others(browser: Browser, si
         panel(page, "windows")
         expect(which).to_contain_text("1 Jan 2013, 00:00 – 2 Jan 2013, 00:00 UTC")
         expect(page.locator("#windows-title")).to_contain_text("B6")
-        # Another range of time is about its own last window.
+        # Another range of time shows its own last window.
         page.locator("#exact summary").click()
         page.locator("#exact-from").fill("2013-01-01T00:00:00")
         page.locator("#exact-to").fill("2013-01-03T10:00:00")
@@ -142,7 +142,7 @@ def test_window_with_unknown_errors_draws_none_and_says_so(browser: Browser, sit
         assert table(page, "windows")[1][0] == "rank 2"
     with opened(browser, site + "loads") as page:
         assert [row[0] for row in table(page, "windows")] == ["UA", "B6", "EV", "DL", "other"]
-        expect(page.locator("#windows-curve")).to_be_hidden()  # keys have no order to add up in
+        expect(page.locator("#windows-curve")).to_be_hidden()  # keys have no order, so no cumulative count
         page.locator("#windows-chart").focus()
         page.keyboard.press("Home")
         expect(page.locator("#spoken")).to_have_text(re.compile(r"^UA: [\d,]+, between"))
@@ -163,7 +163,7 @@ def test_new_windows_appear_on_an_open_page(browser: Browser, backstage: Backsta
             expect(found).not_to_have_class(re.compile("failed"))
         page.get_by_role("button", name="Earlier").click()
         expect(which).to_contain_text("00:00–12:00")
-        backstage.run(stream.close_cells(cells[:12]))  # one that was chosen stays
+        backstage.run(stream.close_cells(cells[:12]))  # a chosen window stays
         expect(page.get_by_role("button", name="Later")).to_be_enabled()
         expect(found).to_have_attribute("data-seq", "36")
         expect(which).to_contain_text("1 Jan 2013, 00:00–12:00")

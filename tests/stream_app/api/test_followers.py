@@ -95,7 +95,7 @@ async def test_follower_gets_heartbeats_and_ends_when_the_service_closes(api: Ap
 
 @with_api([5] * 3)
 async def test_follower_waits_for_a_future_seq(api: Api) -> None:
-    # Another process may have shown the follower what this one has not read yet.
+    # Another process may have shown the follower rows that this one has not read yet.
     stream = follow(api.replica, 5, heartbeat_s=0.01)
     assert events_of([await anext(stream), await anext(stream)]) == []
     await api.stream.close([1, 2, 3])
@@ -285,7 +285,7 @@ def test_follower_skips_rows_that_a_lost_store_had() -> None:
         original = reader.rows
 
         async def rows(*place: Any) -> Any:
-            await asyncio.sleep(0)  # as over a network, so that the timeout below can end a loop
+            await asyncio.sleep(0)  # wait as over a network, so that the timeout below can end a loop
             return await original(*place)
 
         reader.rows = rows  # type: ignore[method-assign, assignment]

@@ -251,7 +251,7 @@ async def said(port: int, request: bytes, then: bytes = b"") -> bytes:
             await asyncio.sleep(0.1)
             writer.write(then)
         answer = b""
-        with suppress(ConnectionError):  # closed with some of what was sent unread
+        with suppress(ConnectionError):  # the service closed the connection before it had read everything
             while part := await reader.read(65_536):
                 answer += part
         writer.close()
@@ -272,7 +272,7 @@ def test_request_that_does_not_arrive_in_time_is_ended() -> None:
             for answer in answers:
                 assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
                 assert b"did not arrive within 0.5 s" in answer
-            # A byte now and then does not keep it alive.
+            # A byte now and then does not keep the connection open.
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET / HTTP/1.1\r\n")
             reading = asyncio.create_task(reader.read())
@@ -282,7 +282,7 @@ def test_request_that_does_not_arrive_in_time_is_ended() -> None:
             await asyncio.gather(reading, return_exceptions=True)
             writer.close()
             assert time.monotonic() - begun < 30
-            # Silence after an answer ends too.
+            # A connection that stays silent after an answer is closed too.
             answer = await said(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 200")
 
@@ -306,7 +306,7 @@ def test_connections_per_address_are_limited() -> None:
                 writer.close()
             for _, one in held:
                 one.close()
-            async with asyncio.timeout(60):  # until the server knows that they are closed
+            async with asyncio.timeout(60):  # wait until the server knows that the connections are closed
                 while not (await said(port, GET % b"/healthz")).startswith(b"HTTP/1.1 200"):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
 
@@ -328,7 +328,7 @@ def test_followers_per_reader_are_limited() -> None:
                 assert answer.startswith(b"HTTP/1.1 429")
                 assert b"3 streams of events of yours are open, the limit (api.limits.followers)" in answer
             held[0].close()
-            async with asyncio.timeout(60):  # until the server knows that it is closed
+            async with asyncio.timeout(60):  # wait until the server knows that the connection is closed
                 while True:
                     reader, writer = await asyncio.open_connection("127.0.0.1", port)
                     held.append(writer)

@@ -109,7 +109,7 @@ def test_series_read_together_equal_series_read_alone(view: StreamView) -> None:
     assert len(wanted) == 8 * (1 + len(LABELS))
     for together, each in zip(values_of(view, wanted, bins), alone, strict=True):
         assert together == pytest.approx(each, rel=1e-12, abs=1e-9)
-    assert len({tuple(values.values()) for values in alone}) > len(wanted) // 2  # or the test shows nothing
+    assert len({tuple(values.values()) for values in alone}) > len(wanted) // 2  # else the test shows nothing
 
 
 def test_keys_panel_equals_each_keys_own_columns(view: StreamView) -> None:
@@ -151,7 +151,7 @@ def test_bin_of_many_keys_is_read_only_once(view: StreamView, monkeypatch: pytes
     assert len(read) == len(bins)
     read.clear()
     panels.keys(view, KeysQuery(step=4))
-    assert len(read) <= 2 + 3  # both epochs for the order, and of two slices the second lies in both
+    assert len(read) <= 2 + 3  # both epochs for the order; the second of two slices lies in both
 
 
 def test_key_matchers_select_keys(view: StreamView) -> None:

@@ -106,7 +106,7 @@ async def test_alerts_are_in_the_overview_and_in_the_marks(api: Api) -> None:
     assert (busy["window_bins"], busy["threshold_events"], busy["comparison"]) == (6, 200.0, ">")
     assert (slow["window_bins"], slow["threshold_events"], slow["comparison"]) == (12, 600.0, "<")
     assert (busy["changed"], busy["kind"], busy["value"]) == (start_of(48), "firing", 240.0)
-    # A rule of a version that knows more is shown by its text alone.
+    # A rule that only a newer version can read is shown by its text alone.
     later = json.loads(outcome.states["busy"].to_json())
     later["last"]["condition"] = "skew(departures, 7d) > 0.1"
     api.app.state.replicas.alerts = {"later": State(**later)}
@@ -241,7 +241,7 @@ def test_running_cdfs_rise_over_value_and_time() -> None:
             ends = [start_of(4 * place + 4) for place in range(12)]
             each = [await api.json("cdf", end=end) for end in ends]
             alone = np.array([one["consistent"] for one in each])
-            assert (np.diff(alone, axis=0) < 0).any()  # or the test shows nothing
+            assert (np.diff(alone, axis=0) < 0).any()  # otherwise the test shows nothing
             assert (np.diff(counts, axis=0) >= 0).all()
             assert (np.diff(counts, axis=1) >= 0).all()
             for place in range(12):
@@ -276,7 +276,7 @@ def test_preview_at_the_streams_epsilon_equals_its_errors(release: str) -> None:
         series = await api.json("series", kind="bin", step=10)
         assert found["value"] == pytest.approx(series["value"])
         halves = (np.array(series["upper"]) - series["lower"]) / 2
-        # Rounding of published values is in the answer's interval, not in a preview.
+        # An answer's interval includes the rounding of published values. A preview's does not.
         assert found["half_width"] == pytest.approx(halves.tolist(), abs=1e-3)
         for one in found["questions"]:
             assert one["half_width"] == one["preview_half_width"]

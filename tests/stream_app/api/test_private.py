@@ -69,7 +69,7 @@ def test_no_answer_says_private_once_the_ledger_has_a_public_sibling(epsilon: st
             events = follow(api.replica, 12)
             assert b'"private":true' in await anext(events)
             sibling = Published(store, name="sibling", epsilon=epsilon)
-            await sibling.open()  # reserved in the ledger; nothing of it is released yet
+            await sibling.open()  # reserved in the ledger, but it has released nothing yet
             await api.refresh()
             assert set((await said(api)).values()) == {False}
             known = await api.get("count", headers={"If-None-Match": etag})
@@ -80,7 +80,7 @@ def test_no_answer_says_private_once_the_ledger_has_a_public_sibling(epsilon: st
             assert told.index(b'event: privacy\ndata: {"stream":"departures","private":false}') < told.index(
                 b"event: release"
             )
-            # A row is bytes of its release: it says what its stream was configured to, and nothing more.
+            # A row's bytes are fixed at its release. It says only what its stream was configured to do.
             [(_, row)] = await store.reader().rows("departures", 12, 1)
             assert "private" not in json.loads(row)
             assert json.loads(row)["not_private"] is False

@@ -70,7 +70,7 @@ async def test_sample_equals_the_count_of_the_api(api: Api) -> None:
     )
     last = await api.json("series", kind="bin", start=now - HOUR_S)
     assert values["private_counts_bin"] == last["value"][0]
-    # A value holds until the next may be expected, two bins later, and not before the first bin's end.
+    # A value is shown for two bins, until the next one is due. Nothing is shown before the first bin's end.
     for time, found in (
         (now + 2 * HOUR_S - 1, 1),
         (now + 2 * HOUR_S, 0),

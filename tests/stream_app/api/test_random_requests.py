@@ -105,7 +105,7 @@ KNOWN = {
     "/query_range": "query start end step",
     "/rows": "query start end step",
 }
-GOOD = {  # most values are good, so that a bad one comes as far as it can
+GOOD = {  # most values are good, so that a bad value gets far
     "start": START,
     "end": END,
     "time": START,

@@ -126,7 +126,7 @@ async def passed_on(url: str) -> None:
         for _ in range(900):
             with contextlib.suppress(
                 httpx.TransportError, KeyError, ValueError
-            ):  # it starts: "Service Unavailable"
+            ):  # while Prometheus starts: "Service Unavailable"
                 query = {"query": "private_counts_key_running"}
                 answer = (await client.get("/api/v1/query", params=query)).json()
                 found = {one["metric"]["key"]: float(one["value"][1]) for one in answer["data"]["result"]}

@@ -83,10 +83,10 @@ async def test_count_series_and_summary_agree(api: Api) -> None:
     summary = (await api.json("/v1/streams"))["streams"][0]
     for name in ("value", "stderr", "interval", "confidence"):
         assert whole[name] == summary["running"][name]
-    # A series adds up bins, a count the nodes that cover it: the same number, up to rounding of doubles.
+    # A series adds up bins, a count adds up nodes. Both are the same number, up to rounding of doubles.
     assert series["value"][-1] == pytest.approx(whole["value"], rel=1e-12)
     assert series["stderr"][-1] == pytest.approx(whole["stderr"], rel=1e-12)
-    # Asked for together, intervals come from one table; a single one has a search of its own.
+    # Many intervals come from one table. A single interval has a separate search.
     assert [series["lower"][-1], series["upper"][-1]] == pytest.approx(whole["interval"], abs=1e-6)
     assert whole["interval"][0] < whole["value"] < whole["interval"][1]
     surer = await api.json("count", confidence=0.999)

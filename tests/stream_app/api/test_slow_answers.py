@@ -141,7 +141,7 @@ def test_long_questions_are_computed_in_the_process_apart() -> None:
 
 @with_api([5] * 12)
 async def test_answer_and_etag_agree_if_the_stream_grows_meanwhile(api: Api) -> None:
-    await api.get("series")  # there is a copy already
+    await api.get("series")  # the other process already has a copy
     for step in range(3):
         async with stopped():
             asked = asyncio.create_task(api.get("series", step=2))

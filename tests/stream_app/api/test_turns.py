@@ -59,7 +59,7 @@ def test_readers_take_turns_for_long_answers(monkeypatch: pytest.MonkeyPatch) ->
         await asyncio.sleep(0)
         one = asyncio.create_task(work("one"))
         await asyncio.sleep(0)
-        assert order == ["many", "one"]  # one of each at once
+        assert order == ["many", "one"]  # one request of each reader at once
         with pytest.raises(TooManyError, match="3 of your questions are waiting already"):
             await work("many")
         third = asyncio.create_task(work("third"))
@@ -81,7 +81,7 @@ def test_cancelled_request_frees_its_turn() -> None:
             async with turns.of("a"):
                 waiting = asyncio.create_task(_hold(turns))
                 await asyncio.sleep(0)
-            waiting.cancel()  # its turn was granted in this moment, and it has not run yet
+            waiting.cancel()  # it has just been granted its turn, but has not run yet
             await asyncio.gather(waiting, return_exceptions=True)
         async with asyncio.timeout(10), turns.of("b"):
             pass
@@ -96,7 +96,7 @@ def test_turn_cancelled_as_it_is_granted_is_given_back() -> None:
             waiting = asyncio.create_task(_hold(turns))
             await asyncio.sleep(0)
             waiting.cancel()
-        # The place came free after the cancelling, and before the waiter noticed it.
+        # The place became free after the waiter was cancelled, but before the waiter noticed.
         [outcome] = await asyncio.gather(waiting, return_exceptions=True)
         assert isinstance(outcome, asyncio.CancelledError)
         async with asyncio.timeout(10), turns.of("b"):
@@ -118,7 +118,7 @@ def test_places_are_limited_in_total_and_per_reader() -> None:
         TooManyError, match=r"2 connections of yours .* \(api.limits.connections_per_address\)"
     ):
         places.take("a")
-    places.take(None)  # of a proxy
+    places.take(None)  # the address of a proxy
     with pytest.raises(TooManyError, match=r"3 connections are open, the limit \(api.limits.connections\)"):
         places.take("b")
     places.give_back("a")

@@ -73,9 +73,9 @@ def ask_and_take_nothing(port: int, tls: ssl.SSLContext | None, says_goodbye: bo
         lazy = tls.wrap_socket(lazy)
     lazy.sendall(PAGE)
     if isinstance(lazy, ssl.SSLSocket) and says_goodbye:
-        time.sleep(0.2)  # until the answer is on its way: else there is none
+        time.sleep(0.2)  # wait until the answer is being sent
         lazy.setblocking(False)
-        with suppress(ssl.SSLError):  # its own goodbye is sent; the server's comes behind the answer
+        with suppress(ssl.SSLError):  # the client's TLS goodbye is sent; the server's follows the answer
             lazy.unwrap()
     return lazy
 

@@ -188,7 +188,7 @@ SMALL: dict[str, dict[str, object]] = {
     },
     "epochs": {"tree": {"epochs": 16, "branching": [4, 6]}},
 }
-# What a worker has stored of a file that it follows, and of a topic.
+# What a worker has stored about a file that it follows, and about a topic.
 IDS = ({"state_id": "0123456789abcdef"}, {"cluster_id": "lkc-1", "topic_id": "b7Zs"})
 
 

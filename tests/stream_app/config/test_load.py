@@ -409,7 +409,7 @@ def test_every_key_is_documented_and_every_documented_key_exists(monkeypatch):
     page = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
     documented = re.findall(r"^\| `([a-z_.<>]+)` \|", page, flags=re.MULTILINE)
     assert len(documented) == len(set(documented))
-    # The unit is a value of its own, or keys about a user.
+    # The unit is one value, or a mapping of keys about a user.
     known = known_keys(monkeypatch)
     sections = {key.rpartition(".")[0] for key in known} - {"streams.<name>.privacy.unit"}
     assert set(documented) == known - sections
@@ -429,7 +429,7 @@ def test_written_options_of_a_mechanism_are_declared(tmp_path):
     assert one.declared.keys.options == {"merge": True, "partition_share": "1/5"}
     told = one.declared.plain()["keys"]
     assert told.pop("options") == {"merge": True, "partition_share": "1/5"}
-    # A stream of before options could be set has none declared, and goes on.
+    # A stream from before options existed has declared none, and continues.
     assert told == plain.streams[0].declared.plain()["keys"]
     assert planned(one).hash != planned(plain.streams[0]).hash
     windows = planned(one).kind.windows

@@ -74,7 +74,8 @@ IN_A_GROUP = {"group": ", group: people"}
         ((A, stream("b", file="others.ndjson")), True),
         ((stream("a", **IN_A_GROUP), stream("b", file="others.ndjson", **IN_A_GROUP)), False),
         ((A, stream("b", first=", first: 2024-01-01T00:00:00Z")), False),
-        # At the edge of the first one's epoch: both go on, and count the same events from there on.
+        # The second starts when the first one's epoch ends. Both continue, and count the same events from
+        # then on.
         ((stream("a", first=EDGES[0]), stream("b", first=EDGES[1])), False),
         ((stream("a", first=EDGES[1]), stream("b", first=EDGES[0])), False),
         ((stream("a", first=EDGES[0]), stream("b", first=EDGES[1], accept=ACCEPT)), True),
@@ -112,7 +113,7 @@ def test_only_new_streams_need_consent():
     check_measurements(streams, NOW_US, {}, begun={"a", "b"})
     with pytest.raises(ConfigError, match=r"streams\.b\.privacy\.accept"):
         check_measurements(streams, NOW_US, {source: entries[:1]})
-    # Of a stream that has begun and one that has not, the new one has to accept.
+    # If one of two streams has begun, the other one has to accept.
     streams = settings(stream("a", accept=ACCEPT), B).streams
     with pytest.raises(ConfigError, match=r"streams\.b\.privacy\.accept"):
         check_measurements(streams, NOW_US, {source: entries[:1]})

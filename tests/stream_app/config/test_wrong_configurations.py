@@ -48,7 +48,7 @@ e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]
 f: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]
 streams: *f
 """
-# What is tried, the text, and how the refusal goes on behind file and line; None where it is right.
+# A name, the text, and the refusal's words after file and line; None if the text is right.
 CASES: list[tuple[str, str, str | None]] = [
     ("empty", "", "the file is empty; start from examples/flights.yaml"),
     ("tabs", "streams:\n\ts: 1", "not YAML: found character '\\t' that cannot start any token; check the"),

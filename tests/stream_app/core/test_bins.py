@@ -16,7 +16,7 @@ from stream_app.core.bins import Binning, BinRules, _midnight_us, aggregate, ass
 from stream_app.core.records import Cut, PartitionState, Reason
 
 DAY_US = 86_400_000_000
-# Clocks that skip midnight (Santiago, Beirut), a day (Apia), half an hour (Lord Howe).
+# Zones whose clocks skip midnight (Santiago, Beirut), a day (Apia), or half an hour (Lord Howe).
 ZONES = [
     "Europe/Paris",
     "America/Santiago",
@@ -167,7 +167,7 @@ def test_calendar_days_are_the_dates_of_the_zone(zone: str, times_us: list[int])
 def test_event_of_a_far_date_does_not_delay_others(zone: str) -> None:
     """Others can see how long a batch takes, so an event with a far date must not slow it down."""
     binning, now_us = Binning(DAY_US, zone), 1_700_000_000_000_000
-    far_us = [-62_135_424_000_000_000, 253_402_041_600_000_000]  # the first and the last time that is one
+    far_us = [-62_135_424_000_000_000, 253_402_041_600_000_000]  # the first and the last valid time
     _midnight_us.cache_clear()
     assert binning.bin_of([far_us[0], now_us, far_us[1]]).tolist() == [
         binning.bin_of([time_us])[0] for time_us in (far_us[0], now_us, far_us[1])

@@ -38,7 +38,7 @@ def test_the_closest_rising_whole_numbers(points: list[tuple[float, float]], see
     assert found.dtype == np.int64
     assert bool((np.diff(found) >= 0).all())
     assert found[0] >= 0
-    # Nothing rising in its neighbourhood is closer, where errors are known to be of some size.
+    # No rising counts nearby are closer, judged where errors have a known size.
     weights = 1.0 / np.maximum(variances, 1e-3)
     if variances.min() < 1e-3:
         return
@@ -74,7 +74,7 @@ def test_ranges_add_up_and_are_never_negative(epsilon: str, method: Method) -> N
     bins = view.consistent(edges, edges + 1, method)
     assert int(bins.min()) >= 0
     unbiased = [view.count(Span(bin, bin + 1)).value for bin in range(start, stop)]
-    assert min(unbiased) < 0  # or the test shows nothing
+    assert min(unbiased) < 0  # otherwise the test shows nothing
     for a in range(start, stop, 3):
         for b in range(a + 1, stop + 1, 2):
             one = view.consistent(np.array([a]), np.array([b]), method)

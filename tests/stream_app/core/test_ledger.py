@@ -102,7 +102,8 @@ def live(stream: str, start_us: int) -> LedgerEntry:
 @pytest.mark.parametrize(
     ("before", "new", "is_again"),
     [
-        # Live streams go on: each counts what the other does from the later start on, whoever begins first.
+        # Live streams do not end. So from the later start on both count the same events, whichever begins
+        # first.
         (live("a", 0), live("b", 10), True),
         (live("a", 10), live("b", 0), True),
         (live("a", 0), live("b", 10**9), True),
@@ -124,7 +125,7 @@ def test_streams_that_can_count_the_same_event_measure_it_again(
     before: LedgerEntry, new: LedgerEntry, is_again: bool
 ) -> None:
     assert bool(measured_before([before], new)) == is_again
-    # It makes no difference which epoch the earlier stream has come to.
+    # The epoch that the earlier stream has reached makes no difference.
     later = replace(before, epoch=7, start_us=before.start_us + 70, end_us=before.start_us + 80)
     assert bool(measured_before([before, later], new)) == is_again
     assert bool(measured_before([later, before], new)) == is_again
@@ -134,8 +135,8 @@ def test_streams_that_can_count_the_same_event_measure_it_again(
     ("before", "later", "is_again"),
     [
         ("ordered_at iso8601", "ordered_at iso8601", False),
-        ("ordered_at iso8601", "paid_at iso8601", True),  # an order of January may be paid in February
-        ("at s", "at ms", True),  # one number is two instants
+        ("ordered_at iso8601", "paid_at iso8601", True),  # an order from January may be paid in February
+        ("at s", "at ms", True),  # the same number means two instants
         (None, "ordered_at iso8601", True),  # an older version did not write which time it read
         ("ordered_at iso8601", None, True),
         (None, None, True),
@@ -186,7 +187,8 @@ def test_for_users_epochs_add_up() -> None:
     assert "3 epochs, which add up for a user" in told.sentences()[1]
 
 
-# An event under a cap can put another one of its user out; one that is replaced is one less and one more.
+# Under a cap, one more event can displace another event of its user. Replacing an event takes one away and
+# adds one.
 @pytest.mark.parametrize(
     ("other", "unit", "neighbours", "epsilon"),
     [

@@ -170,7 +170,7 @@ def test_anticipating_answers_are_differences_of_published_counts_with_their_law
                 assert alone.value == pytest.approx(one.value, abs=1e-9)
                 assert alone.variance == pytest.approx(one.variance, rel=1e-12)
                 assert alone.rounding == pytest.approx(one.rounding)
-    # A row says the same of itself as a reader computes.
+    # A row states the same as a reader computes.
     for row in rows_of(store)[17:]:
         running = view.epochs[3].estimate(Span(0, row["bin"] - FIRST_BIN - 16), "unbiased")
         assert row["estimate"] == [running.value]

@@ -124,7 +124,7 @@ def test_rows_have_different_nonces_that_do_not_show_the_attempt() -> None:
     assert len(set(nonces)) == 12
     assert {len(nonce) for nonce in nonces} == {32}
     again = messages(in_steps(NOISY, np.ones((12, 1), np.int64), [12]))
-    assert [message["nonce"] for message in again] == nonces  # the attempts of in_steps have one name
+    assert [message["nonce"] for message in again] == nonces  # in_steps gives all attempts the same name
 
 
 @few

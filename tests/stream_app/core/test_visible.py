@@ -59,6 +59,6 @@ def test_early_end_of_an_epoch_becomes_visible_with_its_last_bin(released: int, 
     assert [e.epoch for e in shown] == [e.epoch for e in (OPEN, following) if e.first_seq <= seq + 1]
     if shown:
         assert (shown[0].end_reason is not None) == (seq >= OPEN.first_seq + released - 1)
-    # Before the end is visible, a reader cannot tell it from an epoch that goes on.
+    # Before its end is visible, an epoch looks to readers as if it continued.
     if seq < OPEN.first_seq + released - 1:
         assert shown == visible_epochs([OPEN], seq)

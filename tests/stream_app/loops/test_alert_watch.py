@@ -151,6 +151,6 @@ def test_every_transition_is_sent_in_order_at_least_once() -> None:
             except NotDelivered:
                 continue
         assert list(dict.fromkeys(target.taken)) == [str(number) for number in range(20)]
-        assert len(target.taken) == 40  # each was sent twice: once without an answer
+        assert len(target.taken) == 40  # each was sent twice, the first time without an answer
 
     asyncio.run(run())

@@ -164,7 +164,7 @@ def test_a_release_whose_reply_is_lost_is_never_noised_twice(one: OneSource, eff
             await closer.close_due()
         assert await closer.close_due() == (102, True)
         stored = [row for _, row in await one.store.rows(STREAM, 0, 10)]
-        # If it took effect it stands; else the second attempt is the only one that ever existed.
+        # If the first attempt took effect, its rows stay. Otherwise only the second attempt was ever stored.
         assert stored == list(store.releases[0 if effect else 1].rows)
         assert len(store.releases) == (1 if effect else 2)
         assert [row.row for row in await one.witness.rows(STREAM, 0)] == stored
@@ -313,7 +313,7 @@ def test_a_replay_counts_its_range_and_ends(tmp_path: Path) -> None:
     replay = Replay(tmp_path, strategy_of(bins=14), times_us)
     asyncio.run(replay.run())
     assert asyncio.run(replay.counts()) == expected_counts(times_us, 14)
-    asyncio.run(replay.run())  # it is complete: the second start has nothing to do
+    asyncio.run(replay.run())  # the replay is complete, so the second start has nothing to do
     assert asyncio.run(replay.counts()) == expected_counts(times_us, 14)
 
 

@@ -128,7 +128,7 @@ def test_a_cut_that_takes_long_to_store_delays_cuts_of_its_stream_and_partition_
     store = simulate(1, run())
     for place in ((STREAM, "p1"), ("second", "p0"), ("second", "p1")):
         assert store.late_of(place[1], place[0]) == [0] * 8
-    # Its own cuts wait for one another; bins that closed meanwhile have one cut.
+    # Cuts of the slow partition wait for one another, and bins that closed meanwhile share one cut.
     assert store.late_of("p0") == [0, 12_500, 2_500, 15_000, 5_000, 17_500, 7_500]
     assert store.most == 1
 

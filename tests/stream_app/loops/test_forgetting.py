@@ -26,7 +26,7 @@ class Forgetful:
         self._store = store
         self.failures = failures
         self.may_end = asyncio.Event()
-        self.asked_at: list[int] = []  # the last bin that was released when each call was made
+        self.asked_at: list[int] = []  # for each call: the last bin released by then
         self.done = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -64,7 +64,7 @@ def test_closing_does_not_wait_until_counts_left_the_log(replay: Replay) -> None
     async def run() -> None:
         store = Forgetful(replay.store)
         worker = asyncio.create_task(replay.run(store))
-        await until_released(store, LAST_BIN)  # over the end of an epoch as well
+        await until_released(store, LAST_BIN)  # also over the end of an epoch
         assert store.asked_at == [FIRST_BIN - 1]
         store.may_end.set()
         await worker

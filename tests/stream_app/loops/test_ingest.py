@@ -68,7 +68,7 @@ def test_a_late_event_falls_into_the_first_bin_that_is_not_cut(one: OneSource) -
         ingest = one.ingest()
         one.append(100)
         one.clock.set_bin(102.5)
-        await ingest.step()  # there before the cut: its own bin, however late it is read
+        await ingest.step()  # written before the cut, so it counts in its own bin, however late it is read
         one.append(100, 101)
         await ingest.step()
         assert await one.cells(99) == {100: 1, 102: 2}
@@ -127,7 +127,7 @@ def test_a_refused_record_has_one_letter_per_stream_however_often_it_is_read(one
         ingest = one.ingest(Between(one.store, "apply", lost))
         with pytest.raises(ConnectionError):
             await ingest.step()
-        running = asyncio.create_task(ingest.run())  # reads all of it again
+        running = asyncio.create_task(ingest.run())  # reads all records again
         await eventually(all_counted)
         running.cancel()
 
@@ -321,7 +321,7 @@ def test_a_lost_reply_neither_loses_nor_doubles(one: OneSource, effect: bool) ->
         ingest = one.ingest(Lossy(one.store, "apply", True))
         with pytest.raises(ConnectionError):
             await ingest.step()
-        running = asyncio.create_task(ingest.run())  # what run does after an error: it loads, and goes on
+        running = asyncio.create_task(ingest.run())  # after an error, ``run`` loads the state and continues
         one.append(101)
 
         async def all_counted() -> bool:
@@ -349,7 +349,7 @@ def test_many_cells_are_applied_in_parts(one: OneSource, monkeypatch: pytest.Mon
         one.append(100, 101, 102, 100, 103, 104, 104)
         await one.ingest(Counting(one.store, "", None)).step()
         assert await one.cells(99) == {100: 2, 101: 1, 102: 1, 103: 1, 104: 2}
-        assert applied[-3:] == [2, 2, 2]  # before them one that was refused: a cut was due
+        assert applied[-3:] == [2, 2, 2]  # before them the store refused a call, because a cut was due
 
     asyncio.run(count())
 

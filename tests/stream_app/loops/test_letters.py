@@ -26,7 +26,7 @@ def test_a_refused_record_is_passed_before_its_letter_is_written(
     async def run() -> Live:
         live = Live(log_of(p0=[refused, event(0.6, 0.6)]))  # type: ignore[list-item]
         live.letters.takes_s = 4.5
-        await live.run(0.65)  # it ends while the letter is being written
+        await live.run(0.65)  # the worker ends while the letter is being written
         return live
 
     live = simulate(1, run())

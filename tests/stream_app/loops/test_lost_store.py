@@ -204,7 +204,7 @@ def test_bins_whose_records_are_gone_are_missing_and_the_operator_is_notified(
         monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
         told: list[tuple[Ending, int]] = []
         await release_until(one, 108, sharing={"on_end": lambda *end: told.append(end)})
-        ahead = 1 + 1  # records of a bin may be written in the bin before it, which is not whole
+        ahead = 1 + 1  # a record may be written one bin early, and the bin that ran then is not complete
         assert (await one.epochs())[-1] == (1, 103 + ahead, 4)
         assert told == [(Ending.STORE_LOST, ahead)]
         view = await view_of(one)
@@ -329,10 +329,10 @@ def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
         entries = await one.store.ledger(SOURCE)
         assert sorted((entry.epoch, entry.start_us // BIN_US, entry.lost) for entry in entries) == [
             (0, 100, False),
-            (1, 106, True),  # the sum keeps it
+            (1, 106, True),  # the sum of costs keeps this epoch
             (2, 109, False),
         ]
-        # Lost again before it released anything: its number is not used again either.
+        # The store is lost again before this epoch released anything. Its number is not used again either.
         lose(one, EMPTIED, one.store)
         one.clock.set_bin(111)
         kept["since_us"] = 109 * BIN_US

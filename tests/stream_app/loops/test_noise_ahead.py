@@ -159,7 +159,7 @@ def test_a_worker_stopped_at_any_call_uses_no_noise_twice(
                 assert [row["bin"] for row in rows] == list(range(FIRST_BIN, 106))
                 assert [(e.epoch, e.first_bin) for e in epochs_of(one)] == [(0, 100), (1, 104)]
                 each_epoch_has_one_drawing(rows, noise)
-                # Nothing is left of what was drawn and not begun with.
+                # Nothing is left of noise that was drawn but with which no epoch began.
                 nonces = {nonce for nonce, _ in one.store._noise[STREAM]}
                 assert nonces == {(await state_of(one)).noise}
 
@@ -265,7 +265,7 @@ def test_pages_over_several_axes_hold_the_errors_of_all_columns(monkeypatch: pyt
 
 def test_a_stream_too_wide_to_draw_ahead_is_known() -> None:
     assert can_draw_ahead(ANTICIPATING.kind)
-    # Three numbers a cell and bin at most, and a page holds a bin at least.
+    # At most three numbers per cell and bin, and a page holds at least one bin.
     assert can_draw_ahead(kind_of(DESIGN, 2**20 // 24))
     assert not can_draw_ahead(kind_of(DESIGN, 2**20 // 24 + 1))
     long = TreeDesign(TreeShape((10**7,)), 10**7, Fraction(1), (Fraction(1),), release="anticipating")

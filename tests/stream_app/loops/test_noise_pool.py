@@ -27,7 +27,7 @@ class Kept:
         self.draws: list[tuple[Fraction, Int64Array]] = []
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        # So wide that two vectors are never equal by chance.
+        # Noise so wide that two vectors are never equal by chance.
         values = SystemNoise().discrete_laplace(10**9, shape)
         self.draws.append((Fraction(scale), values))
         return values
@@ -58,7 +58,7 @@ def test_closing_a_bin_takes_what_is_ready_and_nothing_twice() -> None:
                 for group in DESIGN.groups:
                     vector = row[group.columns].tolist()
                     scale = group.design.scales[level.level - 1]
-                    # One whole draw at this very scale, which no node had before.
+                    # The noise is one whole draw at this scale, which no other node has.
                     [place] = [
                         number
                         for number, (of, values) in enumerate(source.draws)
@@ -66,7 +66,7 @@ def test_closing_a_bin_takes_what_is_ready_and_nothing_twice() -> None:
                     ]
                     assert place not in seen
                     seen.add(place)
-        # What the bin took is drawn again, no more.
+        # The pool draws again as much as the bin took, and no more.
         assert fill(pool) == sum(len(level.values) for level in releases.levels) * len(DESIGN.groups)
 
 

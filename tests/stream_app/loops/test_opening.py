@@ -78,13 +78,14 @@ def test_a_store_that_was_set_back_ends_the_epoch(one: OneSource) -> None:
         one.store.restore(backup)
         await one.closer().reconcile()
         assert await one.epochs() == [(0, 100, 1), (1, 106, 7), (2, 108, 9)]
-        # What was forgotten is in the ledger again.
+        # The entries that the store lost are in the ledger again.
         assert sorted(await one.reserved()) == [("visits", 0, 100), ("visits", 1, 106), ("visits", 2, 108)]
 
         await release_until(one, 110)
         assert (await one.witness.rows("visits", 0))[:8] == seen
         assert await one.released() == dict.fromkeys(range(100, 110), 1)
-        # The events of bins 103 to 107 were read again: they are in nodes that people have seen.
+        # The events of bins 103 to 107 are read again and refused, because people have seen nodes that count
+        # them.
         assert one.letters.reasons() == ["before_first_bin"] * 5
 
     asyncio.run(set_back())
@@ -111,7 +112,7 @@ def test_another_chain_than_the_witness_s_is_left(one: OneSource) -> None:
         backup = one.store.copy()
         await release_until(one, 103)
         one.store.restore(backup)
-        # A worker without a witness at hand goes on, and releases bin 102 again; nobody sees it.
+        # A worker without the witness's rows continues, and releases bin 102 again. Nobody sees this release.
         blind = one.closer(witness=type(one.witness)())
         one.append(102)
         await one.ingest().step()
@@ -239,7 +240,7 @@ def test_second_measurement_needs_the_words_of_consent(one: OneSource) -> None:
         assert await one.store.load("again") is None
         assert await one.reserved() == [("visits", 0, 100)]
         await one.closer(again, accept=ACCEPTED).reconcile()
-        await one.closer(again).reconcile()  # it runs: accepting was for the first time
+        await one.closer(again).reconcile()  # the stream runs: consent was needed only the first time
         assert ("again", 0, 100) in await one.reserved()
 
     asyncio.run(measure_twice())

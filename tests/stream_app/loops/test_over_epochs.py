@@ -220,7 +220,7 @@ def test_a_store_that_was_set_back_begins_new_nodes(one: OneSource) -> None:
     async def run() -> None:
         await run_until(one, FIRST_BIN + EPOCH + 1)
         backup = one.store.copy()
-        await run_until(one, FIRST_BIN + 2 * EPOCH)  # the first node of two is out
+        await run_until(one, FIRST_BIN + 2 * EPOCH)  # the first node over two epochs is released
         one.store.restore(backup)
         await run_until(one, FIRST_BIN + 4 * EPOCH)
         witnessed = [json.loads(row.row) for row in await one.witness.rows(STREAM, 0)]

@@ -65,7 +65,7 @@ def test_without_noise_every_answer_is_the_recount(tmp_path: Path, total: bool, 
     one = ProductSource(tmp_path, product_strategy(total=total, release=release))
     events = placed(some_events(5, BINS))
     for start in range(0, BINS, 2):
-        # Loops end and begin anew, in the middle of an epoch and between two.
+        # Loops end and new ones start, in the middle of an epoch and between two epochs.
         one.append_events(event for event in events if start <= event[0] - FIRST_BIN < start + 2)
         one.run_until(FIRST_BIN + min(start + 2, BINS))
     one.close()
@@ -158,7 +158,7 @@ def test_published_columns_are_vouched_for_and_err_as_stated(tmp_path: Path) -> 
                     assert point.value == pytest.approx(alone.value)
                     assert point.variance == pytest.approx(alone.variance)
                     assert point.rounding >= alone.rounding * (1 - 1e-9)
-        # Noise of epochs is independent and every value is final: no view differs from another.
+        # Epochs have independent noise and all values are final, so all views are equal.
         first = view.series("bin", whole, view="first_published").values
         assert np.array_equal(first, view.series("bin", whole).values)
 
@@ -182,7 +182,7 @@ def cells_after(strategy: Strategy, events: list[Event], batches: int) -> dict[t
 def test_one_record_less_moves_one_cell_by_one(seed: int, data: st.DataObject) -> None:
     other = data.draw(st.booleans())
     strategy = product_strategy(other=other)
-    # All in the open bin or the next, so that nothing is from the future.
+    # All events are in the open bin or the next one, so that none is from the future.
     events = placed([(min(place, 1.0), carrier, delay) for place, carrier, delay in some_events(seed, 2, 8)])
     left_out = data.draw(st.integers(0, len(events) - 1))
     neighbour = events[:left_out] + events[left_out + 1 :]

@@ -124,7 +124,7 @@ def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: SharedSource) 
         first, second = worker(one, "a", lease_s=0.05), worker(one, "b", lease_s=60)
         await count_to(one, first, FIRST_BIN + 1, FIRST_BIN)
         await first.close_due()
-        # It stands still for longer than its lease, with a row that it has not shown.
+        # The worker is stopped for longer than its lease, with a row that it has not made visible.
         one.clock.set_bin(FIRST_BIN + 1.5)
         await asyncio.sleep(0.06)
         await second.agree()
@@ -261,7 +261,7 @@ def test_a_worker_with_the_same_keys_may_follow(ahead: SharedSource, tmp_path: P
         await leader.agree()
         await with_keys(ahead, "b", keys[1]).agree()
         await count_to(ahead, leader, FIRST_BIN + 6, FIRST_BIN)
-        await leader.close_due()  # an epoch further, its pages spent
+        await leader.close_due()  # one epoch further, whose pages are spent
         await with_keys(ahead, "c", keys[1]).agree()
 
     asyncio.run(run())

@@ -23,7 +23,7 @@ from tests.stream_app.one_source import OneSource
 MOST = 2
 EPOCH_BINS = 6
 LAST = 111  # two epochs
-Event = tuple[float, int, str | None]  # its time in bins, the bin in which it arrives, its user
+Event = tuple[float, int, str | None]  # an event's time in bins, the bin in which it arrives, its user
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ def test_without_noise_windows_and_totals_are_the_recount(
         assert (last["mechanism"], last["epsilon"]) == (mechanism, "800000000")
         status, running = await ask(client, "count")
         assert (status, round(running["value"])) == (200, truth.sum())
-        # Whoever reads all streams sees one without keys that can be asked for over any time.
+        # A reader of all streams gets a stream without keys, which answers for any time.
         for path in ("/metrics", "/v1/overview", "/v1/streams", "/api/v1/labels"):
             assert (await client.get(path)).status_code == 200, path
         assert "private_counts_key_running{" not in (await client.get("/metrics")).text
@@ -266,7 +266,7 @@ def test_a_window_is_released_once_with_its_last_bin_and_vouched_for(tmp_path: P
         with pytest.raises(ValueError, match="1 are visible"):
             await reader.tile_rows(STREAM, 1, WINDOWS, 0, 2, strategy.width)
         assert rows[0]["published"] == (await reader.tile_rows(STREAM, 0, PUBLISHED, 0, 1, 1))[0].tolist()
-        # The open window's exact counts are in the counter's secret state, and nowhere else.
+        # The open window's exact counts are only in the counter's secret state.
         state = await one.store.load(STREAM)
         assert state is not None
         secret = WindowsState.from_bytes(state.counter)

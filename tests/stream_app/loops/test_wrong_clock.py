@@ -75,7 +75,7 @@ def test_clock_mark_in_the_future_is_refused_and_not_followed() -> None:
     async def run() -> None:
         clocks = Clocks()
         clocks.redis_ahead_us = 600 * SECOND_US
-        await clocks.store.now_us()  # by somebody who compared nothing
+        await clocks.store.now_us()  # by a writer that did not compare clocks
         clocks.redis_ahead_us = 0
         with pytest.raises(ClockDoubt, match="the latest time that redis noted is 600 s ahead"):
             await clocks.live().now_us()

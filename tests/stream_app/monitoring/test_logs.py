@@ -79,7 +79,7 @@ def test_error_in_a_message_is_replaced_by_its_type(written: io.StringIO) -> Non
 def test_no_line_of_a_kafka_client_shows_an_offset(written: io.StringIO) -> None:
     log = logging.getLogger("aiokafka.consumer.group_coordinator")
     place = TopicPartition("events", 3)
-    # As the client has them, word by word.
+    # The messages are copied from the client, word by word.
     log.info("Fetch offset %s is out of range for partition %s, resetting offset", 987654, place)
     commit = OffsetAndMetadata(987654, "")
     log.error(

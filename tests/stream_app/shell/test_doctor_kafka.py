@@ -67,7 +67,7 @@ def examined(
 @pytest.mark.kafka
 class TestOverABroker:
     def test_good_topic_is_ok(self, tmp_path: Path, bootstrap_servers: str) -> None:
-        # More records than the sample takes; one has no value, which is nobody's event.
+        # There are more records than the sample takes. One has no value, so it is no event.
         found = examined(tmp_path, bootstrap_servers, [*[GOOD] * 119, None])
         assert [state for state, _ in found] == ["ok", "ok"]
         assert "has 2 partition(s)" in found[0][1]

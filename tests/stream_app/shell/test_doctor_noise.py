@@ -100,7 +100,7 @@ class TestOnARealStore:
         refused = examined(tmp_path, url, "elsewhere", TOPIC)
         assert refused.state == "fail"
         assert refused.said.endswith("it would be refused; give all workers one secrets.key_file")
-        # A file's worker is alone and is not refused; there is no lease that it would ask for.
+        # A file has only one worker. It needs no lease and is not refused.
         assert examined(tmp_path, url, "elsewhere", FILE).state == "warn"
 
     def test_missing_keys_while_no_machine_closes_the_stream(self, tmp_path: Path, url: str) -> None:

@@ -32,4 +32,4 @@ def test_every_departure_becomes_one_event_at_its_scheduled_minute(tmp_path):
     assert times == sorted(times)
     assert "2013-01-01T05" <= times[0] <= times[-1] < "2014-01-01T05"
     assert [path.name for path in file.parent.iterdir()] == ["flights.ndjson"]
-    assert file.parent.stat().st_mode & 0o077 == 0  # it is the state directory
+    assert file.parent.stat().st_mode & 0o077 == 0  # the folder is the state directory

@@ -78,7 +78,7 @@ def test_waiting_transitions_are_sent_in_order_and_once(bootstrap_servers: str) 
         assert await send_waiting(store, target) == 0
         await target.remind([TOLD])
         await target.close()
-        await target.send(TOLD | {"key": "k9"})  # one that was closed opens again
+        await target.send(TOLD | {"key": "k9"})  # a closed target opens again
         await target.close()
 
     steps = list(enumerate(["pending", "firing", "resolved", "inactive"]))

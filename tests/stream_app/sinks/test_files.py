@@ -169,7 +169,7 @@ def test_without_content_a_letter_says_where_and_why_only(tmp_path: Path) -> Non
 def test_a_letter_is_written_once_per_stream_and_again_only_after_a_restart(tmp_path: Path) -> None:
     with closing(Letters(tmp_path)) as letters:
         assert letters.write_for(0, 1, stream="visits") == 2
-        assert letters.write_for(1, 2, stream="visits") == 1  # the batch was read again, a record longer
+        assert letters.write_for(1, 2, stream="visits") == 1  # the batch, read again, has one more record
         assert letters.write_for(0, stream="sales") == 1
         assert letters.write_for(0) == 1
         assert letters.write_for(0, 1, 2, stream="visits") == 0
@@ -177,7 +177,7 @@ def test_a_letter_is_written_once_per_stream_and_again_only_after_a_restart(tmp_
     with closing(Letters(tmp_path)) as letters:
         assert letters.write_for(0, stream="visits") == 1
         places = [(letter["position"], letter.get("stream")) for letter in letters.kept()]
-    assert places == [*once, (0, "visits")]  # the same place and stream: known to be a repeat
+    assert places == [*once, (0, "visits")]  # same position and stream: known as a repeat
 
 
 def test_the_last_letters_are_remembered_however_many_there_were(
@@ -253,7 +253,7 @@ def test_letters_of_all_workers_and_of_sources_that_are_gone_expire_while_a_work
 ) -> None:
     monkeypatch.setattr(dead_letter_file, "LOOK_EVERY_S", 0.01)
     old = [tmp_path / "dead_letters/gone/1.ndjson", tmp_path / "worker-3/dead_letters/clicks/1.ndjson"]
-    old.append(tmp_path / "dead_letters/ahead/9999999999999999.ndjson")  # by a clock that was wrong
+    old.append(tmp_path / "dead_letters/ahead/9999999999999999.ndjson")  # written while a clock was wrong
     now_us = time.time_ns() // 1_000
     others = [tmp_path / f"dead_letters/clicks/{now_us}.ndjson", tmp_path / "witness/1.ndjson"]
     for file in (*old, *others):

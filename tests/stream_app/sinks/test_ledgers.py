@@ -62,7 +62,7 @@ async def test_entries_are_kept_in_order_and_once(place: Place) -> None:
     await place.open().append(ENTRIES)
     await ledger.append(ENTRIES)
     assert await place.open().entries() == tuple(ENTRIES)
-    # Another measurement in the same place is kept beside it: nothing is ever replaced.
+    # Another measurement with the same stream and epoch is kept too: no entry is ever replaced.
     other = replace(ENTRIES[0], strategy_hash="i")
     await ledger.append([other])
     assert await place.open().entries() == (*ENTRIES, other)
@@ -155,7 +155,7 @@ async def test_a_topic_that_forgets_or_has_no_order_is_refused(
 async def test_a_topic_of_something_else_is_refused(bootstrap_servers: str) -> None:
     topic = await made(bootstrap_servers, {"cleanup.policy": "compact"}, 1)
     cluster = Cluster(bootstrap_servers)
-    with pytest.raises(OperatorError, match="does not exist"):  # an empty one was made by nobody
+    with pytest.raises(OperatorError, match="does not exist"):  # an empty topic is no ledger
         await LedgerTopic(cluster, topic).entries()
     async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         await producer.send_and_wait(topic, b"a row", b"key")

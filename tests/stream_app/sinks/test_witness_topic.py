@@ -91,8 +91,8 @@ async def test_between_faults_the_writer_reads_nothing(bootstrap_servers: str) -
         for seq in range(2, 42):
             await witness.append("a", [row(seq)])
             assert await witness.head("a") == row(seq)[:2]
-        assert time.monotonic() - began < 15  # 20 s with half a second each
-        await witness.close()  # what it knows by itself, it knows without any connection
+        assert time.monotonic() - began < 15  # with a poll of half a second each: 20 s
+        await witness.close()  # what the writer knows itself needs no connection
         assert (await witness.head("a")) == row(41)[:2]
 
 
@@ -113,8 +113,8 @@ async def test_a_paused_writer_adds_nothing(bootstrap_servers: str) -> None:
         with pytest.raises(OSError, match="ProducerFenced"):
             await first.append("a", [row(2, text="zombie")])
         assert await second.head("a") == row(1)[:2]
-        await first.append("b", [row(1)])  # another stream is not concerned
-        # Until it claims the stream again it writes nothing.
+        await first.append("b", [row(1)])  # another stream is not affected
+        # The writer writes nothing until it claims the stream again.
         with pytest.raises(OSError, match="a is not claimed"):
             await first.append("a", [row(2)])
         await first.claim("a")

@@ -142,14 +142,14 @@ def test_each_kind_of_uncountable_record_has_its_reason(registry: Registry) -> N
         (record(13, "long", 1), "undecodable"),
         (record(8, USER, {"id": "ada"}), "missing_field"),
         (record(7, CLICK, {"user": None, "at": None}), "null"),
-        (record(11, local, {"at": 1}), "bad_time"),  # a local time is nobody's
+        (record(11, local, {"at": 1}), "bad_time"),  # a local time without a zone is no instant
         (record(12, millis, {"at": 2**62}), "bad_time"),  # outside the calendar
     ]
     values = [value for value, _ in cases]
     found = decoded(decoder_of(registry), values)
     assert refusals(found) == [(index, reason) for index, (_, reason) in enumerate(cases) if reason]
     assert found.kept.tolist() == [0]
-    # The fate of each is its own: alone it is the same.
+    # Each record's outcome depends on itself alone.
     for value, reason in cases:
         assert [told for _, told in refusals(decoded(decoder_of(registry), [value]))] == [reason][
             : bool(reason)
@@ -207,7 +207,7 @@ def test_all_schemas_that_a_read_needs_are_asked_for_side_by_side(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 20.0)
-    registry.delay_s = 1.5  # long beside what a busy machine adds
+    registry.delay_s = 1.5  # long compared with delays of a busy machine
     for schema_id in range(1, 9):
         registry.register(schema_id, CLICK)
     began_s = time.monotonic()
@@ -484,7 +484,7 @@ def test_an_authority_that_cannot_be_read_is_one_clear_line(
 @pytest.mark.kafka
 def test_over_a_broker_no_record_is_lost_while_the_registry_is_unreachable(bootstrap_servers: str) -> None:
     async def read(registry: Registry) -> list[int]:
-        registry.missing = {}  # what a proxy may say whose registry is away
+        registry.missing = {}  # a proxy's answer while its registry is unreachable
         topic = await Topic.create(bootstrap_servers)
         good = record(7, CLICK, {"user": {"id": "ada"}, "at": MOMENT})
         await topic.send([good, b"not avro", good])
@@ -544,5 +544,5 @@ def test_over_a_broker_records_before_one_without_an_answer_are_read(bootstrap_s
 
     with serving(Registry()) as registry:
         registry.register(7, CLICK)
-        registry.answers["/schemas/ids/8"] = {}  # what a proxy may answer while the registry is down
+        registry.answers["/schemas/ids/8"] = {}  # a proxy's answer while the registry is down
         assert asyncio.run(read(registry)) == [[0, 2], [2, 3, 4, 5]]

@@ -151,7 +151,7 @@ def test_others_run_while_lines_are_decoded(
 ) -> None:
     """A due cut waits for one turn of decoding, not for the whole batch."""
     path.write_bytes(line * (250_000 // len(line)))
-    seen: list[tuple[int, int]] = []  # lines and bytes that were decoded since others ran
+    seen: list[tuple[int, int]] = []  # lines and bytes decoded since other tasks ran
     decode = LineFile.decode
 
     def watched(lines: LineFile, start: int, data: bytes) -> RecordBatch:

@@ -83,7 +83,7 @@ async def test_every_codec_is_read_from_any_position(bootstrap_servers: str, cod
     await topic.send([event(at) for at in range(500)], compression_type=codec)
     async with opened(topic) as source:
         assert times(await read_to(source, 500)) == list(range(500))
-        # Back into the middle of a producer's batch, as after a store that was set back.
+        # Read again from the middle of a producer's batch, as after the store was set back.
         batches = await read_to(source, 500, start=123)
         assert places(batches) == times(batches) == list(range(123, 500))
         assert await source.read({"0": 500}, 0.05) == []
@@ -132,7 +132,7 @@ async def test_only_committed_records_are_read_and_positions_pass_the_rest(boots
             assert times(batches) == [1]
             await producer.begin_transaction()
             await producer.send_and_wait(topic.name, event(3))
-            # The open transaction lies before the cut: a bin with it waits until its fate is known.
+            # The open transaction lies before the cut, so its bin waits until the transaction is over.
             assert await source.positions_at(["0"], [0, 1]) == {"0": [5, 5]}
             assert await source.read({"0": 4}, 0.5) == []
             await producer.commit_transaction()
@@ -199,7 +199,7 @@ async def test_a_position_outside_the_log_is_refused(bootstrap_servers: str) -> 
         with pytest.raises(OperatorError, match=r"topic events-\w+: it no longer holds the records") as told:
             await read_to(source, 99, start=77)
         assert "77" not in str(told.value).replace(topic.name, "")
-        # The refusal is no habit: positions of the log are read afterwards.
+        # Later questions are answered again.
         assert times(await read_to(source, 1)) == [1]
 
 

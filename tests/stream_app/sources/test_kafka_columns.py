@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from stream_app.sources import kafka_codecs, kafka_columns
 from stream_app.sources.kafka_columns import PartitionColumns
 
-# Where fields stand in a batch of the broker's (message format 2).
+# The offsets of fields in a broker's batch (message format 2).
 CRC_AT, ATTRIBUTES_AT, LAST_DELTA_AT = 17, 21, 23
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 ABORT, COMMIT = struct.pack(">HH", 0, 0), struct.pack(">HH", 0, 1)

@@ -20,7 +20,7 @@ from stream_app.sources.sort import in_order_of_time
 from tests.examples import examples
 from tests.stream_app.files import AT, event_line, write_events
 
-records = st.lists(st.integers(0, 30) | st.none(), max_size=15)  # None: a line that does not decode
+records = st.lists(st.integers(0, 30) | st.none(), max_size=15)  # None means a line that cannot be decoded
 
 
 def lines_of(times_us: list[int | None]) -> list[bytes]:
@@ -69,7 +69,7 @@ def test_records_come_in_order_of_time(times_us: list[int | None], whole: bool, 
         cut = asyncio.run(source.positions_at(["0"], [instant_us]))
         asyncio.run(source.close())
 
-        # A cut lies before the first record that is not before the instant; reading stops there too.
+        # A cut lies before the first record at or after the instant. Reading stops there too.
         stopped = open_replay(path, Path(name) / "order", instant_us)
         earlier = replayed(stopped)
         asyncio.run(stopped.close())
@@ -199,7 +199,7 @@ def test_a_start_that_is_killed_leaves_a_directory_that_works(
         except Killed:
             assert not (tmp_path / "order" / "replay.json").exists() or calls == 3
         else:
-            assert calls > 3  # the note: content, name, directory
+            assert calls > 3  # writes of the note: content, name, directory
     source = open_replay(path, tmp_path / "order")
     assert replayed(source) == in_order(times_us)
     asyncio.run(source.close())

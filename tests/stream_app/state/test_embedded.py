@@ -83,7 +83,7 @@ async def recovered(server: EmbeddedRedis, acknowledged: int) -> int:
         state = await store.load(STREAM)
     assert state is not None
     position = state.partitions["0"].position
-    # One apply may have been written without its reply getting through.
+    # One apply may have been written although its reply was lost.
     assert acknowledged <= position <= acknowledged + 1
     return position
 
@@ -109,7 +109,7 @@ def test_acknowledged_writes_survive_kill_9(tmp_path: Path, path: Path) -> None:
             assert acknowledged >= position + 3
     with EmbeddedRedis(tmp_path, path) as server:
         position = asyncio.run(recovered(server, acknowledged))
-        assert asyncio.run(sealed_total(server)) == position  # counts and position move together
+        assert asyncio.run(sealed_total(server)) == position  # counts and position change together
 
 
 def test_torn_end_of_the_file_is_cut_off(tmp_path: Path, path: Path) -> None:
@@ -154,7 +154,7 @@ def test_next_start_ends_the_server_of_a_killed_service(tmp_path: Path, started_
     service.wait()
     service.stdout.close()
     if started_by == "main" and sys.platform == "linux":
-        await_end(leftover)  # by itself, also when nobody comes after it
+        await_end(leftover)  # by itself, even if no other process starts
     with EmbeddedRedis(tmp_path) as server:
         asyncio.run(open_stream(server))
         assert server.process is not None

@@ -58,11 +58,11 @@ def test_key_files_outlive_a_worker_and_forget_what_is_spent(tmp_path: Path) -> 
 
         [file] = (tmp_path / "keys" / "visits").iterdir()
         assert file.stat().st_mode & 0o777 == 0o600
-        with file.open("rb") as held:  # the very blocks of the disk
+        with file.open("rb") as held:  # the same blocks on the disk as before
             await again.spend("visits", 0, "n", 3)
             assert held.read().strip(b"\0") == b""
         assert await keys.chain("visits", 0, "n") == (3, later_chain_key(key, 3))
-        await keys.spend("visits", 0, "n", 2)  # a late repetition
+        await keys.spend("visits", 0, "n", 2)  # a repeated call that arrives late
         assert await keys.chain("visits", 0, "n") == (3, later_chain_key(key, 3))
         assert key.hex() not in "".join(path.read_text() for path in _key_files(tmp_path))
 
@@ -79,7 +79,7 @@ def test_key_files_of_earlier_drawings_are_destroyed(tmp_path: Path) -> None:
         with file.open("rb") as held:
             await keys.discard("visits", 1, "b")
             assert held.read().strip(b"\0") == b""
-        # The next epoch's are being drawn, perhaps; another stream has its own.
+        # Keys of the next epoch stay, because its noise may be being drawn. Another stream's keys stay too.
         kept = {path.relative_to(tmp_path).as_posix() for path in _key_files(tmp_path)}
         assert kept == {"visits/1-b.key", "visits/2-c.key", "clicks/0-d.key"}
 

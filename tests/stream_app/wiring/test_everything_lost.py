@@ -80,7 +80,7 @@ def test_with_a_ledger_elsewhere_the_same_file_is_not_noised_again_without_a_wor
             count(config)
         assert released(directory, "clicks") == 0
 
-    # Under another name it is asked in words, and the sum is that of both.
+    # Under another name the stream needs consent, and the sum includes both streams.
     config = configured(directory, text, "again")
     with pytest.raises(OperatorError, match=r"streams\.again\.privacy\.accept is missing: .* epsilon 2;"):
         count(config)
@@ -102,6 +102,6 @@ def test_without_a_ledger_a_start_that_nothing_knows_of_logs_one_line(
     [line] = warnings()
     assert released(tmp_path, "clicks") == 48
     assert line.startswith("clicks: neither the store nor the witness nor state.dir")
-    assert warnings() == []  # a second start goes on
+    assert warnings() == []  # a second start continues
     lose_everything(tmp_path)
     assert len(warnings()) == 1

@@ -106,7 +106,7 @@ def test_where_store_and_witness_are_lost_a_stream_does_not_go_on(world: World) 
     world.lived("a", 2)
     world.start("a")
     world.store, world.witness = MemoryStore(), MemoryWitness()
-    for _ in range(2):  # another start, or the next crash, is no answer
+    for _ in range(2):  # another start, or a crash, does not count as an answer
         with pytest.raises(
             OperatorError, match=r"^stream a: ledger\.file: .* knows that it measured"
         ) as refused:
@@ -124,7 +124,7 @@ def test_another_name_is_asked_and_the_sum_knows_what_was_lost(world: World) -> 
     world.start("b|" + ACCEPT)
     assert statement(SOURCE, asyncio.run(world.store.ledger(SOURCE))).epsilon == 1
     assert world.ledger() == [("a", 0, True), ("a", 1, True)]
-    # The old name stays refused, also where the new one is beside it, and after the ledger was copied again.
+    # The old name stays refused, even beside the new name, and after the ledger was copied again.
     with pytest.raises(OperatorError, match=r"^stream a: ledger\.file"):
         world.start("a", "b|" + ACCEPT)
     world.outside = None
@@ -137,7 +137,7 @@ def test_a_witness_that_knows_everything_is_enough(world: World) -> None:
     world.start("a")
     world.store = MemoryStore()
     world.start("a")
-    # But one that was set back with the store is not.
+    # But a witness that was set back together with the store is not accepted.
     world.store = MemoryStore()
     world.witness.kept["a"].pop()
     with pytest.raises(OperatorError, match=r"^stream a: .*epoch 1, from"):
@@ -168,7 +168,7 @@ def test_the_witness_is_entered_in_the_ledger_before_a_new_stream_is_asked_about
 def test_a_first_start_that_nothing_knows_of_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         world.start("a")
-    assert caplog.messages == []  # the ledger elsewhere says that it is the first
+    assert caplog.messages == []  # the ledger in the other place says that this is the first start
     world.outside = None
     with caplog.at_level(logging.WARNING):
         world.start("a", "b|" + ACCEPT)
