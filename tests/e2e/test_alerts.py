@@ -145,7 +145,7 @@ def phase(port: int, rule: str) -> str:
     return phases[rule]
 
 
-def quietly(condition: Any) -> bool:
+def holds_by_now(condition: Any) -> bool:
     """Return whether a condition holds; False if it cannot be asked yet."""
     try:
         return bool(condition())
@@ -169,13 +169,15 @@ def test_an_event_reaches_all_targets_and_a_restart_loses_and_doubles_nothing(
         arguments = ["run", "--config", "app.yaml"]
         with Service(arguments, tmp_path) as service:
             released = lambda: get(port, "/v1/streams")["streams"][0]["seq"] >= 3  # noqa: E731
-            service.until_true(lambda: quietly(released), "bins are released")
+            service.until_true(lambda: holds_by_now(released), "bins are released")
             burst(events, 120, 60)
             service.until_true(lambda: groups(manager) == [["busier", "busy"]], "both alerts in one group")
             service.until_true(lambda: hook.kinds("busy") == ["firing"], "the webhook knows")
             service.kill_everything()
         with Service(arguments, tmp_path) as service:
-            service.until_true(lambda: quietly(lambda: phase(port, "busy") == "inactive"), "it is resolved")
+            service.until_true(
+                lambda: holds_by_now(lambda: phase(port, "busy") == "inactive"), "it is resolved"
+            )
             service.until_true(lambda: groups(manager) == [], "both are resolved")
             burst(events, 120, 0)
             service.until_true(lambda: phase(port, "busy") == "firing", "it fires again")

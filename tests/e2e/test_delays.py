@@ -1,4 +1,4 @@
-"""Delays per airport with the noise turned off equal an independent recount: CDFs, quantiles and counts."""
+"""Without noise, delays per airport equal an independent recount: CDFs, quantiles and counts."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class _MutantStore(Pipeline):
     store: type[MemoryStore]
 
     def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return the wrong store."""
+        """Return a store without the check."""
         return self.store(clock_us)
 
 
@@ -68,14 +68,14 @@ class ReleaseTwice(_MutantStore):
     """The release script does not compare the head: a second attempt writes its own noise over the first."""
 
     class store(MemoryStore):
-        """A store in which the last release wins."""
+        """A store in which the last of several releases of the same bins counts."""
 
         async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
-            """Let every worker close: the lease only saves work."""
+            """Let every worker close bins: the lease only saves work."""
             return True
 
         async def release(self, stream: str, release: Release) -> Reply:
-            """Overwrite an earlier release."""
+            """Replace an earlier release of the same bins."""
             reply = await super().release(stream, release)
             state = self._streams[stream]
             last_seq = release.expected_seq + len(release.rows)
@@ -189,7 +189,7 @@ class WitnessIgnored(Pipeline):
     """The witness is not read, so a restored store continues as if it had released nothing more."""
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
-        """Run loops that see a witness without rows."""
+        """Run loops that get no rows from the witness."""
         await super().run(schedule, _witnessed(ports, _Forgetful))
 
 
@@ -210,7 +210,7 @@ class _Forgetful:
         await self._witness.claim(stream)
 
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Append without a comparison."""
+        """Append rows without comparing them with earlier rows."""
         try:
             await self._witness.append(stream, rows)
         except ValueError:
@@ -247,7 +247,7 @@ class RefiredNode(_MutantStore):
         return patch.object(ingest, "assign", _in_its_own_bin)
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
-        """Run loops that see a witness without rows."""
+        """Run loops that get no rows from the witness."""
         await super().run(schedule, _witnessed(ports, _Forgetful))
 
 

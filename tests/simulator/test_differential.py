@@ -49,7 +49,7 @@ def test_the_comparison_alone_catches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The comparison of two logs alone finds the mutant; the recount is switched off."""
-    monkeypatch.setattr(Observer, "check_end", _looks_away)
+    monkeypatch.setattr(Observer, "check_end", _check_nothing)
     heard = []
     for seed in range(FORMS.index(form), 60, len(FORMS)):
         found = tried(seed, kinds, mutant())
@@ -64,5 +64,5 @@ def test_the_recount_of_both_logs_catches_a_cap_that_is_filled_in_order_of_appli
     assert "the log and its cuts give" in found[0]
 
 
-async def _looks_away(observer: Observer) -> None:
+async def _check_nothing(observer: Observer) -> None:
     """Skip the check."""

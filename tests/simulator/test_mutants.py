@@ -74,7 +74,7 @@ def stalled(schedule: Schedule) -> Schedule:
 def slow_answers(schedule: Schedule) -> Schedule:
     """Return a schedule in which the clock and the log's end take up to six bins to answer.
 
-    An answer from before the question loses records in about one of six such schedules.
+    If loops got answers from before their questions, about one in six of these schedules would show it.
     """
     plain = replace(busy(schedule.without_trouble()), keys=1, buckets=1, window=0, over_epochs=False)
     dense = replace(plain, partitions=1, events_per_bin=60.0, largest_batch=100, bins=24, max_ahead_bins=1)

@@ -1,4 +1,4 @@
-"""A process waits for an address that its predecessor still holds; an address of others is refused."""
+"""A process waits for an address that its predecessor still holds, but not for an address of others."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_without_noise_the_boundaries_are_the_best():
 
 @pytest.mark.slow
 def test_stated_variance_is_the_spread_of_the_answers_given_the_boundaries():
-    """With one bucket the boundaries are fixed. 2,000 releases are within 20 % (over 5 deviations)."""
+    """With one bucket the boundaries are fixed. The bound is 20 %: over 5 deviations of 2,000 releases."""
     counts = np.arange(20)
     ranges = np.array([[0, 20], [3, 11], [7, 8], [12, 12]])
     options: dict[str, Any] = {"buckets": 1, "branching": 3}

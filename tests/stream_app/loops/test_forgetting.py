@@ -38,7 +38,7 @@ class Forgetful:
         return FIRST_BIN - 1 if stream is None else stream.released_bin
 
     async def forget(self) -> None:
-        """Rewrite the log."""
+        """Wait as the test says, then rewrite the log or fail."""
         self.asked_at.append(self.released_bin())
         await self.may_end.wait()
         if self.failures:

@@ -118,7 +118,7 @@ class Letters:
         self._files = DeadLetterFiles(directory, Keeping(keep_s, most_bytes, content), lambda: self.now_s)
 
     def write(self, *refusals: Refusal, stream: str | None = None) -> int:
-        """Write letters."""
+        """Write dead letters; return how many are new."""
         return asyncio.run(self._files.write(refusals, stream))
 
     def write_for(self, *positions: int, stream: str | None = None, size: int = 0) -> int:

@@ -29,7 +29,10 @@ ACCEPT = ', accept: "measured again"'
 
 
 def settings(directory: Path, *streams: str) -> Settings:
-    """Return settings of streams. A stream is "name" or "name|more"; ``more`` follows its epsilon of 1."""
+    """Return settings of streams.
+
+    Args: streams, each a name, or "name|more"; ``more`` follows the stream's epsilon of 1.
+    """
     lines = [
         f"""
   {name}:
@@ -70,8 +73,8 @@ class World:
         witnesses = dict.fromkeys((stream.name for stream in read.streams), self.witness)
         asyncio.run(check_start(read, self.store, witnesses, self.outside, NOW_US))
 
-    def lived(self, stream: str, epochs: int) -> None:
-        """Let a stream reserve this many epochs, and let the witness keep the first row of each."""
+    def measure(self, stream: str, epochs: int) -> None:
+        """Reserve this many epochs of a stream, and put the first row of each into the witness."""
 
         async def live() -> None:
             for epoch in range(epochs):
@@ -95,7 +98,7 @@ def world(tmp_path: Path) -> World:
 
 
 def test_a_start_copies_what_the_store_knows(world: World) -> None:
-    world.lived("a", 2)
+    world.measure("a", 2)
     for _ in range(2):
         world.start("a")
     assert world.outside_entries() == (epoch_of("a", 0), epoch_of("a", 1))
@@ -103,7 +106,7 @@ def test_a_start_copies_what_the_store_knows(world: World) -> None:
 
 
 def test_where_store_and_witness_are_lost_a_stream_does_not_go_on(world: World) -> None:
-    world.lived("a", 2)
+    world.measure("a", 2)
     world.start("a")
     world.store, world.witness = MemoryStore(), MemoryWitness()
     for _ in range(2):  # another start, or a crash, does not count as an answer
@@ -116,7 +119,7 @@ def test_where_store_and_witness_are_lost_a_stream_does_not_go_on(world: World) 
 
 
 def test_another_name_is_asked_and_the_sum_knows_what_was_lost(world: World) -> None:
-    world.lived("a", 2)
+    world.measure("a", 2)
     world.start("a")
     world.store, world.witness = MemoryStore(), MemoryWitness()
     with pytest.raises(ConfigError, match=r"streams\.b\.privacy\.accept is missing.*cost epsilon 2;"):
@@ -133,7 +136,7 @@ def test_another_name_is_asked_and_the_sum_knows_what_was_lost(world: World) -> 
 
 
 def test_a_witness_that_knows_everything_is_enough(world: World) -> None:
-    world.lived("a", 2)
+    world.measure("a", 2)
     world.start("a")
     world.store = MemoryStore()
     world.start("a")
@@ -146,7 +149,7 @@ def test_a_witness_that_knows_everything_is_enough(world: World) -> None:
 
 def test_another_measurement_in_the_same_place_is_refused(world: World) -> None:
     """A stream began anew under its old name, while the ledger in the other place was missing."""
-    world.lived("a", 1)
+    world.measure("a", 1)
     world.start("a")
     world.store = MemoryStore()
     asyncio.run(world.store.reserve(LedgerEntry(SOURCE, "a", 0, NOW_US, NOW_US + 1, "1", "event", "other")))
@@ -157,7 +160,7 @@ def test_another_measurement_in_the_same_place_is_refused(world: World) -> None:
 def test_the_witness_is_entered_in_the_ledger_before_a_new_stream_is_asked_about(world: World) -> None:
     """The store is lost. Without the witness's epochs, a stream that opens first would see no measurement."""
     world.outside = None
-    world.lived("b", 2)
+    world.measure("b", 2)
     world.store = MemoryStore()
     with pytest.raises(ConfigError, match=r"streams\.a\.privacy\.accept is missing.* measured by b from"):
         world.start("a", "b")
@@ -178,7 +181,7 @@ def test_a_first_start_that_nothing_knows_of_says_so(world: World, caplog: pytes
     caplog.clear()
     (world.directory / "state" / "streams").mkdir(parents=True)
     (world.directory / "state" / "streams" / "a.json").touch()
-    world.lived("b", 1)
+    world.measure("b", 1)
     with caplog.at_level(logging.WARNING):
         world.start("a|" + ACCEPT, "b")
     assert caplog.messages == []
