@@ -1,7 +1,8 @@
 """Free loopback ports for services that tests and ``make kafka`` start.
 
-The system chooses ports for sockets and for outgoing connections from one range. A connection could take such
-a port while its service is down. These ports are below that range; each process searches from another one.
+The system chooses ports for sockets and for outgoing connections from one range. So a connection could take
+such a port while its service is down. The ports given here are below that range. Each process begins its
+search at another port.
 """
 
 from __future__ import annotations

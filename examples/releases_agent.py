@@ -1,4 +1,4 @@
-"""React to released counts in a Faust agent: a count an hour, from differences of the running count.
+"""React to released counts in a Faust agent: print each bin's count, the difference of two running counts.
 
 RELEASES_BROKER=kafka://localhost:9092 RELEASES_TOPIC=clicks.private faust -A examples.releases_agent worker
 """
@@ -23,7 +23,7 @@ before: dict[tuple[str, int], float] = {}  # by stream and epoch: the running co
 
 @app.agent(releases)
 async def follow(rows: faust.StreamT[dict]) -> None:
-    """Print how many events each bin added, as far as the noise lets one say."""
+    """Print for each bin about how many events it has: the noisy running count less the one before."""
     async for row in rows:
         run, count = (row["stream"], row["epoch"]), row["estimate"][0]
         print(f"{row['stream']} bin {row['bin']}: {count - before.get(run, 0.0):.0f} events", flush=True)

@@ -1,9 +1,9 @@
-"""Follow released counts in their topic with kafka-python, nothing of this service needed.
+"""Follow released counts in their topic with kafka-python, without any code of this service.
 
     python examples/releases_consumer.py localhost:9092 clicks.private
 
 Every record is one bin of one stream: key ``stream/epoch/bin``, value the row as JSON. A record may come
-twice with the same bytes; what its key says never changes.
+twice, with the same bytes. The value of a key never changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(bootstrap_servers: str, topic: str) -> None:
         topic,
         bootstrap_servers=bootstrap_servers,
         auto_offset_reset="earliest",
-        # The service writes in transactions: what another worker had begun and lost is not for reading.
+        # The service writes in transactions: do not read rows of transactions that were aborted.
         isolation_level="read_committed",
     )
     for record in releases:

@@ -96,8 +96,8 @@ def start(folder: Path, port: int = 0, heap: str = "512m", more: Mapping[str, st
 
     A second start over the same folder and port continues with the same topics.
 
-    Args: more, settings beside or instead of those of server.properties; ``listeners`` and
-        ``advertised.listeners`` are added to its own.
+    Args: more, settings that are added to server.properties or replace settings there. The values of
+        ``listeners`` and ``advertised.listeners`` are appended to the values there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "server.properties"
@@ -127,7 +127,7 @@ def start(folder: Path, port: int = 0, heap: str = "512m", more: Mapping[str, st
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[str]:
-    """Yield bootstrap servers: those of KAFKA_BOOTSTRAP_SERVERS, or of a broker started for the block."""
+    """Yield bootstrap servers: from KAFKA_BOOTSTRAP_SERVERS, or of a broker that runs during the block."""
     given = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
     if given:
         yield given
@@ -151,7 +151,7 @@ def _format(settings: Path) -> None:
 
 
 def _jvm(heap: str) -> list[str]:
-    """Return the command that runs a class of Kafka; these options make its start cheap."""
+    """Return the command that runs a class of Kafka, with options for a quick start."""
     return [java(), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{install()}/*"]
 
 

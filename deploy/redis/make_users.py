@@ -1,8 +1,8 @@
 """Make the four users of the store and their passwords: `python3 deploy/redis/make_users.py deploy/secrets`.
 
 Writes users.acl (digests only, for Redis), one environment file for each process that needs a password, and
-the token that opens the workers' metrics (in worker.env and, for Prometheus, in operator.token). It needs
-nothing but Python. Existing passwords are kept, so it may be run again after an upgrade.
+the token with which the workers' metrics can be read (in worker.env and, for Prometheus, in operator.token).
+It needs nothing but Python. Existing passwords are kept, so it may be run again after an upgrade.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class EpochAnswer(BaseModel):
 
 
 class ColumnsAnswer(BaseModel):
-    """Columns of a node with the same noise scale: a level of the keys at a level of the values."""
+    """A node's columns with the same noise scale: those of one key level at one value level."""
 
     total: bool = Field(description="true: the total over keys; false: every key")
     value_level: int

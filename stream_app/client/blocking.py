@@ -34,9 +34,9 @@ class Client:
 
     Args:
         base_url: the service's address, for example http://127.0.0.1:8088.
-        api_key: for a service that requires one.
+        api_key: the key, for a service that requires an API key.
         timeout_s: how long an answer may take.
-        transport: for tests and proxies; httpx's own if left out.
+        transport: an httpx transport, for tests and proxies; None: httpx's own.
     Raises (every method): ClientError, one line; ValueError for a time without its zone.
     """
 

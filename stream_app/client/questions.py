@@ -91,7 +91,7 @@ def series(
 ) -> Question[Series]:
     """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins.
 
-    Args: method, of ``view="consistent"``: ``top_down`` if left out, or ``isotonic``.
+    Args: method, for ``view="consistent"`` only: ``top_down`` if left out, or ``isotonic``.
     """
     shown = {"kind": kind, "step": step, "window": window, "view": view, "method": method, "points": points}
     return _about(stream, "series", Series.of, start=start, end=end, confidence=confidence, key=key, **shown)

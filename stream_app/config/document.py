@@ -217,7 +217,7 @@ _SECRET = ("kafka", "secrets")  # a misplaced value there may be a password
 def _no_mapping(path: str, node: yaml.Node) -> str:
     """Return the error for a section that is not a mapping: what it holds, and an example.
 
-    Args: path, of the section; the example is chosen by its last word, or by the mapping that holds it.
+    Args: path, of the section. Its last word, or the mapping above the section, decides the example.
     """
     above, _, last = path.rpartition(".")
     member = f"{above.rpartition('.')[2]}."

@@ -55,7 +55,7 @@ def name(value: object) -> str:
 
 
 def whole(least: int, most: int, what: str = "a whole number", more: str = "") -> Callable[[object], int]:
-    """Return a reader of whole numbers from ``least`` to ``most``. Args: what and more, for the error."""
+    """Return a reader of whole numbers from ``least`` to ``most``. Args: what, more, texts for the error."""
 
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -70,7 +70,7 @@ port = whole(1, 65_535, "a port")
 
 
 def number(what: str, fits: Callable[[float], bool]) -> Callable[[object], float]:
-    """Return a reader of the finite numbers that fit. Args: what, for the error."""
+    """Return a reader of the finite numbers for which ``fits`` is true. Args: what, a text for the error."""
 
     def read(value: object) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool):

@@ -106,7 +106,7 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
 
     Guarantee: all outputs of all streams over the source together are ``epsilon``-DP for the stated unit and
         neighbours. Streams and strategies compose in sequence, epochs of one stream in parallel for events
-        and in sequence for users. Neighbours differ by substitution if those of any stream do.
+        and in sequence for users. Neighbours are by substitution if any stream's are.
     Raises: ValueError for an entry of another source or of a unit that these rules do not cover.
 
     >>> entry = LedgerEntry("file:a", "s", 0, 0, 10, "1/2", "event", "h")

@@ -140,7 +140,7 @@ class Users:
     """For capped streams, the user of each row of a slice. SECRET.
 
     Args: ids, a keyed hash of each row's user, shape (n, 16); windows, of each row, named by its last bin,
-        shape (n,); key_mark, of the hashes' key: with a different key, users of a window would count anew.
+        shape (n,); key_mark, of the hashes' key: with a different key, caps in a window would begin anew.
     """
 
     ids: NDArray[np.uint8]

@@ -224,7 +224,7 @@ class Closer:
         check_strategy(self._name, reply)
 
     def _note_deletions(self, epoch: int) -> None:
-        """Have ``_forget`` rewrite the store's log: at each start, each new epoch and the end of a replay."""
+        """Ask ``_forget`` to rewrite the store's log: at each start, new epoch, and end of a replay."""
         now = epoch, self._finished
         if self._deletions_of != now:
             self._deletions_of = now

@@ -89,11 +89,11 @@ class Leadership:
             await asyncio.sleep(self._lease.keep_every_s)
 
     def doubt(self) -> None:
-        """Have ``leads`` claim the witness again, because another worker may have claimed it."""
+        """Make ``leads`` claim the witness again, because another worker may have claimed it."""
         self._claimed_term = None
 
     def drop(self) -> None:
-        """Have ``leads`` begin a new term, because the witness refused a row."""
+        """Make ``leads`` begin a new term, because the witness refused a row."""
         self.doubt()
         if self._lease is not None:
             self._lease.drop()

@@ -57,7 +57,7 @@ class NoiseAhead:
         self._next_number = 0  # the epoch whose noise is drawn next, once the running one is half over
 
     def want_next(self, state: StreamState, last_bin: int | None) -> None:
-        """Have the next epoch's noise drawn once half of the epoch is over. Args: last_bin, of a replay."""
+        """Request the next epoch's noise once half of this epoch is over. Args: last_bin, of a replay."""
         end = state.epoch.first_bin + state.epoch.bins - 1
         is_last = last_bin is not None and last_bin <= end
         number, half = state.epoch.epoch + 1, end - state.epoch.bins // 2

@@ -24,7 +24,7 @@ LARGEST_POOL = 4_000_000  # numbers: the vectors of one bin with a million colum
 class NoisePool:
     """A noise source that keeps some vectors ready, and draws a missing vector at once.
 
-    Guarantee: as of ``source``, which draws every vector; each vector is handed out whole, once.
+    Guarantee: that of ``source``, which draws every vector. Each vector is returned whole, and once.
     Args: wanted, how many vectors of each scale and shape to keep ready; none are kept if together they have
         more than ``LARGEST_POOL`` numbers.
     """

@@ -271,7 +271,7 @@ def _as_reserved(
         epoch += 1
     bins = strategy.design.horizon
     if start.last is not None and declared.privacy.per_user is not None:
-        # It fills the rest of its window: an epoch over parts of two windows could count a user twice.
+        # The epoch fills the rest of its window: an epoch over parts of two windows could count a user twice.
         bins = declared.cap_windows(start.last, bins).left(first_bin)
     return replace(start.record, epoch=epoch, first_bin=first_bin, bins=bins)
 

@@ -30,7 +30,7 @@ class RefusedAhead:
         self._more = asyncio.Event()
 
     def expect(self, place: tuple[str, str]) -> None:
-        """Have letters written for a stream and partition in which a cut may have refused records."""
+        """Request letters for a stream and partition in which a cut may have refused records."""
         self._expected[place] = None
         self._more.set()
 

@@ -118,7 +118,7 @@ def _renderers(stream: TextIO) -> list[Processor]:
 
 
 def _without_repr(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Keep only the first line of asyncio's messages; the others show a task with its error's message."""
+    """Keep only the first line of asyncio's messages; later lines show a task with its error's message."""
     if event.get("logger") == "asyncio":
         event["event"] = str(event["event"]).partition("\n")[0].partition("<")[0].rstrip()
     return event

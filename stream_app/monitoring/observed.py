@@ -36,7 +36,7 @@ class LogEnds(Protocol):
 def watch_store(store: S, metrics: Metrics, closings: Mapping[str, Closing]) -> S:
     """Wrap a store so that its calls are timed, and its refusals and releases counted.
 
-    Args: closings, of the live streams by name, to measure how late their bins are released.
+    Args: closings, by name of each live stream, to measure how late its bins are released.
     """
     return cast("S", _WatchedStore(store, metrics, closings))
 

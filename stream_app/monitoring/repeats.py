@@ -21,7 +21,7 @@ class _Repeated:
 
 
 class Repeats(logging.Filter):
-    """Passes a line that is new or due again; its field ``repeated`` counts the suppressed ones.
+    """Passes a line that is new or due again; its field ``repeated`` counts the suppressed lines.
 
     The service's own warnings and errors are compared by text, a library's by kind: in an outage a library
     may log a thousand lines of one kind per second. A line with an error's place always passes.

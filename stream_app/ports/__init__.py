@@ -181,7 +181,7 @@ class Store(Protocol):
     async def witness_rows(
         self, stream: str, strategy: Strategy, after_seq: int, limit: int
     ) -> list[WitnessRow]:
-        """Return the same rows with their values. Raises: OSError also if rows were discarded meanwhile."""
+        """Return released rows with their values. Raises: OSError also if rows were discarded meanwhile."""
 
 
 class Source(Protocol):
@@ -267,7 +267,7 @@ class NoiseKeys(Protocol):
     """Keys outside the store: of users' ids, and a chain of keys per epoch's noise (``vault/cipher.py``)."""
 
     async def user_key(self) -> bytes:
-        """Return the key of the hashes of users: always the same key, durable before this returns."""
+        """Return the key with which users' ids are hashed: always the same key, durable by then."""
 
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
         """Make the first chain key for an epoch's noise; return it when it is durable."""

@@ -53,7 +53,7 @@ def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> i
 async def run_child(role: str, settings: Settings, say: Callable[[str], None]) -> int:
     """Run a child until it ends with COMPLETE or REFUSED, and restart it after crashes.
 
-    Args: role, of ``python -m stream_app.shell.child``; say, which shows a line to the operator.
+    Args: role, of ``python -m stream_app.shell.child``; say, a function that shows the operator a line.
     Returns: the exit status; CRASHED after too many crashes in a row.
     """
     crashes = 0

@@ -39,7 +39,7 @@ class Production:
         key: the field whose value becomes the record's key, with dots for nested objects; None for no key.
         rate: largest number of records per second; None for as fast as the broker takes them.
         limit: the largest number of lines to send; None for all.
-        compression: "gzip", or another that kafka-python has a package for; None for none.
+        compression: "gzip", or another that kafka-python has a package for; None: uncompressed.
         partitions: create the topic with this many partitions first; None if it exists.
         as_live: pace in log seconds per second; each event's time becomes the time at which it is sent.
         time_field, time_format: where an event's time is, and how it is written.

@@ -213,7 +213,7 @@ def _print_table(names: Iterable[str], rows: Iterable[Iterable[str]], note: str,
 
 
 def _instants(times_us: NDArray[np.datetime64]) -> list[str]:
-    """Return instants in the service's format; with fractions of a second for all if one needs them."""
+    """Return instants in the service's format; with fractions of a second if any instant has them."""
     unit = "s" if bool((times_us == times_us.astype("datetime64[s]")).all()) else "ms"
     return [f"{time}Z" for time in times_us.astype(f"datetime64[{unit}]")]
 

@@ -1,6 +1,6 @@
 """The ledger outside the store as a compacted topic: one record per entry, keyed by its place.
 
-Every use makes its own connections, because there is one use at a start and one per epoch. Two workers may
+Every use makes its own connections, because uses are rare: one at a start, one per epoch. Two workers may
 both write an entry. Its key and bytes are the same, so the second record changes nothing.
 """
 

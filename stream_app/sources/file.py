@@ -105,7 +105,7 @@ class FileSource(OneFile):
             self._position_checked = True
 
     def _check_first_bytes(self) -> None:
-        """Compare the file's first bytes with those of its first start, or note them."""
+        """Compare the file's first bytes with the note from the first start, which writes this note."""
         if self._note.exists():
             noted = json.loads(self._note.read_bytes())
         else:

@@ -40,7 +40,7 @@ class KafkaSource(Source):
     """One topic for all its streams; made by ``open``. ``Source`` says what each method does.
 
     A position is the offset of the next record. Offsets have gaps, from markers of transactions and aborted
-    records; a batch's ``end`` passes them.
+    records; a batch's ``end`` is beyond them.
     Raises (every method): OSError if Kafka does not answer; OperatorError if positions are not in the topic,
         or it is a different topic.
     """
@@ -138,7 +138,7 @@ class KafkaSource(Source):
     async def kept_since_us(self) -> int | None:
         """Return when the oldest remaining record was written, in the partition that lost the most.
 
-        The records' own times say so, and producers may set them.
+        This comes from the records' timestamps, which producers may set.
         """
         places = [self._place(partition) for partition in await self.partitions()]
         with translating_errors(self._cluster):
@@ -259,7 +259,7 @@ class KafkaSource(Source):
 
 
 class _Records(NamedTuple):
-    """Records of one read: those with a value as columns, and the refused ones."""
+    """Records of one read: records with a value, as columns, and refused records."""
 
     offsets: Int64Array
     timestamps_ms: list[int]

@@ -166,7 +166,7 @@ class SchemaRegistry:
     async def _referenced(
         self, client: httpx.AsyncClient, answer: dict[str, Any], texts: dict[tuple[str, int], str]
     ) -> None:
-        """Collect the schemas that a schema refers to, each after those that it refers to itself."""
+        """Collect the schemas that a schema refers to, each of them after the schemas that it needs."""
         for reference in answer.get("references") or ():
             name = (str(reference["subject"]), int(reference["version"]))
             if name not in texts:

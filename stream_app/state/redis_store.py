@@ -1,6 +1,6 @@
 """The store in Redis: every write that decides something is one script of ``lua/``.
 
-``tests/models/memory.py`` does the same in Python. Contract tests check that both behave alike.
+``tests/models/memory.py`` does the same in Python. Contract tests check that both stores behave alike.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class RedisStore(Store):
                 return codec.decode_reply(reply)
 
     async def _set_aside(self, ahead: str, newest_bin: int) -> tuple[int, list[str]]:
-        """Return how many records are set aside, and the names of those dated up to ``newest_bin``."""
+        """Return how many records are set aside, and the names of records dated up to ``newest_bin``."""
         [records] = await batch(self._redis, [("HGET", ahead, "records")])
         names: set[str] = set()  # a scan may return a name twice
         cursor = "0"

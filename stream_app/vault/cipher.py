@@ -36,7 +36,7 @@ def derived_user_key(secret: bytes) -> bytes:
 
 
 def later_chain_key(chain_key: bytes, pages: int) -> bytes:
-    """Return the chain key of the page ``pages`` further on."""
+    """Return the chain key of a later page: the one that follows ``pages`` pages after this key's."""
     for _ in range(pages):
         chain_key = HKDFExpand(SHA256(), KEY_BYTES, info=b"next page").derive(chain_key)
     return chain_key

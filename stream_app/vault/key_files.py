@@ -25,7 +25,7 @@ class KeyFiles(NoiseKeys):
     async def user_key(self) -> bytes:
         """Return the key of the hashes of users; the first call draws it.
 
-        Raises: OperatorError for a file without a valid key: with a new key, users would count anew.
+        Raises: OperatorError for a file without a valid key: with a new key, users' caps would begin anew.
         """
         file = self._directory / "users.key"
         if not file.exists():

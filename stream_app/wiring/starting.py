@@ -41,7 +41,7 @@ async def check_start(
     outside: OutsideLedger | None,
     now_us: int,
 ) -> None:
-    """Refuse streams that would measure the same events again without consent, before any is opened.
+    """Before any stream is opened, refuse streams that would count events again without consent.
 
     A stream that the ledger or a witness knows began earlier, and its operator was asked then.
     Raises: OperatorError.

@@ -118,7 +118,7 @@ class Access:
     def _still_accepted(
         self, reader: Reader | None, keys: tuple[ApiKey, ...] | None, headers: Headers, address: str
     ) -> bool:
-        """Return whether the same reader would still be accepted. Args: keys, those at its beginning."""
+        """Return whether a running request would still be accepted. Args: keys, in force when it began."""
         return self._rules.keys is keys or self._reader(headers, address) == reader
 
     def _refusal(

@@ -34,7 +34,7 @@ _OWN_POINT = "Each interval holds for its own point, not for the worst of many."
 
 
 def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
-    """Return the slices of a query's range, without those that were never measured.
+    """Return the slices of a query's range, except slices that were never measured.
 
     Raises: QueryError if there are too many or none.
     """

@@ -49,7 +49,7 @@ def plan(strategy: bytes, epsilon: float) -> None:
 
 
 def replanned(strategy: Strategy, epsilon: float) -> Strategy:
-    """Return the planner's strategy for the same declaration at another epsilon.
+    """Return the strategy that the planner makes from the same declaration at another epsilon.
 
     If windows get a part of epsilon, the stream's own shares are kept.
     Raises: QueryError for an epsilon that no plan fits.

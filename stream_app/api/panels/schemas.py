@@ -32,7 +32,7 @@ class SlicesQuery(RangeQuery):
 
 
 class KeysQuery(SlicesQuery):
-    """Which keys: those with the largest estimates."""
+    """The keys with the largest estimates, in slices of a range of time."""
 
     limit: int = Field(default=12, ge=1, le=MOST_KEYS, description="at most so many keys")
     confidence: Confidence = 0.95

@@ -25,7 +25,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=Fa
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Values to read: those of the selected series at some times.
+    """What to read: the values of the selected series at some times.
 
     Args: step_us, between two times; shape, how to write the samples of a series.
     """

@@ -73,7 +73,7 @@ class Condition:
         keys: the keys that are counted together; empty for all.
         each: whether the text means one condition per key; see ``of_key``.
         level: for a quantile its level in (0, 1); for a cdf the point.
-        reference: for ks.
+        reference: the range with which ks compares the window.
         places: the position of each part in the text, counted from 0.
     """
 

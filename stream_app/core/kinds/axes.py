@@ -42,7 +42,7 @@ _ONCE_MORE = 1.0 / UNITS_PER_COUNT  # the total's running count is rounded to wh
 
 
 def totals(product: ProductDesign, published: Int64Array) -> Int64Array:
-    """Return the total's running counts, (bins, 1), from those of all columns, in units of 2^-16."""
+    """Return the total's running counts, shape (bins, 1), taken from all columns; in units of 2^-16."""
     return np.rint(published @ column_sum(product).weights).astype(np.int64)[:, np.newaxis]
 
 

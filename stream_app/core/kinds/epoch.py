@@ -113,7 +113,7 @@ class EpochView(ABC):
 
 
 class AxesEpoch(EpochView):
-    """An epoch over keys and values: the sum over all of them, or one key's."""
+    """An epoch over keys and values. Its answers are about all cells together, or about one key."""
 
     def __init__(
         self, record: EpochRecord, axes: ProductDesign, width: int, forest: Forest | None = None

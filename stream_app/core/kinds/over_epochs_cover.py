@@ -119,7 +119,7 @@ class EpochCovers:
         return digits[covers.of]
 
     def errors(self, digits: Int64Array) -> RangeErrors:
-        """Return the errors of the nodes that each range uses. Args: digits, of each level, by range."""
+        """Return the errors of the nodes that each range uses. Args: digits, as ``digits`` returns them."""
         columns, roundings = [], np.zeros(len(digits))
         for (law, units), nodes in zip(self.design.node_laws, digits.T, strict=True):
             columns += [(np.full(len(nodes), w), n * nodes.astype(np.float64), s) for w, n, s in law.groups]

@@ -138,7 +138,7 @@ def _sampled(
 
 
 async def _newest(cluster: Cluster, topic: str, facts: TopicFacts) -> list[ConsumerRecord]:
-    """Return some of the newest committed records of each partition, without those that have no value."""
+    """Return some of the newest committed records of each partition, except records without a value."""
     consumer = AIOKafkaConsumer(isolation_level="read_committed", **cluster.client())
     with translating_errors(cluster):
         await consumer.start()

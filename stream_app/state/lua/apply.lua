@@ -1,7 +1,7 @@
 -- Add one slice's counts to the cells of open bins and move the partition's position: both or neither.
 -- KEYS: state, positions, base_bins, cuts of the partition, open_bins, untallied, open_windows, the partition's records
---       set aside, the places of some of them, then the cells of each bin in `bins`; with a cap per user instead each
---       shard of users, then the users of each window
+--       set aside, the places of some of them, then the cells of each bin in `bins` (with a cap per user, in place of
+--       the cells: each shard of users, then the users of each window)
 -- ARGV: strategy hash, partition, expected position, new position, last cut bin, due instant in us or '',
 --       packed {names, deltas, places} of records to set aside or '', the mark of the key of their users or '',
 --       packed {bins, number of cells of each bin, cells, deltas}; with a cap packed {bins, number of users' cells of
