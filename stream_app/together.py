@@ -41,7 +41,7 @@ async def each_to_its_end(*works: Coroutine[Any, Any, T]) -> list[T]:
 
 async def _run(loops: Collection[Loop], enough: int) -> None:
     tasks = [asyncio.create_task(loop) for loop in loops]
-    ended: list[asyncio.Task[None]] = []  # by themselves, in their order
+    ended: list[asyncio.Task[None]] = []  # tasks that ended by themselves, first to last
     try:
         while len(ended) < enough and not any(map(_failure, ended)):
             done, _ = await asyncio.wait(set(tasks).difference(ended), return_when=asyncio.FIRST_COMPLETED)

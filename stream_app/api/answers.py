@@ -170,7 +170,7 @@ def privacy(
     design, source = view.strategy.design, view.strategy.source
     stated = statement(source, ledger)
     private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user
-    for_users = stated.unit == "user"  # not where a sibling protects events, or other users, only
+    for_users = stated.unit == "user"  # not if another stream protects only events, or other users
     return schemas.PrivacyAnswer(
         **released(view) | {"private": private},
         epsilon=in_words(view.strategy.epsilon),

@@ -158,4 +158,4 @@ def _lower(*words: str) -> Callable[[object], str]:
 def _secret(value: object) -> str:
     if value is None:
         raise ValueError("is empty; write it, in quotes if it is that word, or take it out")
-    return str(value)  # any value, because an error message would repeat the secret
+    return str(value)  # any value is accepted here, because an error message would repeat the secret

@@ -260,7 +260,7 @@ def _cost(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Fraction
     epsilons = [Fraction(entry.epsilon) for entry in epochs]
     cost = sum(epsilons, Fraction(0)) if unit == "user" else max(epsilons)
     if neighbours == "substitute" and epochs[0].neighbours == "add_remove":
-        cost *= 2  # one event less and one more
+        cost *= 2  # a substitution is one event less and one more
     if unit == "event" and epochs[0].unit == "user":
         cost *= 2  # with a cap, one added event can displace another event of its user
     return cost

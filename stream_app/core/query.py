@@ -51,7 +51,7 @@ class StreamView:
         self._of_key: dict[str, StreamView] = {}
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, cached by the callers
         self._key: int | None = None  # the place of the key that this view shows; None: all keys
-        self.statement: Statement | None = None  # of the ledger of the source; None: not known yet
+        self.statement: Statement | None = None  # the source's privacy promise; None: not known yet
 
     # -- the promise --------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from stream_app.outage import Outage
 from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1
-READ_EVERY_S = 0.05  # if reads bring few records, because each read costs every stream an apply
+READ_EVERY_S = 0.05  # between reads that bring few records: each read costs every stream an apply
 FEW_RECORDS = 1_000
 CUT_WAIT_S = 0.05  # the wait for a due cut, before the store is asked about it
 MOST_TOGETHER = 20_000  # records times streams binned in one turn of the event loop: cuts need turns too

@@ -140,7 +140,7 @@ class _Walk:
         """Return how many elements the next block has; 0 at the end."""
         count = self._long()
         if count < 0:
-            self._long()  # the bytes of the block
+            self._long()  # skips the block's size in bytes
         return abs(count)
 
     def _skip(self, count: int) -> None:

@@ -17,7 +17,7 @@ class AppendOnlyFile:
     def __init__(self, redis: RoundTrips) -> None:
         self._redis = redis
         self._rewriting = asyncio.Lock()
-        self._rewritings_begun = self._rewritten = 0  # how often begun, and the last that ended well
+        self._rewritings_begun = self._rewritten = 0  # how many began; the last that succeeded
 
     async def forget(self) -> None:
         """Rewrite the append-only file without the values deleted before this call; return when it is done.

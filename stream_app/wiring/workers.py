@@ -208,7 +208,7 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
     settings, store = adapters.settings, adapters.store
     wall = LiveClock(store, settings.redis.largest_clock_skew_us, on_skew=adapters.metrics.clock_skew)
     clock = _clock(streams, wall)
-    await wall.now_us()  # a group is joined once the clock is right: who leaves it again holds up its others
+    await wall.now_us()  # join the group only with a right clock: a member that leaves holds up the others
     log = await open_source(streams, settings, clock)
     adapters.resources.push_async_callback(_close, log.close)
     kept = settings.dead_letters

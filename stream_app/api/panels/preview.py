@@ -64,7 +64,9 @@ def replanned(strategy: Strategy, epsilon: float) -> Strategy:
 @lru_cache(maxsize=256)
 def _replanned(text: bytes, other: Fraction) -> Strategy:
     strategy = Strategy.from_json(text)
-    asked = strategy.declared.asked(other, strategy.design.release)  # it may be causal for want of memory
+    asked = strategy.declared.asked(
+        other, strategy.design.release
+    )  # causal if noise was too much to draw ahead
     return replace(strategy, kind=strategy.kind.at_epsilon(asked))
 
 

@@ -22,7 +22,7 @@ from stream_app.core.alerts.axis_noise import SumNoise
 from stream_app.core.alerts.readings import margins
 from stream_app.core.alerts.rules import Rule
 
-PATHS = 500  # streams whose noise is drawn
+PATHS = 500  # simulated runs
 _MOST_CELLS = 4_000_000  # bins times paths in memory
 _LEAST_PATHS = 8
 _SHIFTS = 8  # bins at which the truth shifts, on every path

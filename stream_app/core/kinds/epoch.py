@@ -37,7 +37,7 @@ class EpochView(ABC):
         self._nodes = forest
         self._levels = {node_table(level): level for level in design.shape.levels} if forest else {}
         self._rows: dict[str, list[Int64Array]] = defaultdict(list)
-        self._whole: tuple[int, dict[str, Estimate]] = (0, {})  # of all visible bins, and their number
+        self._whole: tuple[int, dict[str, Estimate]] = (0, {})  # the visible bins, and estimates over all
 
     @abstractmethod
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
