@@ -42,7 +42,7 @@ class Axis(
     options: dict[str, Option] = {}
 
     def __post_init__(self) -> None:
-        """Make equal defaults the same objects: the text omits a default only if it is the same object."""
+        """Set default values to the default objects: the text omits a field only if it holds that object."""
         if self.mode == "tree":
             msgspec.structs.force_setattr(self, "mode", "tree")
         if self.share == _NOTHING:

@@ -243,7 +243,7 @@ class Closer:
             outage.over()
 
     async def _persistently(self, loop: _Loop) -> None:
-        """Run a loop, and again whenever the store or the witness did not answer."""
+        """Run a loop; start it again whenever the store or the witness did not answer."""
         outage = Outage(log, "closer")
         # The store may be a different one after a failure: the witness is then asked again.
         await outage.outlast(lambda: loop(outage), lambda _failure: self._leadership.doubt())

@@ -57,7 +57,7 @@ class Publisher:
                 outage.over()
 
     async def publish(self) -> None:
-        """Make the witness's rows visible, after released rows were written to a public witness."""
+        """Make all rows in the witness visible; write released rows there first if readers see it."""
         behind = self._witnessed_seq < self._released_seq
         if self._witness_is_public and behind and await self._leadership.leads():
             await self._write()

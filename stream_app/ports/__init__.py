@@ -264,7 +264,7 @@ class OutsideLedger(Protocol):
 
 
 class NoiseKeys(Protocol):
-    """Keys outside the store: of users' ids, and a chain of keys per epoch's noise (``vault/cipher.py``)."""
+    """Keys outside the store: to hash users, and a chain for each epoch's noise (``vault/cipher.py``)."""
 
     async def user_key(self) -> bytes:
         """Return the key with which users' ids are hashed: always the same key, durable by then."""

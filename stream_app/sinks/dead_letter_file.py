@@ -145,7 +145,7 @@ class DeadLetterFiles(DeadLetters):
 
 @asynccontextmanager
 async def expiring_letters(state_dir: Path, keep_s: float) -> AsyncIterator[None]:
-    """Delete dead letters that are too old, of all workers and sources ever, while the context is open."""
+    """While the context is open, delete dead letters that are too old, whichever worker wrote them."""
 
     async def look() -> None:
         while True:

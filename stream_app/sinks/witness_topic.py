@@ -42,9 +42,7 @@ class WitnessTopic(Witness):
         self._written = self._consumer("read_uncommitted")
         self._writers: dict[str, AIOKafkaProducer] = {}
         self._heads: dict[str, tuple[int, bytes]] = {}
-        self._known: set[str] = (
-            set()
-        )  # streams whose head was read after the claim; only this worker moves it
+        self._known: set[str] = set()  # streams whose head was read after this worker had claimed them
         self._looked_at: dict[str, int] = {}  # by stream: the end of the log when its head was looked up
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 

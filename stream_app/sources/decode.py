@@ -50,7 +50,7 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Decodes one format from bytes to columns: the field with the time, and other fields by their paths."""
+    """Decodes the bytes of one format into columns: the time, and each other configured field by its path."""
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         """Decode records, one line each without its end."""
@@ -157,7 +157,7 @@ class NdjsonDecoder(Decoder):
         return found, kept
 
     def _why(self, record: bytes) -> Reason:
-        """Return the reason for refusing a record that does not have the type."""
+        """Return the reason why a record could not be decoded as the configured type."""
         try:
             whole = msgspec.json.decode(record)
         except _UNDECODABLE:

@@ -65,7 +65,7 @@ def packed_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> tuple[bytes,
 
 
 def targets_ahead(keys: StreamKeys, names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return the script's two keys for each bin or shard of users in which these records may count, by name.
+    """Return the script's two keys for each target of these records: a bin, or a shard of users.
 
     Args: names of the records set aside (``packed_ahead``).
     """

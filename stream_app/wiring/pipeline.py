@@ -62,7 +62,7 @@ class Pipeline:
         start: Start = "earliest",
         user_key: bytes = b"",
     ) -> Pipeline:
-        """Return the loops over ports. Args: as ``Counting.over``."""
+        """Return the loops of these streams, which use these ports. Args: as ``Counting.over``."""
         closers = {stream.strategy.stream: Closer(ports, stream) for stream in streams}
         counting = Counting.over(
             ports, list(closers), agree=lambda name: closers[name].agree(), start=start, user_key=user_key

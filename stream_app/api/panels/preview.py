@@ -64,9 +64,7 @@ def replanned(strategy: Strategy, epsilon: float) -> Strategy:
 @lru_cache(maxsize=256)
 def _replanned(text: bytes, other: Fraction) -> Strategy:
     strategy = Strategy.from_json(text)
-    asked = strategy.declared.asked(
-        other, strategy.design.release
-    )  # causal if noise was too much to draw ahead
+    asked = strategy.declared.asked(other, strategy.design.release)  # the release that is in use
     return replace(strategy, kind=strategy.kind.at_epsilon(asked))
 
 

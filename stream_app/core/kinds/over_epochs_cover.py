@@ -41,7 +41,7 @@ class EpochNode(NamedTuple):
 
 
 class Covers(NamedTuple):
-    """Covers of ranges by nodes: ``nodes`` has each different cover once, ``of`` each range's index there."""
+    """The nodes that cover ranges: range i is covered by ``nodes[of[i]]``; equal covers are stored once."""
 
     nodes: list[tuple[EpochNode, ...]]
     of: Int64Array
