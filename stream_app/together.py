@@ -32,7 +32,7 @@ async def until_one_ends(*loops: Loop) -> None:
 async def each_to_its_end(*works: Coroutine[Any, Any, T]) -> list[T]:
     """Run coroutines concurrently until each has returned or failed; return their results.
 
-    Raises: the failure of one, an ``OperatorError`` before any other.
+    Raises: the failure of one of them, an ``OperatorError`` before any other.
     """
     outcomes = await asyncio.gather(*works, return_exceptions=True)
     _raise_first([outcome for outcome in outcomes if isinstance(outcome, BaseException)])
@@ -60,7 +60,7 @@ def _raise_first(failures: Sequence[BaseException]) -> None:
 
 
 def _failure(ended: asyncio.Task[None]) -> BaseException | None:
-    """Return the failure of a loop that ended by itself; its cancellation is a failure too."""
+    """Return why an ended loop failed, or None. A cancellation that nobody asked for is a failure."""
     if ended.cancelled():
         return RuntimeError("a loop was cancelled, and nobody had asked for it")
     return ended.exception()

@@ -26,7 +26,7 @@ class ConfigError(OperatorError):
 
 
 class _Required:
-    """The default of a key that must be written."""
+    """Takes the place of a default for a key that must be written."""
 
 
 REQUIRED = _Required()

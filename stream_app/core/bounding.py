@@ -1,7 +1,7 @@
-"""The cap on each user's events: windows of bins, and ids from which the user cannot be read back.
+"""The cap on each user's events: cap windows, and ids from which the user cannot be read back.
 
 Without a cap one person's events could change a count by any number, and no noise would hide them. So at most
-``max_events`` records of each user count per window: earlier bins first, and within a bin the cells in a
+``max_events`` records of each user count per cap window: earlier bins first, and within a bin the cells in a
 pseudo-random order. The choice depends only on the user's own records, by bin and cell. It does not depend
 on other users, partitions, positions or the order in which records are read.
 """
@@ -30,10 +30,10 @@ ByteArray = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class CapWindows:
-    """The windows of the cap per user: as long as an epoch, and every epoch ends at the end of a window.
+    """The cap windows: runs of bins, as long as an epoch, in each of which a user's events are capped.
 
-    After an epoch that ended early, the next epoch fills the rest of its window. So no epoch ever counts more
-    than ``max_events`` events of a user.
+    Every epoch is planned to end where a cap window ends. If it ends early, the next epoch fills the rest of
+    that window. So no epoch ever counts more than ``max_events`` events of a user.
     Args: end_bin, the last bin of any epoch of the stream; bins, per window; last_bin, of a replay.
     """
 
@@ -42,7 +42,7 @@ class CapWindows:
     last_bin: int | None = None
 
     def of(self, bins: Int64Array) -> Int64Array:
-        """Return the window of each bin, named by the window's last bin.
+        """Return the cap window of each bin, named by the window's last bin.
 
         >>> CapWindows(end_bin=9, bins=5).of(np.array([0, 4, 5, 9, 10])).tolist()
         [4, 4, 9, 9, 14]

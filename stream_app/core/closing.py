@@ -41,7 +41,7 @@ class Closing:
         return int(self.binning.bin_of(np.array([now_us - self.grace_us]))[0]) - 1
 
     def due(self, after_bin: int, now_us: int) -> list[tuple[int, int]]:
-        """Return (bin, closing instant) of the due bins after ``after_bin``, the first ``MOST_DUE_BINS``."""
+        """Return (bin, closing instant) of the first ``MOST_DUE_BINS`` due bins after ``after_bin``."""
         last = min(self.last_due_bin(now_us), after_bin + MOST_DUE_BINS)
         return [(bin, self.instant_us(bin)) for bin in range(after_bin + 1, last + 1)]
 

@@ -209,7 +209,7 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         return int(self.time.binning.bin_of([now_us if first_us is None else first_us])[0])
 
     def cap_windows(self, epoch: EpochRecord, horizon: int) -> CapWindows:
-        """Return the windows of the cap. Args: any epoch of the stream; horizon of the tree, in bins."""
+        """Return the cap windows. Args: any epoch of the stream; horizon of the tree, in bins."""
         return CapWindows(epoch.first_bin + epoch.bins - 1, horizon, self.last_bin)
 
     def rules(self, epoch: EpochRecord) -> BinRules:

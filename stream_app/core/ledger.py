@@ -82,7 +82,7 @@ _CHANGES = {
 
 
 def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerEntry:
-    """Return the entry of an epoch of a stream."""
+    """Return the ledger entry of a stream's epoch."""
     binning, privacy = declared.time.binning, declared.privacy
     return LedgerEntry(
         source=declared.source.name,

@@ -20,7 +20,7 @@ GENESIS = "0" * 64  # the head hash of a stream that has released nothing
 
 
 class Reply(StrEnum):
-    """A store script's answer. After any answer but the first two the caller must read the state again."""
+    """A store script's answer. After any but DONE and ALREADY the caller must read the state again."""
 
     DONE = "done"  # this call did it: applied, cut, sealed, released or opened
     ALREADY = "already"  # an earlier call with the same content did it (a retry after a lost reply)

@@ -201,7 +201,7 @@ def _carried(strategy: Strategy, state: StreamState) -> bytes:
 
 
 def _after_witness(state: StreamState, head: RowLink) -> _Start:
-    """Return the start after the last bins of store and witness, in which records may have been counted."""
+    """Return the start after the last bins of store and witness, which may already have counted records."""
     record = EpochRecord(
         epoch=max(state.epoch.epoch, head.epoch) + 1,
         first_bin=max(state.released_bin, head.bin) + 1,

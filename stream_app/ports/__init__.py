@@ -197,7 +197,7 @@ class Source(Protocol):
         """Return the position of a partition's first record, or of the first record since an instant."""
 
     async def kept_since_us(self) -> int | None:
-        """Return the instant since which all written records are still in the log; None: all records."""
+        """Return the instant since which the log still has every written record; None: since ever."""
 
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]

@@ -67,7 +67,7 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
 
 
 def _worth_a_row(rules: Sequence[Rule]) -> list[Rule]:
-    """Return one rule for each written rule: rules made for several keys have the same noise."""
+    """Return one rule for each rule in the configuration: rules made for several keys have the same noise."""
     return list({rule.written or rule.name: rule for rule in reversed(rules)}.values())[::-1]
 
 

@@ -24,7 +24,7 @@ _DAY_US = 86_400_000_000
 
 
 def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
-    """Return intervals of a range's slices and of typical questions, now and at another epsilon."""
+    """Return how wide the intervals of slices and of typical questions are, now and at another epsilon."""
     slices, place = slices_of(view, query), view.place_of(query.key)
     then = replanned(view.strategy, query.epsilon)
     released_counts = view.of_key(query.key)

@@ -46,7 +46,7 @@ class CausalNoise:
             self._forest.append_level(level, nodes[before:now])
 
     def range(self, start: int, stop: int) -> Estimate:
-        """Return the errors over bins [start, stop), shape (paths,), and the law of one column's error."""
+        """Return the simulated errors over bins [start, stop), shape (paths,), and their exact law."""
         found = self._forest.range(start, stop)
         return Estimate(np.atleast_1d(found.value) / _PARTS, found.variance, found.law)
 
@@ -63,7 +63,7 @@ class PublishedNoise:
         """Close a bin, which changes nothing here."""
 
     def range(self, start: int, stop: int) -> Estimate:
-        """Return the errors over bins [start, stop), shape (paths,), and the law of one column's error."""
+        """Return the simulated errors over bins [start, stop), shape (paths,), and their exact law."""
         law = published_law(self._design, start, stop)
         return Estimate(self._running[stop] - self._running[start], law.variance, law)
 
@@ -104,7 +104,7 @@ class SumNoise:
         self._bin += 1
 
     def range(self, start: int, stop: int) -> Estimate:
-        """Return the errors over bins [start, stop), of shape (paths,), with their law."""
+        """Return the simulated errors over bins [start, stop), shape (paths,), and their exact law."""
         parts = [group.range(start, stop) for group in self._groups]
         law = self._columns.law([part.law for part in parts])
         return Estimate(np.sum([np.asarray(part.value) for part in parts], axis=0), law.variance, law)
