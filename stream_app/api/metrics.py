@@ -114,7 +114,7 @@ def _parts(counts: Estimate, width: int) -> dict[str, FloatArray]:
 
 
 def _of_alerts(alerts: Mapping[str, State]) -> GaugeMetricFamily:
-    """Return a gauge per rule: 1 while it fires. PromQL could not decide this by the noise's exact law."""
+    """Return a gauge per rule: 1 while it fires. PromQL cannot decide this: it lacks the noise's law."""
     firing = _gauge("alert_firing", "1 while an alert rule fires", ["rule", "stream"])
     for name, state in sorted(alerts.items()):
         if state.last is not None:

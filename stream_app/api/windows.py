@@ -61,7 +61,7 @@ def error_key(view: StreamView, query: WindowQuery) -> ErrorKey:
 
 
 def window(view: StreamView, query: WindowQuery, errors: Errors) -> WindowAnswer:
-    """Return one window of one key. Args: errors, with that of ``error_key``. Raises: QueryError."""
+    """Return one window of one key. Args: errors, which hold ``error_key``. Raises: QueryError."""
     key = error_key(view, query)
     found = _asked(view, query)
     design = windows_of(view)
@@ -130,7 +130,7 @@ def _histogram(view: StreamView, design: WindowDesign, key: str | None) -> int:
 
 
 def _buckets(view: StreamView, design: WindowDesign) -> Buckets | None:
-    """Return the value's buckets whose counts a window has; None if it counts keys, or sorts its counts."""
+    """Return the value's buckets if windows count by bucket; None if they count keys or sort their counts."""
     return view.strategy.declared.cells.buckets if design.attributed else None
 
 

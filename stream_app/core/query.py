@@ -381,7 +381,7 @@ class StreamView:
 
 
 def _added(value: float | FloatArray, parts: Sequence[Estimate], cells: int = 1) -> Estimate:
-    """Return a sum of independent estimates. Args: value, the sum; cells, that each estimate adds to it."""
+    """Return a sum of independent estimates over some cells. Args: value, the sum; cells, their number."""
     law = WeightedNoise.joined((part.law for part in parts), cells)
     rounding = cells * sum(part.rounding for part in parts)
     return Estimate(value, cells * sum(part.variance for part in parts), law, rounding)

@@ -38,7 +38,7 @@ class Ports:
     new_store: Callable[[], Store] | None = None
 
     def of_one_loop(self) -> Ports:
-        """Return the ports with a separate store for one loop, which so notices a changed server process."""
+        """Return the ports with a separate store for one loop, so that the loop notices a changed server."""
         return self if self.new_store is None else replace(self, store=self.new_store())
 
 

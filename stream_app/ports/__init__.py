@@ -197,7 +197,7 @@ class Source(Protocol):
         """Return the position of a partition's first record, or of the first record since an instant."""
 
     async def kept_since_us(self) -> int | None:
-        """Return the instant since which the log still has every written record; None: since ever."""
+        """Return the instant since which the log still has every written record; None: it has all."""
 
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
@@ -264,10 +264,10 @@ class OutsideLedger(Protocol):
 
 
 class NoiseKeys(Protocol):
-    """Keys outside the store: to hash users, and a chain for each epoch's noise (``vault/cipher.py``)."""
+    """Keys outside the store: to hash users, and chains of keys for epochs' noise (``vault/cipher.py``)."""
 
     async def user_key(self) -> bytes:
-        """Return the key with which users' ids are hashed: always the same key, durable by then."""
+        """Return the key with which users' ids are hashed: always the same, durable before this returns."""
 
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
         """Make the first chain key for an epoch's noise; return it when it is durable."""

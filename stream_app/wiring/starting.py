@@ -83,7 +83,7 @@ async def check_start(
 
 
 async def compare(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:
-    """Copy a source's entries outside (``kept``) to the store, marked as lost, and the store's outside.
+    """Copy entries that the store lacks from ``kept``, marked as lost; copy the store's entries outside.
 
     Raises: OperatorError if the two ledgers have different entries for one epoch.
     """

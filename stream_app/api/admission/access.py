@@ -42,7 +42,7 @@ class AccessRules:
 
     Args:
         keys: each grants access to its streams; None requires no key, an empty tuple refuses everybody. Keys
-            may be replaced at any time: a removed key grants nothing, and open answers to it end.
+            may be replaced at any time: a removed key grants nothing, and its holder's open answers end.
         proxy_header, proxies: the proxy at these addresses has authenticated requests with this header.
         origins: pages of these origins may call the API from a browser.
         requests_per_s: for each key or address; None: no limit.

@@ -66,7 +66,7 @@ def _tried(
     bin_us: int,
     shift_stderrs: float,
 ) -> Forecast:
-    """Return the forecast. Args: bands, simulated; events and before, the events in window and reference."""
+    """Return the forecast. Args: bands, of simulated noise; events, before: in window and reference."""
     threshold, upward = rule.condition.threshold, rule.condition.upward
     assert threshold is not None
     stderrs = np.array([_stderr(now, then, events, before) for now, then in bands])

@@ -36,7 +36,7 @@ class Forecast:
         stderr: the median standard error of the rule's value, in events.
         margin: the median distance past the threshold from which the rule's condition holds.
         false_alarm_rate: share of releases at which the condition holds, while the truth is at the threshold.
-        false_firings: share of releases at which the rule begins to fire, while the truth is there.
+        false_firings: share of releases at which the rule begins to fire, with the truth at the threshold.
         shift: how far the truth moves past the threshold, in events: some standard errors.
         detected: share of the shifts that are noticed within the drawn bins.
         delay_bins: bins from the shift to the firing, median and 95th percentile; infinite beyond the drawn
