@@ -106,7 +106,7 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
 
     Guarantee: all outputs of all streams over the source together are ``epsilon``-DP for the stated unit and
         neighbours. Streams and strategies compose in sequence, epochs of one stream in parallel for events
-        and in sequence for users. Neighbours are by substitution if any stream's are.
+        and in sequence for users. Neighbours differ by substitution if they do for any stream.
     Raises: ValueError for an entry of another source or of a unit that these rules do not cover.
 
     >>> entry = LedgerEntry("file:a", "s", 0, 0, 10, "1/2", "event", "h")
@@ -224,7 +224,7 @@ def lost_measurement(
     """Return the last epoch of a stream that both the store and the witness have lost, or None.
 
     A lost epoch before an epoch that is not lost had released nothing: the worker that opened the later epoch
-    skipped its number.
+    skipped the lost epoch's number.
     Args: witnessed, the stream's last epoch in the witness; None if the witness has none.
     """
     epochs = [entry for entry in entries if entry.stream == stream]

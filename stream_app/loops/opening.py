@@ -243,7 +243,7 @@ def _as_reserved(
     """Return the epoch that an earlier start reserved, or a new one under the next free number.
 
     The earlier start may have stopped before it opened the epoch. Its reservation is used unless the stream
-    has released more bins since. A number is taken, too, if the ledger outside the store has it for an epoch
+    has released more bins since. A number is also taken if the ledger outside the store has it for an epoch
     with another first bin: the store has lost that epoch.
     """
     declared = strategy.declared

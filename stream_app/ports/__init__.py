@@ -105,7 +105,7 @@ class Store(Protocol):
     async def apply(self, stream: str, change: Apply) -> Reply:
         """Add the deltas and move the position from expected to new; both or neither.
 
-        CUTS_CHANGED also if ``due_us`` has passed by the store's clock: the due cut must be taken first.
+        Returns: CUTS_CHANGED also if ``due_us`` has passed by the store's clock: take the due cut first;
         CONFLICT also for a partition that was not started. At most 5,000 cells, and at most 5,000 more that
         are set aside (``change.ahead``) until the partition's next cut.
         """

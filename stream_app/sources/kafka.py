@@ -40,7 +40,7 @@ class KafkaSource(Source):
     """One topic for all its streams; made by ``open``. ``Source`` says what each method does.
 
     A position is the offset of the next record. Offsets have gaps, from markers of transactions and aborted
-    records; a batch's ``end`` is beyond them.
+    records; a batch's ``end`` is beyond such gaps.
     Raises (every method): OSError if Kafka does not answer; OperatorError if positions are not in the topic,
         or it is a different topic.
     """

@@ -1,4 +1,4 @@
-"""A tree over each epoch, and levels of nodes over many epochs: long ranges add few noisy numbers.
+"""A tree over each epoch, and levels of nodes over many epochs, so that long ranges sum few noisy numbers.
 
 The total of an epoch enters the levels when its last bin closes. The nodes that it completes are released
 with that bin. A row over epochs holds the number of consecutive complete epochs up to this one, then one
