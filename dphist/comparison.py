@@ -72,8 +72,7 @@ def score(
 ) -> Score:
     """Release the histogram a few times with seeded noise and measure the errors of the workload's answers.
 
-    Guarantee: none. Errors reveal counts, and seeded noise protects nobody. Counts must be public or
-        synthetic.
+    Guarantee: none. Errors reveal counts, seeded noise protects nobody: use public or synthetic counts.
     Args: as ``mechanisms.release``; trials, at least 1; timer, seconds on a monotonic clock.
     Raises: ValueError if the mechanism refuses the input, if trials is below 1, or for sorted counts.
     """

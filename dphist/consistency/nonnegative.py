@@ -77,7 +77,7 @@ def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[Arr
         prices = prices + 2.0 * own * (_totals(prices, slopes) - level[:, None])
         slopes = slopes / (1.0 + 2.0 * own * slopes)
         functions.append((prices, slopes))
-    # Going down: at the optimum one more unit anywhere at the top changes nothing, so its price is zero.
+    # Going down: at the optimum one more unit in the whole tree costs nothing, so the root's price is zero.
     price = np.zeros(checked[0].size)
     for level, weight, (prices, slopes) in zip(checked, mass, reversed(functions), strict=True):
         price = np.repeat(price, level.size // price.size)

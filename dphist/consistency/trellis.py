@@ -92,7 +92,7 @@ def trellis(values: ArrayLike, total: int, penalty: Penalty) -> Int64Array:
     cost = np.zeros(total + 1)
     for position, value in enumerate(points.tolist()):
         least = np.minimum.accumulate(cost)
-        # The first state that reaches each running minimum: this state where the minimum falls.
+        # Per state, the first state that has the running minimum: the state itself where the minimum falls.
         falls = np.append(True, least[1:] < least[:-1])
         came_from[position] = np.maximum.accumulate(np.where(falls, states, 0))
         cost = least + penalty(candidates, value)

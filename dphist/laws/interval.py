@@ -29,7 +29,7 @@ from dphist.arrays import FloatArray
 from dphist.laws.inversion import block_starts, kaiser_bessel, piece_widths, pieces, tail_bounds
 from dphist.laws.law import LawTable, WeightedNoise, squared_sine, waves
 
-# In standard errors; an interval is longer than the shortest one by a small multiple of the dither.
+# The dither, in standard errors. An interval is wider than the shortest one by a small multiple of it.
 DITHER = 1 / 256
 # A search step is this many times finer than the dither.
 _STEPS_PER_DITHER = 16
@@ -43,7 +43,7 @@ _NEWTON_STEPS = 8
 _LARGEST_SERIES = 2**16
 _CELLS_PER_CHUNK = 2**19
 _LAWS_PER_CHUNK = 256
-# In units of a lattice: far above the rounding of sums, and below all that is shown.
+# A margin in units of the lattice: far above the rounding errors of sums, and too small to be shown.
 _BEYOND = 2.0**-10
 # With fewer frequencies than this, searching for droppable ones costs more than it saves.
 _FEW_FREQUENCIES = 32
@@ -150,7 +150,7 @@ class _Search:
             self.step = self.eta / _STEPS_PER_DITHER
             self.largest = np.ceil(reach / self.step).astype(np.int64)
             self.frequencies = int(np.ceil(self.shape * (self.period / self.eta).max() / np.pi))
-        # Frequencies of a larger decay may be dropped; together they cost ``allowed``.
+        # Frequencies of a larger decay may be dropped; together they change the probability by ``allowed``.
         self.droppable = math.log((math.log(max(self.frequencies, 1)) + 1.0) / allowed)
 
     def least(self) -> tuple[FloatArray, FloatArray]:

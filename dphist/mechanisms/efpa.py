@@ -11,7 +11,7 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
 
-# Scores count expected error in units of 2^-6 of a count.
+# A score is an expected error, in units of 2^-6 of a count.
 _SCORE_BITS = 6
 _ROWS_AT_ONCE = 256
 

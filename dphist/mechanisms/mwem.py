@@ -10,7 +10,7 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.ranges import range_sums
 
-# (epsilon N, rounds of least error), measured on generated histograms; interpolated on a log scale.
+# (epsilon N, number of rounds with the least error) on generated histograms; between, log interpolation.
 _ROUNDS = ((1e2, 3), (1e3, 7), (4e3, 10), (1e4, 16), (1e5, 40), (1e6, 90), (1e8, 140))
 
 

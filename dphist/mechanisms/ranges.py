@@ -96,7 +96,7 @@ def uniform_expansion(buckets: FloatArray, edges: Int64Array) -> FloatArray:
 def bucket_positions(bin_edges: Int64Array, edges: Int64Array) -> FloatArray:
     """Return bin edges as positions among the buckets; an edge inside a bucket has a fractional position.
 
-    Source: Li et al. (2014), definition 6: the positions bound the transformed query; example 3 is this one.
+    Source: Li et al. (2014), definition 6 (the positions are the transformed query's bounds) and example 3:
 
     >>> bucket_positions(np.array([1, 6]), np.array([0, 2, 3, 7, 10])).tolist()
     [0.5, 2.75]

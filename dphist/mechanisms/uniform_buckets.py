@@ -7,7 +7,7 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.dawa.partition import edges_of, least_cost_partition
 
-# Up to this many pieces every run may be a bucket; beyond it, only runs of a power of two.
+# Up to this many pieces every run may be a bucket; with more pieces, only runs of 1, 2, 4, 8, ... pieces.
 _ALL_RUNS = 4096
 # In units of log-likelihood, a bucket of k of the m pieces costs 2 + (2 + 1.2 ln(m / 64)) / k. Short buckets
 # cost more because single pieces have large Laplace noise, and of many pieces some look odd by chance.

@@ -17,7 +17,7 @@ from dphist.tree.published_laws import published_prefix_variances
 
 # Share of epsilon for levels above the planned ones: a stream may run longer than planned.
 RESERVE = Fraction(1, 100)
-# The reserved levels end where a node holds this many epochs: hours for half a million years.
+# The highest reserved level's nodes hold at least this many epochs: half a million years of hours.
 _ENDLESS_EPOCHS = 2**32
 _RESERVED_BRANCHING = 16
 _MOST_LEVELS = 3

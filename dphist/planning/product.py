@@ -20,7 +20,7 @@ from dphist.workloads import PREFIX, Workload, WorkloadText
 
 # An epsilon so small that integer noise has the same optimum as continuous noise.
 _PLANNING_EPSILON = Fraction(1, 10)
-# For a total over keys that is queried about as often as all keys together.
+# The share of the total over keys, if it is queried about as often as all keys together.
 TOTAL_SHARE = Fraction(1, 5)
 DRAWS_PER_SECOND = 100_000
 

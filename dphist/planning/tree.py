@@ -38,7 +38,7 @@ _FINALISTS = 60
 # Up to this horizon, windows and ranges are evaluated exactly; in longer epochs, cut-off nodes matter little.
 _FINALS_HORIZON = 2**10
 _LEAST_COMPARED_RATE = 1e-6
-# Try a root if the first trees with a root come this near; keep it if it gains at least this much.
+# Try a root if the first trees with a root have at most this times the error; keep it if it gains this part.
 _ROOT_IN_REACH = 1.1
 _ROOT_GAIN = 0.005
 # Up to this horizon, the exact error of any workload takes a few hundredths of a second.

@@ -25,7 +25,7 @@ from dphist.tree.shape import TreeShape
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """The cells with the same noise scale: one key level (the total, or all keys) at one value level.
+    """A group: the cells of one key level (the total, or all keys) at one value level, with equal noise.
 
     Args: total, whether the key level is the total; value_level, from 1; keys and nodes, their numbers;
         first, the group's first column in a release; design, its tree over time.

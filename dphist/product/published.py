@@ -92,7 +92,7 @@ def publish_bins(
 
 
 def published_range(design: ProductDesign, rows: Int64Array, a: int, b: int) -> RangeSum:
-    """Return all cells over bins [a, b) of an epoch, from its published rows, (bins, columns).
+    """Return the counts of all cells over bins [a, b) of an epoch. Args: rows, published, (bins, columns).
 
     Guarantee: unbiased, with the exact law of each group's error; within a group the best linear estimate
         from the noisy nodes of the whole epoch, never revised.

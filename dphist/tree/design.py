@@ -39,7 +39,7 @@ class TreeDesign:
         streams whose counts differ by at most ``sensitivity`` in L1 on each level (``privacy.sensitivity``).
         Scales are rounded up to doubles; the sum of sensitivity / scale over levels is checked exactly.
     Args: shares for levels 1..height, root side first; horizon in bins, at most the tree's capacity;
-        sensitivity in counts, the neighbours relation included.
+        sensitivity in counts, for the declared neighbours.
     Raises: ValueError naming the field that is wrong.
 
     >>> design = TreeDesign(TreeShape((4, 4)), 16, Fraction(1), (Fraction(1, 2), Fraction(1, 2)))

@@ -89,7 +89,8 @@ class _Walk:
         self.below_complete = _all_unfolded(design)
         self.starts, self.stops = np.asarray(starts, np.int64), np.asarray(stops, np.int64)
         last = design.horizon - 1
-        # Ranges that start at 0 need no path to their start; the last bin's is needed if nodes are cut off.
+        # Ranges from 0 need no path to their start; if the horizon cuts nodes, the path to the last bin is
+        # needed.
         bins = [np.minimum(self.starts, last)] if self.starts.any() else []
         bins.append(np.minimum(self.stops, last))
         if any(design.horizon % width for width in design.shape.widths[1:]):

@@ -79,8 +79,8 @@ def _best_cut(
 ) -> tuple[Int64Array, Int64Array] | None:
     """Return the two parts of the best cut of either axis, or None if no cut gains enough.
 
-    Cutting n blocks of sum s into n1 of s1 and n2 of s2 lowers their squared deviations by
-    s1^2 / n1 + s2^2 / n2 - s^2 / n.
+    Cutting n blocks of sum s into n1 blocks of sum s1 and n2 of sum s2 lowers the sum of their squared
+    deviations by s1^2 / n1 + s2^2 / n2 - s^2 / n.
     """
     found = []
     for axis in (0, 1):

@@ -17,7 +17,7 @@ from dphist.mechanisms.trees.hierarchical import least_branching
 _LARGEST_WORKLOAD = 300
 _TOP_SHARES = (1.0, 1.25, 1.6)
 _WIDENINGS = (1.0, 1.1, 1.2, 1.35)
-# Trees far from the relaxed optimum of 17 are not tried.
+# Only branchings around 17 are tried, which is the optimum if a branching need not be whole.
 _USUAL_STEPS = range(6, 65)
 _NUMBERS_AT_ONCE = 2**22
 
@@ -179,7 +179,7 @@ class HatPlan:
 def choose_plan(size: int, starts: Int64Array, ends: Int64Array, branching: int | None = None) -> HatPlan:
     """Return the plan of least error: it searches the ratio of widths between levels, and the top share.
 
-    Guarantee: a function of public facts.
+    Guarantee: the choice depends on public facts only.
     Cost: about ten evaluations of 300 ranges.
     """
 

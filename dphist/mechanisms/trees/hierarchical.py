@@ -14,7 +14,7 @@ from dphist.mechanisms.trees.weighted_tree import IntervalTree, least_squares, r
 
 @dataclass(frozen=True, eq=False)
 class MeasuredTree:
-    """A measured tree: noisy values of nodes, their weights, and the variance at weight 1."""
+    """A measured tree: its nodes' noisy values and weights, and the variance of a node of weight 1."""
 
     tree: IntervalTree
     noisy: list[FloatArray]
