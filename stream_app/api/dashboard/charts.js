@@ -60,7 +60,7 @@ export class BandChart {
     return this.plot?.ctx.canvas ?? null;
   }
 
-  // Return the texts that describe one point. Its changes of alerts are all since the previous point.
+  // Return the texts that describe one point. They name all changes of alerts since the previous point.
   point(index) {
     const { lines, start, end, nodes } = this.picture;
     const { numbers, unit = "", times } = this.options;
