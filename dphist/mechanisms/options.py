@@ -85,6 +85,8 @@ def word(text: str, *words: str, or_none: bool = False) -> Option:
     """Describe an option that takes one of these words."""
 
     def take(value: Any) -> str:
+        if not isinstance(value, str):  # an array may equal a word
+            raise TypeError
         return words[words.index(value)]  # or a ValueError
 
     return Option(text, " or ".join(map(repr, words)), take, or_none)

@@ -48,12 +48,8 @@ def range_sums(values: NDArray[Number], ranges: Int64Array) -> NDArray[Number]:
     >>> range_sums(np.arange(6).reshape(2, 3), np.array([[0, 2, 1, 3], [0, 1, 0, 1]])).tolist()
     [12, 0]
     """
-    return sums_between(prefix_sums(values), ranges)
-
-
-def sums_between(prefix: NDArray[Number], ranges: Int64Array) -> NDArray[Number]:
-    """Return the sum over each range, given ``prefix_sums`` of the values."""
-    if prefix.ndim == 1:
+    prefix = prefix_sums(values)
+    if values.ndim == 1:
         return np.asarray(prefix[ranges[:, 1]] - prefix[ranges[:, 0]])
     top, bottom, left, right = ranges.T
     return np.asarray(prefix[bottom, right] - prefix[top, right] - prefix[bottom, left] + prefix[top, left])
@@ -66,9 +62,9 @@ def prefix_sums(values: NDArray[Number]) -> NDArray[Number]:
     [[0, 0, 0], [0, 1, 3], [0, 4, 10]]
     """
     prefix = np.zeros(tuple(size + 1 for size in values.shape), dtype=values.dtype)
-    prefix[(slice(1, None),) * values.ndim] = values
     for axis in range(values.ndim):
-        np.cumsum(prefix, axis=axis, out=prefix)
+        values = values.cumsum(axis=axis)
+    prefix[(slice(1, None),) * values.ndim] = values
     return prefix
 
 

@@ -78,7 +78,10 @@ _TOTAL = {
 }
 _MWEM = _TOTAL | {
     "rounds": whole(
-        "queries to measure; None chooses by total and epsilon; 10 in published code", 1, 2**20, or_none=True
+        "queries to measure; None, ours, chooses by total and epsilon; 10 in published code",
+        1,
+        2**20,
+        or_none=True,
     ),
     "sweeps": whole("how often at most all measured queries are replayed in each round", 1, 10_000),
 }
@@ -226,11 +229,11 @@ TABLE: tuple[Mechanism, ...] = (
         "nearly uniform parts of noisy blocks, measured again",
         {
             "blocks_across": whole(
-                "blocks along the longer axis; None chooses by total and epsilon", 1, or_none=True
+                "blocks along the longer axis; None chooses by noisy total and epsilon", 1, or_none=True
             ),
             "blocks_share": share("share for the blocks of what the total leaves; 1/2 is the paper's"),
             "total_share": share("share of epsilon for the noisy total, ours"),
-            "threshold": real("least gain of a cut, in noise variances times log of places", 0, 1e12),
+            "threshold": real("least gain of a cut, in noise variances times log of places; ours", 0, 1e12),
         },
     ),
     _plane("uniform_grid", "plane.grids", "one grid, as fine as its events and epsilon justify", _GRID),

@@ -47,14 +47,20 @@ def workload_uses(branchings: Int64Array, horizon: int, workload: Workload, anti
 
 def mean_digits(branchings: Int64Array, horizon: int) -> FloatArray:
     """Return ``TreeShape.mean_digits`` of many trees at once, shape (trees, height)."""
-    factors = branchings.copy()
-    factors[:, 0] = horizon + 2  # the top level's digit does not wrap around at t = capacity
-    return _digit_sums(widths_of(branchings), factors, horizon + 1) / horizon
+    widths = widths_of(branchings)
+    periods = widths * branchings
+    periods[:, 0] = horizon + 2  # the top level's digit does not wrap around at t = capacity
+    return _digit_sums(widths, branchings, periods, horizon + 1) / horizon
 
 
-def _digit_sums(widths: Int64Array, branchings: Int64Array, count: Int64Array | int) -> FloatArray:
-    """Return, per level, the sum of the digits of x over 0 <= x < count."""
-    periods, rest = np.divmod(count, widths * branchings)
+def _digit_sums(
+    widths: Int64Array, branchings: Int64Array, period: Int64Array, count: Int64Array | int
+) -> FloatArray:
+    """Return, per level, the sum of the digits of x over 0 <= x < count.
+
+    Args: period, the number of bins after which the digits of a level repeat.
+    """
+    periods, rest = np.divmod(count, period)
     blocks, partial = np.divmod(rest, widths)
     pairs = periods * (branchings * (branchings - 1.0) / 2.0) + blocks * (blocks - 1.0) / 2.0
     return np.asarray(widths * pairs + partial * blocks)
@@ -223,9 +229,10 @@ def _causal_windows(branchings: Int64Array, horizon: int, bins: int) -> FloatArr
 
 def _suffix_uses(widths: Int64Array, branchings: Int64Array, count: Int64Array | int) -> FloatArray:
     """Return how often the last x + 1 bins of a node use each level, summed over 0 <= x < count."""
-    above = _remainder_squares(count, widths * branchings) / branchings
-    parts = _remainder_squares(count, widths) - above
-    return np.asarray(2.0 * _digit_sums(widths, branchings, count) + parts / (widths + 0.0) ** 2)
+    above = widths * branchings
+    parts = _remainder_squares(count, widths) - _remainder_squares(count, above) / branchings
+    digits = _digit_sums(widths, branchings, above, count)
+    return np.asarray(2.0 * digits + parts / (widths + 0.0) ** 2)
 
 
 def _remainder_squares(count: Int64Array | int, period: Int64Array) -> FloatArray:

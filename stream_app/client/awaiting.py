@@ -25,7 +25,7 @@ def _method(
     async def ask(self: AsyncClient, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
         return await self._ask(question(*arguments, **named))
 
-    questions.describe(ask, question)
+    questions.describe(ask, question, "AsyncClient")
     return ask
 
 

@@ -25,7 +25,7 @@ def _method(
     def ask(self: Client, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
         return self._ask(question(*arguments, **named))
 
-    questions.describe(ask, question)
+    questions.describe(ask, question, "Client")
     return ask
 
 

@@ -172,12 +172,16 @@ def credentials(api_key: str | None) -> dict[str, str]:
     return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
-def describe(method: Callable[..., object], question: Callable[..., object]) -> None:
-    """Give a client's method the name, the docstring and the arguments of its question, for ``help``."""
-    arguments = inspect.signature(question).parameters.values()
+def describe(method: Callable[..., object], question: Callable[..., object], owner: str) -> None:
+    """Give a client's method the name, the docstring, the arguments and the answer of its question."""
+    asked = inspect.signature(question)
+    answer = asked.return_annotation.removeprefix("Question[").removesuffix("]")
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     method.__name__, method.__doc__ = question.__name__, question.__doc__
-    method.__signature__ = inspect.Signature([itself, *arguments])  # type: ignore[attr-defined]
+    method.__qualname__ = f"{owner}.{question.__name__}"
+    method.__signature__ = asked.replace(  # type: ignore[attr-defined]
+        parameters=[itself, *asked.parameters.values()], return_annotation=answer
+    )
 
 
 def waits_s() -> Iterator[float]:

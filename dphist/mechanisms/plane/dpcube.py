@@ -8,7 +8,7 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.base import HistogramRelease, Request
 from dphist.mechanisms.plane.rectangles import areas, grid_blocks, grid_edges, paint
-from dphist.mechanisms.ranges import prefix_sums, range_sums, sums_between
+from dphist.mechanisms.ranges import prefix_sums, range_sums
 
 # The paper's published code has 24 blocks across 256 bins.
 _FEWEST_ACROSS = 24
@@ -30,8 +30,9 @@ def dpcube(
         noisy blocks by inverse variance. Biased if counts within a part are not uniform. No variance is
         stated: noisy blocks decide the cuts, so given the cuts their noise has another law.
     Args: blocks_across, by default the root of the noisy total times epsilon, at least 24 (if the number is
-        given, no total is measured); threshold, how much a cut must lower the sum of squared deviations, in
-        units of a block's noise variance times the log of the number of places to cut.
+        given, no total is measured, and blocks and parts have all of epsilon); threshold, how much a cut must
+        lower the sum of squared deviations, in units of a block's noise variance times the log of the number
+        of places to cut.
     Cost: O(bins + parts blocks_across).
     Source: Xiao, Xiong, Fan, Goryczka, Li (2014). Code that draws the noise of both steps from one seed
         publishes differences without noise; here the two are independent. Their rule compares squared
@@ -63,7 +64,7 @@ def dpcube(
 def _parts(grid: FloatArray, least_gain: float) -> Int64Array:
     """Cut the noisy grid, then each part, wherever the best cut gains enough."""
     prefix = prefix_sums(grid)
-    parts, open_parts = [], [np.array([0, grid.shape[0], 0, grid.shape[1]])]
+    parts, open_parts = [], [[0, grid.shape[0], 0, grid.shape[1]]]
     while open_parts:
         part = open_parts.pop()
         cut = _best_cut(prefix, part, least_gain)
@@ -74,30 +75,28 @@ def _parts(grid: FloatArray, least_gain: float) -> Int64Array:
     return np.array(parts)
 
 
-def _best_cut(
-    prefix: FloatArray, part: Int64Array, least_gain: float
-) -> tuple[Int64Array, Int64Array] | None:
+def _best_cut(prefix: FloatArray, part: list[int], least_gain: float) -> tuple[list[int], list[int]] | None:
     """Return the two parts of the best cut of either axis, or None if no cut gains enough.
 
     Cutting n blocks of sum s into n1 blocks of sum s1 and n2 of sum s2 lowers the sum of their squared
     deviations by s1^2 / n1 + s2^2 / n2 - s^2 / n.
     """
+    top, bottom, left, right = part
+    height, width = bottom - top, right - left
+    # The sums before each edge of the part, along its rows and along its columns.
+    rows = prefix[top : bottom + 1, right] - prefix[top : bottom + 1, left]
+    columns = prefix[bottom, left : right + 1] - prefix[top, left : right + 1]
     found = []
-    for axis in (0, 1):
-        places = np.arange(part[2 * axis] + 1, part[2 * axis + 1])
-        if places.size:
-            first = np.tile(part, (places.size + 1, 1))
-            first[:-1, 2 * axis + 1] = places
-            # The last row is the whole part.
-            sums, blocks = sums_between(prefix, first), areas(first)
-            rest, others = sums[-1] - sums[:-1], blocks[-1] - blocks[:-1]
-            gains = sums[:-1] ** 2 / blocks[:-1] + rest**2 / others - sums[-1] ** 2 / blocks[-1]
+    for axis, sums, across in ((0, rows, width), (1, columns, height)):
+        if sums.size > 2:
+            first, total = sums[1:-1] - sums[0], sums[-1] - sums[0]
+            blocks, number = np.arange(1, sums.size - 1) * across, height * width
+            gains = first**2 / blocks + (total - first) ** 2 / (number - blocks) - total**2 / number
             best = int(np.argmax(gains))
-            found.append((float(gains[best]), axis, int(places[best])))
+            found.append((float(gains[best]), axis, part[2 * axis] + best + 1))
     gain, axis, place = max(found, default=(-math.inf, 0, 0))
-    height, width = part[1] - part[0], part[3] - part[2]
     if gain <= least_gain * math.log(height + width):
         return None
-    first, second = part.copy(), part.copy()
-    first[2 * axis + 1] = second[2 * axis] = place
-    return first, second
+    first_part, second_part = [*part], [*part]
+    first_part[2 * axis + 1] = second_part[2 * axis] = place
+    return first_part, second_part

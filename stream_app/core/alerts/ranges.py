@@ -150,10 +150,14 @@ class Ranges:
     def estimate(self, question: Question) -> Estimate:
         """Return the sum with its exact law. Raises: QueryError."""
         if question not in self._estimates:
-            span, view = self._span(question), self.view
-            whole = None if question.over_cells else view.running() if span is None else view.count(span)
-            self._estimates[question] = whole or self._over_cells(question, span)
+            self._estimates[question] = self._estimate(question)
         return self._estimates[question]
+
+    def _estimate(self, question: Question) -> Estimate:
+        span = self._span(question)
+        if question.over_cells:
+            return self._over_cells(question, span)
+        return self.view.running() if span is None else self.view.count(span)
 
     def distance(self, question: Question) -> float:
         """Return the estimated distance between two distributions. Raises: QueryError."""

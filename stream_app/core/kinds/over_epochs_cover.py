@@ -26,7 +26,7 @@ class EpochNode(NamedTuple):
     """A released node over epochs.
 
     Args: level, from 0; first, the place of the node's first epoch; epochs, how many epochs it counts; units,
-    its estimate, shape (1,), in units of 2^-16.
+        its estimate, shape (1,), in units of 2^-16.
     """
 
     level: int

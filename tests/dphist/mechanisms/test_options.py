@@ -105,6 +105,7 @@ BAD: list[Any] = [
         10**5000,
         -(10**5000),
         np.array([1, 2]),
+        np.array(["squared"]),
         np.nan,
         2**70 + 0.5,
         True,

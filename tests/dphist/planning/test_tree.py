@@ -14,6 +14,7 @@ from scipy import optimize
 from dphist.planning.candidates import candidates
 from dphist.planning.epochs import plan_epoch_levels
 from dphist.planning.product import plan_product
+from dphist.planning.range_uses import mean_digits
 from dphist.planning.tree import LEAST_SHARE, best_branching, best_shares, plan_tree
 from dphist.privacy import Neighbours
 from dphist.tree.design import TreeDesign
@@ -28,6 +29,14 @@ def test_plans_reach_the_best_errors_known_for_continuous_noise(horizon: int, an
     design = plan_tree(horizon, small)
     assert design.mean_squared_error("prefix") * float(small) ** 2 <= anchor
     assert plan_tree(horizon, 1).mean_squared_error("prefix") < anchor
+
+
+@pytest.mark.parametrize("horizon", [2**30, 2**36, 2**52])
+def test_mean_digits_of_many_trees_are_exact_for_the_longest_epochs(horizon: int) -> None:
+    # A product of a width and the horizon would be beyond int64.
+    trees = [(16, horizon // 16), (2**10, horizon // 2**10)]
+    expected = [TreeShape(tree).mean_digits(horizon) for tree in trees]
+    np.testing.assert_allclose(mean_digits(np.array(trees), horizon), expected, rtol=1e-9)
 
 
 def error_of(branching: tuple[int, ...], horizon: int, shares: np.ndarray) -> float:

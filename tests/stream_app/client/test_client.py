@@ -50,13 +50,17 @@ def test_lines_become_releases_once_and_an_incomplete_event_is_discarded() -> No
     assert EventReader(None).headers == {"Accept": "text/event-stream"}
 
 
-@pytest.mark.parametrize("name", ["streams", "timezone", "count", "series", "cdf", "quantile", "window"])
+@pytest.mark.parametrize(
+    "name", ["streams", "timezone", "count", "series", "cdf", "cdfs", "quantile", "window"]
+)
 def test_both_clients_document_the_same_method_with_its_arguments(name: str) -> None:
     methods = [getattr(client, name) for client in (Client, AsyncClient)]
     first, second = (inspect.signature(method) for method in methods)
     assert first == second
     assert next(iter(first.parameters)) == "self"
-    assert [method.__name__ for method in methods] == [name, name]
+    assert first.return_annotation != inspect.Signature.empty
+    assert "Question" not in first.return_annotation
+    assert [method.__qualname__ for method in methods] == [f"Client.{name}", f"AsyncClient.{name}"]
     assert methods[0].__doc__ == methods[1].__doc__ is not None
 
 
