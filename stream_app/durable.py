@@ -113,11 +113,14 @@ class LineLog:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, _OWNER_ONLY)
             deadline_s = time.monotonic() + patience_s
-            while not locked(self._descriptor):
-                if time.monotonic() >= deadline_s:
-                    self.close()
-                    raise OperatorError(f"{path}: another process writes to it; stop that one first")
-                time.sleep(_LOOK_AGAIN_S)
+            try:
+                while not locked(self._descriptor):
+                    if time.monotonic() >= deadline_s:
+                        raise OperatorError(f"{path}: another process writes to it; stop that one first")
+                    time.sleep(_LOOK_AGAIN_S)
+            except BaseException:
+                self.close()
+                raise
         except OSError as failure:
             raise OperatorError(
                 f"{path}: cannot be opened: {failure.strerror}; check that this user may"

@@ -161,17 +161,22 @@ def translating_errors(cluster: Cluster) -> Iterator[None]:
 
 
 async def records_of(
-    cluster: Cluster, place: TopicPartition, start: int | None = None, end: int | None = None
+    cluster: Cluster,
+    place: TopicPartition,
+    start: int | None = None,
+    end: int | None = None,
+    isolation_level: str = "read_committed",
 ) -> list[ConsumerRecord[bytes, bytes]]:
-    """Return the committed records of a partition between two offsets, oldest first.
+    """Return the records of a partition between two offsets, oldest first.
 
-    Args: start, end: offsets; None: where the log begins and ends.
+    Args: start, end: offsets; None: where the log begins and ends. If only committed records are read, the
+        log ends before the first open transaction.
     Raises: OSError if Kafka does not answer; OperatorError if it refuses this user.
     """
     records: list[ConsumerRecord[bytes, bytes]] = []
     if start is not None and end is not None and start >= end:
         return records  # aiokafka fails to stop a consumer that asked nothing
-    reader = AIOKafkaConsumer(isolation_level="read_committed", auto_offset_reset="none", **cluster.client())
+    reader = AIOKafkaConsumer(isolation_level=isolation_level, auto_offset_reset="none", **cluster.client())
     with translating_errors(cluster):
         async with reader:
             reader.assign([place])

@@ -69,11 +69,13 @@ class Publisher:
     async def _write(self) -> None:
         """Read back the released rows that the witness lacks, and write them there in order, durably."""
         stream, limit = self._strategy.stream, rows_at_once(self._strategy.kind)
+        last_seq = self._released_seq  # rows released meanwhile wait for the next public instant
         try:
             head = await self._witness.head(stream)
             seq = 0 if head is None else head[0]
-            while seq < self._released_seq:
-                rows = await self._store.witness_rows(stream, self._strategy, seq, limit)
+            while seq < last_seq:
+                found = await self._store.witness_rows(stream, self._strategy, seq, limit)
+                rows = [row for row in found if row.seq <= last_seq]
                 if not rows:
                     break  # the epoch has just opened; the missing seqs are from a store that was lost
                 await self._witness.append(stream, rows)

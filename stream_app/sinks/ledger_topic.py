@@ -99,7 +99,8 @@ class LedgerTopic(OutsideLedger):
 
     async def _records(self) -> list[tuple[bytes, bytes]]:
         """Return (key, value) of every record, oldest first."""
-        found = await records_of(self._cluster, self._place)
+        # Entries are sent without a transaction; an open one of another producer must hide none.
+        found = await records_of(self._cluster, self._place, isolation_level="read_uncommitted")
         return [(record.key or b"", record.value or b"") for record in found]
 
 

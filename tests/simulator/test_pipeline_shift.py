@@ -7,11 +7,10 @@ must then be the same, byte for byte: nothing else of the log (its length, batch
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -26,6 +25,7 @@ from dphist.noise import Scale
 from dphist.tree import decoder
 from dphist.tree.design import Release, TreeDesign
 from dphist.windows.design import WindowDesign
+from stream_app.core import release as make
 from stream_app.core.kinds.axes import CausalAxes
 from stream_app.core.records import StreamState
 from stream_app.loops.stream import Ports
@@ -46,9 +46,16 @@ class GivenPipeline(Pipeline):
     def __init__(self, change: Mapping[Cell, int]) -> None:
         self.change = change
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Draw no vectors ahead, because the noise depends on the state at the time of the release."""
-        return patch.object(CausalAxes, "vectors", lambda kind: {})
+    @contextmanager
+    def patched(self) -> Iterator[None]:
+        """Draw no vectors ahead, because noise depends on the state at the release; fix the nonces of rows.
+
+        A nonce is random in the service, one for each attempt to release. After an outage the speed of
+        reading decides how many bins share an attempt.
+        """
+        undrawn: Any = patch.object(CausalAxes, "vectors", lambda kind: {})
+        with undrawn, patch.object(make, "_row_nonce", lambda attempt, seq: f"{seq:032x}"):
+            yield
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run a worker whose noise knows which nodes it is drawn for."""
@@ -182,18 +189,11 @@ class _NoiseOfEpochs:
 
 
 def public(schedule: Schedule, log: Log, change: Mapping[Cell, int]) -> dict[str, Any]:
-    """Run a log and return everything that anybody ever saw of it, with the instants.
-
-    Nonces are left out, and the hashes of rows that contain them, because they are random in the service.
-    After an outage the speed of reading decides how many bins share an attempt to release, and each attempt
-    has its own nonce.
-    """
+    """Run a log and return everything that anybody ever saw of it, with the instants."""
     world = World(schedule, log=log, pipeline=GivenPipeline(change))
     run_world(world)
-    watch, random_parts = world.observer.watch, ("nonce", "prev")
-    fields = {seq: json.loads(row).items() for seq, row in watch.rows.items()}
-    rows = {seq: [one for one in row if one[0] not in random_parts] for seq, row in fields.items()}
-    return {"rows": rows, "nodes": watch.nodes, "visible_at": watch.seen_at_us}
+    watch = world.observer.watch
+    return {"rows": watch.rows, "nodes": watch.nodes, "visible_at": watch.seen_at_us}
 
 
 def neighbouring_transcripts(seed: int, release: Release) -> tuple[dict[str, Any], dict[str, Any]]:

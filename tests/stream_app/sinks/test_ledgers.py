@@ -16,6 +16,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import LedgerEntry
 from stream_app.kafka_cluster import Cluster
 from stream_app.ports import OperatorError, OutsideLedger
@@ -174,3 +175,19 @@ async def made(servers: str, settings: dict[str, str], partitions: int) -> str:
     finally:
         await admin.close()
     return topic
+
+
+@pytest.mark.kafka
+@pytest.mark.anyio
+async def test_an_open_transaction_of_another_producer_hides_no_entry(bootstrap_servers: str) -> None:
+    """Otherwise a start would not notice a measurement that the store has lost."""
+    cluster, topic = Cluster(bootstrap_servers), f"ledger-{uuid4().hex[:8]}"
+    ledger = await LedgerTopic.create(cluster, topic)
+    await ledger.append(ENTRIES[:1])
+    other = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=f"other-{topic}")
+    async with other:
+        await other.begin_transaction()
+        await other.send_and_wait(topic, entry_to_json(ENTRIES[0]), b"again", partition=0)
+        await ledger.append(ENTRIES[1:])
+        assert await LedgerTopic(cluster, topic).entries() == tuple(ENTRIES)
+        await other.abort_transaction()
