@@ -2,8 +2,7 @@
 
 ``python -m benchmarks.accuracy`` takes a quarter of an hour, with ``--quick`` a minute. Results go to
 ``benchmarks/results/accuracy.json``. Predictions are exact for the discrete noise that the service draws.
-``continuous`` is the same error at a tiny epsilon, times epsilon squared: the papers state errors in this
-form.
+``continuous`` is the error at a tiny epsilon, times epsilon squared. The papers state errors in this form.
 """
 
 from __future__ import annotations
@@ -34,7 +33,11 @@ _SMALL = Fraction(1, 1000)
 
 
 class Mechanism(NamedTuple):
-    """A running count to compare: its exact error at an epsilon, and seeded errors (horizon, runs)."""
+    """A running count to compare: a function for its exact error, and one for seeded errors.
+
+    ``predict`` takes an epsilon. ``simulate`` takes noise and a number of runs, and returns errors of shape
+    (horizon, runs).
+    """
 
     name: str
     tree: str
@@ -44,7 +47,7 @@ class Mechanism(NamedTuple):
 
 
 def mechanisms(horizon: int) -> Iterator[Mechanism]:
-    """Yield the literature's mechanisms, then ours, each with the best parameters for the horizon."""
+    """Yield the mechanisms of the literature, then ours, each with the best parameters for the horizon."""
 
     def counter(name: str, build: Callable[[Fraction, SeededNoise, int], KaryCounter]) -> Mechanism:
         nothing = SeededNoise(0)
@@ -74,7 +77,7 @@ def mechanisms(horizon: int) -> Iterator[Mechanism]:
 
 
 def _opendp(horizon: int) -> Mechanism:
-    """Return OpenDP's consistent b-ary tree: root measured, equal shares, answers when the epoch is over.
+    """Return OpenDP's consistent b-ary tree: a measured root, equal shares, answers after the epoch's end.
 
     The branching is the best one of which the horizon is a power, so that no padding is needed.
     """
@@ -119,7 +122,7 @@ def _ours(name: str, plan: Callable[[], TreeDesign]) -> Mechanism:
 
 
 def measured(mechanism: Mechanism, horizon: int, runs: int) -> tuple[float, float]:
-    """Return the mean squared error of seeded runs and its standard error."""
+    """Return the mean squared error over seeded runs, and its standard error."""
     noise, errors = SeededNoise(horizon), []
     chunk = max(1, _CELLS // horizon)
     for start in range(0, runs, chunk):
@@ -148,7 +151,7 @@ def row(mechanism: Mechanism, horizon: int, runs: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] = ("--quick",)) -> None:
-    """Measure, print the table line by line, write it to a file. Args: quick, less than the full table."""
+    """Measure, print the table line by line, and write it to a file. Args: quick, measure less."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer runs, horizons up to 2^16 only")
     quick = parser.parse_args(arguments).quick

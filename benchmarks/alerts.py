@@ -61,7 +61,7 @@ SHIFT_KEYS, SHIFT_BUCKETS, SHIFT_PER_BUCKET = 3, 12, 2_000
 
 
 def rule(confidence: float, window: int = WINDOW, threshold: float = WINDOW * RATE) -> Rule:
-    """Return a rule whose threshold is the true count."""
+    """Return a rule whose threshold is the true count of the window."""
     text = f"sum(departures, {window}h) > {threshold}"
     return Rule(f"c{confidence}-{window}-{threshold}", text, parse_condition(text), confidence=confidence)
 
@@ -83,7 +83,10 @@ async def views(seed: int, counts: Sequence[int], epsilon: str = "1") -> AsyncIt
 
 
 async def calibration() -> dict[str, object]:
-    """Return how often a rule holds with the true value at the threshold, by confidence, as a part."""
+    """Return the part of releases at which a rule holds although the true value is at the threshold.
+
+    There is one part per confidence.
+    """
     rules = [rule(confidence) for confidence in CONFIDENCES]
     wrong, done, seed = np.zeros(len(rules)), 0, 0
     while done < EVALUATIONS:
@@ -98,7 +101,7 @@ async def calibration() -> dict[str, object]:
 
 
 async def delays() -> dict[str, object]:
-    """Return how many shifts are noticed within the predicted delay, by the kind of rule."""
+    """Return, for each kind of rule, how many shifts are noticed within the predicted delay."""
     return {
         "a count": await delay_of_count(),
         "a key's count": await delay_over_axes(f"sum(delays['k1'], {WINDOW}h) > {{of_key}}", moved_key),
@@ -122,7 +125,10 @@ async def delay_of_count() -> dict[str, object]:
 
 
 async def delay_over_axes(text: str, move: Callable[[NDArray[np.int64], int], None]) -> dict[str, object]:
-    """Return how soon a rule notices moved events. Args: move, returns the counts of bins after the shift."""
+    """Return how soon a rule notices moved events.
+
+    Args: text, the rule's condition; move, returns the counts of bins after the shift.
+    """
     of_key = WINDOW * SHIFT_PER_BUCKET * SHIFT_BUCKETS
     text = text.format(of_key=of_key, middle=SHIFT_BUCKETS // 2)
     watched = Rule("moved", text, parse_condition(text), confidence=0.99)
@@ -193,9 +199,10 @@ async def delay(
 
 
 def published_counts() -> dict[str, object]:
-    """Return how often a rule over an anticipating stream holds at the threshold, as a part.
+    """Return the part of releases at which a rule over an anticipating stream holds at the threshold.
 
-    Its answers are differences of published counts. The noise of hundreds of epochs is drawn in one array.
+    The rule's values are differences of published counts. The noise of hundreds of epochs is drawn in one
+    array.
     """
     design = plan_tree(BINS, 1.0, release="anticipating")
     found = {c: forecast(rule(c), design, HOUR_US, SeededNoise(90)) for c in CONFIDENCES}
@@ -240,7 +247,7 @@ def axes_view(
 
 
 def axes_calibration() -> dict[str, object]:
-    """Return how often rules over keys and values hold at the threshold, as a part."""
+    """Return the part of releases at which rules over keys and values hold at the threshold."""
     window, per_bucket, keys, buckets = 8, 2, 3, 12
     of_key = window * per_bucket * buckets
     texts = {
@@ -267,7 +274,7 @@ def axes_calibration() -> dict[str, object]:
 
 
 def distances() -> dict[str, object]:
-    """Return the forecast of a rule over distances, which must not be wrong more often than it says."""
+    """Return the forecast of a rule over distances, with its rate of false alarms."""
     text = "ks(delays, 8h, 16h) > 0.1"
     watched = Rule("ks", text, parse_condition(text), confidence=0.99)
     product = axes_strategy(3, 12).kind.axes

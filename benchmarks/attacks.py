@@ -129,7 +129,7 @@ Attacker = Callable[[int], Awaitable[None]]
 
 
 async def _exchange(port: int, request: Callable[[], bytes]) -> None:
-    """Send one request after another over a connection; open a new one when it is closed."""
+    """Send one request after another over a connection. Open a new connection when it is closed."""
     while True:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -172,7 +172,7 @@ async def _crowd(port: int, request: Callable[[], bytes], connections: int = 100
 
 
 async def _held(port: int, sent: bytes, connections: int = 1_500) -> None:
-    """Open connections, send a fixed part of a request over each and nothing more; replace closed ones."""
+    """Open connections, send the same part of a request over each, and replace the closed ones."""
 
     async def one() -> None:
         while True:
@@ -252,7 +252,7 @@ def described(times_s: list[float]) -> dict[str, Any]:
 
 
 def measured(seconds: float, *names: str) -> dict[str, Any]:
-    """Return the measurements of some attacks. Args: names, none for all."""
+    """Return the measurements of some attacks. Args: names, of the attacks; none means all."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     found: dict[str, Any] = {}
@@ -267,7 +267,7 @@ def measured(seconds: float, *names: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write the results, beside those of attacks that are not measured; or attack."""
+    """Measure attacks and write the results beside those of the other attacks; or run one attack."""
     match sys.argv[1:]:
         case ["attack", name, port]:
             _attack(name, int(port))

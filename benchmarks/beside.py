@@ -1,9 +1,10 @@
-"""Benchmarks of two checkouts, run in turns on one machine. ``python -m benchmarks.beside OTHER [NAME ...]``
+"""Runs the benchmarks of two checkouts in turns. ``python -m benchmarks.beside OTHER [NAME ...]``
 
-OTHER is a checkout of another commit with an environment of its own (OTHER/.venv). The names are ``ingest``,
+OTHER is a checkout of another commit with its own environment (OTHER/.venv). The names are ``ingest``,
 ``tree``, ``api`` and ``page``; without a name all four run. In each of ROUNDS rounds both checkouts run once,
-and the order changes from round to round. Printed is the median of each figure for the other checkout, for
-this one, and the ratio of the two. The machine should do nothing else. Result files stay as they were.
+and the order changes from round to round. For each figure it prints the median of the other checkout, the
+median of this one, and the ratio of the two. The machine should do nothing else. Result files stay as they
+were.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def reported(name: str) -> Callable[[Path], dict[str, float]]:
 
 
 def figures(found: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    """Yield every number of a result with its place in it."""
+    """Yield every number of a result, with its path in the result."""
     if isinstance(found, dict):
         for name, value in found.items():
             yield from figures(value, f"{path} {name}".strip())

@@ -43,7 +43,7 @@ PRIVATE_TOTAL = ("from below",)
 
 
 class Line(NamedTuple):
-    """The errors of one variant, and those of the plain tree under the same relation."""
+    """The errors of one variant, and the errors of the plain tree under the same relation."""
 
     histogram: str
     epsilon: float

@@ -33,7 +33,7 @@ _PANELS = 2**17
 
 
 class Coverage(NamedTuple):
-    """One question: the probabilities that its interval holds the truth, at full width and narrowed."""
+    """One question: how often its interval holds the truth, at full width and narrowed."""
 
     release: str
     question: str
@@ -112,7 +112,7 @@ def _line(release: str, name: str, law: WeightedNoise, rounding: float, errors: 
 
 
 def failures(line: Coverage) -> Iterator[str]:
-    """Yield a message for each fault that a result shows."""
+    """Yield a message for each fault in a result."""
     where = f"{line.release}, {line.question}"
     if line.exact < max(CONFIDENCE, line.stated) - 1e-7:
         yield f"{where}: holds with {line.exact:.6f}, says {line.stated:.6f}"

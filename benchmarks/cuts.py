@@ -45,7 +45,7 @@ with open(sys.argv[1], "ab", buffering=0) as file:
 
 
 class _Timed(FileSource):
-    """A file that notes the delay from the last requested instant to the question where the file ends."""
+    """A file that notes the time from a requested instant until it is asked where it ends."""
 
     delays_ms: list[float]
 
@@ -57,7 +57,10 @@ class _Timed(FileSource):
 
 
 async def measured(seconds: float, pause_s: float | None) -> dict[str, float]:
-    """Return the delays of all cuts in some seconds. Args: pause between two writes; None for no writes."""
+    """Return the delays of all cuts in some seconds.
+
+    Args: pause_s, between two writes; None for a file that does not grow.
+    """
     with TemporaryDirectory() as name, EmbeddedRedis(Path(name) / "redis") as server:
         directory = Path(name)
         path = directory / "events.ndjson"

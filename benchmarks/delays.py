@@ -77,7 +77,7 @@ def day_of(
     release: Release,
     relation: Neighbours,
 ) -> RangeSum:
-    """Return the day's released cells of many runs over the same counts; each run is a key."""
+    """Return the day's released cells of many runs over the same counts. Each run is a key of one stream."""
     design = plan_product(HOURS, epsilon, keys=copies, buckets=BUCKETS, release=release, neighbours=relation)
     cells = np.tile(counts, (1, copies))
     if release == "anticipating":

@@ -1,7 +1,7 @@
-"""Exact answers and their intervals: a single one, and 11,000 in one table.
+"""Exact answers and their intervals: one at a time, and 11,000 in one table.
 
-A single range is a table of one row; a series is a table of all its points. Each round asks new ranges. Times
-are processor times, because the machine may do other work.
+A single range is a table of one row. A series is a table of all its points. Each round asks for new ranges.
+Times are processor times, because the machine may do other work.
 
 Run with ``python -m benchmarks.exact_answers``; results go to ``benchmarks/results/exact_answers.json``.
 """
@@ -34,7 +34,7 @@ Law = Callable[[int, int], WeightedNoise]
 
 
 def one_range(horizon: int, law_of: Law) -> dict[str, float]:
-    """Time one law with variance and interval, on ranges that are not cached."""
+    """Time the law of one range, its variance and its interval, for ranges that are not cached."""
     draws = np.random.default_rng(7)
     edges = np.sort(draws.integers(0, horizon + 1, (RANGES, 2)), axis=1)
     edges[::3, 0] = 0

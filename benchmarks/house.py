@@ -30,7 +30,7 @@ def sources(root: Path) -> dict[str, str]:
 
 
 def room(module: str) -> str:
-    """Return the room of a module: its first two names."""
+    """Return the room of a module: the first two parts of its dotted name."""
     return ".".join(module.split(".")[:2])
 
 
@@ -46,7 +46,7 @@ def arrows(modules: dict[str, str]) -> set[tuple[str, str]]:
 
 
 def imported(tree: ast.Module, modules: dict[str, str]) -> Iterator[str]:
-    """Yield the modules of the project that a module imports, at any place in it."""
+    """Yield the modules of the project that a module imports, at any place in its code."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -58,7 +58,7 @@ def imported(tree: ast.Module, modules: dict[str, str]) -> Iterator[str]:
 
 
 def code_lines(text: str) -> list[tuple[int, str]]:
-    """Return the numbers and the words of the lines that hold code, without comments and docstrings."""
+    """Return the number and the words of each line that holds code, without comments and docstrings."""
     strings = {
         node.value.lineno + offset
         for node in ast.walk(ast.parse(text))

@@ -79,7 +79,7 @@ Errors = dict[str, dict[str, float]]
 
 
 class NoNoise(SeededNoise):
-    """Zeros in place of noise, to time everything else."""
+    """Noise that is always zero, to time everything else."""
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Counts:
         """Return zeros."""
@@ -136,9 +136,9 @@ def _published(name: str, counts: Counts, epsilon: float, workload: Counts, seed
 
 
 def ratios(table: dict[str, dict[str, Errors]], to: str) -> dict[str, dict[str, list[float]]]:
-    """Return [smallest, largest, mean] over histograms of each error over one mechanism's error.
+    """Return [smallest, largest, mean] over histograms of each error divided by one mechanism's error.
 
-    As in the paper's Table 2.
+    The paper's Table 2 has the same ratios.
     """
     found: dict[str, dict[str, list[float]]] = {}
     for epsilon, row in table.items():
@@ -155,7 +155,7 @@ def ratios(table: dict[str, dict[str, Errors]], to: str) -> dict[str, dict[str, 
 def to_published(table: dict[str, dict[str, Errors]], name: str, yardstick: str) -> dict[str, float]:
     """Compare a mechanism's error with a published implementation's: mean, worst, cases within 1.05.
 
-    A case also counts as within 1.05 if it is so within two standard errors of the trials.
+    ``within_1.05_by_the_trials`` also counts cases above 1.05 by less than two standard errors of the trials.
     """
     cases = [
         (cells[name], cells[f"published {yardstick}"]) for row in table.values() for cells in row.values()
@@ -193,7 +193,7 @@ def seconds(
 
 
 def growth() -> dict[str, dict[str, float]]:
-    """Return seconds by number of bins, on counts with many distinct values, and the exponent of growth."""
+    """Return seconds by number of bins on counts with many distinct values, and the exponent of growth."""
     table = {}
     for name, largest in GROWTH.items():
         times = {}
@@ -242,7 +242,7 @@ def speeds() -> dict[str, dict[str, float]]:
 
 
 def rounded(value: Any) -> Any:
-    """Return the same structure with every number rounded to four digits."""
+    """Return the same structure, with every number rounded to four digits."""
     if isinstance(value, dict):
         return {key: rounded(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -285,7 +285,7 @@ def goals(found: dict[str, Any]) -> list[tuple[str, float, float]]:
 
 
 def table_2(found: dict[str, Any]) -> list[str]:
-    """Return the lines of the paper's Table 2: least and most over DAWA's error at epsilon 0.1."""
+    """Return the lines of the paper's Table 2: least and largest ratio to DAWA's error at epsilon 0.1."""
     lines = []
     for name, (least, most) in PAPER_TABLE_2.items():
         theirs, ours = (found[ratio]["0.1"][name] for ratio in ("ratio_to_published_dawa", "ratio_to_dawa"))

@@ -44,7 +44,7 @@ def release(behind: Backstage, name: str, bins: int, kind: Release) -> None:
 
 
 def opened(browser: Browser, address: str, ready: str) -> tuple[float, float]:
-    """Open a page with an empty cache; return first paint and the time of the first chart, in seconds."""
+    """Open a page with an empty cache; return the seconds until first paint and until the first chart."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.goto(address, wait_until="commit")

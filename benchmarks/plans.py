@@ -1,8 +1,8 @@
-"""Checks every interval that random plans of the service state against its exact law.
+"""Checks every interval that random plans of the service state against the interval's exact law.
 
-The same check as ``tests/stream_app/config/test_plans_hold.py``, over more and longer plans, with another
-seed each time. ``main`` prints each plan with a wrong interval, and its seed, and ends with status 1 if there
-is one.
+It is the check of ``tests/stream_app/config/test_plans_hold.py`` over more and longer plans, with another
+seed each time. ``main`` prints each plan that has a wrong interval, with its seed, and then ends with status
+1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.stream_app.drawn_plans import drawn_plan, intervals, plan_text, short
 
 
 def main() -> int:
-    """Check this many plans; return the status."""
+    """Check this many plans; return the exit status."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--plans", type=int, default=500)
     options.add_argument("--longest", type=int, default=200, help="bins of an epoch, at most")

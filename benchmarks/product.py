@@ -70,7 +70,7 @@ def strategy_of(design: ProductDesign) -> Strategy:
 
 
 class Opened(NamedTuple):
-    """A store with the stream's first epoch open, its noise drawn ahead."""
+    """A store in which the stream's first epoch is open, with noise drawn ahead."""
 
     store: RedisStore
     server: EmbeddedRedis
@@ -81,7 +81,7 @@ class Opened(NamedTuple):
 
 @asynccontextmanager
 async def opened(strategy: Strategy) -> AsyncIterator[Opened]:
-    """Yield a stream whose first epoch has just opened."""
+    """Yield a store in which the stream's first epoch has just opened."""
     with TemporaryDirectory() as directory, EmbeddedRedis(Path(directory) / "redis") as server:
         store = RedisStore(server.worker_url)
         keys = KeyFiles(Path(directory) / "keys")
@@ -154,9 +154,9 @@ async def closing(keys: int, release: Release) -> dict[str, float]:
 
 
 async def memory(release: Release) -> dict[str, float]:
-    """Return Redis' memory for a month of hours, 20 keys and 256 buckets: at its end, and the largest.
+    """Return Redis' memory for a month of hours, 20 keys and 256 buckets: at the month's end, and at most.
 
-    If noise is drawn ahead, the next month's noise is there at the end too.
+    If noise is drawn ahead, the next month's noise is included at the end.
     """
     design = plan_product(MONTH, 1, keys=20, buckets=256, release=release)
     strategy = strategy_of(design)
@@ -192,7 +192,7 @@ async def memory(release: Release) -> dict[str, float]:
 
 
 async def answering(release: Release) -> dict[str, dict[str, float]]:
-    """Return how long answers about many keys take: median and slowest of the rounds."""
+    """Return how long answers about many keys take: the median and the slowest of the rounds."""
     strategy = strategy_of(plan_product(ASKED_BINS, 1, keys=ASKED_KEYS, release=release))
     async with opened(strategy) as stream:
         position = 0
@@ -216,7 +216,7 @@ async def answering(release: Release) -> dict[str, dict[str, float]]:
 
 
 async def asked_s(client: httpx.AsyncClient, address: str) -> list[float]:
-    """Return the seconds that a question takes, for several ranges in turn."""
+    """Return the seconds that a question takes, for several ranges one after the other."""
     times = []
     for number in range(ROUNDS):
         first, stop = (bin * HOUR_US // 10**6 for bin in (number, ASKED_BINS - number))
@@ -236,7 +236,7 @@ async def asked_s(client: httpx.AsyncClient, address: str) -> list[float]:
 
 
 def asking() -> dict[str, float]:
-    """Return how long a CDF over a day takes, the first time and repeated."""
+    """Return how long a CDF over a day takes, when asked first and when asked again."""
     design = plan_product(720, 1, keys=20, buckets=256, total_share=Fraction(1, 5))
     forest = ProductForest(design)
     counter = ProductCounter(design, SystemNoise())

@@ -1,8 +1,8 @@
-"""Published implementations, written again from reading their code. For comparison only, not for use.
+"""Published implementations, written again after reading their code. For comparison only, not for use.
 
-Each docstring says whether the mechanism is private. None of the original code is here; noise is the papers'
-continuous Laplace. Identity, H, H-bar, Privelet and GreedyH are missing, because published code measures the
-same as this library.
+Each docstring says whether the mechanism is private. None of the original code is here. The noise is
+continuous Laplace noise, as in the papers. Identity, H, H-bar, Privelet and GreedyH are missing, because
+published code measures the same as this library.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from dphist.noise import Scale, SeededNoise
 
 
 def published_dawa(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
-    """Run DAWA with a first stage as in its authors' code, which lacks theorem 2's guarantee.
+    """Run DAWA with its authors' first stage, which lacks the guarantee of theorem 2.
 
-    That stage has half of the scale that the theorem's remark asks for, no noise on single bins, and noisy
-    costs clipped at zero. The second stage is this library's greedy tree, which has less variance than
+    The stage uses half of the scale that the theorem's remark asks for, adds no noise to single bins, and
+    clips noisy costs at zero. The second stage is this library's greedy tree, which has less variance than
     theirs.
     """
     rng = np.random.default_rng(seed)
@@ -55,9 +55,9 @@ def published_dawa(counts: Int64Array, epsilon: float, workload: Int64Array, see
 
 
 def published_mwem(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
-    """Run MWEM as in DPBench: ten rounds, half of each for the selection, and the exact total as public.
+    """Run MWEM as in DPBench: ten rounds, half of each for the selection, and the exact total is public.
 
-    Not private for an event that is added or removed, which changes the total.
+    This is not private for an event that is added or removed, because the event changes the total.
     """
     noise = SeededNoise(seed)
     return release(
@@ -74,9 +74,9 @@ class Exponential(SeededNoise):
 
 
 def published_hb(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
-    """Run HB as in DPBench: the root gets a part of epsilon too, although few ranges need it.
+    """Run HB as in DPBench: the root also gets a part of epsilon, although few ranges need it.
 
-    Private; the variance of ranges inside the root's children is (4 / 3)^2 times that of ``hb``.
+    This is private. The variance of ranges inside the root's children is (4 / 3)^2 times that of ``hb``.
     """
     del workload
     noise = SeededNoise(seed)
@@ -86,8 +86,8 @@ def published_hb(counts: Int64Array, epsilon: float, workload: Int64Array, seed:
 def published_p_hp(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
     """Run P-HP as its authors published it: cuts by the exponential mechanism, counts clipped at zero.
 
-    Private except for floating point. Their code leaves a twelfth of the cuts' budget unused; this one spends
-    it.
+    This is private except for floating point. Their code leaves a twelfth of the cuts' budget unused; this
+    code spends it.
     """
     del workload
     noise = Exponential(seed)
@@ -97,8 +97,8 @@ def published_p_hp(counts: Int64Array, epsilon: float, workload: Int64Array, see
 def published_efpa(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
     """Run EFPA as its authors published it: noise on the moduli of an unnormalised transform.
 
-    Not private: phases are released without noise, and one event changes m coefficients by m in total, not by
-    the root of m.
+    This is not private. Phases are released without noise, and one event changes m coefficients by m in
+    total, not by the root of m.
     """
     del workload
     noise, half = SeededNoise(seed), epsilon / 2
@@ -120,10 +120,11 @@ def published_efpa(counts: Int64Array, epsilon: float, workload: Int64Array, see
 def published_structure_first(
     counts: Int64Array, epsilon: float, workload: Int64Array, seed: int
 ) -> FloatArray:
-    """Run StructureFirst as its authors published it: a twentieth of epsilon for boundaries, binary trees.
+    """Run StructureFirst as published: a twentieth of epsilon for the boundaries, and binary trees.
 
-    Not private: the bound F on a count, 10,000 times the mean count, comes from the data. It is so large that
-    boundaries are nearly uniform draws. Least costs are over buckets of at most eight times the mean length.
+    This is not private. The bound F on a count, 10,000 times the mean count, comes from the data. It is so
+    large that boundaries are nearly uniform draws. Buckets of least cost have at most eight times the mean
+    length.
     """
     del workload
     noise, size = Exponential(seed), counts.size

@@ -55,7 +55,7 @@ def recount(file: Path) -> Counter[str]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return how long a call takes."""
+    """Return the seconds that a call takes."""
     start_s = time.perf_counter()
     work()
     return time.perf_counter() - start_s

@@ -1,7 +1,7 @@
-"""Cost of the store's two hot scripts with an fsync before every reply, and in a Redis that writes no file.
+"""Cost of the store's two most frequent scripts, with an fsync before every reply and without any file.
 
 Run with ``python -m benchmarks.store``; results go to ``benchmarks/results/store.json``. Both servers are
-measured in turns on one machine, so the ratios give the price of durability on this disk; a slower disk costs
+measured in turns on one machine, so the ratios give the price of durability on this disk. A slower disk costs
 more.
 """
 
@@ -42,13 +42,13 @@ class Driven:
         self.head = GENESIS
 
     async def open(self) -> None:
-        """Open a stream that is long enough for all rounds."""
+        """Open a stream whose epoch is long enough for all rounds."""
         record = EpochRecord(0, 1, 2**30, 1, HASH)
         assert await self.store.open_epoch(STREAM, b"{}", record, GENESIS) == Reply.DONE
         assert await self.store.start_partition(STREAM, HASH, "0", 0) == Reply.DONE
 
     async def apply(self, bins: Int64Array, cells: Int64Array) -> float:
-        """Time one apply. Args: bins are counted from the first bin that is not released."""
+        """Time one apply. Args: bins, counted from the first bin that is not released."""
         deltas = np.ones(CELLS, dtype=np.int64)
         change = Apply(
             HASH,

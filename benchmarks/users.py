@@ -91,7 +91,7 @@ class Bench:
             assert await self.store.start_partition(STREAM, HASH, partition, 0) == Reply.DONE
 
     async def spent(self, work: Awaitable[None]) -> Spent:
-        """Await some work and return its cost."""
+        """Await some work and return what it cost."""
         before = await self._spent()
         await work
         after = await self._spent()
@@ -119,7 +119,7 @@ class Bench:
                 self.positions[part.partition] = change.new
 
     async def add_record_by_record(self, slices: list[Slice]) -> None:
-        """Add records one by one so that the first ones of each user count."""
+        """Add records one by one. The store decides at once which records of each user count."""
         keys = [f"dp:{{{STREAM}}}:sec:users:4", *(f"dp:{{{STREAM}}}:sec:cells:{n}" for n in range(BINS + 1))]
         for part in slices:
             windows = np.full_like(part.bins, FIRST_BIN + BINS - 1)
@@ -162,7 +162,7 @@ def drawn(partitions: int, users: int, seed: int) -> list[Slice]:
 
 
 async def measure(server: EmbeddedRedis, partitions: int, users: int) -> dict[str, float]:
-    """Return events per second and bytes per event of both ways, the best of some rounds."""
+    """Return events per second and bytes per event of both ways to add, from the best of some rounds."""
     bench = Bench(server)
     await execute(bench.client, "CONFIG", "SET", "auto-aof-rewrite-percentage", 0)
     ways: dict[str, Callable[[list[Slice]], Awaitable[None]]] = {

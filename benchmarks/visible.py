@@ -92,7 +92,7 @@ def process(folder: Path, command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def follow(port: int, stream: str, delays: list[float], ends_at: float) -> None:
-    """Note for each new row how long after its public instant it was read."""
+    """Note, for each new row, how long after its public instant a client has read it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     writer.write(f"GET /v1/streams/{stream}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     began_at = time.time()
@@ -155,7 +155,7 @@ async def make_topic(servers: str) -> None:
 
 
 def wait_for(port: int, streams: Sequence[str], folder: Path) -> None:
-    """Return once every stream has a visible row."""
+    """Wait until every stream has a visible row."""
     until = time.monotonic() + 400
     while time.monotonic() < until:
         with contextlib.suppress(OSError, KeyError, ValueError):

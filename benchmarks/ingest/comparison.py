@@ -114,7 +114,7 @@ def summary(runs: Sequence[Measured]) -> dict[str, float]:
 
 
 def compare(bench: Bench, sizes: Sizes, show: Console) -> dict[str, object]:
-    """Run all contenders in turns; return medians, and the ratios of each round's neighbours."""
+    """Run all contenders in turns; return medians, and the ratios of neighbouring runs in each round."""
     runs: dict[str, list[Measured]] = defaultdict(list)
     with (
         bench.topic(sizes.events, PARTITIONS) as compressed,
@@ -149,7 +149,7 @@ def _median_ratio(runs: Sequence[Measured], others: Sequence[Measured]) -> float
 
 
 def growing(bench: Bench, sizes: Sizes, show: Console) -> dict[str, dict[str, Measured]]:
-    """Measure how the worker's cost grows with events, partitions and cells; (a) beside it."""
+    """Measure how the worker's cost grows with events, partitions and cells, beside ``getmany``'s."""
     found: dict[str, dict[str, Measured]] = {"events": {}, "partitions": {}, "cells_a_batch": {}}
     for events in sizes.growing_events:
         with bench.topic(events, 16) as topic:

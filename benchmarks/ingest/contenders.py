@@ -82,7 +82,7 @@ async def getmany(servers: str, topic: str, events: int) -> str:
 
 
 def kafka_python(servers: str, topic: str, events: int) -> str:
-    """A plain loop over kafka-python's poll."""
+    """Read with a plain loop over kafka-python's poll."""
     from kafka import KafkaConsumer
 
     consumer = KafkaConsumer(
@@ -103,7 +103,7 @@ def kafka_python(servers: str, topic: str, events: int) -> str:
 
 
 def confluent(servers: str, topic: str, events: int) -> str:
-    """A plain loop over librdkafka's consume."""
+    """Read with a plain loop over librdkafka's consume."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(

@@ -16,7 +16,7 @@ POOL = 100_000  # number of different events, which a topic repeats
 
 
 def draw_events(last_us: int) -> list[bytes]:
-    """Return the pool: event times in random order within the hours before an instant."""
+    """Return the pool of events: times in random order within the hours before an instant."""
     rng = random.Random(20131)
     first_ms = (last_us - HOURS * HOUR_US) // 1_000
     return [
@@ -27,7 +27,7 @@ def draw_events(last_us: int) -> list[bytes]:
 
 
 def hours_of(pool: Sequence[bytes], events: int) -> Counter[int]:
-    """Return the counts per hour of the first events of a topic, which every contender must find."""
+    """Return the counts per hour of a topic's first events. Every contender must find these counts."""
     rounds, rest = divmod(events, POOL)
     hours = [int(event.split(b'"at":')[1].split(b",")[0]) * 1_000 // HOUR_US for event in pool]
     counts = Counter({hour: rounds * count for hour, count in Counter(hours).items()})
@@ -65,7 +65,7 @@ def make_topic(
 
 
 def delete_topic(servers: str, name: str) -> None:
-    """Delete a topic, so that the disk need not hold all topics at once."""
+    """Delete a topic, so that the disk never holds all topics at once."""
     admin = AdminClient({"bootstrap.servers": servers})
     for done in admin.delete_topics([name]).values():
         done.result(30)

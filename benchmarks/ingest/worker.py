@@ -1,7 +1,8 @@
 """Our worker, end to end: from records to durable counts, in a store with an fsync before every reply.
 
-The worker runs as users start it, in a separate process, and is observed from outside: the store tells its
-progress, the system its resources. At the end every hour that it released must be exact.
+The worker runs in a separate process, as users start it, and is observed from outside. The store shows its
+progress, and the operating system its use of resources. At the end, every hour that it released must be
+exact.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ streams:
 
 @dataclass(frozen=True)
 class Looked:
-    """An observation of the worker: its progress, and the resources used by then."""
+    """An observation of the worker: its progress, and the resources that it has used by then."""
 
     events: int
     at_s: float
@@ -51,7 +52,7 @@ def measure(
 ) -> dict[str, float]:
     """Run the worker over the whole topic and return the measurements.
 
-    Args: the exact counts per hour; length of the worker's bins.
+    Args: expected, the exact counts per hour; bin_s, the length of the worker's bins.
     """
     folder.mkdir()
     first_us = min(expected) * HOUR_US
@@ -95,7 +96,7 @@ def measure(
 async def _follow(
     url: str, worker: subprocess.Popen[bytes], redis_pid: int, events: int
 ) -> tuple[Looked, Looked]:
-    """Return the first observation with a durable count, and the first with all counts."""
+    """Return the observation with the first durable counts, and the observation with all counts."""
     client, first = connect(url), None
     deadline = time.perf_counter() + PATIENCE_S
     try:
