@@ -13,7 +13,7 @@ from tests.chaos.traffic import BIN_MS, PARTITIONS
 
 
 class Recount:
-    """The committed events of a topic by the bin of their own time, and its retention."""
+    """Counts a topic's committed events by the bin of their own time, and deletes records like retention."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.counts = Counter[int]()

@@ -31,7 +31,7 @@ from tests.simulator.schedule import BIN_US, Schedule
 
 
 class HalfNoise(Pipeline):
-    """Every draw has half the scale that was asked for."""
+    """Every draw of noise has half the scale that was asked for."""
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run loops whose noise is too small."""

@@ -75,7 +75,7 @@ class _Watched:
         return getattr(self._store, name)
 
     async def load(self, stream: str) -> StreamState | None:
-        """Load and remember."""
+        """Load the state and remember it."""
         self.state = await self._store.load(stream)
         return self.state
 

@@ -25,7 +25,7 @@ def test_rounding_is_half_up_and_never_negative():
 
 
 def dense(levels, weights):
-    """Return the solution of the same problem as one matrix, by Lawson and Hanson's active set."""
+    """Solve the same problem as one dense matrix, by Lawson and Hanson's active-set method."""
     leaves = len(levels[-1])
     rows, sides = [], []
     for level, weight in zip(levels, weights, strict=True):

@@ -1,4 +1,4 @@
-"""DAWA's merging of buckets: the fit against dense algebra, what is merged, no second look at the data."""
+"""DAWA's merging of buckets: the fit against dense algebra, what is merged; merging reads no exact counts."""
 
 import numpy as np
 import pytest

@@ -78,7 +78,7 @@ def test_a_smooth_histogram_needs_few_coefficients_and_a_rough_one_all():
 
 @pytest.mark.slow
 def test_error_is_that_of_the_noise_it_states():
-    """All counts are equal. If only the mean's coefficient is kept, the squared error shows its noise scale.
+    """All counts are equal. If only the mean's coefficient is kept, the squared error shows the scale.
 
     Over at least 500 such releases the mean squared noise is within 53 % of 2 scale^2 (over 5 deviations).
     With 2/3 or 3/2 of the scale it would be 4/9 or 9/4 of that, which is outside.

@@ -56,7 +56,7 @@ def test_a_known_total_under_added_events_is_not_private(privacy_loss):
 
 
 def test_many_answers_far_below_the_total_leave_finite_counts():
-    """Many rounds at a small epsilon give such answers. Each answer multiplies the same cells by e^-30."""
+    """Low answers come from many rounds at a small epsilon. Each multiplies the same cells by e^-30."""
     estimate = CellEstimate((4,), 10.0)
     for _ in range(40):
         estimate.add(np.array([0, 4]), -1e9)

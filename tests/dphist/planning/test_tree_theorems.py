@@ -25,7 +25,7 @@ _HEIGHTS = 6
 
 
 def planned(*branching: int) -> TreeDesign:
-    """Return the planner's tree of exactly these factors."""
+    """Return the planner's tree with exactly these factors."""
     return plan_tree(math.prod(branching), EPSILON, branching=branching)
 
 

@@ -203,7 +203,7 @@ def test_bands_depend_on_the_options() -> None:
 
 
 def test_no_error_is_stated_for_consistent_counts() -> None:
-    """The correction of consistent counts depends on the data."""
+    """The correction of consistent counts depends on the data, so its error is not known beforehand."""
     counts = np.array([0, 0, 0, 90, 0, 0, 0, 0])
     runs = [
         mechanisms.release("cdf_tree", some, 1, noise=SeededNoise(3), consistent="absolute").counts

@@ -1,4 +1,4 @@
-"""Access to the API: keys and their streams, a trusted proxy, limits, and the refusals of other requests."""
+"""Access to the API: keys and their streams, a trusted proxy, limits, and how bad requests are refused."""
 
 from __future__ import annotations
 

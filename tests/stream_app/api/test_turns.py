@@ -1,4 +1,4 @@
-"""Turns and places: however many requests a reader sends, another reader waits for only one of them."""
+"""However many requests one reader sends, another reader waits for only one of them."""
 
 from __future__ import annotations
 

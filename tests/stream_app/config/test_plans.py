@@ -92,7 +92,7 @@ def test_rows_too_wide_for_the_witness_are_logged_once(
 
 @pytest.mark.parametrize(("keys", "too_large"), [(100, False), (1_000, True)])
 def test_width_that_is_logged_is_a_width_that_the_witness_refuses(keys: int, too_large: bool) -> None:
-    """Such values are nodes with a standard error of 1,000 events, or running counts in units of 2^-16."""
+    """The values of nodes have a standard deviation of 1,000 events; published ones are in units of 2^-16."""
     kind = planned(replace(over_carriers(keys, 1_000, 2), name=f"{keys} keys")).kind
     rng = np.random.default_rng(1)
     units = {table: 2**16 if table == PUBLISHED else 1 for table in kind.tables}
