@@ -25,7 +25,7 @@ _PLAIN = re.compile(rf"[-+]?(?:{_WHOLE}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+
 def exact(value: Exact, name: str = "epsilon") -> Fraction:
     """Return a positive number as the fraction that its decimal text says.
 
-    A float is read as it prints (0.1 is 1/10, not the double nearest to it). So 0.3 holds 0.1 three times.
+    A float is read as it prints (0.1 is 1/10, not the double nearest to it). So 0.3 is exactly 3 x 0.1.
 
     Args: value as number, text ("0.1", "1/3", "1e-3") or fraction; name for the error message.
     Raises: ValueError for anything that is not a finite number above zero.

@@ -34,7 +34,7 @@ class EpochLevels:
     Guarantee: the epochs' releases and all nodes over epochs together are ``epsilon``-DP for streams that
         differ by at most the design's ``sensitivity`` in L1 over their whole life. An event is in one epoch
         and in one node of each level, so it costs the sum of their epsilons (added up in fractions, with
-        scales rounded up). It does not hold for neighbours that differ in every epoch (the unit user).
+        scales rounded up). Neighbours that differ in every epoch (the unit user) are not covered.
     Args: epoch, the design of one epoch; branching, lowest level first: the epochs per lowest node, then the
         children per node, each at least 2, but the lowest may be 1 (each epoch's total is then measured
         twice); epsilons, one per level, lowest first.

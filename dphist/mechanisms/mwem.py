@@ -32,7 +32,7 @@ def mwem(
     Cost: O(rounds (n + m) + sweeps rounds^3) on a line, since the estimate is uniform between edges of
         measured ranges and a reweighing touches at most 2 rounds cells; rounds^4 on a grid.
     Source: Hardt, Ligett, McSherry (2012), with the replay of earlier measurements of their section 2.3. Code
-        that takes the exact total as public under added events is not private.
+        that treats the exact total as public although events may be added is not private.
     """
     total = request.total(total_share, known=known_total)
     if not known_total:

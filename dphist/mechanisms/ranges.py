@@ -41,7 +41,7 @@ def checked_ranges(ranges: ArrayLike, shape: tuple[int, ...]) -> Int64Array:
 
 
 def range_sums(values: NDArray[Number], ranges: Int64Array) -> NDArray[Number]:
-    """Sum the values over each range, by prefix sums; sums of integers are exact. Cost: O(bins + ranges).
+    """Return the sum of the values in each range; sums of integers are exact. Cost: O(bins + ranges).
 
     >>> range_sums(np.arange(4.0), np.array([[1, 3], [0, 4]])).tolist()
     [3.0, 6.0]

@@ -140,5 +140,5 @@ class KeyAxis:
 
 
 def _along(weights: FloatArray, values: FloatArray) -> FloatArray:
-    """Reshape weights (nodes,) so that they broadcast against values of shape (nodes, ...)."""
+    """Return weights (nodes,) in a shape that broadcasts against values of shape (nodes, ...)."""
     return weights.reshape(-1, *(1,) * (values.ndim - 1))

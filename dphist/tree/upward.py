@@ -83,7 +83,7 @@ class UpwardPass:
         return np.asarray(self.open_sums.sum(axis=0))
 
     def advance(self, nodes: Sequence[Int64Array]) -> tuple[list[Int64Array], Int64Array]:
-        """Add the nodes that the next bins complete; return their estimates and the running counts.
+        """Add the nodes that the next bins complete; return these nodes' estimates and the running counts.
 
         Args: nodes, the noisy counts per measured level, root side first, shape (n, width).
         Returns: their estimates from below, in the same shapes, and the running count after each bin, shape

@@ -15,7 +15,7 @@ class DeviationIndex:
     Let an interval have length L and total q L + r, and let s and c be the sum and the number of its counts
     above q. Then dev is 2 (s - c q) - 2 c r / L: integers except for one division, which is rounded down.
     Cost: O(n log d) to build for d distinct counts, O(log d) per interval (a wavelet matrix of their ranks).
-    Source: Li et al. (2014), section 3.2, with their balanced trees replaced.
+    Source: Li et al. (2014), section 3.2, with another structure than their balanced trees.
     """
 
     def __init__(self, counts: Int64Array, lattice: int) -> None:

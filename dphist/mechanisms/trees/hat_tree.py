@@ -51,7 +51,7 @@ def hat_tree(request: Request, *, branching: int | None = None) -> HistogramRele
 
 @dataclass(frozen=True, eq=False)
 class HatLevel:
-    """Hats one width apart, with height ``part``; bin i lies between hats ``first[i]`` and the next.
+    """One level of hats, one width apart, of height ``part``; bin i is in hats ``first[i]`` and the next.
 
     >>> HatLevel(4, 2, 8).parts().toarray().tolist()
     [[6, 2, 0, 0], [2, 6, 6, 2], [0, 0, 2, 6]]
