@@ -95,8 +95,8 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises: OSError if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=512)
-    # Connections inherit it. Without it an answer's second packet waits 40 ms for the reader to confirm the
-    # first; asyncio sets it only for sockets that name their protocol, which these do not.
+    # Connections inherit this option. Without it an answer's second packet waits 40 ms for the reader to
+    # confirm the first. asyncio sets it only for sockets that name their protocol, which these do not.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 

@@ -96,7 +96,7 @@ class StreamReplica:
         if view is not None and self._last_seq <= view.visible_seq < seq <= self._last_seq + _ROWS_A_READ:
             state = replace(view.shown, visible_seq=seq)
             wanted = view.missing(state)
-            # Both questions follow the one that found the seq visible, so the ledger covers its release.
+            # The ledger is read after the seq was seen visible, so the statement covers this release.
             news, statement = await asyncio.gather(
                 self._reader.news(self.stream, state, self._last_seq, wanted),
                 self._stated(view.strategy.source),
@@ -266,7 +266,7 @@ class Replicas:
             try:
                 await self.refresh()
             except Exception as failure:
-                # The type only: a client's message may hold the store's address or password.
+                # Log the type only: a client's message may hold the store's address or password.
                 kind = type(failure).__name__
                 known = "no stream is known yet" if self._fresh_at is None else "answers go on from memory"
                 outage.failed(f"redis.api_url cannot be read ({kind}), {known}")

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 Confidence = Annotated[
     float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true count")
 ]
-# A band takes thousands of runs, some seconds per confidence, and is cached: so only these are offered.
+# A band takes thousands of runs, some seconds per confidence, and is cached. So only these are offered.
 BANDS = (0.5, 0.8, 0.9, 0.95, 0.975, 0.98, 0.99, 0.995, 0.999)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
-# The calendar has years 1 to 9999. One year inside its ends, bins around an instant fit in every time zone.
+# The calendar has years 1 to 9999. A year or more from its ends, instants have whole bins in any time zone.
 _FIRST_US = (datetime(2, 1, 1, tzinfo=UTC) - _1970) // timedelta(microseconds=1)
 _LAST_US = (datetime(9999, 1, 1, tzinfo=UTC) - _1970) // timedelta(microseconds=1)
 _SECONDS = re.compile(r"[+-]?\d{1,12}(\.\d{1,6})?", flags=re.ASCII)

@@ -119,7 +119,7 @@ class StreamView:
 
     def missing(self, state: PublicState) -> list[Missing]:
         """Return the rows that must be read to bring this view to the state."""
-        # An epoch may have ended early since, while this view still expects it to continue.
+        # An epoch that this view expects to continue may have ended early meanwhile.
         pairs = zip(self._epochs_at(state), state.epochs, strict=True)
         kind, found = self.strategy.kind, list[Missing]()
         for epoch, record in pairs:

@@ -160,8 +160,8 @@ class Cutter:
     async def _store_cuts(self, due: _Due, cuts: Sequence[Cut]) -> None:
         view, partition = due.view, due.partition
         has_aside = partition in view.aside
-        # A record that is set aside after this cut is marked again: the store refuses its apply until the
-        # reader knows the cut.
+        # A record that is set aside after this cut adds the partition again: the store refuses the apply of
+        # such a record until the reader knows the cut.
         view.aside.discard(partition)
         reply = await self._store.take_cuts(
             view.name, view.strategy.hash, partition, due.last_cut_bin, cuts, view.rules.max_ahead_bins

@@ -29,8 +29,8 @@ class LoadedStream:
     windows: CapWindows
     sealed_bin: int
     partitions: dict[str, PartitionState]
-    # Partitions whose next cut may refuse records that were set aside, or follows a cut whose refused records
-    # have no dead letters yet. Every loaded view of the stream shares this set.
+    # Partitions in which the next cut may refuse records that were set aside, or where refused records have
+    # no dead letters yet. Every loaded view of the stream shares this set.
     aside: set[str]
 
     @property

@@ -23,8 +23,8 @@ from stream_app.vault.cipher import decrypt_page, encrypt_page, later_chain_key
 
 Result = TypeVar("Result")
 
-# Threads apart from asyncio's own few, in which rows and dead letters are written: these must never wait for
-# mechanisms and drawings, which take seconds. There are as many threads as are wanted at the same time.
+# Separate threads for mechanisms and drawings, which take seconds. asyncio's own few threads write rows and
+# dead letters, which must never wait. Here there are as many threads as are wanted at the same time.
 _THREADS = ThreadPoolExecutor(1_024, "noise")
 
 

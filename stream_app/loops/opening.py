@@ -45,7 +45,7 @@ async def open_stream(
     ledger = stream.ledger or SourceLedger(store)
     now_us = await ports.clock.now_us()
     for _ in range(_ATTEMPTS):
-        # The witness is read first: a store that lost nothing holds at least that, even if another worker
+        # Read the witness first: then a store that lost nothing has all of its rows, even if another worker
         # releases rows meanwhile.
         witnessed = await witness.head(planned.stream)
         state = await store.load(planned.stream)
@@ -162,7 +162,7 @@ async def _first(
     """Return the start of a stream that the store does not know. Args: begun, the witness's epochs."""
     declared, bins = strategy.declared, strategy.design.horizon
     if head is None:
-        # A live stream may have been reserved, but not opened, in an earlier bin.
+        # An earlier start may have reserved the stream's epoch in an earlier bin, without opening it.
         first_bin = declared.first_bin(now_us)
         return _Start(EpochRecord(0, first_bin, bins, 1, strategy.hash), GENESIS, -sys.maxsize, is_first=True)
     first_bin = head.bin + 1

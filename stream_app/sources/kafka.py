@@ -179,7 +179,7 @@ class KafkaSource(Source):
         try:
             with translating_errors(self._cluster):
                 self._seek(starts, moment)
-                # Also without a partition to read: a member that never polls is removed from the group.
+                # Poll also without a partition to read: a member that never polls is removed from the group.
                 fetched = await self._reader.getmany(
                     *(starts or [self._place("-1")]),
                     timeout_ms=int(timeout_s * 1000),
@@ -187,7 +187,7 @@ class KafkaSource(Source):
                 )
                 if moment != self._ownership.moment:
                     return ()
-                # For every partition: even without records a position may pass a gap.
+                # Ask for every partition: even without records a position may pass a gap.
                 self._next = {place: await self._reader.position(place) for place in starts}
             records = {place: _joined(fetched.get(place, [])) for place in starts}
             ready = await self._decoder.prepare([found.values for found in records.values()])

@@ -64,7 +64,7 @@ class PartitionColumns:
 
     def __init__(self, fetched: PartitionRecords, timestamps: bool) -> None:
         self._fetched = fetched
-        # Its own unused iterator would keep itself and the response alive until a garbage collection.
+        # aiokafka's iterator, unused here, would keep the response alive until a garbage collection.
         fetched._records_iterator = None
         self._timestamps = timestamps
         self._pieces = self._unpack()
@@ -92,7 +92,7 @@ class PartitionColumns:
                 fetched.next_fetch_offset = piece.offsets[-1] + 1
                 yield piece
                 piece = Columns()
-            # Also past records that compaction has removed from the end of the batch.
+            # The next offset is also past records that compaction has removed from the batch's end.
             fetched.next_fetch_offset = batch.next_offset
         if piece.offsets or piece.unreadable:
             yield piece

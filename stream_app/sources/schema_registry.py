@@ -88,7 +88,7 @@ class SchemaRegistry:
         secure = url.startswith("https:")
         self._trusted = _trusting(authority) if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._place = str(httpx.URL(url).copy_with(username=None, password=None))
-        # By id, the last used at the end; None: a schema that is not Avro.
+        # Schemas by id, the last used one at the end; None: a schema that is not Avro.
         self.known: OrderedDict[int, Schema | None] = OrderedDict()
 
     async def fetch(self, schema_ids: Sequence[int]) -> dict[int, OSError]:

@@ -144,7 +144,7 @@ async def _noise_findings(settings: Settings, url: str) -> list[Finding]:
 async def _running_epoch(store: RedisStore, keys: NoiseKeys, url: str, stream: StreamSettings) -> Finding:
     """Return whether this worker could close a stream with its current epoch's noise."""
     what = f"streams.{stream.name} noise"
-    # Only asked whether it can read the noise; it draws and destroys nothing.
+    # This only asks whether the noise can be read; nothing is drawn or destroyed.
     ahead = NoiseAhead(store, keys, SystemNoise(), stream.name, lambda: secrets.token_hex(16))
     if await ahead.shares_keys():
         return Finding(what, "ok", "this machine can go on with the running epoch, or there is none")
