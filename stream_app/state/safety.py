@@ -1,7 +1,6 @@
 """Refuses a Redis that may lose acknowledged writes or evict keys.
 
-After such a loss a bin would be released again, with new noise. A Redis in which the API's user may not read
-released values is refused too.
+Such a loss would release a bin twice. A Redis in which the API may not read released values is refused too.
 """
 
 from __future__ import annotations
