@@ -39,9 +39,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _limit_s(item: pytest.Item) -> float:
-    """Return the seconds of a test's ``timeout`` mark; without a mark 1.0 under tests/e2e/ and 0.0 elsewhere.
+    """Return how long a test may take, in seconds, to start the longest first; 0.0 if it is not a long test.
 
-    A test counts as long if this is above 0.0.
+    A test is long if it has a ``timeout`` mark, or stands under tests/e2e/; 1.0 for the latter.
     """
     limit = item.get_closest_marker("timeout")
     return float(limit.args[0]) if limit else 1.0 if "tests/e2e/" in item.nodeid else 0.0

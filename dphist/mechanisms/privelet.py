@@ -67,6 +67,6 @@ def _squared_weights(height: int, ranges: Int64Array) -> FloatArray:
 
 
 def _tent(edges: Int64Array, level: int) -> FloatArray:
-    """Return the weight that the difference of the node over 2^level bins around an edge has in [0, edge)."""
+    """Return, per edge, the weight in [0, edge) of its node's difference; nodes have 2^level bins."""
     inside = edges & ((1 << level) - 1)
     return np.asarray(np.minimum(inside, (1 << level) - inside) / (1 << level))

@@ -4,10 +4,11 @@ The decoder turns the nodes' noise Z into o(Z): the error of every published run
 of a count. The published value is 2^16 prefix_t + o_t(Z). It is a function of the noisy nodes y = R x + Z
 alone if o(Z + R s) = o(Z) + 2^16 A s for all integer vectors s (R sums bins into nodes, A into running
 counts). Then, and only then, published values and nodes come from one noisy tree and together cost epsilon.
-So every step adds, to whole sums, a rounded multiple of a difference that a shift by R s does not change:
+So no step rounds a value. Each starts from a whole number, takes a difference that stays the same if R s is
+added to the noise, and adds a rounded multiple of it. For a node v with children c and weight p_v:
 
     up    z_v    = 2^16 y_v + g_v(sum z_c - 2^16 y_v),      g_v(d) = (p_v d + 2^23) >> 24
-    down  zhat_c = z_c + the c-th part of (zhat_v - sum z_c), parts that add up to it exactly
+    down  zhat_c = z_c + the child's share of (zhat_v - sum z_c), in whole shares that add up to it
 
 Rounding the values themselves would break this: rounding half to even depends on a value's parity, and a
 double's precision on its size. For a causal design the result is the sum of z over ``TreeShape.cover``.

@@ -61,7 +61,7 @@ def error_key(view: StreamView, query: WindowQuery) -> ErrorKey:
 
 
 def window(view: StreamView, query: WindowQuery, errors: Errors) -> WindowAnswer:
-    """Return one window of one key. Args: errors, which hold ``error_key``. Raises: QueryError."""
+    """Return one window of one key. Args: errors, with an entry at ``error_key``. Raises: QueryError."""
     key = error_key(view, query)
     found = _asked(view, query)
     design = windows_of(view)

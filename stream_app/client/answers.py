@@ -136,10 +136,10 @@ class Cdf(_Framed):
 class Cdfs(_Framed):
     """Cumulative counts of a value from one start to many ends: ``value[end, bucket]`` below each ``upto``.
 
-    They are whole and fall neither over the value nor over time, so they are biased. ``end`` is
+    They are whole numbers that never decrease over the value or over time, so they are biased. ``end`` is
     datetime64[us] in UTC. A frame has a row for each end and bucket.
 
-    Guarantee: ``stderr`` is that of the unbiased counts, which ``Cdf`` has with a band.
+    Guarantee: ``stderr`` is the standard error of the unbiased counts, which ``cdf`` returns for one range.
     """
 
     end: TimeArray

@@ -80,7 +80,7 @@ class Closer:
         await self.publisher.witness_released(self._strategy, state.epoch.epoch, state.seq)
         self._finished = is_finished(self._strategy, state)
         await self._ahead.settle(self._strategy, state)
-        self._note_deletions(state.epoch.epoch)
+        self._wake_forget(state.epoch.epoch)
         self._ahead.want_next(state, self._strategy.declared.last_bin)
         return state
 
@@ -223,15 +223,15 @@ class Closer:
             reply = await self._store.tally(self._name, self._strategy.hash, per_user.max_events, last_bin)
         check_strategy(self._name, reply)
 
-    def _note_deletions(self, epoch: int) -> None:
-        """Ask ``_forget`` to rewrite the store's log: at each start, new epoch, and end of a replay."""
+    def _wake_forget(self, epoch: int) -> None:
+        """Wake ``_forget`` at the first call, in each new epoch, and once a replay has ended."""
         now = epoch, self._finished
         if self._deletions_of != now:
             self._deletions_of = now
             self._deletions.set()
 
     async def _forget(self, outage: Outage) -> None:
-        """Rewrite the store's log without deleted counts, when asked; return after the end of a replay."""
+        """Make deleted counts leave the store's file whenever woken; return after the end of a replay."""
         while self._deletions.is_set() or not self._deletions_of[1]:
             await self._deletions.wait()
             self._deletions.clear()

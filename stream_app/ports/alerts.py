@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class AlertStore(Protocol):
-    """The states of rules, and their transitions to send; both follow from visible releases only."""
+    """The states of rules, and the transitions to send. Only visible releases and the clock decide them."""
 
     async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:
         """Return the states by rule, and by stream the last release that was evaluated."""

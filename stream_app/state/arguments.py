@@ -25,7 +25,7 @@ def packed_cells(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes
 
 
 def packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
-    """Return the packed records to set aside, named by bin and cell, and the mark of the users' key."""
+    """Return the packed records to set aside, and the mark of the key that hashed their users, else none."""
     if ahead is None:
         return b"", b""
     bins = ahead.bins.tolist()
