@@ -78,7 +78,7 @@ test: $(STAMP) ## every test, with real services; one of them checks the types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 5 --dist worksteal --durations 15
+	$(BIN)/pytest -n 4 --dist worksteal --durations 15
 
 simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000), DIFFERENTIAL seeds (100)
 	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)
