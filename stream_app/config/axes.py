@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from dphist.privacy import is_plain
 from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
 from dphist.windows.design import window_mechanisms
 from dphist.windows.options import checked_options, known_options
@@ -22,7 +21,6 @@ A = TypeVar("A", bound=Axis)
 
 WINDOW_SHARE = Fraction(4, 5)  # of epsilon; the rest counts all events over time
 _LONGEST_KEY = 200
-_LARGEST_END = Fraction(10**15)
 _BUCKETS = values.whole(2, LARGEST_BUCKETS)
 
 
@@ -55,8 +53,8 @@ def read_value(section: Section) -> Buckets | None:
         return None
     settings = Buckets(
         field=section.take("field", values.text),
-        low=section.take("min", _end),
-        high=section.take("max", _end),
+        low=section.take("min", values.signed_fraction),
+        high=section.take("max", values.signed_fraction),
         count=section.take("buckets", _BUCKETS),
     )
     settings = _with_windows(settings, section, "dawa")
@@ -106,18 +104,21 @@ def _check_windows(section: Section, stream: StreamSettings) -> None:
 
 
 def check_axes(section: Section, stream: StreamSettings) -> None:
-    """Refuse a key, value or user in the time's field, and windows that do not fit. Raises: ConfigError."""
+    """Refuse other fields that overlap the time's field, and windows that do not fit. Raises: ConfigError."""
     _check_windows(section, stream)
     declared, time = stream.declared, stream.declared.time.field
     if time == "@timestamp" and declared.cell_fields:
-        raise section.error("time.field", "@timestamp is not built yet beside keys or value; name a field")
-    for key, reader in (
-        ("keys.field", declared.keys),
-        ("value.field", declared.value),
-        ("privacy.unit.user", declared.privacy.per_user),
-    ):
-        field = reader.field if reader else ""
-        if field and (f"{field}.".startswith(f"{time}.") or time.startswith(f"{field}.")):
+        text = "@timestamp is not built yet beside keys, value or where; name a field"
+        raise section.error("time.field", text)
+    readers = {
+        "keys.field": declared.keys,
+        "value.field": declared.value,
+        "privacy.unit.user": declared.privacy.per_user,
+    }
+    read = [(key, reader.field) for key, reader in readers.items() if reader]
+    read += [("where", field) for field in (declared.where.fields if declared.where else ())]
+    for key, field in read:
+        if f"{field}.".startswith(f"{time}.") or time.startswith(f"{field}."):
             raise section.error(key, f'"{field}" is where time.field reads; name another field')
 
 
@@ -137,15 +138,3 @@ def _names(value: object) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError("holds a key twice; an event has exactly one")
     return names
-
-
-def _end(value: object) -> Fraction:
-    if isinstance(value, int | float | str) and not isinstance(value, bool) and is_plain(str(value), 40):
-        try:
-            end = Fraction(str(value))
-        except (ValueError, ZeroDivisionError):
-            pass
-        else:
-            if abs(end) <= _LARGEST_END:
-                return end
-    raise ValueError("must be a number, for example -60 or 0.5")

@@ -98,6 +98,17 @@ class Section:
             raise self.error(name, str(refusal)) from None
         return self.section(name)
 
+    def sections(self, key: str) -> list[Section]:
+        """Return the mappings of the list under a key. Raises: ConfigError for anything but such a list."""
+        self._ask(key)
+        node = self._nodes[key]
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            raise self.error(key, "must be a list of mappings, for example [{country: FR}, {country: DE}]")
+        return [
+            Section(self.file, f"{self._join(key)}[{place}]", item, self.known, self.line)
+            for place, item in enumerate(node.value, start=1)
+        ]
+
     def holds_keys(self, key: str) -> bool:
         """Return whether the key holds a mapping, for keys that may also hold a single value."""
         return isinstance(self._nodes.get(key), yaml.MappingNode)
@@ -138,7 +149,7 @@ class Section:
         return f"{self.file}:{line}" if line else self.file
 
     def _join(self, key: str) -> str:
-        return f"{self.path}.{key}" if self.path else key
+        return f"{self.path}.{key}" if self.path and key else self.path or key
 
 
 def from_environment(environment: Mapping[str, str], name: str, parse: Callable[[object], T]) -> T | None:

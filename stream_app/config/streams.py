@@ -12,6 +12,7 @@ from stream_app.config.axes import check_axes, read_keys, read_value
 from stream_app.config.document import Section
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
 from stream_app.config.source import log_of, read_source
+from stream_app.config.where import read_where
 from stream_app.core.bounding import PerUser
 from stream_app.core.declaration import Declaration, Log, Privacy, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant
@@ -56,6 +57,7 @@ def _stream(section: Section, name: str, directory: Path) -> StreamSettings:
         late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), "next_bin"),
         keys=read_keys(section.section("keys")),
         value=read_value(section.section("value")),
+        where=read_where(section.section("where")),
     )
     where, privacy_where = section.where, section.section("privacy").where
     stream = StreamSettings(name, source, declared, accept, where, privacy_where)

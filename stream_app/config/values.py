@@ -11,7 +11,7 @@ from typing import Literal, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo
 
-from dphist.privacy import exact
+from dphist.privacy import exact, is_plain
 from dphist.workloads import Workload, WorkloadText
 from stream_app.core.instants import parse_instant
 
@@ -26,6 +26,7 @@ _UNITS_US = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
+_LARGEST_NUMBER = 10**15
 _DURATION = re.compile(r"(\d{1,18}(?:us|ms|s|m|h|d|w))+")
 _PART = re.compile(r"(\d+)(us|ms|s|m|h|d|w)")
 _LONGEST_US = 36_500 * _UNITS_US["d"]
@@ -167,6 +168,19 @@ def positive_fraction(value: object) -> Fraction:
         except ValueError:
             pass
     raise ValueError("must be a number above zero, for example 1.0 or 1/2")
+
+
+def signed_fraction(value: object) -> Fraction:
+    """Read a number of either sign, exactly as written."""
+    if isinstance(value, int | float | str) and not isinstance(value, bool) and is_plain(str(value), 40):
+        try:
+            read = Fraction(str(value))
+        except (ValueError, ZeroDivisionError):
+            pass
+        else:
+            if abs(read) <= _LARGEST_NUMBER:
+                return read
+    raise ValueError("must be a number, for example -60 or 0.5")
 
 
 def shares(value: object) -> tuple[Fraction, ...] | Literal["level"]:

@@ -169,6 +169,17 @@ def refusing(assignment: Assignment, masks: Mapping[Reason, NDArray[np.bool_]]) 
     return replace(assignment, kept=kept, ahead=ahead, refused=refused)
 
 
+def only(assignment: Assignment, mask: NDArray[np.bool_]) -> Assignment:
+    """Return the assignment with all other records neither counted nor refused. Args: mask, shape (n,)."""
+    refused = {reason: hit & mask for reason, hit in assignment.refused.items()}
+    return replace(
+        assignment,
+        kept=assignment.kept & mask,
+        ahead=assignment.ahead & mask,
+        refused={reason: hit for reason, hit in refused.items() if hit.any()},
+    )
+
+
 def aggregate(bins: Int64Array, cells: Int64Array, width: int) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return (bins, cells, deltas): each distinct (bin, cell) once, sorted, with its number of records.
 

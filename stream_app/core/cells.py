@@ -117,13 +117,9 @@ class Buckets(Axis, frozen=True, rename={"low": "min", "high": "max", "count": "
 
     def places(self, column: Sequence[Any]) -> Int64Array:
         """Return each event's bucket, -1 if its value is not a number. Args: numbers, or their texts."""
-        if set(map(type, column)) <= _NUMBERS:
-            values = [_bounded(value) for value in column]
-        else:
-            values = [_as_number(value) for value in column]
-        numbers = np.array(values, dtype=np.float64)
-        buckets = np.searchsorted(self.edges[1:-1], numbers, side="right").astype(np.int64)
-        buckets[np.isnan(numbers)] = _NONE
+        values = numbers(column)
+        buckets = np.searchsorted(self.edges[1:-1], values, side="right").astype(np.int64)
+        buckets[np.isnan(values)] = _NONE
         return buckets
 
 
@@ -171,6 +167,16 @@ class Cells:
                 good &= ~none
             cells = cells * size + np.maximum(places, 0)
         return cells * good, refused
+
+
+def numbers(column: Sequence[Any]) -> NDArray[np.float64]:
+    """Return the values as doubles, NaN where there is no number. Args: numbers, or their texts.
+
+    >>> numbers([1, "2.5", True, None, 10**400]).tolist()
+    [1.0, 2.5, nan, nan, inf]
+    """
+    read = _bounded if set(map(type, column)) <= _NUMBERS else _as_number
+    return np.array([read(value) for value in column], dtype=np.float64)
 
 
 def _as_text(key: object) -> str:

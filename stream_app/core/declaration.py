@@ -22,6 +22,7 @@ from stream_app.core.cells import Axis, Buckets, Cells, KeyList
 from stream_app.core.closing import Closing
 from stream_app.core.kinds.kind import Asked
 from stream_app.core.records import EpochRecord
+from stream_app.core.where import Condition
 
 LogFormat = Literal["ndjson", "json", "csv", "avro"]
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
@@ -146,6 +147,7 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     late: LatePolicy
     keys: KeyList | None = None
     value: Buckets | None = None
+    where: Condition | None = None
 
     @classmethod
     def of(cls, plain: object) -> Declaration:
@@ -174,7 +176,8 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     @property
     def cell_fields(self) -> tuple[str, ...]:
         """The fields, besides the time, that decide whether and in which cell an event counts."""
-        return tuple(axis.field for axis in (self.keys, self.value, self.privacy.per_user) if axis)
+        readers = (self.keys, self.value, self.privacy.per_user)
+        return (*(axis.field for axis in readers if axis), *(self.where.fields if self.where else ()))
 
     @property
     def until_us(self) -> int | None:

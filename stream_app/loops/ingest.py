@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.bins import Assignment, BinRules, aggregate, assign, refusing, split
+from stream_app.core.bins import Assignment, BinRules, aggregate, assign, only, refusing, split
 from stream_app.core.bounding import UserRecords
 from stream_app.core.records import Ahead, Apply, PartitionState, Reason, RecordBatch, Refusal, Reply, Users
 from stream_app.loops.cutting import Cutter
@@ -205,7 +205,11 @@ class Ingest:
         if per_user is not None:
             users = batch.columns[per_user.field][events]
             refused |= {Reason.NO_USER: per_user.without_user(users)}
-        return _Slice(batch, first, state, refusing(assignment, refused), cells, users)
+        assignment = refusing(assignment, refused)
+        if (where := stream.declared.where) is not None:
+            columns = {field: batch.columns[field][events] for field in where.fields}
+            assignment = only(assignment, where.matches(columns))
+        return _Slice(batch, first, state, assignment, cells, users)
 
     async def _apply_slice(self, stream: LoadedStream, part: _Slice) -> Reply:
         """Apply a slice in order; stop at a reply that refuses, and return the last reply."""

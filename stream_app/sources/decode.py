@@ -184,7 +184,7 @@ class CsvDecoder(Decoder):
     def __init__(self, names: Sequence[str], time: TimeField, others: Sequence[str] = ()) -> None:
         for path in (time.path, *others):
             if path not in names:
-                key = "time.field" if path == time.path else "keys.field or value.field"
+                key = "time.field" if path == time.path else "keys.field, value.field or where"
                 raise OperatorError(f"the header line has no column {path}; correct {key}")
         self._width = len(names)
         self._time, self._others = time, others

@@ -1,0 +1,189 @@
+"""Which records a stream counts: a condition on their fields.
+
+A record matches by its own fields only. So one record never decides whether another record counts, and a
+condition changes no sensitivity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property, reduce
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.privacy import is_plain
+from stream_app.core.cells import numbers
+
+Columns = Mapping[str, Sequence[Any]]
+Mask = NDArray[np.bool_]
+_PLAIN_TYPES = {str, int, float, type(None)}
+
+
+class _Test(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
+    """A condition on one field of a record. Args: field, the column, with dots for nested objects."""
+
+    field: str
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The columns that decide."""
+        return (self.field,)
+
+
+class OneOf(_Test, frozen=True, tag="one_of"):
+    """The field has one of these values.
+
+    A text matches the same text. A number matches a listed number of equal value, so 200.0 matches 200. The
+    truth values match ``true`` and ``false``.
+
+    >>> OneOf("status", ("200", "ok", "true")).matches({"status": [200, 200.0, "ok", "200.0", True, 1, None]})
+    array([ True,  True,  True, False,  True, False, False])
+    """
+
+    values: tuple[str, ...]
+
+    def matches(self, columns: Columns) -> Mask:
+        """Return whether each record matches."""
+        column, known = columns[self.field], self._known
+        if not set(map(type, column)) <= _PLAIN_TYPES:
+            column = [_comparable(value) for value in column]
+        return np.array([value in known for value in column], dtype=np.bool_)
+
+    @cached_property
+    def _known(self) -> frozenset[str | int | float]:
+        listed = (_number(value) for value in self.values)
+        return frozenset((*self.values, *(number for number in listed if number is not None)))
+
+    def __str__(self) -> str:
+        one, *more = self.values
+        return f"{self.field} is one of {', '.join(self.values)}" if more else f"{self.field} is {one}"
+
+
+class Within(_Test, frozen=True, tag="within"):
+    """The field is a number, or the text of a number, between these ends.
+
+    Args: at least ``min`` and above ``above``; at most ``max`` and below ``below``; None for an open end.
+
+    >>> Within("age", min=Fraction(18), below=Fraction(65)).matches({"age": [17.9, 18, "64", 65, None, "x"]})
+    array([False,  True,  True, False, False, False])
+    """
+
+    min: Fraction | None = None
+    above: Fraction | None = None
+    max: Fraction | None = None
+    below: Fraction | None = None
+
+    def matches(self, columns: Columns) -> Mask:
+        """Return whether each record matches."""
+        values = numbers(columns[self.field])
+        inside = ~np.isnan(values)
+        for end, compare in (
+            (self.min, np.greater_equal),
+            (self.above, np.greater),
+            (self.max, np.less_equal),
+            (self.below, np.less),
+        ):
+            if end is not None:
+                inside &= compare(values, float(end))
+        return inside
+
+    def __str__(self) -> str:
+        ends = {"at least": self.min, "above": self.above, "at most": self.max, "below": self.below}
+        named = [f"{word} {float(end):.16g}" for word, end in ends.items() if end is not None]
+        return f"{self.field} is {' and '.join(named)}"
+
+
+class Present(_Test, frozen=True, tag="present"):
+    """The record has the field with a value; null is no value, and neither is an empty text of CSV."""
+
+    def matches(self, columns: Columns) -> Mask:
+        """Return whether each record matches."""
+        return np.array([value is not None for value in columns[self.field]], dtype=np.bool_)
+
+    def __str__(self) -> str:
+        return f"{self.field} is present"
+
+
+class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Several conditions, at least one."""
+
+    parts: tuple[Condition, ...]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The columns that decide, each once."""
+        return tuple(dict.fromkeys(field for part in self.parts for field in part.fields))
+
+
+class AllOf(_Group, frozen=True, tag="all"):
+    """All of the conditions hold."""
+
+    def matches(self, columns: Columns) -> Mask:
+        """Return whether each record matches."""
+        return reduce(np.logical_and, (part.matches(columns) for part in self.parts))
+
+    def __str__(self) -> str:
+        return " and ".join(map(_grouped, self.parts))
+
+
+class AnyOf(_Group, frozen=True, tag="any"):
+    """At least one of the conditions holds."""
+
+    def matches(self, columns: Columns) -> Mask:
+        """Return whether each record matches."""
+        return reduce(np.logical_or, (part.matches(columns) for part in self.parts))
+
+    def __str__(self) -> str:
+        return " or ".join(map(_grouped, self.parts))
+
+
+class Not(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="not"):
+    """The condition does not hold. A record without the fields of the condition matches.
+
+    >>> str(Not(AnyOf((OneOf("country", ("FR",)), Present("bot")))))
+    'not (country is FR or bot is present)'
+    """
+
+    part: Condition
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The columns that decide."""
+        return self.part.fields
+
+    def matches(self, columns: Columns) -> Mask:
+        """Return whether each record matches."""
+        return ~self.part.matches(columns)
+
+    def __str__(self) -> str:
+        return f"not ({self.part})"
+
+
+Condition = OneOf | Within | Present | AllOf | AnyOf | Not
+
+
+def _grouped(part: Condition) -> str:
+    return f"({part})" if isinstance(part, _Group) else str(part)
+
+
+def _comparable(value: object) -> str | int | float | None:
+    """Return a value of a record as something that equals a listed value if it matches; None otherwise."""
+    if isinstance(value, bool):  # which Python holds equal to 1 and 0
+        return "true" if value else "false"
+    return value if isinstance(value, str | int | float) else None
+
+
+def _number(text: str) -> int | float | None:
+    """Return the number that a configuration writes so; None if the text is no number."""
+    if not is_plain(text) or "/" in text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        return number if math.isfinite(number) else None
