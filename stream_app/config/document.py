@@ -100,12 +100,12 @@ class Section:
 
     def sections(self, key: str) -> list[Section]:
         """Return the mappings of the list under a key. Raises: ConfigError for anything but such a list."""
-        self._ask(key)
+        self._asked.append(key)
         node = self._nodes[key]
         if not isinstance(node, yaml.SequenceNode) or not node.value:
             raise self.error(key, "must be a list of mappings, for example [{country: FR}, {country: DE}]")
         return [
-            Section(self.file, f"{self._join(key)}[{place}]", item, self.known, self.line)
+            Section(self.file, f"{self._join(key)}[{place}]", item, self.line)
             for place, item in enumerate(node.value, start=1)
         ]
 
