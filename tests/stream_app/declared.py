@@ -18,6 +18,7 @@ from stream_app.core.cells import Buckets, KeyList
 from stream_app.core.declaration import Declaration, Log, Privacy, Replay, Time, Tree
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
+from stream_app.core.where import Condition
 
 BIN_US = 10_000_000
 FIRST_BIN = 100
@@ -44,6 +45,7 @@ def declared_of(
     late: LatePolicy = "next_bin",
     keys: KeyList | None = None,
     value: Buckets | None = None,
+    where: Condition | None = None,
     **time: Any,
 ) -> Declaration:
     """Return what the configuration of a stream declares.
@@ -58,6 +60,7 @@ def declared_of(
         late=late,
         keys=keys,
         value=value,
+        where=where,
     )
 
 
