@@ -378,7 +378,8 @@ EVERY_SECTION = """
 kafka: {bootstrap_servers: "h:1"}
 streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01-01T01:00:00Z}},
   time: {field: t, format: s, bin: 1h, epoch: 1h}, privacy: {epsilon: 1},
-  keys: {field: k, list: [a]}, value: {field: v, min: 0, max: 1, buckets: 2}},
+  keys: {field: k, list: [a]}, value: {field: v, min: 0, max: 1, buckets: 2},
+  where: {f: {present: true}, all: [{f: a}], any: [{f: a}], not: {f: a}}},
   t: {source: {topic: f}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
   privacy: {epsilon: 1, unit: {user: u, max_events: 1}}}}
 api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
@@ -398,10 +399,12 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
         return asked
 
-    for name in ("take", "section"):
+    for name in ("take", "section", "sections"):
         monkeypatch.setattr(Section, name, noted(getattr(Section, name)))
     load_text(EVERY_SECTION, Path("app.yaml"), {})
     named = {re.sub(r"^streams\.[nt]\b", "streams.<name>", key) for key in found}
+    nested = re.compile(r"where\.(all\[1\]|any\[1\]|not)\.")
+    named = {key.replace("where.f", "where.<field>") for key in named if not nested.search(key)}
     return {key.replace("alerts.rules.r", "alerts.rules.<name>", 1) for key in named}
 
 
@@ -409,9 +412,10 @@ def test_every_key_is_documented_and_every_documented_key_exists(monkeypatch):
     page = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
     documented = re.findall(r"^\| `([a-z_.<>]+)` \|", page, flags=re.MULTILINE)
     assert len(documented) == len(set(documented))
-    # The unit is one value, or a mapping of keys about a user.
     known = known_keys(monkeypatch)
-    sections = {key.rpartition(".")[0] for key in known} - {"streams.<name>.privacy.unit"}
+    # Each of these is one value, or a mapping of keys.
+    both = {f"streams.<name>.{key}" for key in ("privacy.unit", "where", "where.<field>")}
+    sections = {key.rpartition(".")[0] for key in known} - both
     assert set(documented) == known - sections
 
 
