@@ -12,7 +12,7 @@ import numpy as np
 from dphist.laws.interval import half_widths
 from stream_app.api import formats, schemas
 from stream_app.api.distribution import axes_of
-from stream_app.api.ranges import edge, edges_of, edges_s, estimated, released, span_of
+from stream_app.api.ranges import counted, edge, edges_of, edges_s, estimated, released, span_of
 from stream_app.api.windows import described
 from stream_app.core.alerts.states import State
 from stream_app.core.answered import QueryError, SeriesPoints
@@ -20,6 +20,7 @@ from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import node_table
 from stream_app.core.ledger import in_words, statement
+from stream_app.core.meaning import meaning_of
 from stream_app.core.query import StreamView
 from stream_app.core.records import LedgerEntry
 from stream_app.core.visible import last_bin_of
@@ -61,9 +62,11 @@ def summary(view: StreamView) -> schemas.StreamSummary:
 
 def detail(view: StreamView) -> schemas.StreamDetail:
     """Return the description of a stream with its tree and epochs."""
-    design = view.strategy.design
+    design, meaning = view.strategy.design, meaning_of(view.declared)
     return schemas.StreamDetail(
         **_summary(view),
+        noun=meaning.noun,
+        warning=meaning.warning,
         strategy_hash=view.strategy.hash,
         branching=list(design.branching),
         level_epsilons=[str(epsilon) for epsilon in design.level_epsilons],
@@ -78,9 +81,13 @@ def detail(view: StreamView) -> schemas.StreamDetail:
 def count(view: StreamView, query: schemas.CountQuery) -> schemas.CountAnswer:
     """Answer a range count. Raises: QueryError."""
     span = span_of(view, query)
-    counted = view.of_key(query.key).count(span)
+    found = view.of_key(query.key).count(span)
     return schemas.CountAnswer(
-        **released(view), key=query.key, **edges_of(view, span), **estimated(counted, query.confidence)
+        **released(view),
+        counted=counted(view, span),
+        key=query.key,
+        **edges_of(view, span),
+        **estimated(found, query.confidence),
     )
 
 
@@ -97,15 +104,15 @@ def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer
     shown = "unbiased" if query.view == "consistent" else query.view
     if shown != "unbiased" and query.key is not None and not view.strategy.kind.keys_as_first_published:
         raise QueryError("view: only the total is kept as first published; leave out view or key", "view")
-    counted = view.of_key(query.key)
+    of_key = view.of_key(query.key)
     span, window = span_of(view, query), query.window or 1
-    found = counted.series(query.kind, span, query.step, window, shown, query.points)
+    found = of_key.series(query.kind, span, query.step, window, shown, query.points)
     values, note = found.values, _note(found)
     halves = half_widths(found.laws, query.confidence)[0] + found.roundings
     lower, upper = values - halves, values + halves
     if consistent:
         starts, stops = np.array(found.spans, np.int64).reshape(-1, 2).T
-        values = counted.consistent(starts, stops, query.method or "top_down").astype(np.float64)
+        values = of_key.consistent(starts, stops, query.method or "top_down").astype(np.float64)
         lower, upper = np.maximum(lower, 0.0), np.maximum(upper, 0.0)
         note = f"{_CONSISTENT} {note}"
     return schemas.SeriesAnswer(
@@ -177,6 +184,7 @@ def privacy(
         unit="event" if per_user is None else "user",
         max_events=None if per_user is None else per_user.max_events,
         neighbours=design.neighbours,
+        neighbouring=stated.neighbouring,
         source=source,
         source_epsilon=in_words(stated.epsilon),
         max_odds_factor=math.exp(stated.epsilon) if stated.epsilon < LARGEST_EXPONENT else None,
@@ -218,6 +226,7 @@ def _summary(view: StreamView) -> dict[str, Any]:
         "timezone": binning.timezone,
         "start": format_instant(view.start_us),
         "running": running,
+        "counted": counted(view, view.span),
     }
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from stream_app.api.schemas import SeriesAnswer
 from stream_app.core.answered import QueryError
 from stream_app.core.instants import format_instant
+from stream_app.core.meaning import EVERY_EVENT
 from stream_app.core.query import StreamView
 
 Format = Literal["json", "csv", "arrow"]
@@ -56,11 +57,13 @@ def rendered(answer: SeriesAnswer, form: Format) -> bytes:
 def _csv(answer: SeriesAnswer) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(["start", "end", *_NUMBERS, "private"])
+    # The column is left out where every event counts.
+    words = {} if answer.meaning == EVERY_EVENT.counts else {"meaning": answer.meaning}
+    writer.writerow(["start", "end", *_NUMBERS, "private", *words])
     private = str(answer.private).lower()
     columns = [getattr(answer, name) for name in _NUMBERS]
     for start, end, *numbers in zip(answer.start, answer.end, *columns, strict=True):
-        writer.writerow([_instant(start), _instant(end), *numbers, private])
+        writer.writerow([_instant(start), _instant(end), *numbers, private, *words.values()])
     return text.getvalue().encode()
 
 

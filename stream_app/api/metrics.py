@@ -16,6 +16,7 @@ from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
 from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.core.alerts.states import State
+from stream_app.core.meaning import meaning_of
 from stream_app.core.query import StreamView
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -29,12 +30,15 @@ _STREAM = {
     "epsilon": "Privacy loss of one epoch, for the unit that /privacy names",
 }
 
+_COUNTS = ("running", "running_lower", "running_upper", "running_stderr")
+
 
 @dataclass(frozen=True)
 class Newest:
     """The newest values of a stream, all of the same release.
 
-    Args: running, over all events; of_keys, per key, None without keys. Both are None before a release.
+    Args: running and of_keys, None before the first release; of_keys is also None without keys. counts, what
+        the stream counts, in words; empty if it counts every event.
     """
 
     stream: str
@@ -45,6 +49,7 @@ class Newest:
     running: Estimate | None
     keys: Sequence[str]
     of_keys: Estimate | None
+    counts: str = ""
 
     @classmethod
     def of(cls, view: StreamView) -> Newest:
@@ -59,7 +64,27 @@ class Newest:
             None if until_us is None else view.running(),
             () if keys is None else keys.labels,
             None if until_us is None or keys is None else key_counts(view.cells()),
+            words_of(view),
         )
+
+
+def words_of(view: StreamView) -> str:
+    """Return what a stream counts; empty if it counts every event."""
+    meaning = meaning_of(view.declared)
+    return "" if meaning.plain else meaning.counts
+
+
+def with_words(text: str, counts: Mapping[str, str]) -> str:
+    """Return a metric's description with what each stream counts that does not count every event.
+
+    >>> with_words("Estimated events", {"a": "", "b": "Counts each user once per epoch."})
+    'Estimated events. Stream b: Counts each user once per epoch.'
+    """
+    return " ".join([f"{text}.", *said]) if (said := _said(counts)) else text
+
+
+def _said(counts: Mapping[str, str]) -> list[str]:
+    return [f"Stream {stream}: {words}" for stream, words in counts.items() if words]
 
 
 def exposition(streams: Sequence[Newest], alerts: Mapping[str, State]) -> bytes:
@@ -80,7 +105,11 @@ class _Gauges(Collector):
 
 
 def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
-    gauges = {name: _gauge(name, what, ["stream", "private"]) for name, what in _STREAM.items()}
+    counts = {one.stream: one.counts for one in streams}
+    gauges = {
+        name: _gauge(name, with_words(what, counts) if name in _COUNTS else what, ["stream", "private"])
+        for name, what in _STREAM.items()
+    }
     for one in streams:
         values = {"released_bins": one.seq, "epsilon": one.epsilon}
         if one.until_us is not None and one.running is not None:
@@ -94,8 +123,9 @@ def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
 def _of_keys(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     """Return gauges of keys, under separate names, so that a sum over one name counts events once."""
     labels, what = ["stream", "key", "private"], "of a key: estimated events since the stream's first bin"
+    counts = {one.stream: one.counts for one in streams if one.keys}
     gauges = {
-        part: _gauge(f"key_running{part}", f"{part[1:]} {what}".strip(), labels)
+        part: _gauge(f"key_running{part}", with_words(f"{part[1:]} {what}".strip(), counts), labels)
         for part in ("", "_lower", "_upper", "_stderr")
     }
     for one in streams:

@@ -15,18 +15,26 @@ from stream_app.api.schemas import RangeQuery
 from stream_app.core.answered import QueryError
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import Span
+from stream_app.core.meaning import meaning_of, range_in_words
 from stream_app.core.query import StreamView
 
 
 def released(view: StreamView) -> dict[str, Any]:
     """Return the fields that every answer about a stream carries."""
-    until_us = view.released_until_us
+    until_us, meaning = view.released_until_us, meaning_of(view.declared)
     return {
         "stream": view.strategy.stream,
         "private": view.private,
         "released_until": None if until_us is None else format_instant(until_us),
         "seq": view.visible_seq,
+        "meaning": meaning.counts,
+        "intervals": meaning.intervals,
     }
+
+
+def counted(view: StreamView, span: Span) -> str:
+    """Return what a count over a range of bins is a number of, in words."""
+    return range_in_words(view.declared, epochs=sum(1 for _ in view.parts(span)))
 
 
 def estimated(estimate: Estimate, confidence: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Confidence = Annotated[
-    float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true count")
+    float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true number")
 ]
 # A band takes thousands of runs, some seconds per confidence, and is cached. So only these are offered.
 BANDS = (0.5, 0.8, 0.9, 0.95, 0.975, 0.98, 0.99, 0.995, 0.999)
@@ -144,6 +144,8 @@ class Released(BaseModel):
     seq: int = Field(
         description="released bins so far; all of the answer but private is a pure function of it"
     )
+    meaning: str = Field(description="what the stream counts, in words; a cap per user leaves events out")
+    intervals: str = Field(description="what the stream's intervals are for, in words")
 
 
 class EstimatedCount(BaseModel):
@@ -151,13 +153,14 @@ class EstimatedCount(BaseModel):
 
     value: float = Field(description="unbiased estimate; may be negative or fractional")
     stderr: float
-    interval: tuple[float, float] = Field(description="holds the true count with at least this confidence")
+    interval: tuple[float, float] = Field(description="holds the true number with at least this confidence")
     confidence: float
 
 
 class CountAnswer(Released, EstimatedCount):
-    """Events in the bins from start to end."""
+    """Events, or users, in the bins from start to end."""
 
+    counted: str = Field(description="what value and interval are a number of, in words: events")
     key: str | None = Field(default=None, description="key whose events are counted; null: all keys")
     start: str
     end: str
@@ -175,6 +178,7 @@ class StreamSummary(Released):
     )
     start: str = Field(description="start of the first bin, RFC 3339")
     running: EstimatedCount | None = Field(description="events since start; null before the first release")
+    counted: str = Field(description="what running is a number of, in words: events")
 
 
 class StreamList(BaseModel):
@@ -236,6 +240,8 @@ class WindowsAnswer(BaseModel):
 class StreamDetail(StreamSummary):
     """A stream with its tree and epochs; with /nodes, this suffices to compute every answer."""
 
+    noun: str = Field(description="what a chart's points are numbers of: events, users first seen")
+    warning: str = Field(description="words to write beside every chart; empty if every event counts")
     strategy_hash: str
     branching: list[int] = Field(description="children per node, root to leaf")
     level_epsilons: list[str] = Field(description="exact, levels 1 to height")
@@ -342,6 +348,7 @@ class PrivacyAnswer(Released):
     unit: str = Field(description="event, or user")
     max_events: int | None = Field(description="events of one user that count in an epoch; null for events")
     neighbours: str
+    neighbouring: str = Field(description="in words: how two logs differ that the promise is about")
     source: str
     source_epsilon: str = Field(description="sum over everything that measures the source")
     max_odds_factor: float | None = Field(description="e^source_epsilon; null beyond e^20")

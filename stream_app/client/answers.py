@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -25,7 +25,10 @@ _BANDS = ("stderr", "count_lower", "count_upper", "lower", "upper")  # of a wind
 class Count:
     """The best current estimate of the events in the bins from ``start`` to ``end`` (RFC 3339).
 
-    Guarantee: ``value`` is unbiased; [lower, upper] holds the true count with at least ``confidence``.
+    ``counted`` says what the numbers are of, for example "users first seen in this range, once in each of its
+    3 epochs". ``meaning`` says what the stream counts, and ``intervals`` what its intervals are for; both are
+    empty if the service is too old to say so. All other answers have these two as well.
+    Guarantee: ``value`` is unbiased; [lower, upper] holds the true number with at least ``confidence``.
     """
 
     value: float
@@ -38,6 +41,9 @@ class Count:
     released_until: str | None
     seq: int
     private: bool
+    counted: str = "events"
+    meaning: str = ""
+    intervals: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Count:
@@ -98,6 +104,8 @@ class Series(_Framed):
     private: bool
     downsampled: bool
     note: str
+    meaning: str = ""
+    intervals: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Series:
@@ -125,6 +133,8 @@ class Cdf(_Framed):
     confidence: float
     seq: int
     private: bool
+    meaning: str = ""
+    intervals: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Cdf:
@@ -150,6 +160,8 @@ class Cdfs(_Framed):
     start: str
     seq: int
     private: bool
+    meaning: str = ""
+    intervals: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Cdfs:
@@ -186,6 +198,8 @@ class Quantiles(_Framed):
     confidence: float
     seq: int
     private: bool
+    meaning: str = ""
+    intervals: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Quantiles:
@@ -229,6 +243,8 @@ class Window(_Framed):
     seq: int
     private: bool
     note: str
+    meaning: str = ""
+    intervals: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Window:
@@ -267,6 +283,7 @@ class Release:
     interval: tuple[float, float] | None
     private: bool
     row: dict[str, Any]
+    meaning: str = ""
 
     @classmethod
     def of(cls, row: dict[str, Any], private: bool | None = None) -> Release:
@@ -281,6 +298,7 @@ class Release:
             interval=(intervals[0][0], intervals[0][1]) if len(intervals) == 1 else None,
             private=own and private is not False,
             row=row,
+            meaning=row.get("meaning", ""),
         )
 
 
@@ -294,8 +312,10 @@ def _taken(cls: Callable[..., Answer], answer: dict[str, Any], **made: Any) -> A
 
     Args: made, the fields that are not taken from the answer as they are.
     """
-    names = [one.name for one in fields(cls) if one.name not in made]  # type: ignore[arg-type]
-    return cls(**made, **{name: _column(answer[name]) for name in names})
+    own = [one for one in fields(cls) if one.name not in made]  # type: ignore[arg-type]
+    # A field with a default is one that older services do not send.
+    given = [one.name for one in own if one.default is MISSING or one.name in answer]
+    return cls(**made, **{name: _column(answer[name]) for name in given})
 
 
 def _column(value: Any) -> Any:

@@ -14,7 +14,7 @@ from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
 from stream_app.config.source import log_of, read_source
 from stream_app.config.where import read_where
 from stream_app.core.bounding import PerUser
-from stream_app.core.declaration import Declaration, Log, Privacy, Time, TimeFormat, Tree
+from stream_app.core.declaration import Counted, Declaration, Log, Privacy, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
 
@@ -48,7 +48,9 @@ def _reading(stream: StreamSettings) -> tuple[object, ...]:
 def _stream(section: Section, name: str, directory: Path) -> StreamSettings:
     log, source = read_source(section.section("source"), directory)
     time = _time(section.section("time"), log)
-    privacy, accept = _privacy(section.section("privacy"))
+    counted = section.take("count", values.one_of("events", "users"), "events")
+    count: Counted = "users" if counted == "users" else None
+    privacy, accept = _privacy(section.section("privacy"), count)
     declared = Declaration(
         source=log,
         time=time,
@@ -58,6 +60,7 @@ def _stream(section: Section, name: str, directory: Path) -> StreamSettings:
         keys=read_keys(section.section("keys")),
         value=read_value(section.section("value")),
         where=read_where(section.section("where")),
+        count=count,
     )
     where, privacy_where = section.where, section.section("privacy").where
     stream = StreamSettings(name, source, declared, accept, where, privacy_where)
@@ -136,12 +139,12 @@ def _time(section: Section, log: Log) -> Time:
     )
 
 
-def _privacy(section: Section) -> tuple[Privacy, str | None]:
-    """Return the guarantee, and the text that accepts a second measurement."""
+def _privacy(section: Section, count: Counted) -> tuple[Privacy, str | None]:
+    """Return the guarantee, and the text that accepts a second measurement. Args: count, what is counted."""
     epsilon = section.take("epsilon", values.positive_fraction)
     privacy = Privacy(
         epsilon=epsilon,
-        unit=_unit(section),
+        unit=_unit(section, count),
         neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
         private=not section.take("not_private", values.flag, False),
     )
@@ -159,14 +162,23 @@ def _privacy(section: Section) -> tuple[Privacy, str | None]:
     return privacy, accept
 
 
-def _unit(privacy: Section) -> Literal["event"] | PerUser:
+def _unit(privacy: Section, count: Counted) -> Literal["event"] | PerUser:
     """Read ``privacy.unit``: ``event``, or a mapping that names the user."""
     if not privacy.holds_keys("unit"):
-        return privacy.take("unit", _event, "event")
+        event = privacy.take("unit", _event, "event")
+        if count == "users":
+            text = "must name the field of the user for count: users, for example unit: {user: user.id}"
+            raise privacy.error("unit", text)
+        return event
     section = privacy.section("unit")
-    unit = PerUser(section.take("user", values.text), section.take("max_events", _MAX_EVENTS))
+    field = section.take("user", values.text)
+    if count == "users":
+        section.refuse("max_events", "is for count: events; take it out, a user counts once per epoch")
+        most = 1
+    else:
+        most = section.take("max_events", _MAX_EVENTS)
     section.finish()
-    return unit
+    return PerUser(field, most)
 
 
 def _event(value: object) -> Literal["event"]:

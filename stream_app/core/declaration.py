@@ -26,6 +26,7 @@ from stream_app.core.where import Condition
 
 LogFormat = Literal["ndjson", "json", "csv", "avro"]
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
+Counted = Literal["users"] | None
 
 
 class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,7 +139,10 @@ class Tree(
 
 
 class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Everything that a stream promises. It cannot change during the stream's life."""
+    """Everything that a stream promises. It cannot change during the stream's life.
+
+    Args: count, "users" if each user counts once per epoch (``max_events`` is then 1); None for events.
+    """
 
     source: Log
     time: Time
@@ -148,6 +152,7 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     keys: KeyList | None = None
     value: Buckets | None = None
     where: Condition | None = None
+    count: Counted = None
 
     @classmethod
     def of(cls, plain: object) -> Declaration:

@@ -72,7 +72,18 @@ class Statement:
         weaker = ["A person with k events is protected k times more weakly."] if self.unit == "event" else []
         return (promise, *map(_sentence, self.measurements), *weaker)
 
+    @property
+    def neighbouring(self) -> str:
+        """How two logs differ that the promise is about."""
+        return _NEIGHBOURING[self.unit, self.neighbours]
 
+
+_NEIGHBOURING = {
+    ("event", "add_remove"): "differ by one event, which is there or not",
+    ("event", "substitute"): "differ in one event, which is replaced by any other",
+    ("user", "add_remove"): "differ by all events of one user, which are there or not",
+    ("user", "substitute"): "differ in all events of one user, which are replaced by any others",
+}
 _CHANGES = {
     ("event", "add_remove"): "Whether or not any one event of {source} exists",
     ("event", "substitute"): "Putting any event, at any time, in the place of any one event of {source}",

@@ -21,6 +21,7 @@ from dphist.units import UNITS_PER_COUNT
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.errors import CONFIDENCE, RowError
 from stream_app.core.kinds.tables import Closed
+from stream_app.core.meaning import meaning_of
 from stream_app.core.records import Release, StreamState
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.core.tiles import tile_appends
@@ -93,6 +94,8 @@ def make_release(
 def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str) -> Iterator[bytes]:
     """Yield the rows of these bins, each with the hash of the row before."""
     declared, prev = strategy.declared, state.head
+    meaning = meaning_of(declared)
+    words = {} if meaning.plain else {"meaning": meaning.counts}
     binning = declared.time.binning
     errors = row_errors(strategy, closed.first_bin, len(closed))
     for position, (variance, half_width) in enumerate(errors):
@@ -113,6 +116,7 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
             "not_private": not declared.privacy.private,  # of this stream; the ledger covers the whole source
             "published": closed.running[position].tolist(),
             **strategy.kind.row_part(closed, position),
+            **words,
             "strategy": strategy.hash,
             "prev": prev,
             "nonce": _row_nonce(nonce, seq),

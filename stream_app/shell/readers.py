@@ -6,7 +6,7 @@ import csv
 import json
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
@@ -20,12 +20,15 @@ from rich.live import Live
 from rich.table import Table
 
 from stream_app.client import Cdf, Client, ClientError, Count, Quantiles, Release, Series, Window
+from stream_app.core.meaning import EVERY_EVENT
 from stream_app.ports import OperatorError
 from stream_app.shell.options import Finite, service_options
 from stream_app.shell.terminal import RunningChart, days_in_words, span_in_words
 
 Form = Literal["table", "csv", "json"]
+_Answer = Count | Series | Cdf | Quantiles | Window
 _MOST_DRAWN = 512
+_WORDS = ("counted", "meaning", "intervals")
 
 
 @contextmanager
@@ -121,8 +124,7 @@ def watch(stream: str, url: str, api_key: str | None, after: int | None, release
         if console.is_terminal:
             _draw(console, stream, followed, client.timezone(stream))
         else:
-            for release in followed:
-                click.echo(_line(release))
+            _print_lines(followed)
 
 
 def _draw(console: Console, stream: str, releases: Iterator[Release], zone: str | None) -> None:
@@ -133,6 +135,16 @@ def _draw(console: Console, stream: str, releases: Iterator[Release], zone: str 
             live.update(RunningChart(stream, list(kept), zone))
 
 
+def _print_lines(releases: Iterator[Release]) -> None:
+    """Print a line per release; say on the error output what is counted, if that is not every event."""
+    said = ""
+    for release in releases:
+        if release.meaning != said:
+            said = release.meaning
+            click.echo(said, err=True)
+        click.echo(_line(release))
+
+
 def _line(release: Release) -> str:
     interval = release.interval
     error = "" if interval is None else f"\t{interval[0]:z.2f}\t{interval[1]:z.2f}"
@@ -140,7 +152,7 @@ def _line(release: Release) -> str:
 
 
 def _print_count(count: Count, form: Form, zone: str | None) -> None:
-    fields = asdict(count)
+    fields = {name: value for name, value in asdict(count).items() if name not in _WORDS} | _words(count)
     if form == "json":
         click.echo(json.dumps(fields))
     elif form == "csv":
@@ -148,6 +160,8 @@ def _print_count(count: Count, form: Form, zone: str | None) -> None:
     else:
         sure = f"{_percent(count.confidence)}: {count.lower:z,.2f} to {count.upper:z,.2f}"
         click.echo(f"{count.value:z,.2f}  ({sure})  {span_in_words(count.start, count.end, zone)}")
+        if _words(count):
+            click.echo(f"{_caution(count)} This number is of {count.counted}.")
         if not count.private:
             click.echo("NOT PRIVATE: epsilon is so large that nobody is protected")
 
@@ -159,9 +173,9 @@ def _print_columns(
     if form == "json":
         said = {"start": found.start, "end": found.end, "key": found.key, "confidence": found.confidence}
         known = {name: [None if cell != cell else cell for cell in cells] for name, cells in columns.items()}
-        click.echo(json.dumps({**known, **said, "private": found.private}))
+        click.echo(json.dumps({**known, **said, "private": found.private, **_words(found)}))
     elif form == "csv":
-        _print_csv(columns, zip(*columns.values(), strict=True))
+        _print_csv(columns, zip(*columns.values(), strict=True), _words(found))
     else:
         # A terminal is narrow; the other formats have all columns of a window.
         left_out = ("stderr", "consistent") if isinstance(found, Window) else ()
@@ -169,7 +183,8 @@ def _print_columns(
         rows = zip(*(columns[name] for name in names), strict=True)
         promise = note or f"all intervals hold together with {_percent(found.confidence)}"
         sure = f"{promise.rstrip('.')}; {span_in_words(found.start, found.end, zone)}"
-        _print_table(names, (map(_in_words, cells) for cells in rows), sure, found.private)
+        note = " ".join(filter(None, (_caution(found), sure)))
+        _print_table(names, (map(_in_words, cells) for cells in rows), note, found.private)
 
 
 def _in_words(cell: float | str) -> str:
@@ -188,19 +203,39 @@ def _print_series(series: Series, form: Form, zone: str | None) -> None:
     rows = zip(*times.values(), *numbers.values(), strict=True)
     if form == "json":
         click.echo(
-            json.dumps({**times, **numbers, "confidence": series.confidence, "private": series.private})
+            json.dumps(
+                {**times, **numbers, "confidence": series.confidence, "private": series.private}
+                | _words(series)
+            )
         )
     elif form == "csv":
-        _print_csv([*times, *numbers], rows)
+        _print_csv([*times, *numbers], rows, _words(series))
     else:
         texts = ((cell if isinstance(cell, str) else f"{cell:z,.2f}" for cell in cells) for cells in rows)
-        _print_table([*times, *numbers], texts, series.note, series.private)
+        note = " ".join(filter(None, (_caution(series), series.note)))
+        _print_table([*times, *numbers], texts, note, series.private)
 
 
-def _print_csv(names: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+def _words(found: _Answer) -> dict[str, str]:
+    """Return what the numbers mean, for files and programs; empty if every event counts."""
+    if found.meaning in ("", EVERY_EVENT.counts):
+        return {}
+    return {name: getattr(found, name) for name in _WORDS if hasattr(found, name)}
+
+
+def _caution(found: _Answer) -> str:
+    """Return what the stream counts and what intervals are for, for people; empty if every event counts."""
+    return f"{found.meaning} {found.intervals}" if _words(found) else ""
+
+
+def _print_csv(
+    names: Iterable[str], rows: Iterable[Iterable[object]], words: Mapping[str, str] | None = None
+) -> None:
+    """Print rows. Args: words, further columns with the same text in every row."""
+    more = words or {}
     writer = csv.writer(sys.stdout)
-    writer.writerow(names)
-    writer.writerows(rows)
+    writer.writerow([*names, *more])
+    writer.writerows([*cells, *more.values()] for cells in rows)
 
 
 def _print_table(names: Iterable[str], rows: Iterable[Iterable[str]], note: str, private: bool) -> None:

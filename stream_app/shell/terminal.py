@@ -36,6 +36,8 @@ class RunningChart:
             f"  until {_end_in_words(last.end, self.zone)}",
             ("" if last.private else "  NOT PRIVATE", "red"),
         )
+        if last.meaning:
+            yield Text(last.meaning, "dim")
         points = [(one.value, *(one.interval or (one.value, one.value))) for one in shown]
         top, bottom = max(point[2] for point in points), min(point[1] for point in points)
         for row, line in enumerate(_drawn(points, _HEIGHT)):

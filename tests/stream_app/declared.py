@@ -15,7 +15,7 @@ from stream_app.config import StreamSettings
 from stream_app.core.bins import LatePolicy
 from stream_app.core.bounding import PerUser
 from stream_app.core.cells import Buckets, KeyList
-from stream_app.core.declaration import Declaration, Log, Privacy, Replay, Time, Tree
+from stream_app.core.declaration import Counted, Declaration, Log, Privacy, Replay, Time, Tree
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from stream_app.core.where import Condition
@@ -46,6 +46,7 @@ def declared_of(
     keys: KeyList | None = None,
     value: Buckets | None = None,
     where: Condition | None = None,
+    count: Counted = None,
     **time: Any,
 ) -> Declaration:
     """Return what the configuration of a stream declares.
@@ -61,6 +62,7 @@ def declared_of(
         keys=keys,
         value=value,
         where=where,
+        count=count,
     )
 
 

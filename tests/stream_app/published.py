@@ -13,7 +13,8 @@ from dphist.arrays import Int64Array
 from dphist.tree.anticipating_step import BinsNoise, bins_noise
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import Release
-from stream_app.core.declaration import Declaration
+from stream_app.core.bounding import PerUser
+from stream_app.core.declaration import Counted, Declaration
 from stream_app.core.kinds import kind_of
 from stream_app.core.records import (
     GENESIS,
@@ -61,6 +62,8 @@ class Published:
     seed: int = 1
     branching: tuple[int, ...] | None = None  # left to the planner
     release: Release = "causal"
+    user: PerUser | None = None
+    count: Counted = None
     counts: list[int] = field(default_factory=list)  # the truth, for tests only
 
     def __post_init__(self) -> None:
@@ -72,7 +75,7 @@ class Published:
 
     def declared(self, **axes: Any) -> Declaration:
         """Return what the stream declares."""
-        own = {"source": self.source, "epoch_bins": self.epoch_bins}
+        own = {"source": self.source, "epoch_bins": self.epoch_bins, "user": self.user, "count": self.count}
         return declared(self.epsilon, self.bin_us, self.timezone, **own, **axes)
 
     async def open(self, epoch: int = 0, first_bin: int | None = None) -> None:
@@ -88,9 +91,10 @@ class Published:
                 binning.start_us(first),
                 binning.start_us(first + self.epoch_bins),
                 self.epsilon,
-                "event",
+                "event" if self.user is None else "user",
                 self.strategy.hash,
                 float(self.epsilon) <= 20,
+                user=None if self.user is None else self.user.field,
             )
         )
         seq, head = (state.seq, state.head) if state else (0, GENESIS)

@@ -36,6 +36,7 @@ class StreamCard {
     this.times = timesOf(told);
     const { running, sparkline } = told;
     this.about.textContent = `Counted per ${this.times.per}, ε = ${told.epsilon} per epoch`;
+    if (told.counted !== "events") this.about.append(`. ${told.meaning}`);
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
     this.value.textContent = running ? words.count(running.value) : "–";
     this.value.dataset.seq = String(told.seq);

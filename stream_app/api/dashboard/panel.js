@@ -25,9 +25,11 @@ export class Panel {
       this.#saver("CSV", () => saveCsv(this.file(), ...this.csv())),
       this.#saver("JSON", () => saveJson(this.file(), this.answer)),
       this.#saver("PNG", () => savePng(this.file(), this.caption(), this.canvases(), this.labels())));
+    const { warning } = page.detail; // words without which the chart would be read as something else
     this.element = make("section", { className: "card panel", id: name, "aria-labelledby": `${name}-title` },
       make("div", { className: "card-head" }, this.heading, this.tools),
       ...(about ? [make("p", { className: "about" }, about)] : []),
+      ...(warning ? [make("p", { className: "meaning" }, warning)] : []),
       this.readout, this.body, this.note,
       make("div", { className: "card-end" }, this.details, this.saving));
     this.answer = null;
@@ -99,7 +101,7 @@ export class Panel {
     if (stderr) heads.push("stderr");
     if (nodes) heads.push("nodes");
     rows.forEach((row, i) => row.push(...(stderr ? [stderr[i]] : []), ...(nodes ? [nodes[i]] : [])));
-    return [[...heads, "private"], rows.map((row) => [...row, this.answer.private])];
+    return this.words([...heads, "private"], rows.map((row) => [...row, this.answer.private]));
   }
 
   caption() {
@@ -110,7 +112,20 @@ export class Panel {
       `${page.stream}${page.key === null ? "" : `, ${page.key}`}: ${this.heading.textContent}`,
       `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ε = ${page.detail.epsilon} per epoch.`,
       "The band holds the true number with 95 % probability at each single point.",
+      ...this.warnings(),
     ];
+  }
+
+  // Return the rows of a file, with a column that says what the stream counts, if it does not count every event.
+  words(heads, rows) {
+    const { warning, meaning } = this.page.detail;
+    return warning ? [[...heads, "meaning"], rows.map((row) => [...row, meaning])] : [heads, rows];
+  }
+
+  // Return the lines of a saved picture that say what the stream counts, if it does not count every event. Each
+  // sentence is a line, because a picture is narrow.
+  warnings() {
+    return this.page.detail.warning.match(/[^.]+\.(?= |$)/g)?.map((line) => line.trim()) ?? [];
   }
 
   file() {

@@ -15,8 +15,8 @@ export function showPrivacy(privacy, times) {
     ["Epsilon of this stream", privacy.epsilon],
     ["Sum over its source", privacy.source_epsilon],
     ["Odds change at most", factor === null ? "without limit" : `× ${factor < 100 ? factor.toFixed(2) : Math.round(factor).toLocaleString("en")}`],
-    ["Protected unit", `one ${privacy.unit}`],
-    ["Neighbouring logs", { add_remove: "differ by one event", substitute: "differ in one event" }[privacy.neighbours] ?? privacy.neighbours],
+    ["Unit of this stream", unitWords(privacy)],
+    ["Neighbouring logs", privacy.neighbouring],
   ]);
   at("ledger").replaceChildren(
     grid(`Source: ${privacy.source}. Periods in ${times.zone}.`, ["Stream", "Epoch", "From", "To", "Epsilon", "Unit"],
@@ -27,6 +27,10 @@ export function showPrivacy(privacy, times) {
 // Return the nodes of a sentence in which "e^0.5" is shown as a power.
 function withPowers(text) {
   return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? Object.assign(document.createElement("sup"), { textContent: part }) : part));
+}
+
+function unitWords({ unit, max_events: most }) {
+  return most === null ? `one ${unit}` : `one ${unit}, of whom at most ${most.toLocaleString("en")} ${most === 1 ? "event counts" : "events count"} in an epoch`;
 }
 
 function showList(host, lines) {

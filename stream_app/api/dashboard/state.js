@@ -51,6 +51,11 @@ export class StreamPage {
     return this.detail.axes?.value_field ?? "value";
   }
 
+  // Return what the points of charts are numbers of, for the beginning of a heading: "Events".
+  get noun() {
+    return this.detail.noun.replace(/^./, (letter) => letter.toUpperCase());
+  }
+
   whole() {
     const { start, released_until: until } = this.detail;
     return { start: seconds(start), end: seconds(until) };

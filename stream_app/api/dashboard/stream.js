@@ -76,7 +76,7 @@ function showNow(now, releasedUntil, seq) {
 
 function intervalWords({ interval, confidence }) {
   const [lower, upper] = words.between(...interval);
-  return ["True count between ", bold(lower), " and ", bold(upper), `, with ${words.percent(confidence)} probability`];
+  return [`True number of ${page.detail.counted}: between `, bold(lower), " and ", bold(upper), `, with ${words.percent(confidence)} probability`];
 }
 
 // Show the newest release in the number. A release has a count per cell since the start of its epoch. This is the
@@ -211,6 +211,8 @@ function showStream() {
   const { detail, times } = page;
   const since = times.onPage(times.from(seconds(detail.start)));
   at("stream-about").textContent = `Events of ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
+  say(at("meaning"), detail.warning ? `${detail.meaning} ${detail.intervals}` : "");
+  at("meaning").hidden = !detail.warning;
   showWhetherPrivate();
   at("epsilon").replaceChildren(`ε = ${detail.epsilon} `, make("small", {}, "per epoch"));
   at("revised").hidden = detail.release !== "anticipating";

@@ -82,6 +82,7 @@ class OverviewStream(Released):
     bin_seconds: float | None
     timezone: str | None
     running: EstimatedCount | None
+    counted: str = Field(description="what running is a number of, in words")
     sparkline: Sparkline | None
     next_release: str | None = Field(
         description="when the next bin closes, RFC 3339; null for replays, whose clock is not ours"

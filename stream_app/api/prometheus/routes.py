@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from stream_app.api.admission.work import check_work
+from stream_app.api.metrics import with_words, words_of
 from stream_app.api.prometheus import of_stream
 from stream_app.api.prometheus.bin_samples import KEY_METRICS, METRICS
 from stream_app.api.prometheus.of_stream import MOST_VALUES, Reading, Shape
@@ -84,11 +85,13 @@ async def label_values(request: Request, name: str) -> Response:
 
 
 @router.get("/metadata")
-async def metadata(_request: Request) -> Response:
+async def metadata(request: Request) -> Response:
     """Descriptions of the metrics. All are gauges: a noisy count may fall, so ``rate()`` does not apply."""
+    views = {one.stream: one.view for one in readable(request)}
+    counts = {stream: words_of(view) for stream, view in views.items() if view is not None}
     return _success(
         {
-            name: [{"type": "gauge", "help": text, "unit": ""}]
+            name: [{"type": "gauge", "help": with_words(text, counts), "unit": ""}]
             for name, (_, _, text) in (METRICS | KEY_METRICS).items()
         }
     )

@@ -46,7 +46,7 @@ def test_page_draws_charts_and_shows_new_releases(browser: Browser, backstage: B
         expect(page.locator("#connection")).to_have_text("Live")
         expect(page.locator("#stream-name")).to_have_text("departures")
         expect(page.locator("#released-until")).to_have_text("15 Jan 2013, 00:00 UTC")
-        expect(page.locator("#interval")).to_contain_text("True count between")
+        expect(page.locator("#interval")).to_contain_text("True number of events: between")
         before = page.get_by_test_id("value").inner_text()
         backstage.run(stream.close([500]))
         shows_seq(page, 24 * 14 + 1)

@@ -137,6 +137,21 @@ CASES: list[tuple[str, str, str | None]] = [
         "streams.s.privacy.unit.max_events is missing; add it",
     ),
     (
+        "max_events of users",
+        yaml_with(privacy="{epsilon: 1, unit: {user: u, max_events: 1}}", extra="count: users"),
+        "streams.s.privacy.unit.max_events is for count: events; take it out, a user counts once per epoch",
+    ),
+    (
+        "users without a field",
+        yaml_with(extra="count: users"),
+        "streams.s.privacy.unit must name the field of the user for count: users, for example unit: {user:",
+    ),
+    (
+        "count of people",
+        yaml_with(extra="count: people"),
+        'streams.s.count "people": must be one of events, users',
+    ),
+    (
         "user=time",
         yaml_with(privacy="{epsilon: 1, unit: {user: at, max_events: 2}}"),
         'streams.s.privacy.unit.user "at" is where time.field reads; name',

@@ -86,6 +86,26 @@ def test_events_of_the_earliest_bins_count_in_every_epoch(one: OneSource) -> Non
     assert counts == Counter({100: 2, 101: 2, 106: 2, 107: 2})
 
 
+def test_users_count_once_in_each_epoch_where_they_are_first_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+    for seed in range(3):
+        rng = random.Random(seed)
+        events: list[Event] = [
+            (bin + rng.random(), bin, f"user {rng.randrange(12)}")
+            for bin in range(100, LAST + 1)
+            for _ in range(rng.randrange(8))
+        ]
+        first_seen: dict[tuple[int, str | None], int] = {}
+        for _, bin, user in events:
+            first_seen.setdefault(((bin - 100) // EPOCH_BINS, user), bin)
+        (tmp_path / str(seed)).mkdir()
+        with closing(OneSource(tmp_path / str(seed), strategy_of(max_events=1, count="users"))) as one:
+            found = asyncio.run(binned(one, events))
+        assert +found == Counter(first_seen.values())
+
+
 def test_an_event_of_nobody_is_refused(one: OneSource) -> None:
     counts = asyncio.run(binned(one, [(100, 100, None), (100, 100, ""), (100, 100, "ann")]))
     assert counts == Counter({100: 1})

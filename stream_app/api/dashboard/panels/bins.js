@@ -47,7 +47,7 @@ export class Bins extends Panel {
   show(answer, page) {
     const { binSeconds } = page;
     const { step } = answer;
-    this.heading.textContent = `Events per ${length(step * page.bins.length)}`;
+    this.heading.textContent = `${page.noun} per ${length(step * page.bins.length)}`;
     const picture = pictureOf(answer, page, answer.earlier ? "now" : "");
     picture.levels = page.levels(({ measure, window_bins: bins }) => measure === "sum" && bins === step);
     if (answer.earlier) picture.lines.push(this.#line(answer, page));
@@ -71,6 +71,6 @@ function inWords({ now, then }) {
   const [least, most] = between(Math.min(Math.abs(low), Math.abs(high)), Math.max(Math.abs(low), Math.abs(high)));
   const verdict = low > 0 ? [`more by ${least} to ${most}`] : high < 0 ? [`fewer by ${least} to ${most}`]
     : [`no difference is certain: between ${between(low, high).join(" and ")}`];
-  return [bold(count(now.value)), " events here, ", bold(count(then.value)), " in the same range a week before: ",
+  return [bold(count(now.value)), ` ${now.counted} here, `, bold(count(then.value)), " in the same range a week before: ",
     `${difference >= 0 ? "+" : "−"}${count(Math.abs(difference))}, `, ...verdict, " (95 %)."];
 }

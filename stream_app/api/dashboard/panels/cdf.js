@@ -6,8 +6,8 @@ import { amount, count } from "../words.js";
 
 export class Cdf extends Panel {
   constructor(page) {
-    super(page, "cdf", "Distribution", "Events with a value up to each point. The band holds the whole true curve at once with 95 % probability. Choose a range of time above, or by drag over any chart of time.");
-    this.band = this.chart({ value: true, counted: "Events", across: "Value" });
+    super(page, "cdf", "Distribution", `${page.noun} with a value up to each point. The band holds the whole true curve at once with 95 % probability. Choose a range of time above, or by drag over any chart of time.`);
+    this.band = this.chart({ value: true, counted: page.noun, across: "Value" });
     this.range = make("p", { className: "muted" });
     this.tools.append(this.range);
   }
@@ -32,12 +32,13 @@ export class Cdf extends Panel {
   csv() {
     const { upto, value, lower, upper, stderr, consistent } = this.answer;
     const rows = upto.map((edge, i) => [edge, value[i], stderr[i], lower[i], upper[i], consistent[i], this.answer.private]);
-    return [["upto", "value", "stderr", "lower", "upper", "consistent", "private"], rows];
+    return this.words(["upto", "value", "stderr", "lower", "upper", "consistent", "private"], rows);
   }
 
   caption() {
     const [title, range] = super.caption();
     const last = this.answer.value.length - 1;
-    return [title, range, `One band for the whole curve, 95 %. ${count(this.answer.value[last])} events up to ${amount(this.answer.upto[last])}.`];
+    const { noun } = this.page.detail;
+    return [title, range, `One band for the whole curve, 95 %. ${count(this.answer.value[last])} ${noun} up to ${amount(this.answer.upto[last])}.`, ...this.warnings()];
   }
 }

@@ -11,7 +11,7 @@ const LEFT = 58, RIGHT = 24, TOP = 8, BOTTOM = 26;
 
 export class Heat extends Panel {
   constructor(page) {
-    super(page, "heat", "Heat map", "Each cell is a number of events: the stronger the colour, the more. Point at a cell, or walk with the arrow keys, for its number and error.");
+    super(page, "heat", "Heat map", `Each cell is a number of ${page.detail.noun}: the stronger the colour, the more. Point at a cell, or walk with the arrow keys, for its number and error.`);
     this.canvas = make("canvas", { className: "heat", id: "heat-chart", tabIndex: 0, role: "img", "aria-describedby": "chart-keys" });
     this.scale = make("p", { className: "heat-scale" });
     this.body.append(this.canvas, this.scale);
@@ -37,8 +37,8 @@ export class Heat extends Panel {
     this.canvas.dataset.points = String(answer.counts.length * (answer.edges.length - 1));
     const [least, most] = [answer.edges[0], answer.edges.at(-1)].map(amount);
     this.canvas.setAttribute("aria-label",
-      `${this.heading.textContent}: ${answer.counts.length} slices of time, values from ${least} to ${most}, at most ${count(this.most)} events in a cell`);
-    this.scale.replaceChildren("0 ", make("span", { className: "ramp", "aria-hidden": "true" }), ` ${count(this.most)} events`);
+      `${this.heading.textContent}: ${answer.counts.length} slices of time, values from ${least} to ${most}, at most ${count(this.most)} ${page.detail.noun} in a cell`);
+    this.scale.replaceChildren("0 ", make("span", { className: "ramp", "aria-hidden": "true" }), ` ${count(this.most)} ${page.detail.noun}`);
     this.#draw();
     this.#point(this.at);
   }
@@ -110,7 +110,7 @@ export class Heat extends Panel {
     } else if (this.answer?.stderr.length) {
       const all = this.answer.stderr.flat();
       const [least, most] = [Math.min(...all), Math.max(...all)].map(error);
-      this.readout.replaceChildren("Standard error of a cell: ", bold(least === most ? least : `${least} to ${most}`), " events");
+      this.readout.replaceChildren("Standard error of a cell: ", bold(least === most ? least : `${least} to ${most}`), ` ${this.page.detail.noun}`);
     }
     this.#draw();
   }
@@ -141,7 +141,7 @@ export class Heat extends Panel {
     const { start, end, edges, counts, stderr } = this.answer;
     const time = (seconds) => new Date(seconds * 1000).toISOString();
     const rows = counts.flatMap((column, i) => column.map((value, j) => [time(start[i]), time(end[i]), edges[j], edges[j + 1], value, stderr[i][j], this.answer.private]));
-    return [["start", "end", "from", "to", "value", "stderr", "private"], rows];
+    return this.words(["start", "end", "from", "to", "value", "stderr", "private"], rows);
   }
 
   canvases() {
@@ -150,6 +150,6 @@ export class Heat extends Panel {
 
   caption() {
     const [title, range] = super.caption();
-    return [title, range, `The strongest colour stands for ${count(this.most)} events.`];
+    return [title, range, `The strongest colour stands for ${count(this.most)} ${this.page.detail.noun}.`, ...this.warnings()];
   }
 }

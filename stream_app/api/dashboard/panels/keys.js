@@ -49,7 +49,7 @@ export class Keys extends Panel {
     const [low, high] = between(...interval);
     card.choose.setAttribute("aria-pressed", String(page.key === key));
     card.words.replaceChildren(bold(count(value)), ` ± ${error((interval[1] - interval[0]) / 2)}`);
-    card.canvas.setAttribute("aria-label", `${key}: ${count(value)} events, between ${low} and ${high}; by time from ${count(Math.min(...one.counts))} to ${count(Math.max(...one.counts))}`);
+    card.canvas.setAttribute("aria-label", `${key}: ${count(value)} ${page.detail.noun}, between ${low} and ${high}; by time from ${count(Math.min(...one.counts))} to ${count(Math.max(...one.counts))}`);
   }
 
   #drop(key, card) {
@@ -81,7 +81,7 @@ export class Keys extends Panel {
     const { keys, start, end } = this.answer;
     const time = (seconds) => new Date(seconds * 1000).toISOString();
     const rows = keys.flatMap((one) => start.map((from, i) => [one.key, time(from), time(end[i]), one.counts[i], one.lower[i], one.upper[i], this.answer.private]));
-    return [["key", "start", "end", "value", "lower", "upper", "private"], rows];
+    return this.words(["key", "start", "end", "value", "lower", "upper", "private"], rows);
   }
 
   canvases() {

@@ -40,7 +40,7 @@ export class Preview extends Panel {
     ];
     const bin = end.length ? Math.min(end[0] - start[0], 86400) : page.binSeconds;
     this.band.show({ start, end, seq, lines: lines.reverse() }, bin, page.range());
-    this.questions.replaceChildren(grid("Half the width of 95 % intervals, in events",
+    this.questions.replaceChildren(grid(`Half the width of 95 % intervals, in ${page.detail.noun}`,
       ["A count of", `at ε = ${answer.epsilon}`, `at ε = ${answer.preview_epsilon}`],
       answer.questions.map((one) => [one.question, `± ${error(one.half_width)}`, `± ${error(one.preview_half_width)}`])));
   }
@@ -48,8 +48,8 @@ export class Preview extends Panel {
   csv() {
     const { start, end, value, half_width: now, preview_half_width: then } = this.answer;
     const time = (seconds) => new Date(seconds * 1000).toISOString();
-    return [["start", "end", "value", "half_width", "preview_half_width", "private"],
-      end.map((to, i) => [time(start[i]), time(to), value[i], now[i], then[i], this.answer.private])];
+    return this.words(["start", "end", "value", "half_width", "preview_half_width", "private"],
+      end.map((to, i) => [time(start[i]), time(to), value[i], now[i], then[i], this.answer.private]));
   }
 
   #epsilon() {

@@ -37,7 +37,7 @@ export class Rate extends Panel {
     const [unit, name] = UNITS.find(([seconds]) => seconds <= this.window && (seconds < 86400 || page.bins.length >= 86400));
     const scale = unit / this.window;
     const scaled = (column) => column.map((value) => value * scale);
-    this.heading.textContent = `Events per ${name}, over the last ${length(this.window)}`;
+    this.heading.textContent = `${page.noun} per ${name}, over the last ${length(this.window)}`;
     const picture = pictureOf(answer, page);
     picture.lines = picture.lines.map((line) => ({ ...line, value: scaled(line.value), lower: scaled(line.lower), upper: scaled(line.upper) }));
     picture.stderr = scaled(answer.stderr);

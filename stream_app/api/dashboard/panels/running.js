@@ -9,7 +9,7 @@ export class Running extends Panel {
     super(page, "running", "Running count");
     this.band = this.chart();
     const readout = make("p", { className: "readout", id: "band-readout" });
-    this.body.append(make("div", { className: "card-head strip-head" }, make("h3", {}, "Its band: how far the true count may lie above or below"), readout));
+    this.body.append(make("div", { className: "card-head strip-head" }, make("h3", {}, "Its band: how far the true number may lie above or below"), readout));
     this.strip = this.chart({
       strip: true,
       numbers: { ...COUNTS, value: error },

@@ -88,7 +88,7 @@ export class Windows extends Panel {
   csv() {
     const { rows } = this.#rows();
     const heads = ["place", "count", "count_lower", "count_upper", "stderr", "cumulative", "lower", "upper", "private"];
-    return [heads, rows.map((row) => [...row, this.answer.private])];
+    return this.words(heads, rows.map((row) => [...row, this.answer.private]));
   }
 
   caption() {
@@ -103,7 +103,7 @@ export class Windows extends Panel {
 
   #chart(name, options) {
     const places = this.page.detail.windows.value_field ? {} : { place: (number) => this.#place(number) };
-    return this.chart({ value: true, counted: "Events", ...places, ...options }, name);
+    return this.chart({ value: true, counted: this.page.noun, ...places, ...options }, name);
   }
 
   // Return the text of a place on an axis of keys or ranks. Places count from 1.
@@ -129,7 +129,7 @@ export class Windows extends Panel {
     const total = lower ? ` (${between(lower[last], upper[last]).join(" to ")})` : "";
     const each = quantiles.map(({ q, value, interval }) =>
       [`${NAMES[q]} `, bold(value === null ? "none seen" : amount(value)), interval ? ` (${spread(...interval).join(" to ")})` : ""]);
-    return [": ", bold(count(cumulative[last])), ` events${total}`, ...each.flatMap((words) => [", ", ...words])];
+    return [": ", bold(count(cumulative[last])), ` ${this.page.detail.noun}${total}`, ...each.flatMap((words) => [", ", ...words])];
   }
 
   #step(ending) {

@@ -1,0 +1,81 @@
+"""The pages of capped streams and of counts of users say what is counted: at the number and every chart."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from stream_app.core.bounding import PerUser
+from stream_app.core.meaning import meaning_of
+from tests.stream_app.api.browsing import Backstage, opened, panel, photograph
+from tests.stream_app.published_axes import PublishedAxes, delays
+
+pytestmark = pytest.mark.browser
+
+CAP = "at most 50 events per user and epoch, the first ones"
+SIZES = {
+    "desktop": {"viewport": {"width": 1280, "height": 900}},
+    "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
+    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
+    "phone-dark": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
+}
+
+
+def test_number_and_interval_of_a_capped_stream_name_the_cap(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([30, 40, 50], user=PerUser("visitor", 50))
+    with opened(browser, backstage.start() + "/streams/departures") as page:
+        expect(page.locator("#interval")).to_contain_text(
+            "True number of counted events (at most 50 per user"
+        )
+        expect(page.locator("#meaning")).to_contain_text(f"Counts {CAP}.")
+        expect(page.locator("#meaning")).to_contain_text("not for the number of all events")
+        expect(page.locator("#privacy-numbers")).to_contain_text("differ by all events of one user")
+        expect(page.locator("#privacy-numbers")).to_contain_text("at most 50 events count in an epoch")
+        panel(page, "bins")
+        expect(page.locator("#bins-title")).to_have_text("Counted events per hour")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_chart_of_a_capped_stream_says_that_the_cap_bends_it(
+    browser: Browser, backstage: Backstage, tmp_path: Path, size: str
+) -> None:
+    stream = PublishedAxes(
+        backstage.store, epsilon="2", epoch_bins=96, buckets=10, user=PerUser("visitor", 50)
+    )
+    backstage.run(stream.open())
+    backstage.run(stream.close_cells(delays(stream, 96)))
+    warning = meaning_of(stream.strategy.declared).warning
+    with opened(browser, backstage.start() + "/streams/delays", **SIZES[size]) as page:
+        for name in ("running", "bins", "rate", "keys", "quantiles", "heat", "cdf", "preview"):
+            expect(panel(page, name).locator(".meaning")).to_have_text(warning)
+        photograph(page, f"capped-{size}")
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="as CSV").first.click()
+        saved.value.save_as(tmp_path / "saved.csv")
+        row = next(csv.DictReader((tmp_path / "saved.csv").read_text().splitlines()))
+        assert CAP in row["meaning"]
+        width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert width <= 0
+
+
+def test_page_of_a_count_of_users_says_users_first_seen(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([30, 40, 50], user=PerUser("visitor", 1), count="users")
+    with opened(browser, backstage.start() + "/streams/departures") as page:
+        expect(page.locator("#interval")).to_contain_text("True number of users first seen in this range")
+        expect(page.locator("#meaning")).to_contain_text("Counts each user once per epoch")
+        panel(page, "bins")
+        expect(page.locator("#bins-title")).to_have_text("Users first seen per hour")
+        page.goto(page.url.rsplit("/streams", 1)[0])
+        expect(page.locator("article.stream")).to_contain_text("Counts each user once per epoch")
+
+
+def test_page_of_a_stream_without_a_cap_has_no_warning(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([30, 40, 50])
+    with opened(browser, backstage.start() + "/streams/departures") as page:
+        expect(page.locator("#interval")).to_contain_text("True number of events: between")
+        panel(page, "bins")
+        expect(page.locator("#meaning")).to_be_hidden()
+        expect(page.locator(".panel .meaning")).to_have_count(0)

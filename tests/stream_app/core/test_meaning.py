@@ -1,0 +1,57 @@
+"""What a stream's numbers mean, in words."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from stream_app.core.bounding import PerUser
+from stream_app.core.cells import KeyList
+from stream_app.core.ledger import entry_of, statement
+from stream_app.core.meaning import EVERY_EVENT, meaning_of, range_in_words
+from stream_app.core.records import EpochRecord
+from tests.stream_app.declared import declared_of
+
+USERS = declared_of(user=PerUser("id", 1), count="users")
+
+
+def test_stream_without_a_cap_needs_no_warning() -> None:
+    assert meaning_of(declared_of()) == EVERY_EVENT
+    assert meaning_of(declared_of()).warning == ""
+    assert range_in_words(declared_of(), 3) == "events"
+
+
+def test_cap_is_disclosed_with_its_number_and_field() -> None:
+    declared = declared_of(user=PerUser("id", 1_500))
+    meaning = meaning_of(declared)
+    assert meaning.counts == (
+        'Counts at most 1,500 events per user and epoch, the first ones. The field "id" names the user.'
+    )
+    assert "not for the number of all events" in meaning.intervals
+    assert meaning.warning.startswith(meaning.counts)
+    assert "bends the shape" in meaning.warning
+    assert "at most 1,500 per user" in range_in_words(declared, 1)
+    assert (
+        "at most 1 event per user and epoch, the first one."
+        in meaning_of(declared_of(user=PerUser("id", 1))).counts
+    )
+
+
+def test_users_count_once_per_epoch_and_ranges_say_so() -> None:
+    meaning = meaning_of(USERS)
+    assert meaning.noun == "users first seen"
+    assert "once per epoch" in meaning.counts
+    assert "key" not in meaning.counts
+    keys = KeyList("country", ("FR",), True, False)
+    assert (
+        "under one of the user's keys"
+        in meaning_of(declared_of(user=PerUser("id", 1), count="users", keys=keys)).counts
+    )
+    assert range_in_words(USERS, 1) == "users first seen in this range, which is within one epoch"
+    assert range_in_words(USERS, 3) == "users first seen in this range, once in each of its 3 epochs"
+
+
+def test_epochs_of_a_count_of_users_add_up_in_the_ledger() -> None:
+    entries = [entry_of(USERS, "users", EpochRecord(n, 100 + 6 * n, 6, 1 + 6 * n, "h")) for n in range(3)]
+    stated = statement(USERS.source.name, entries)
+    assert (stated.unit, stated.epsilon) == ("user", Fraction(3))
+    assert stated.neighbouring == "differ by all events of one user, which are there or not"
