@@ -165,7 +165,7 @@ def _privacy(section: Section, count: Counted) -> tuple[Privacy, str | None]:
 def _unit(privacy: Section, count: Counted) -> Literal["event"] | PerUser:
     """Read ``privacy.unit``: ``event``, or a mapping that names the user."""
     if not privacy.holds_keys("unit"):
-        event = privacy.take("unit", _event, "event")
+        event: Literal["event"] = privacy.take("unit", _event, "event")
         if count == "users":
             text = "must name the field of the user for count: users, for example unit: {user: user.id}"
             raise privacy.error("unit", text)

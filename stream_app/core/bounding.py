@@ -9,6 +9,7 @@ on other users, partitions, positions or the order in which records are read.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -77,6 +78,18 @@ class PerUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
         """
         kinds = [type(user) is int or (type(user) is str and user != "") for user in column.tolist()]
         return ~np.array(kinds, dtype=np.bool_)
+
+
+def share_left_out(users: Sequence[object], windows: Int64Array, most: int) -> float:
+    """Return the share of records that a cap leaves out; 0 without records. SECRET.
+
+    Args: users and windows of the records, shape (n,); most, records of a user that count per window.
+
+    >>> share_left_out(["ann", "ann", "ann", "bob"], np.array([9, 9, 9, 9]), most=1)
+    0.5
+    """
+    records = Counter(zip(windows.tolist(), users, strict=True))
+    return sum(max(0, number - most) for number in records.values()) / max(1, records.total())
 
 
 def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> tuple[ByteArray, Int64Array]:

@@ -165,6 +165,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
     """
     from dphist.planning.report import print_whole
     from stream_app.shell.planning.plan import chosen_streams, comparisons, epsilons_for
+    from stream_app.shell.planning.promises import meanings
     from stream_app.shell.planning.tables import tables
 
     settings = load_to_begin(config)
@@ -175,6 +176,8 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
         return
     for table in (*tables(streams), *comparisons(streams, plot)):
         print_whole(table)
+    for line in meanings(streams):
+        click.echo(line)
 
 
 @main.command()

@@ -14,12 +14,12 @@ from stream_app.config import ConfigError, Settings, SourceSettings, StreamSetti
 from stream_app.config.access import check_operator
 from stream_app.config.second_measurement import check_measurements
 from stream_app.ports import OperatorError
-from stream_app.shell.doctor.findings import Finding, sampled
+from stream_app.shell.capped import file_sample
+from stream_app.shell.doctor.findings import Finding, capped, sampled
 from stream_app.shell.doctor.kafka import kafka_findings
 from stream_app.shell.doctor.redis import key_file_findings, redis_findings
 from stream_app.shell.supervision import family
-from stream_app.sources.lines import open_lines
-from stream_app.wiring.event_logs import file_format, other_fields, time_field, why_unreadable
+from stream_app.wiring.event_logs import time_field, why_unreadable
 from stream_app.wiring.workers import outside_ledger
 
 MIB = 1 << 20
@@ -72,18 +72,15 @@ def _file(stream: StreamSettings, file: Path) -> Iterator[Finding]:
         yield Finding(what, "fail", why)
         return
     yield Finding(what, "ok", f"{file} can be read")
-    if not file.stat().st_size:
-        return
     at = time_field(stream)
     try:
-        with open_lines(file, file_format(stream), at, other_fields([stream])) as lines:
-            start = lines.first_position
-            batch = lines.read(start, lines.after_last_line(start))
+        batch = file_sample(stream)
     except OperatorError as refusal:
         yield Finding(f"streams.{stream.name}.source.format", "fail", str(refusal))
         return
     if batch is not None:
         yield sampled(what, at.path, at.format, len(batch.positions), len(batch.refused))
+        yield from capped(stream, batch.columns)
 
 
 def _directory(what: str, directory: Path) -> Iterator[Finding]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from stream_app.config import StreamSettings
+from stream_app.shell.capped import cap_warning
 
 State = Literal["ok", "warn", "fail"]
 
@@ -43,6 +46,12 @@ def sampled(what: str, time_field: str, time_format: str, kept: int, refused: in
     if refused:
         return Finding(what, "warn", "some events of a sample cannot be decoded; see the dead letters")
     return Finding(what, "ok", "every event of a sample can be decoded")
+
+
+def capped(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding if the cap per user leaves out many events of a sample. Args: its columns by field."""
+    if warning := cap_warning(stream, columns):
+        yield Finding(f"streams.{stream.name}.privacy.unit.max_events", "warn", warning)
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:

@@ -18,7 +18,7 @@ from stream_app.kafka_cluster import (
     translating_errors,
 )
 from stream_app.ports import OperatorError
-from stream_app.shell.doctor.findings import Finding, sampled
+from stream_app.shell.doctor.findings import Finding, capped, sampled
 from stream_app.sources.decode import Decoded, TimeField
 from stream_app.wiring.event_logs import decoder_of, time_field
 from stream_app.wiring.topics import cluster_of
@@ -94,7 +94,7 @@ async def _topic(
         return
     records = records[:ready]
     decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
-    for finding in _sampled(what, field, source, records, decoded):
+    for finding in (*_sampled(what, field, source, records, decoded), *capped(stream, decoded.columns)):
         yield finding
 
 

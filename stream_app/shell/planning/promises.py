@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from stream_app.config import Settings, StreamSettings
+from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import first_measurement
 from stream_app.config.values import format_duration
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import statement
+from stream_app.core.meaning import meaning_of
+from stream_app.ports import OperatorError
+from stream_app.shell.capped import cap_warning, file_sample
+from stream_app.wiring.event_logs import why_unreadable
 
 
 def promises(settings: Settings, now_us: int) -> Iterator[str]:
@@ -28,6 +33,24 @@ def promises(settings: Settings, now_us: int) -> Iterator[str]:
         yield from statement(source, entries).sentences()
         for stream in streams:
             yield _neighbours(stream)
+
+
+def meanings(streams: Sequence[StreamSettings]) -> Iterator[str]:
+    """Yield what each stream counts that does not count every event, and a warning about a cap too low.
+
+    A file that cannot be read yet gives no warning: a plan needs no log.
+    """
+    for stream in streams:
+        meaning = meaning_of(stream.declared)
+        if not meaning.plain:
+            yield f"{stream.name}: {meaning.sentences}"
+        source = stream.source
+        if stream.declared.privacy.per_user is None or not isinstance(source, SourceSettings):
+            continue
+        with suppress(OperatorError):
+            batch = None if why_unreadable(source.file) else file_sample(stream)
+            if batch is not None and (warning := cap_warning(stream, batch.columns)):
+                yield f"warning: streams.{stream.name}.privacy.unit: {warning}"
 
 
 def _neighbours(stream: StreamSettings) -> str:

@@ -1,0 +1,56 @@
+"""Whether a sample of a log shows that a stream's cap per user leaves out many events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stream_app.config import SourceSettings, StreamSettings
+from stream_app.core.bounding import CapWindows, share_left_out
+from stream_app.core.records import RecordBatch
+from stream_app.sources.lines import open_lines
+from stream_app.wiring.event_logs import file_format, other_fields, time_field
+
+MUCH = 0.05
+
+
+def file_sample(stream: StreamSettings) -> RecordBatch | None:
+    """Return the first records of a stream's file; None for an empty file or another log.
+
+    Raises: OperatorError if the file cannot be read.
+    """
+    if not isinstance(stream.source, SourceSettings) or not stream.source.file.stat().st_size:
+        return None
+    file, others = stream.source.file, other_fields([stream])
+    with open_lines(file, file_format(stream), time_field(stream), others) as lines:
+        start = lines.first_position
+        return lines.read(start, lines.after_last_line(start))
+
+
+def cap_warning(stream: StreamSettings, columns: Mapping[str, Any]) -> str | None:
+    """Return a warning if the cap leaves out more than a few per cent of a sample; None if not.
+
+    The warning says nothing else about the sample. A sample that covers only a part of an epoch shows less
+    than the whole epoch would, so no warning is no proof.
+    Args: columns of the sample, by field.
+    """
+    declared, per_user = stream.declared, stream.declared.privacy.per_user
+    if per_user is None or declared.count == "users":
+        return None
+    named = ~per_user.without_user(np.asarray(columns[per_user.field], dtype=np.object_))
+    bins = declared.time.binning.bin_of(np.asarray(columns[declared.time.field]))[named]
+    if not len(bins):
+        return None
+    first = int(bins.min()) if declared.time.first_us is None else declared.first_bin(0)
+    horizon = declared.time.epoch_bins
+    windows = CapWindows(first + horizon - 1, horizon, declared.last_bin).of(bins)
+    users = [str(user) for user in np.asarray(columns[per_user.field], dtype=np.object_)[named].tolist()]
+    if share_left_out(users, windows, per_user.max_events) <= MUCH:
+        return None
+    return (
+        f"in a sample of the events, max_events {per_user.max_events:,} leaves out more than {MUCH:.0%} of "
+        "them; raise it, or shorten time.epoch. Choosing it by the events has a cost: the number is public "
+        "and tells something about them, and epsilon does not cover that"
+    )

@@ -1,0 +1,59 @@
+"""``doctor`` and ``plan`` warn of a cap per user that leaves out many events of a sample."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from deploy.ports import free_port
+from stream_app.config import load
+from stream_app.shell.commands import main
+from stream_app.shell.doctor import checks as doctor
+
+CONFIGURATION = """
+redis: {{url: "embedded:./redis"}}
+state: {{dir: ./state}}
+api: {{port: {port}}}
+streams:
+  clicks:
+    source: {{file: clicks.ndjson}}
+    time: {{field: at, format: s, bin: 1m, grace: 5s, epoch: 1d}}
+    privacy: {{epsilon: 1, unit: {{user: visitor, max_events: {most}}}}}
+"""
+
+
+def configured(folder: Path, most: int) -> Path:
+    """Write 100 events of a busy user and 100 of others, and a configuration; return its path."""
+    users = ["busy" if n % 2 else f"user {n}" for n in range(200)]
+    lines = [json.dumps({"at": 1_700_000_000 + n, "visitor": user}) for n, user in enumerate(users)]
+    (folder / "clicks.ndjson").write_text("\n".join([*lines, json.dumps({"at": 1_700_000_500}), ""]))
+    (folder / "app.yaml").write_text(CONFIGURATION.format(most=most, port=free_port()))
+    return folder / "app.yaml"
+
+
+@pytest.mark.parametrize(("most", "warned"), [(50, True), (95, False)])
+def test_doctor_warns_where_the_cap_leaves_out_more_than_a_few_per_cent(
+    tmp_path: Path, most: int, warned: bool
+) -> None:
+    found = asyncio.run(doctor.examine(load(configured(tmp_path, most), {})))
+    said = [one.said for one in found if one.what == "streams.clicks.privacy.unit.max_events"]
+    assert len(said) == warned
+    if warned:
+        assert "max_events 50 leaves out more than 5% of them; raise it, or shorten time.epoch" in said[0]
+        assert "Choosing it by the events has a cost" in said[0]
+        assert "25" not in said[0]  # no figure of the sample
+
+
+@pytest.mark.parametrize(("most", "warned"), [(50, True), (95, False)])
+def test_plan_says_what_is_counted_and_warns(tmp_path: Path, most: int, warned: bool) -> None:
+    config = configured(tmp_path, most)
+    said = CliRunner().invoke(main, ["plan", "--config", str(config)]).output
+    assert f"clicks: Counts at most {most} events per user and epoch, the first ones." in said
+    assert ("warning: streams.clicks.privacy.unit: in a sample" in said) == warned
+    (tmp_path / "clicks.ndjson").unlink()
+    without = CliRunner().invoke(main, ["plan", "--config", str(config)])
+    assert (without.exit_code, "warning" in without.output) == (0, False)
