@@ -369,9 +369,11 @@ class AlertAnswer(BaseModel):
     since: str = Field(description="end of the bin at which the condition began to hold, RFC 3339")
     changed: str = Field(description="end of the bin at which the phase last changed, RFC 3339")
     value: float | None = Field(
-        description="estimate at that change: events, a value (quantile), a share (cdf, ks); null: no_data"
+        description="estimate at that change, in the condition's own unit: events, events per time (rate), a "
+        "value (quantile), a share (cdf, ks); null: no_data"
     )
     stderr: float | None
+    unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
     private: bool
     labels: dict[str, str]
     summary: str

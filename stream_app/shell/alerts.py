@@ -39,8 +39,9 @@ _FIRING = "private_counts_alert_firing"
 def plan_alert(config: Path, name: str | None, shift: float, events: float | None) -> None:
     """Predict how often each alert rule is wrong, and how long it takes to notice a change.
 
-    Errors are in events; for a quantile or a share they are the number of events by which it is missed. For
-    ks they are shares, and they depend on the number of events in a window (--events).
+    Errors are in events, and for a rate in its own unit. For a quantile or a share they are the number of
+    events by which it is missed. For ks they are shares, and they depend on the number of events in a window
+    (--events).
 
     \b
     Example:
@@ -56,7 +57,7 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
     noisy = [rule for rule in rules if rule.condition.measure != "no_data"]
     rows = [_row(rule, settings, shift, events) for rule in noisy]
     if rows:
-        title = "Expected of every rule, from the noise alone; values in events (ks: shares)"
+        title = "Expected of every rule, from the noise alone; values in events (rates: per time, ks: shares)"
         table = Table(*rows[0], title=title)
         for row in rows:
             table.add_row(*row.values())
@@ -77,16 +78,21 @@ def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> 
         expected = _expected(rule, stream, shift, events)
     except ValueError as refusal:
         raise OperatorError(f"alerts.rules.{rule.name}: {refusal}") from None
-    form = ",.4f" if rule.condition.measure == "ks" else ",.1f"
+    condition = rule.condition
+    form = ",.4f" if condition.measure == "ks" else ",.3g" if condition.unit else ",.1f"
+
+    def shown(events: float) -> str:
+        return f"{condition.in_unit(events):{form}}{condition.unit}"
+
     return {
         "rule": escape(f"{rule.written}[each]" if rule.written else rule.name),
-        "stderr": f"{expected.stderr:{form}}",
-        "holds beyond": f"{expected.margin:{form}}",
+        "stderr": shown(expected.stderr),
+        "holds beyond": shown(expected.margin),
         "wrong at the threshold": (
             f"{expected.false_alarm_rate:.2%} of releases (at most {1 - rule.confidence:.2%})"
         ),
         "false firings": f"{expected.false_firings:.2%} of releases",
-        "shift": f"{expected.shift:{form}}",
+        "shift": shown(expected.shift),
         "noticed after": _delay(expected, stream.declared.time.bin_us),
     }
 

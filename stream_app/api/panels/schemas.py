@@ -205,6 +205,7 @@ class AlertMark(BaseModel):
     kind: str = Field(description="that change: pending, firing, resolved or inactive")
     value: float | None
     stderr: float | None
+    unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
 
 
 class AlertTransition(BaseModel):
@@ -219,6 +220,7 @@ class AlertTransition(BaseModel):
     seq: int = Field(description="of that release")
     value: float | None = Field(description="the estimate then; null: no_data")
     stderr: float | None
+    unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
 
 
 class AlertTransitions(Released):

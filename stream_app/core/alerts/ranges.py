@@ -176,7 +176,7 @@ class Ranges:
             return self.distance(question), None
         if question.below is None:
             estimate = self.estimate(question)
-            return float(estimate.value), estimate.stderr
+            return condition.in_unit(float(estimate.value)), condition.in_unit(estimate.stderr)
         counts = self._histogram(self._span(question), question.keys).estimated()
         if not counts[-1]:
             return None, None

@@ -95,6 +95,21 @@ class Condition:
             return threshold
         return threshold * self.window_us / self.per_us
 
+    def in_unit(self, events: float) -> float:
+        """Return a number of events in the window in the unit of the threshold: of a rate, events per time.
+
+        >>> parse_condition("rate(clicks, 1h30m) < 40/m").in_unit(3600.0)
+        40.0
+        """
+        if self.per_us is None or self.window_us is None:
+            return events
+        return events * self.per_us / self.window_us
+
+    @property
+    def unit(self) -> str:
+        """The unit of a rate as its threshold is written, for example "/m"; empty for other measures."""
+        return next((f"/{unit}" for unit, us in UNITS_US.items() if us == self.per_us), "")
+
     @property
     def upward(self) -> bool:
         """Return whether large values are past the threshold."""

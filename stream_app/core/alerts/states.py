@@ -17,7 +17,19 @@ Change = Literal["pending", "firing", "resolved", "inactive"]
 
 KEPT_FOR_READERS = 1_000  # transitions per stream
 _FOR_READERS = frozenset(
-    ("kind", "rule", "condition", "confidence", "stream", "seq", "at_us", "since_us", "value", "stderr")
+    (
+        "kind",
+        "rule",
+        "condition",
+        "confidence",
+        "stream",
+        "seq",
+        "at_us",
+        "since_us",
+        "value",
+        "stderr",
+        "unit",
+    )
 )
 
 
@@ -167,6 +179,7 @@ def _transition(
         "fired_us": fired_us,
         "value": value,
         "stderr": stderr,
+        "unit": rule.condition.unit,
         "private": moment.private,
         "labels": dict(rule.labels),
         "summary": rule.summary,

@@ -135,7 +135,9 @@ async def test_transitions_lists_exactly_the_visible_ones(api: Api) -> None:
         ("resolved", 13, start_of(13)),
     ]
     assert found["transitions"][2]["value"] == 300.0
-    assert set(found["transitions"][0]) == {"rule", "kind", "condition", "at", "seq", "value", "stderr"}
+    assert set(found["transitions"][0]) == {
+        *("rule", "kind", "condition", "at", "seq", "value", "stderr", "unit")
+    }
     # A store that an older version wrote has no list of transitions, only each rule's last transition.
     replicas.transitions.clear()
     assert [one["seq"] for one in (await api.json("transitions"))["transitions"]] == [13]

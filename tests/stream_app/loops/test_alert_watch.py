@@ -14,6 +14,8 @@ from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.loops.alert_delivery import send_waiting
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports.alerts import NotDelivered
+from stream_app.sinks.alert_targets import webhook_body
+from stream_app.sinks.alert_topic import cloud_event
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.published import HOUR_US, Published
@@ -65,6 +67,28 @@ def test_steps_restarts_and_catching_up_decide_the_same(epsilon: str) -> None:
         assert len(first) > 6
         assert sorted(first) == sorted(second) == sorted(third)
         assert [one for one in first if one[0] == "busy"] == [one for one in second if one[0] == "busy"]
+
+    asyncio.run(run())
+
+
+def test_an_alert_on_a_rate_reports_the_rate_in_its_unit() -> None:
+    async def run() -> None:
+        stream = Published(MemoryStore(), epsilon="0.5")
+        await stream.open()
+        rules = [rule("fast", "rate(departures, 2h) > 40/h"), rule("many", "sum(departures, 2h) > 80")]
+        watcher = AlertWatcher(rules, stream.store.reader(), store := MemoryAlertStore())
+        await watcher.look()
+        await stream.close([900, 1100])
+        await watcher.look()
+        found = [json.loads(text) for _, text in await store.transitions("", 10)]
+        fast, many = (next(one for one in found if one["rule"] == name) for name in ("fast", "many"))
+        assert (fast["unit"], many["unit"]) == ("/h", "")
+        assert fast["value"] == pytest.approx(many["value"] / 2)
+        assert fast["stderr"] == pytest.approx(many["stderr"] / 2)
+        assert 900 < fast["value"] < 1100
+        annotations = webhook_body(fast)["alerts"][0]["annotations"]
+        assert (annotations["value"], annotations["unit"]) == (f"{fast['value']:.2f}", "events/h")
+        assert cloud_event(fast)["data"]["unit"] == "/h"
 
     asyncio.run(run())
 

@@ -33,25 +33,31 @@ export class Alerts extends Panel {
       make("span", { className: "muted" }, this.#words(one)))));
   }
 
-  #words({ phase, kind, confidence, since, changed, value, stderr, summary }) {
+  #words({ phase, kind, confidence, since, changed, value, stderr, unit, summary }) {
     const { times } = this.page;
     const when = times.onPage(phase === "inactive" ? `${kind} ${times.moment(changed)}` : `since ${times.until(since)}`);
-    const seen = value === null ? "" : `, then ${count(value)} ± ${error(stderr)} (standard error)`;
+    const seen = value === null ? "" : `, then ${estimate(value, stderr, unit)}`;
     return `${when}${seen}, confidence ${percent(confidence)}${summary ? `. ${summary}` : ""}`;
   }
 
   table() {
     const { alerts, changes } = this.answer;
     const rules = alerts.map((one) => [one.rule, one.phase, one.condition, this.#words(one)]);
-    const changed = changes.map(({ rule, kind, at, value, stderr, condition }) => [
-      rule, kind, this.page.times.until(at), value === null ? "" : `${amount(value)} ± ${error(stderr)}`, condition]);
+    const changed = changes.map(({ rule, kind, at, value, stderr, unit, condition }) => [
+      rule, kind, this.page.times.until(at), value === null ? "" : estimate(value, stderr, unit), condition]);
     return make("div", { className: "words" },
       grid("Rules", ["Rule", "State", "Condition", "Details"], rules),
-      grid(`Changes in this range, newest first: ${count(changes.length)}`, ["Rule", "Became", `When (${this.page.times.zone})`, "Estimate, standard error", "Condition"], changed));
+      grid(`Changes in this range, newest first: ${count(changes.length)}`, ["Rule", "Became", `When (${this.page.times.zone})`, "Estimate", "Condition"], changed));
   }
 
   csv() {
-    const heads = ["rule", "phase", "condition", "confidence", "since", "changed", "kind", "value", "stderr"];
+    const heads = ["rule", "phase", "condition", "confidence", "since", "changed", "kind", "value", "stderr", "unit"];
     return [heads, this.answer.alerts.map((one) => heads.map((head) => one[head]))];
   }
+}
+
+// Return an estimate with its standard error, in the unit of the condition: "4.2/h, standard error 0.3/h".
+function estimate(value, stderr, unit) {
+  const said = Number.isInteger(value) ? count(value) : amount(value);
+  return stderr === null ? `${said}${unit}` : `${said}${unit}, standard error ${error(stderr)}${unit}`;
 }
