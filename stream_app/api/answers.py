@@ -67,6 +67,8 @@ def detail(view: StreamView) -> schemas.StreamDetail:
         **_summary(view),
         noun=meaning.noun,
         warning=meaning.warning,
+        next_release=next_release(view),
+        ends=ends(view),
         strategy_hash=view.strategy.hash,
         branching=list(design.branching),
         level_epsilons=[str(epsilon) for epsilon in design.level_epsilons],
@@ -76,6 +78,20 @@ def detail(view: StreamView) -> schemas.StreamDetail:
         windows=described(view),
         epochs=[_epoch(view, epoch) for epoch in view.epochs],
     )
+
+
+def next_release(view: StreamView) -> str | None:
+    """Return when a live stream's next bin closes; this is public, since only the clock decides it."""
+    declared = view.declared
+    if declared.until_us is not None or not view.epochs:
+        return None
+    return format_instant(declared.time.closing.instant_us(view.next_bin))
+
+
+def ends(view: StreamView) -> str | None:
+    """Return where a replay ends; None for a live stream."""
+    until_us = view.declared.until_us
+    return None if until_us is None else format_instant(until_us)
 
 
 def count(view: StreamView, query: schemas.CountQuery) -> schemas.CountAnswer:

@@ -1,14 +1,15 @@
-"""Every error is JSON with one line: what, where, remedy."""
+"""Every error is JSON with one line: what, where, remedy. A browser gets a page for an unknown address."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -19,6 +20,8 @@ from stream_app.core.answered import QueryError
 from stream_app.core.instants import format_instant
 
 log = logging.getLogger(__name__)
+
+_MISSING = Path(__file__).parent / "dashboard" / "missing.html"
 
 REPLIES: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "a time off the bin edges or outside what is released"},
@@ -66,11 +69,13 @@ async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     return reply(422, line, parameter=parameter)
 
 
-async def _http_error(request: Request, error: Exception) -> JSONResponse:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    line = str(error.detail)
+    line, path = str(error.detail), request.scope["path"]
     if line == "Not Found":
-        line = f"{request.scope['path']} is not an address of this service; /docs lists them all"
+        if not path.startswith(("/v1/", "/api/")) and "text/html" in request.headers.get("accept", ""):
+            return FileResponse(_MISSING, 404, headers={"Cache-Control": "no-cache"})
+        line = f"{path} is not an address of this service; /docs lists them all"
     return JSONResponse({"error": line}, error.status_code, headers=error.headers)
 
 

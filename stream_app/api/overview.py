@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from dphist.laws.interval import half_widths
 from stream_app.api.admission.apart import Apart
-from stream_app.api.answers import DEFAULT_CONFIDENCE, summary
+from stream_app.api.answers import DEFAULT_CONFIDENCE, ends, next_release, summary
 from stream_app.api.formats import as_json
 from stream_app.api.panels.schemas import Overview, OverviewStream, Sparkline
 from stream_app.api.ranges import edges_s
@@ -32,6 +32,7 @@ def overview_of(view: StreamView, states: Mapping[str, State]) -> OverviewStream
         **said.model_dump(exclude={"start"}),
         sparkline=sparkline(view),
         next_release=next_release(view),
+        ends=ends(view),
         firing=[name for name, state in sorted(states.items()) if state.phase == "firing"],
         pending=[name for name, state in sorted(states.items()) if state.phase == "pending"],
     )
@@ -51,14 +52,6 @@ def sparkline(view: StreamView) -> Sparkline | None:
         lower=(found.values - halves).tolist(),
         upper=(found.values + halves).tolist(),
     )
-
-
-def next_release(view: StreamView) -> str | None:
-    """Return when a live stream's next bin closes; this is public, since only the clock decides it."""
-    declared = view.declared
-    if declared.until_us is not None or not view.epochs:
-        return None
-    return format_instant(declared.time.closing.instant_us(view.next_bin))
 
 
 class Glances:

@@ -241,6 +241,10 @@ class StreamDetail(StreamSummary):
     """A stream with its tree and epochs; with /nodes, this suffices to compute every answer."""
 
     noun: str = Field(description="what a chart's points are numbers of: events, users first seen")
+    next_release: str | None = Field(
+        description="when the next bin closes, RFC 3339; null for replays, whose clock is not ours"
+    )
+    ends: str | None = Field(description="where a replay ends, RFC 3339; null for live streams")
     warning: str = Field(description="words to write beside every chart; empty if every event counts")
     strategy_hash: str
     branching: list[int] = Field(description="children per node, root to leaf")

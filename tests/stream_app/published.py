@@ -64,6 +64,7 @@ class Published:
     release: Release = "causal"
     user: PerUser | None = None
     count: Counted = None
+    replay: tuple[int, int] | None = None
     counts: list[int] = field(default_factory=list)  # the truth, for tests only
 
     def __post_init__(self) -> None:
@@ -75,7 +76,8 @@ class Published:
 
     def declared(self, **axes: Any) -> Declaration:
         """Return what the stream declares."""
-        own = {"source": self.source, "epoch_bins": self.epoch_bins, "user": self.user, "count": self.count}
+        own: dict[str, Any] = {"source": self.source, "epoch_bins": self.epoch_bins}
+        own |= {"user": self.user, "count": self.count, "replay": self.replay}
         return declared(self.epsilon, self.bin_us, self.timezone, **own, **axes)
 
     async def open(self, epoch: int = 0, first_bin: int | None = None) -> None:

@@ -14,11 +14,18 @@ export class ApiError extends Error {
   }
 }
 
+let ahead = 0; // seconds by which the service's clock is ahead of the browser's clock
+
+// Return the time of the service's clock, in seconds since 1970.
+export const serverNow = () => Date.now() / 1000 + ahead;
+
 export async function get(path, query = {}, signal = undefined) {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined);
   const search = new URLSearchParams(given.flatMap(([name, value]) => [value].flat().map((one) => [name, one])));
   const text = search.toString();
   const response = await fetch(text ? `${path}?${text}` : path, { signal });
+  const date = Date.parse(response.headers.get("date") ?? "");
+  if (!Number.isNaN(date)) ahead = (date - Date.now()) / 1000;
   const body = await response.json();
   if (!response.ok) throw new ApiError(body.error ?? `${path} answered ${response.status}`, response.status);
   return body;

@@ -8,7 +8,7 @@
 
 import { colour } from "./frame.js";
 import { drawLevels, drawMarks, drawNames, levelsWithin, marksUnder } from "./chart_marks.js";
-import { amount, COUNTS } from "./words.js";
+import { amount, around, COUNTS } from "./words.js";
 
 const HEIGHTS = { plot: { wide: 270, narrow: 220 }, strip: { wide: 120, narrow: 110 } };
 const WHOLE_STEPS = [1, 10, 100, 1000, 10000].flatMap((one) => [one, 2 * one, 5 * one]);
@@ -225,7 +225,7 @@ export class BandChart {
 
 function lineWords(line, index, numbers, unit) {
   const value = line.value[index];
-  if (line.half) return { name: line.name, value: `± ${numbers.value(line.upper[index])}`, lower: null, upper: null };
+  if (line.half) return { name: line.name, value: around(0, line.lower[index], line.upper[index]), lower: null, upper: null };
   const said = value === null ? "none seen" : numbers.value(value) + unit;
   const [lower, upper] = line.lower[index] === null ? [null, null] : numbers.between(line.lower[index], line.upper[index]);
   return { name: line.name, value: said, lower, upper };

@@ -2,7 +2,7 @@
 
 import { at, say } from "./elements.js";
 
-const SAID = { live: "Live", connecting: "Reconnecting", lost: "Disconnected" };
+const SAID = { live: "Connected", connecting: "Reconnecting", lost: "Disconnected" };
 
 export function setConnection(state) {
   at("connection").dataset.state = state;

@@ -5,6 +5,7 @@ import { get } from "./api.js";
 import { at, bold, make, say } from "./elements.js";
 import { setConnection, watchTheme } from "./frame.js";
 import { drawSparkline } from "./sparkline.js";
+import { stateOf } from "./stream_state.js";
 import { seconds, timesOf } from "./times.js";
 import * as words from "./words.js";
 
@@ -71,8 +72,10 @@ class StreamCard {
   // Update the texts that depend on the current time. This is called every second.
   tick() {
     const { next_release: next, released_until: until } = this.told;
+    const { state, text } = stateOf(this.told, now());
+    this.element.dataset.state = state;
     const upto = until ? `Until ${this.times.onPage(this.times.until(seconds(until)))}` : "";
-    if (!next) return say(this.next, upto);
+    if (!next) return say(this.next, [upto, text].filter(Boolean).join(" · "));
     const left = seconds(next) - now();
     const said = left > 0 ? `in ${words.wait(left)}` : left > -60 ? "any moment" : left > -172800 ? `overdue by ${words.wait(-left)}` : "overdue";
     return say(this.next, upto ? `${upto}, next ${said}` : `First release ${said}`);

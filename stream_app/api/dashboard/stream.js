@@ -4,7 +4,7 @@
 // that is visible is loaded again at most once a second. So the page is redrawn only once even if thousands of
 // bins are released together.
 
-import { ApiError, follow, get, streamPath } from "./api.js";
+import { ApiError, follow, get, serverNow, streamPath } from "./api.js";
 import { listenToControls, showControls } from "./controls.js";
 import { at, bold, make, say } from "./elements.js";
 import { setConnection, watchTheme } from "./frame.js";
@@ -20,6 +20,7 @@ import { Running } from "./panels/running.js";
 import { Windows } from "./panels/windows.js";
 import { showPrivacy } from "./privacy.js";
 import { StreamPage } from "./state.js";
+import { stateOf } from "./stream_state.js";
 import { seconds } from "./times.js";
 import * as words from "./words.js";
 
@@ -48,7 +49,7 @@ const page = new StreamPage(window.location.href, {
     const own = OWN.find(([name]) => name in chosen);
     if (own) load(panels.get(own[1]), true); // load it even if it is not visible, because the reader waits for it
     else KINDS.forEach((kind) => load(panels.get(kind)));
-    if ("key" in chosen) refresh();
+    if ("key" in chosen || "view" in chosen) refresh();
   },
 });
 
@@ -67,7 +68,7 @@ function showNow(now, releasedUntil, seq) {
   const { times } = page;
   at("value").textContent = now ? words.count(now.value) : "–";
   at("interval").replaceChildren(...(now ? intervalWords(now) : ["Nothing is released yet: the first bin is still open."]));
-  at("stderr").textContent = now ? `± ${words.error(now.stderr)}` : "–";
+  at("stderr").textContent = now ? words.error(now.stderr) : "–";
   at("released-until").textContent = releasedUntil ? times.onPage(times.until(seconds(releasedUntil))) : "–";
   at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${times.oneBin}`));
   at("value").dataset.seq = String(seq);
@@ -79,13 +80,27 @@ function intervalWords({ interval, confidence }) {
   return [`True number of ${page.detail.counted}: between `, bold(lower), " and ", bold(upper), `, with ${words.percent(confidence)} probability`];
 }
 
+// Return whether the chosen view shows counts as they are first published.
+function showsFirstPublished() {
+  return page.view === "first_published" || (page.view === "unbiased" && page.detail.release === "anticipating");
+}
+
+// Return the number of the chosen view and key: the last point of the panel of the running count.
+async function readNow() {
+  const { running } = page.detail;
+  if (!running || (page.view === "unbiased" && page.key === null)) return running;
+  const { end } = page.whole();
+  const said = await page.ask("series", { kind: "running", view: page.view, start: page.before(end, 1), end });
+  return { value: said.value[0], stderr: said.stderr[0], interval: [said.lower[0], said.upper[0]], confidence: said.confidence };
+}
+
 // Show the newest release in the number. A release has a count per cell since the start of its epoch. This is the
-// stream's running count only if the stream has one cell and is in its first epoch. For all other streams the
-// number changes when the page reads the stream's summary again.
+// stream's running count only if the stream has one cell and is in its first epoch. It is the number of the chosen
+// view only if that shows counts as first published. Otherwise the number changes when the page reads the summary.
 function drawReleased() {
   const text = newest;
   newest = null;
-  if (text === null || !page.detail || page.key !== null) return;
+  if (text === null || !page.detail || page.key !== null || !showsFirstPublished()) return;
   const row = JSON.parse(text);
   if (row.estimate.length !== 1 || page.detail.epochs[0]?.epoch !== row.epoch) return;
   const now = { value: row.estimate[0], stderr: Math.sqrt(row.variance), interval: row.interval[0], confidence: row.confidence };
@@ -165,9 +180,35 @@ async function refreshDetail() {
   }
   page.seq = Math.max(page.seq, detail.seq);
   if (page.key !== null && !detail.axes?.keys?.includes(page.key)) page.key = null;
-  const now = page.key === null || !detail.running ? detail.running : await page.ask("count", {});
-  showNow(now, detail.released_until, detail.seq);
+  showNow(await readNow(), detail.released_until, detail.seq);
   at("stream-name").textContent = page.key === null ? page.stream : `${page.stream} · ${page.key}`;
+  showState();
+}
+
+// Say whether the stream is live, complete, late or stopped. This depends on the time, so it is called every second.
+function showState() {
+  const { state, text } = stateOf(page.detail, serverNow());
+  at("stream-state").dataset.state = state;
+  say(at("stream-state"), text);
+}
+
+// Show which streams there are, for an address that names no stream of this reader.
+async function showUnknown() {
+  const { streams } = await get("/v1/streams");
+  setConnection("live");
+  at("unknown").hidden = false;
+  document.title = "No such stream · Private counts";
+  document.body.classList.add("unknown");
+  at("stream-name").textContent = `There is no stream “${page.stream}” here`;
+  say(at("stream-about"), "The address may be misspelled, or your key does not open this stream. This page looks again every few seconds.");
+  const names = JSON.stringify(streams.map(({ stream }) => stream));
+  if (at("unknown").dataset.names === names) return; // or a link that has the focus would lose it
+  at("unknown").dataset.names = names;
+  at("unknown").replaceChildren(
+    make("p", {}, streams.length ? "Streams that you can open:" : "No stream has begun yet."),
+    make("ul", {}, ...streams.map(({ stream }) => make("li", {}, make("a", { href: `/streams/${encodeURIComponent(stream)}` }, stream)))),
+    make("p", {}, make("a", { href: "/" }, "All streams at a glance")),
+  );
 }
 
 function addPanels() {
@@ -250,11 +291,16 @@ async function start() {
     await refreshDetail();
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    at("stream-name").textContent = page.stream;
-    say(at("stream-about"), `${error.message}. This page looks again every few seconds.`);
+    if (error.status === 404) await showUnknown();
+    else {
+      at("stream-name").textContent = page.stream;
+      say(at("stream-about"), `${error.message}. This page looks again every few seconds.`);
+    }
     setTimeout(() => start().catch(() => setConnection("lost")), 3000);
     return;
   }
+  document.body.classList.remove("unknown");
+  at("unknown").hidden = true;
   showStream();
   showControls(page);
   addPanels();
@@ -268,6 +314,7 @@ watchTheme(() => panels.forEach((panel) => panel.restyle()));
 document.addEventListener("visibilitychange", refresh);
 setInterval(() => {
   if (!page.detail || document.hidden) return;
+  showState();
   if (behind) refresh();
   else loadRested();
 }, REFRESH_MS);

@@ -11,7 +11,14 @@ export const error = (value) => (value >= 100 ? whole.format(value) : fine.forma
 // exact one.
 export const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), whole.format(Math.ceil(upper - 1e-9) || 0)];
 
-// Return a number that need not be whole as text: a rate, or a value of events.
+// Return the words for an interval around a value. "± 12" always means half the width of the interval; an interval
+// that is not symmetric is written with both ends.
+export function around(value, lower, upper) {
+  const [below, above] = [value - lower, upper - value];
+  return Math.abs(above - below) <= 1e-6 * Math.max(above, below, 1) ? `± ${error(above)}` : `−${error(below)} to +${error(above)}`;
+}
+
+// The same for numbers that need not be whole: rates, and values of events.
 export const amount = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : fine.format(value || 0));
 export function spread(lower, upper) {
   const size = Math.max(Math.abs(lower), Math.abs(upper), 1e-9);

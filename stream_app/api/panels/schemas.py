@@ -87,6 +87,7 @@ class OverviewStream(Released):
     next_release: str | None = Field(
         description="when the next bin closes, RFC 3339; null for replays, whose clock is not ours"
     )
+    ends: str | None = Field(description="where a replay ends, RFC 3339; null for live streams")
     firing: list[str] = Field(description="alert rules that fire")
     pending: list[str]
 

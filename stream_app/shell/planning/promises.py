@@ -64,7 +64,8 @@ def _neighbours(stream: StreamSettings) -> str:
     else:
         add_up = "add up"
         what = "there or not" if neighbours == "add_remove" else "replaced by any others"
-        relation = f"all events of one user ({unit.field}; {unit.max_events} count per epoch), {what}"
+        counted = "each counts once" if stream.declared.count == "users" else f"{unit.max_events} count"
+        relation = f"all events of one user ({unit.field}; {counted} per epoch), {what}"
     start = "from its first start" if time.first_us is None else f"from {format_instant(time.first_us)}"
     epoch = format_duration(time.epoch_bins * time.bin_us)
     return f"{stream.name} protects {relation}, {start}, in epochs of {epoch} whose costs {add_up}."

@@ -43,7 +43,7 @@ def test_page_draws_charts_and_shows_new_releases(browser: Browser, backstage: B
         shows_seq(page, 24 * 14)
         for chart in ("running-chart", "band-chart", "bins-chart"):
             inked(page, f"#{chart} canvas", 2_000)
-        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.locator("#connection")).to_have_text("Connected")
         expect(page.locator("#stream-name")).to_have_text("departures")
         expect(page.locator("#released-until")).to_have_text("15 Jan 2013, 00:00 UTC")
         expect(page.locator("#interval")).to_contain_text("True number of events: between")
@@ -151,7 +151,7 @@ def test_page_shows_a_lost_connection_and_resumes(browser: Browser, backstage: B
         expect(page.locator("#connection")).to_have_text("Reconnecting")
         backstage.run(stream.close([5] * 10))
         backstage.start()
-        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.locator("#connection")).to_have_text("Connected")
         shows_seq(page, 60)
 
 

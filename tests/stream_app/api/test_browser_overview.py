@@ -27,7 +27,7 @@ def test_every_stream_shows_its_number_with_its_error(browser: Browser, backstag
     backstage.stream([7] * 10, name="plain", epsilon="1000000000")
     with opened(browser, backstage.start()) as page:
         expect(page.locator("article h2")).to_have_text(["arrivals", "departures", "plain"])
-        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.locator("#connection")).to_have_text("Connected")
         said = page.evaluate("fetch('/v1/overview').then((answer) => answer.json())")
         running = {one["stream"]: one["running"] for one in said["streams"]}
         for stream, estimate in running.items():
@@ -63,13 +63,13 @@ def test_overview_shows_a_lost_connection_and_then_missed_releases(
 ) -> None:
     stream = backstage.stream([40] * 10)
     with opened(browser, backstage.start(), expect_errors=True) as page:
-        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.locator("#connection")).to_have_text("Connected")
         backstage.stop()
         expect(page.locator("#connection")).to_have_text("Reconnecting")
         backstage.run(stream.close([40] * 3))
         backstage.start()
         expect(card(page, "departures").get_by_test_id("value")).to_have_attribute("data-seq", "13")
-        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.locator("#connection")).to_have_text("Connected")
 
 
 def test_overview_counts_down_to_the_next_release(browser: Browser, backstage: Backstage) -> None:

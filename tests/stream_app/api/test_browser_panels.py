@@ -65,7 +65,7 @@ def test_tables_equal_the_answers_of_the_service(browser: Browser, address: str)
             assert float(row[1]) == pytest.approx(median, rel=0.01)
             assert float(row[5]) == pytest.approx(upper, rel=0.01)
         heat = asked(page, f"heat?{edges}&step=3&rows=30")
-        newest = [int(re.sub(r" ±.*|,", "", row[1])) for row in table(page, "heat")]
+        newest = [int(re.sub(r" \(.*|,", "", row[1])) for row in table(page, "heat")]
         assert newest == [round(value) for value in heat["counts"][-1]]
 
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from stream_app.core.bounding import PerUser
 from stream_app.core.cells import KeyList
+from stream_app.core.declaration import Declaration
 from stream_app.core.ledger import entry_of, statement
 from stream_app.core.meaning import EVERY_EVENT, meaning_of, range_in_words
 from stream_app.core.records import EpochRecord
@@ -55,3 +56,9 @@ def test_epochs_of_a_count_of_users_add_up_in_the_ledger() -> None:
     stated = statement(USERS.source.name, entries)
     assert (stated.unit, stated.epsilon) == ("user", Fraction(3))
     assert stated.neighbouring == "differ by all events of one user, which are there or not"
+
+
+def test_what_is_counted_is_in_the_declared_text_only_if_it_is_not_events() -> None:
+    assert "count" not in declared_of().plain()
+    assert USERS.plain()["count"] == "users"
+    assert Declaration.of(USERS.plain()) == USERS

@@ -133,8 +133,8 @@ export class Heat extends Panel {
     const last = counts.length - 1;
     const slices = Array.from({ length: Math.min(12, counts.length) }, (_, back) => last - back);
     const heads = ["Value", ...slices.map((i) => this.page.times.period(start[i], end[i]))];
-    const rows = edges.slice(0, -1).map((edge, j) => [`${amount(edge)} to ${amount(edges[j + 1])}`, ...slices.map((i) => `${count(counts[i][j])} ± ${error(stderr[i][j])}`)]);
-    return grid(`The newest ${slices.length} of ${counts.length} slices (${this.page.times.scale}), each count with its standard error`, heads, rows);
+    const rows = edges.slice(0, -1).map((edge, j) => [`${amount(edge)} to ${amount(edges[j + 1])}`, ...slices.map((i) => `${count(counts[i][j])} (${error(stderr[i][j])})`)]);
+    return grid(`The newest ${slices.length} of ${counts.length} slices (${this.page.times.scale}), each count with its standard error in brackets`, heads, rows);
   }
 
   csv() {

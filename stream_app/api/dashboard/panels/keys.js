@@ -4,7 +4,7 @@ import { bold, make } from "../elements.js";
 import { Panel } from "../panel.js";
 import { drawSparkline } from "../sparkline.js";
 import { grid } from "../tables.js";
-import { between, count, error } from "../words.js";
+import { around, between, count, error } from "../words.js";
 
 const MOST = 12, SLICES = 60;
 
@@ -48,7 +48,7 @@ export class Keys extends Panel {
     }
     const [low, high] = between(...interval);
     card.choose.setAttribute("aria-pressed", String(page.key === key));
-    card.words.replaceChildren(bold(count(value)), ` ± ${error((interval[1] - interval[0]) / 2)}`);
+    card.words.replaceChildren(bold(count(value)), ` ${around(value, ...interval)}`);
     card.canvas.setAttribute("aria-label", `${key}: ${count(value)} ${page.detail.noun}, between ${low} and ${high}; by time from ${count(Math.min(...one.counts))} to ${count(Math.max(...one.counts))}`);
   }
 
@@ -89,6 +89,6 @@ export class Keys extends Panel {
   }
 
   labels() {
-    return this.answer.keys.map(({ key, value, interval }) => `${key}  ${count(value)} ± ${error((interval[1] - interval[0]) / 2)}`);
+    return this.answer.keys.map(({ key, value, interval }) => `${key}  ${count(value)} ${around(value, ...interval)}`);
   }
 }
