@@ -33,6 +33,9 @@ export function chooseStep({ start, end }, binSeconds, most) {
   return chosen ? chosen / binSeconds : Math.ceil((end - start) / binSeconds / most);
 }
 
+// Return the length of the longest of some spans, at most a day: the others are cut off by the ends of a range.
+export const longest = (start, end) => Math.min(Math.max(...end.map((to, i) => to - start[i])), DAY);
+
 // Return how many points fit into a chart of this width, in pixels.
 export const roomFor = (width) => Math.max(60, Math.min(400, width / 2.5));
 

@@ -77,9 +77,16 @@ export class StreamPage {
     return this.bins.start(this.bins.of(edge) - bins);
   }
 
-  // Return the range and a step, in bins, that divide it into equal slices. Slices start at round times.
-  // Args: the largest number of slices.
+  // Return the range and a step, in bins, for the service to divide it into slices that start at round times. The
+  // slices cover the whole range; the first and the last may be shorter. Args: the largest number of slices.
   slices(most) {
+    const range = this.range();
+    return { ...range, step: chooseStep(range, this.binSeconds, most), aligned: true };
+  }
+
+  // Return a range and a step, in bins, that divide it into equal groups, which start at round times. The range may be
+  // a little shorter than the chosen one. Args: the largest number of groups.
+  groups(most) {
     const range = this.range();
     const step = chooseStep(range, this.binSeconds, most);
     return { ...snapRange(range, step * (this.binSeconds ?? 0), this.whole().start), step };

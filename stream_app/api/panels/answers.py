@@ -39,25 +39,51 @@ def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
     Raises: QueryError if there are too many or none.
     """
     span = span_of(view, query)
-    least = -(-(span.stop - span.start) // schemas.MOST_SLICES)
-    step = least if query.step is None else query.step
-    starts = range(span.start, span.stop - step + 1, step)
-    if not starts:
-        raise QueryError("step: longer than the range; ask for a shorter step or a longer range", "step")
-    if len(starts) > schemas.MOST_SLICES:
-        raise QueryError(f"step: at most {schemas.MOST_SLICES} slices; write {least} or more bins", "step")
-    slices = [one for start in starts if _measured(view, one := Span(start, start + step))]
-    check_work(slices_us(view, len(slices)), "step", "ask for longer slices, or one /count for all")
+    slices = slices_between(span, query)
     if not slices:
+        raise QueryError("step: longer than the range; ask for a shorter step or a longer range", "step")
+    if len(slices) > schemas.MOST_SLICES:
+        least = _least_step(span, query.aligned)
+        raise QueryError(f"step: at most {schemas.MOST_SLICES} slices; write {least} or more bins", "step")
+    measured = [one for one in slices if _measured(view, one)]
+    check_work(slices_us(view, len(measured)), "step", "ask for longer slices, or one /count for all")
+    if not measured:
         raise QueryError("start, end: no slice between them was measured whole; ask for others", "start")
-    return slices
+    return measured
+
+
+def slices_between(span: Span, query: schemas.SlicesQuery) -> Sequence[Span]:
+    """Return all slices of a range, also those that were never measured; a few more than allowed at most."""
+    step = query.step or _least_step(span, query.aligned)
+    if not query.aligned:
+        starts = range(span.start, span.stop - step + 1, step)[: schemas.MOST_SLICES + 1]
+        return [Span(start, start + step) for start in starts]
+    inner = range((span.start // step + 1) * step, span.stop, step)[: schemas.MOST_SLICES + 1]
+    return [Span(*edges) for edges in pairwise((span.start, *inner, span.stop))]
+
+
+def _least_step(span: Span, aligned: bool) -> int:
+    """Return the fewest bins of a slice that make no more slices than are allowed."""
+    return -(-(span.stop - span.start) // (schemas.MOST_SLICES - int(aligned)))
+
+
+def shorter_in_words(slices: Sequence[Span]) -> str:
+    """Return which slices are shorter than the others, as a sentence before a note; empty if none is.
+
+    >>> shorter_in_words([Span(2, 3), Span(3, 6), Span(6, 9)])
+    'The first slice is shorter than the others. '
+    """
+    bins = [one.stop - one.start for one in slices]
+    ends = [name for name, size in (("first", bins[0]), ("last", bins[-1])) if size < max(bins)]
+    verb = "is" if len(ends) == 1 else "are each"
+    return f"The {' and the '.join(ends)} slice {verb} shorter than the others. " if ends else ""
 
 
 def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     """Return the keys with the largest estimates, with counts over the whole range and in every slice."""
     declared = declared_keys(view.strategy, "configure keys, and start another stream")
     slices = slices_of(view, query)
-    totals = key_counts(view.cells(Span(slices[0].start, slices[-1].stop)))
+    totals = view.counts_of_keys(span_of(view, query))
     largest_first = np.argsort(-np.asarray(totals.value), kind="stable")
     order = largest_first[: query.limit].tolist()
     # Slice by slice, keeping only the keys shown: all slices at once may not fit in memory.
@@ -79,7 +105,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
             for place, of_key in zip(order, values.T, strict=True)
         ],
         keys_available=len(declared.labels),
-        note=note + _OWN_POINT,
+        note=note + shorter_in_words(slices) + _OWN_POINT,
     )
 
 
@@ -103,7 +129,9 @@ def heat(view: StreamView, query: schemas.HeatQuery) -> schemas.HeatAnswer:
         edges=[float(buckets.edges[edge]) for edge in edges],
         counts=counts,
         stderr=stderr,
-        note=note + "Counts are unbiased, so some of nearly empty cells are below zero.",
+        note=note
+        + shorter_in_words(slices)
+        + "Counts are unbiased, so some of nearly empty cells are below zero.",
     )
 
 
@@ -149,7 +177,8 @@ def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> sch
         low=float(buckets.edges[0]),
         high=float(buckets.edges[-1]),
         quantiles=over_time,
-        note="In each slice all intervals hold together; over many slices some may not.",
+        note=shorter_in_words(slices)
+        + "In each slice all intervals hold together; over many slices some may not.",
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dphist.laws.interval import half_widths
 from dphist.privacy import exact
-from stream_app.api.panels.answers import slices_of
+from stream_app.api.panels.answers import shorter_in_words, slices_of
 from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
 from stream_app.api.ranges import edges_s, released
 from stream_app.core.answered import QueryError
@@ -40,6 +40,7 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
         half_width=widths[0],
         preview_half_width=widths[1],
         questions=_questions(view, then, place, query.confidence),
+        note=shorter_in_words(slices).strip(),
     )
 
 

@@ -21,13 +21,18 @@ LEAST_PREVIEW_EPSILON = 0.01  # as the slider of the page
 
 
 class SlicesQuery(RangeQuery):
-    """A range of time in slices of ``step`` bins; an incomplete last slice is left out."""
+    """A range of time in slices of ``step`` bins; without ``aligned`` an incomplete last one is left out."""
 
     step: int | None = Field(
         default=None,
         ge=1,
         le=MAX_WHOLE,
         description=f"bins in a slice; if left out, as few as make at most {MOST_SLICES} slices",
+    )
+    aligned: bool = Field(
+        default=False,
+        description="true: slices begin at whole multiples of step since 1970 and cover the whole range, so "
+        "the first and the last may be shorter",
     )
 
 
@@ -115,7 +120,7 @@ class KeysAnswer(Released):
     end: list[float]
     keys: list[KeyCounts] = Field(description="largest estimate first")
     keys_available: int
-    note: str
+    note: str = Field(description="totals are over the whole range, whatever the slices")
 
 
 class HeatAnswer(Released):
@@ -184,6 +189,7 @@ class PreviewAnswer(Released):
     half_width: list[float]
     preview_half_width: list[float]
     questions: list[PreviewQuestion]
+    note: str = ""
 
 
 class AlertMark(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,10 +16,13 @@ import pytest
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
 from stream_app.api.overview import Glances
+from stream_app.api.panels.answers import slices_between
 from stream_app.api.panels.preview import replanned
+from stream_app.api.panels.schemas import MOST_SLICES, SlicesQuery
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import State, evaluate
 from stream_app.core.answered import QueryError
+from stream_app.core.kinds.tables import Span
 from stream_app.loops import alert_watch
 from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory import MemoryStore
@@ -388,3 +392,14 @@ def test_slices_with_unmeasured_bins_are_left_out() -> None:
             assert (status, "no slice between them was measured" in refused["error"]) == (400, True)
 
     asyncio.run(run())
+
+
+def test_aligned_slices_cover_any_range() -> None:
+    for start, stop, step in itertools.product(range(5), range(6, 12), (1, 2, 3, 20)):
+        found = slices_between(Span(start, stop), SlicesQuery(step=step, aligned=True))
+        assert (found[0].start, found[-1].stop) == (start, stop)
+        assert all(one.stop == other.start for one, other in itertools.pairwise(found))
+        assert all(one.start % step == 0 for one in found[1:])
+        assert max(one.stop - one.start for one in found) <= step
+    for bins in (119, 120, 121, 5_000, 123_457):
+        assert len(slices_between(Span(7, 7 + bins), SlicesQuery(aligned=True))) <= MOST_SLICES

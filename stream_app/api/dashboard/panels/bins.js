@@ -20,7 +20,7 @@ export class Bins extends Panel {
   }
 
   async ask(page) {
-    const slices = page.slices(roomFor(this.body.clientWidth));
+    const slices = page.groups(roomFor(this.body.clientWidth));
     const asked = { kind: "bin", view: page.view, ...slices };
     const { week } = page.bins;
     const possible = week !== null && page.before(slices.start, week) >= page.whole().start;
@@ -30,7 +30,16 @@ export class Bins extends Panel {
       page.ask("series", asked),
       possible && page.compare ? this.#earlier(page, asked) : null,
     ]);
-    return { ...answer, earlier };
+    return { ...answer, earlier, note: [this.#leftOut(answer, page), answer.note].filter(Boolean).join(" ") };
+  }
+
+  // Return which parts of the range are not shown, because groups of bins are whole and start at round times.
+  #leftOut({ start, end }, page) {
+    if (!start.length) return "";
+    const { times } = page;
+    const range = page.range();
+    const parts = [[range.start, start[0]], [end.at(-1), range.end]].filter(([from, to]) => from < to);
+    return parts.length ? `Not shown, because these are no whole groups of bins: ${parts.map(([from, to]) => times.period(from, to)).join("; ")}.` : "";
   }
 
   async #earlier(page, asked) {

@@ -3,7 +3,7 @@
 
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";
-import { roomFor } from "../ranges.js";
+import { longest, roomFor } from "../ranges.js";
 import { grid } from "../tables.js";
 import { error } from "../words.js";
 
@@ -38,7 +38,7 @@ export class Preview extends Panel {
       { name: `ε ${answer.epsilon}`, value, lower: around(now, -1), upper: around(now, 1) },
       { name: `ε ${answer.preview_epsilon}`, quiet: true, value, lower: around(then, -1), upper: around(then, 1) },
     ];
-    const bin = end.length ? Math.min(end[0] - start[0], 86400) : page.binSeconds;
+    const bin = end.length ? longest(start, end) : page.binSeconds;
     this.band.show({ start, end, seq, lines: lines.reverse() }, bin, page.range());
     this.questions.replaceChildren(grid(`Half the width of 95 % intervals, in ${page.detail.noun}`,
       ["A count of", `at ε = ${answer.epsilon}`, `at ε = ${answer.preview_epsilon}`],

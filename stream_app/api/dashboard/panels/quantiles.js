@@ -2,6 +2,7 @@
 // comes from the band around their CDF.
 
 import { Panel } from "../panel.js";
+import { longest } from "../ranges.js";
 import { level } from "../state.js";
 import { AMOUNTS } from "../words.js";
 
@@ -26,7 +27,7 @@ export class Quantiles extends Panel {
     const { start, end, seq, quantiles } = answer;
     const lines = quantiles.map(({ q, value, lower, upper }, i) => ({ name: NAMES[q], value, lower, upper, quiet: i > 0 }));
     this.heading.textContent = `Quantiles of ${page.field}`;
-    const bin = end.length ? Math.min(end[0] - start[0], 86400) : page.binSeconds;
+    const bin = end.length ? longest(start, end) : page.binSeconds;
     const levels = page.rules.filter((one) => one.measure === "quantile" && WANTED.includes(one.level)).map((one) => level(one, one.threshold));
     this.band.show({ start, end, seq, lines, levels, marks: page.marks }, bin, page.range());
   }
