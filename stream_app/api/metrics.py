@@ -37,8 +37,8 @@ _COUNTS = ("running", "running_lower", "running_upper", "running_stderr")
 class Newest:
     """The newest values of a stream, all of the same release.
 
-    Args: running and of_keys, None before the first release; of_keys is also None without keys. counts, what
-        the stream counts, in words; empty if it counts every event.
+    Args: running, over all events; of_keys, per key, None without keys. Both are None before a release.
+        counts: what the stream counts, in words; empty if it counts every event.
     """
 
     stream: str

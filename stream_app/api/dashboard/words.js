@@ -18,7 +18,7 @@ export function around(value, lower, upper) {
   return Math.abs(above - below) <= 1e-6 * Math.max(above, below, 1) ? `± ${error(above)}` : `−${error(below)} to +${error(above)}`;
 }
 
-// The same for numbers that need not be whole: rates, and values of events.
+// Return a number that need not be whole as text: a rate, or a value of events.
 export const amount = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : fine.format(value || 0));
 export function spread(lower, upper) {
   const size = Math.max(Math.abs(lower), Math.abs(upper), 1e-9);
