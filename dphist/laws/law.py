@@ -21,6 +21,7 @@ from dphist.arrays import FloatArray
 _CELLS = 2**15
 # The largest lattice, in standard deviations; its search may need six times as many frequencies.
 _LARGEST_MIXED_LATTICE = 1024.0
+_LARGEST_LATTICE = 2.0**14
 
 
 def discrete_laplace_variance(scale: float) -> float:
@@ -230,15 +231,17 @@ class LawTable:
     def lattice_units(self) -> FloatArray:
         """Return a unit of which each law's error is always a multiple, or 0 if none is known.
 
-        The unit is the least weight, if all weights are multiples of it. If weights differ, the unit is only
-        used while the lattice is small.
+        The unit is the least weight, if all weights are multiples of it. The unit of several variables counts
+        only while the lattice is small. Wider laws are inverted as laws on no lattice are, which is quicker.
         """
         present = (self.copies > 0) & (self.variances > 0)
         least = np.where(present, self.weights, np.inf).min(axis=1, initial=np.inf)
         units = np.where(np.isfinite(least), least, 1.0)
         multiples = np.where(present, self.weights / units[:, np.newaxis], 1.0)
         whole = (multiples == np.rint(multiples)).all(axis=1)
-        small = (multiples == 1.0).all(axis=1) | (self.deviations() <= _LARGEST_MIXED_LATTICE * units)
+        largest = np.where((multiples == 1.0).all(axis=1), _LARGEST_LATTICE, _LARGEST_MIXED_LATTICE)
+        single = np.where(present, self.copies, 0.0).sum(axis=1) <= 1.0
+        small = single | (self.deviations() <= largest * units)
         return np.where(whole & small, units, 0.0)
 
 

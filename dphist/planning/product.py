@@ -15,7 +15,9 @@ from dphist.planning.tree import plan_tree
 from dphist.privacy import Exact, Neighbours
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
+from dphist.product.sums import LARGEST_WEIGHT
 from dphist.tree.design import Release
+from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
 
 # An epsilon so small that integer noise has the same optimum as continuous noise.
@@ -58,6 +60,41 @@ def plan_product(
     values = plan_tree(buckets, _PLANNING_EPSILON, "prefix", "anticipating")
     axis = ValueAxis(buckets, values.shape, values.shares)
     return ProductDesign(time, KeyAxis(keys, 1 - total_share, total_share), axis)
+
+
+def plan_sums(
+    horizon: int,
+    epsilon: Exact,
+    weight: int,
+    keys: int = 1,
+    *,
+    total_share: Fraction = Fraction(0),
+    workload: Workload | WorkloadText = PREFIX,
+    release: Release = "causal",
+    neighbours: Neighbours = "add_remove",
+    max_events: int = 1,
+    branching: Sequence[int] | None = None,
+    shares: Sequence[Exact] | None = None,
+) -> ProductDesign:
+    """Return the strategy of least mean squared error for counts and sums of an amount, of every key.
+
+    Guarantee: the design's own. Both cells of a key together hold ``weight`` for each event, so this is the
+        L1 sensitivity of an event; under substitution it is twice as much.
+    Args: weight, the units from the least to the greatest amount; the others as in ``plan_product``.
+    Raises: ValueError naming the argument.
+
+    >>> plan_sums(24, 1, 500).time.sensitivity, plan_sums(24, 1, 500, neighbours="substitute").cells
+    (500, 2)
+    """
+    if not 1 <= weight <= LARGEST_WEIGHT:
+        raise ValueError(f"sum: {weight} units from min to max are not in [1, {LARGEST_WEIGHT}]")
+    time = plan_tree(
+        *(horizon, epsilon, workload, release, neighbours, weight * max_events),
+        branching=branching,
+        shares=shares,
+    )
+    ends = ValueAxis(2, TreeShape((2,)), (Fraction(1),))
+    return ProductDesign(time, KeyAxis(keys, 1 - total_share, total_share), ends, weight)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from dphist.tree.published_laws import published_laws, published_rounding
 class ColumnSum:
     """The best estimate of a weighted sum of buckets, for one key, several keys or all together (None).
 
-    Args, Raises: key as in ``key_weights``; buckets, the weight of each bucket, shape (buckets,); by default
-        all are 1, so that the sum counts events.
+    Args, Raises: design; key as in ``key_weights``; buckets, the weight of each bucket, shape (buckets,), by
+        default 1, which counts events; divisor, of the sum, by default the weight of an event.
     """
 
     def __init__(
@@ -31,8 +31,10 @@ class ColumnSum:
         design: ProductDesign,
         key: int | Sequence[int] | None = None,
         buckets: FloatArray | None = None,
+        divisor: int | None = None,
     ) -> None:
         self.design = design
+        self.divisor = float(design.weight if divisor is None else divisor)
         prefixes = design.values.prefix_weights
         if buckets is None:
             of_value = [weights[-1] for weights in prefixes]
@@ -49,12 +51,14 @@ class ColumnSum:
     @cached_property
     def weights(self) -> FloatArray:
         """The weight of every column, shape (columns,)."""
-        return np.concatenate(self.parts)
+        return np.concatenate(self.parts) / self.divisor
 
     @cached_property
     def _repeated(self) -> list[list[tuple[float, int]]]:
-        """For each group, the different weights of its columns, and how many columns have each."""
-        return [weight_groups(part) for part in self.parts]
+        """The weights of each group's columns, and the number of columns of each weight."""
+        return [
+            [(weight / self.divisor, copies) for weight, copies in weight_groups(part)] for part in self.parts
+        ]
 
     def law(self, laws: Sequence[WeightedNoise]) -> WeightedNoise:
         """Return the law of the sum's error. Args: laws, per group the law of one column's error."""
@@ -66,15 +70,14 @@ class ColumnSum:
 
     def rounding(self, bounds: Sequence[float]) -> float:
         """Return a bound on the sum's rounding error. Args: bounds, per group the bound for one column."""
-        return sum(
-            float(np.abs(part).sum()) * bound for part, bound in zip(self.parts, bounds, strict=True) if bound
-        )
+        columns = zip(self.parts, bounds, strict=True)
+        return sum(float(np.abs(part).sum()) * bound for part, bound in columns if bound) / self.divisor
 
     def value_of(self, total: RangeSum) -> float:
         """Return the sum over a range of time, without the law of its error. Cost: O(columns)."""
-        return sum(
-            float(part @ group.values.ravel()) for part, group in zip(self.parts, total.groups, strict=True)
-        )
+        # One division at the end: sums of whole numbers stay exact.
+        columns = zip(self.parts, total.groups, strict=True)
+        return sum(float(part @ group.values.ravel()) for part, group in columns) / self.divisor
 
     def of_range(self, total: RangeSum) -> Estimate:
         """Return the sum over a range of time, with the exact law of its error."""
@@ -102,7 +105,7 @@ class ColumnSum:
         return self._errors([live_errors(group.design, stops) for group in self.design.groups])
 
     def _errors(self, of_groups: Sequence[RangeErrors]) -> RangeErrors:
-        columns = np.array([np.abs(part).sum() for part in self.parts])
+        columns = np.array([np.abs(part).sum() for part in self.parts]) / self.divisor
         roundings = columns @ np.array([one.roundings for one in of_groups])
         return RangeErrors(self._joined([one.laws for one in of_groups]), np.asarray(roundings))
 
@@ -159,7 +162,7 @@ def key_counts(total: RangeSum) -> Estimate:
     """Return the best estimate of the events of every key: values (keys,), and one law for all keys."""
     design = total.design
     one = column_sum(design, 0)
-    of_value = [weights[-1] for weights in design.values.prefix_weights]
+    of_value = [weights[-1] / design.weight for weights in design.values.prefix_weights]
     keys, whole = np.zeros(design.keys.keys), 0.0
     for group, found in zip(design.groups, total.groups, strict=True):
         sums = found.values @ of_value[group.value_level - 1]

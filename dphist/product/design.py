@@ -56,7 +56,8 @@ class ProductDesign:
     Guarantee: releasing every cell once is ``time.epsilon``-DP. An event is in one cell of every group at
         every time level, so its cost is the sum over groups and levels of sensitivity / scale. Before scales
         are rounded up, this is (sum a)(sum b)(sum g) epsilon; afterwards it is checked in fractions.
-    Args: time, the tree over time with the whole epsilon; keys; values.
+    Args: time, the tree over time with the whole epsilon; keys; values; weight, what one event adds to all
+        its cells together, which is part of the tree's sensitivity: 1 for counts, more for sums.
     Raises: ValueError naming the axis that is wrong.
 
     >>> half = Fraction(1, 2)
@@ -69,8 +70,13 @@ class ProductDesign:
     time: TreeDesign
     keys: KeyAxis
     values: ValueAxis
+    weight: int = 1
 
     def __post_init__(self) -> None:
+        if self.weight < 1 or self.time.sensitivity % self.weight:
+            raise ValueError(
+                f"sensitivity: {self.time.sensitivity} is not a multiple of an event's weight {self.weight}"
+            )
         spent = sum(
             (path_epsilon(group.design.scales, self.time.sensitivity) for group in self.groups), Fraction(0)
         )
@@ -118,7 +124,7 @@ class ProductDesign:
 
     def to_json(self) -> str:
         """Return the canonical text, the tree over time included; equal designs have equal texts."""
-        fields = {
+        fields: dict[str, object] = {
             "time": json.loads(self.time.to_json()),
             "keys": {
                 "count": self.keys.keys,
@@ -131,14 +137,16 @@ class ProductDesign:
                 "shares": [str(share) for share in self.values.shares],
             },
         }
+        if self.weight > 1:
+            fields["weight"] = self.weight
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ProductDesign:
         """Read what ``to_json`` wrote and check it. Raises: ValueError for other fields or bad values."""
         fields = json.loads(text)
-        if not isinstance(fields, Mapping) or set(fields) != {"time", "keys", "values"}:
-            raise ValueError("product design: expected the keys time, keys and values")
+        if not isinstance(fields, Mapping) or set(fields) - {"weight"} != {"time", "keys", "values"}:
+            raise ValueError("product design: expected the keys time, keys and values, and perhaps weight")
         keys, values = fields["keys"], fields["values"]
         total = Fraction(0) if keys["total_share"] == "0" else exact(keys["total_share"], "total_share")
         return cls(
@@ -149,4 +157,5 @@ class ProductDesign:
                 TreeShape(tuple(values["branching"])),
                 tuple(exact(share, "value shares") for share in values["shares"]),
             ),
+            fields.get("weight", 1),
         )

@@ -1,4 +1,4 @@
-"""The axes beside time: a stream's sections ``keys`` and ``value``."""
+"""The axes beside time: a stream's sections ``keys``, ``value`` and ``sum``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import TypeVar
 from msgspec import structs
 
 from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
+from dphist.product.sums import LARGEST_WEIGHT
 from dphist.windows.design import window_mechanisms
 from dphist.windows.options import checked_options, known_options
 from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import StreamSettings
-from stream_app.core.cells import OTHER, Axis, Buckets, KeyList, Option
+from stream_app.core.cells import OTHER, Amounts, Axis, Buckets, KeyList, Option
 
 A = TypeVar("A", bound=Axis)
 
@@ -64,6 +65,28 @@ def read_value(section: Section) -> Buckets | None:
     return settings
 
 
+def read_sum(section: Section) -> Amounts | None:
+    """Read the number that is added up, and its range. Raises: ConfigError."""
+    if not section.written:
+        return None
+    settings = Amounts(
+        field=section.take("field", values.text),
+        low=section.take("min", values.signed_fraction),
+        high=section.take("max", values.signed_fraction),
+        unit=section.take("unit", values.positive_fraction),
+    )
+    section.finish()
+    if settings.low >= settings.high:
+        raise section.error("max", "must be above sum.min; move one of them")
+    for key, end in (("min", settings.low), ("max", settings.high)):
+        if (end / settings.unit).denominator > 1:
+            raise section.error(key, "must be a whole number of sum.unit; move it, or take another unit")
+    if settings.high - settings.low > LARGEST_WEIGHT * settings.unit:
+        text = f"makes more than {LARGEST_WEIGHT:,} steps from sum.min to sum.max; take a larger one"
+        raise section.error("unit", text)
+    return settings
+
+
 def _with_windows(axis: A, section: Section, mechanism: str) -> A:
     """Return the axis with its settings of ``mode: window``, if any. Args: mechanism, if none is named."""
     mode = section.take("mode", values.one_of("tree", "window"), "tree")
@@ -103,16 +126,33 @@ def _check_windows(section: Section, stream: StreamSettings) -> None:
         raise section.error("keys.total", "belongs to trees; take it out: all events are counted anyway")
 
 
+def _check_sum(section: Section, stream: StreamSettings) -> None:
+    """Refuse a sum beside what it is not built for. Raises: ConfigError."""
+    declared = stream.declared
+    if declared.amounts is None:
+        return
+    for key, other in (
+        ("value", declared.value),
+        ("privacy.unit", declared.privacy.per_user),
+        ("keys.mode", declared.windows_of),
+        ("tree.epochs", declared.tree.epochs),
+    ):
+        if other is not None:
+            raise section.error(key, "is not built yet beside sum; give one of them another stream")
+
+
 def check_axes(section: Section, stream: StreamSettings) -> None:
-    """Refuse other fields that overlap the time's field, and windows that do not fit. Raises: ConfigError."""
+    """Refuse fields that overlap the time's field, and axes that do not fit together. Raises: ConfigError."""
     _check_windows(section, stream)
+    _check_sum(section, stream)
     declared, time = stream.declared, stream.declared.time.field
     if time == "@timestamp" and declared.cell_fields:
-        text = "@timestamp is not built yet beside keys, value or where; name a field"
+        text = "@timestamp is not built yet beside keys, value, sum or where; name a field"
         raise section.error("time.field", text)
     readers = {
         "keys.field": declared.keys,
         "value.field": declared.value,
+        "sum.field": declared.amounts,
         "privacy.unit.user": declared.privacy.per_user,
     }
     read = [(key, reader.field) for key, reader in readers.items() if reader]

@@ -13,7 +13,7 @@ from time import thread_time
 from dphist import plan_product, plan_tree
 from dphist.epochs.levels import EpochLevels
 from dphist.planning.epochs import plan_epoch_levels
-from dphist.planning.product import TOTAL_SHARE, check_load
+from dphist.planning.product import TOTAL_SHARE, check_load, plan_sums
 from dphist.planning.window_load import WindowLoad
 from dphist.product.design import ProductDesign
 from dphist.tree.decoder import LARGEST_DECODED_SCALE
@@ -90,7 +90,7 @@ def _planned(stream: StreamSettings, release: Release) -> Kind:
         return kind_of(_planned_over_epochs(stream, declared.tree.epochs, release))
     if declared.windows_of is not None:
         return kind_of(_planned_with_windows(stream, declared.windows_of, release))
-    if declared.keys is not None or declared.value is not None:
+    if declared.cells.fields:
         return kind_of(_planned_over_axes(stream, release))
     return kind_of(_planned_tree(stream, release))
 
@@ -144,13 +144,14 @@ def window_load(design: WindowDesign) -> WindowLoad:
 
 def _planned_over_axes(stream: StreamSettings, release: Release) -> ProductDesign:
     declared, keys, buckets = stream.declared, stream.declared.keys, stream.declared.value
+    asked, names = declared.asked(declared.privacy.epsilon, release), len(keys.labels) if keys else 1
+    total_share = TOTAL_SHARE if keys and keys.total else Fraction(0)
     with _about(stream):
-        product = plan_product(
-            **declared.asked(declared.privacy.epsilon, release),
-            keys=len(keys.labels) if keys else 1,
-            buckets=buckets.count if buckets else 1,
-            total_share=TOTAL_SHARE if keys and keys.total else Fraction(0),
-        )
+        if declared.amounts is not None:
+            product = plan_sums(**asked, weight=declared.cells.weight, keys=names, total_share=total_share)
+        else:
+            count = buckets.count if buckets else 1
+            product = plan_product(**asked, keys=names, buckets=count, total_share=total_share)
         _check_decodable(release, (scale for group in product.groups for scale in group.design.scales))
         check_load(product, declared.time.bin_us)
         return product

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dphist.workloads import PREFIX
 from stream_app.config import values
-from stream_app.config.axes import check_axes, read_keys, read_value
+from stream_app.config.axes import check_axes, read_keys, read_sum, read_value
 from stream_app.config.document import Section
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
 from stream_app.config.source import log_of, read_source
@@ -61,6 +61,7 @@ def _stream(section: Section, name: str, directory: Path) -> StreamSettings:
         value=read_value(section.section("value")),
         where=read_where(section.section("where")),
         count=count,
+        amounts=read_sum(section.section("sum")),
     )
     where, privacy_where = section.where, section.section("privacy").where
     stream = StreamSettings(name, source, declared, accept, where, privacy_where)

@@ -1,7 +1,7 @@
-"""The cell of its bin that an event counts in: its key's place in a public list, and its value's bucket.
+"""The cells of its bin that an event counts in: its key's place in a list, its value's bucket, its amount.
 
-A record's cell, or the reason why it has none, depends on its own fields only. The list of keys and the
-edges of the buckets are declared, never learned from data.
+A record's cells, or the reason why it has none, depend on its own fields only. The list of keys, the edges
+of the buckets and the range of the amount are declared, never learned from data.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
+from dphist.product.sums import AmountRange
+from stream_app.core.bins import aggregate
 from stream_app.core.records import Reason
 
 OTHER = "other"  # the key for all events whose key is not on the list
@@ -123,30 +125,100 @@ class Buckets(Axis, frozen=True, rename={"low": "min", "high": "max", "count": "
         return buckets
 
 
+class Amounts(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    dict=True,
+    rename={"low": "min", "high": "max"},
+):
+    """A number that is added up: moved into a range, then rounded to the nearest unit.
+
+    Args: field, the column of amounts, with dots for nested objects; low and high, the ends of the range, and
+        both whole multiples of the unit.
+
+    >>> amounts = Amounts("a", Fraction(-1), Fraction(500), Fraction(1, 100))
+    >>> amounts.range, amounts.places([19.99, "-3", 501, None]).tolist()
+    (AmountRange(low=-100, high=50000), [2099, 0, 50100, -1])
+    """
+
+    field: str
+    low: Fraction
+    high: Fraction
+    unit: Fraction
+
+    @cached_property
+    def range(self) -> AmountRange:
+        """Return the range in units."""
+        return AmountRange(int(self.low / self.unit), int(self.high / self.unit))
+
+    def places(self, column: Sequence[Any]) -> Int64Array:
+        """Return each event's amount in units from ``low``, -1 if it is no number. Args: as ``Buckets``."""
+        values = numbers(column)
+        none = np.isnan(values)
+        inside = np.clip(np.where(none, float(self.low), values), float(self.low), float(self.high))
+        units = np.rint((inside - float(self.low)) / float(self.unit)).astype(np.int64)
+        return np.where(none, _NONE, np.clip(units, 0, self.range.weight))
+
+
 @dataclass(frozen=True)
 class Cells:
     """The cells of a bin: every key with every bucket, key by key; one cell if there are no keys and buckets.
 
-    Args: keys, buckets: None if the stream has no such axis.
+    With amounts, every key has two cells, one for each end of the range. ``assign`` then returns a place for
+    every key and amount, and ``added`` what events at these places add to the cells. Otherwise a place is a
+    cell.
+
+    Args: keys, buckets, amounts: None if the stream has no such axis; never buckets beside amounts.
     """
 
     keys: KeyList | None = None
     buckets: Buckets | None = None
+    amounts: Amounts | None = None
 
     @property
     def width(self) -> int:
         """Return the number of cells."""
-        return (len(self.keys.labels) if self.keys else 1) * (self.buckets.count if self.buckets else 1)
+        of_key = 2 if self.amounts else self.buckets.count if self.buckets else 1
+        return (len(self.keys.labels) if self.keys else 1) * of_key
+
+    @property
+    def weight(self) -> int:
+        """Return what one event adds to all cells together: 1 for counts."""
+        return self.amounts.range.weight if self.amounts else 1
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Return the columns from which an event's cell is determined, each once."""
-        return tuple(dict.fromkeys(axis.field for axis in (self.keys, self.buckets) if axis))
+        """Return the columns from which an event's cells are determined, each once."""
+        axes = (self.keys, self.buckets, self.amounts)
+        return tuple(dict.fromkeys(axis.field for axis in axes if axis))
+
+    def keys_of(self, places: Int64Array) -> Int64Array:
+        """Return a number for each place; places with equal numbers add to the same cells."""
+        return places // (self.weight + 1) if self.amounts else places
+
+    def added(self, bins: Int64Array, places: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return bins, cells and deltas: what events add, with each (bin, cell) once, sorted.
+
+        Args: bins and places of the events, shape (n,).
+
+        >>> amounts = Amounts("a", Fraction(0), Fraction(5), Fraction(1))
+        >>> added = Cells(amounts=amounts).added(np.array([7, 7, 9]), np.array([1, 4, 5]))
+        >>> [column.tolist() for column in added]
+        [[7, 7, 9], [0, 1, 1], [5, 5, 5]]
+        """
+        if self.amounts is None:
+            return aggregate(bins, places, self.width)
+        keys, units = np.divmod(places, self.weight + 1)
+        cells = np.stack([2 * keys, 2 * keys + 1], axis=-1).ravel()
+        deltas = np.stack([self.weight - units, units], axis=-1).ravel()
+        some = deltas > 0
+        return aggregate(bins.repeat(2)[some], cells[some], self.width, deltas[some])
 
     def assign(
         self, columns: Mapping[str, Any], events: slice
     ) -> tuple[Int64Array, dict[Reason, NDArray[np.bool_]]]:
-        """Return the cell of each event, and for each reason the events that have no cell.
+        """Return the place of each event, and for each reason the events that have none.
 
         Args: columns of a batch; events, the part of the batch.
         """
@@ -157,6 +229,7 @@ class Cells:
         for axis, size, reason in (
             (self.keys, 1, Reason.UNKNOWN_KEY),
             (self.buckets, self.buckets.count if self.buckets else 1, Reason.BAD_VALUE),
+            (self.amounts, self.weight + 1, Reason.BAD_VALUE),
         ):
             if axis is None:
                 continue

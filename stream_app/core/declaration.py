@@ -18,7 +18,7 @@ from dphist.tree.design import Release
 from dphist.workloads import Workload
 from stream_app.core.bins import Binning, BinRules, LatePolicy
 from stream_app.core.bounding import CapWindows, PerUser
-from stream_app.core.cells import Axis, Buckets, Cells, KeyList
+from stream_app.core.cells import Amounts, Axis, Buckets, Cells, KeyList
 from stream_app.core.closing import Closing
 from stream_app.core.kinds.kind import Asked
 from stream_app.core.records import EpochRecord
@@ -138,7 +138,9 @@ class Tree(
         return Workload.of(self.questions)
 
 
-class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Declaration(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"amounts": "sum"}
+):
     """Everything that a stream promises. It cannot change during the stream's life.
 
     Args: count, "users" if each user counts once per epoch (``max_events`` is then 1); None for events.
@@ -153,6 +155,7 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     value: Buckets | None = None
     where: Condition | None = None
     count: Counted = None
+    amounts: Amounts | None = None
 
     @classmethod
     def of(cls, plain: object) -> Declaration:
@@ -171,7 +174,7 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     @property
     def cells(self) -> Cells:
         """The cells of a bin."""
-        return Cells(self.keys, self.value)
+        return Cells(self.keys, self.value, self.amounts)
 
     @property
     def windows_of(self) -> Axis | None:
@@ -181,7 +184,7 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     @property
     def cell_fields(self) -> tuple[str, ...]:
         """The fields, besides the time, that decide whether and in which cell an event counts."""
-        readers = (self.keys, self.value, self.privacy.per_user)
+        readers = (self.keys, self.value, self.amounts, self.privacy.per_user)
         return (*(axis.field for axis in readers if axis), *(self.where.fields if self.where else ()))
 
     @property

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.bins import Assignment, BinRules, aggregate, assign, only, refusing, split
+from stream_app.core.bins import Assignment, BinRules, assign, only, refusing, split
 from stream_app.core.bounding import UserRecords
+from stream_app.core.cells import Cells
 from stream_app.core.records import Ahead, Apply, PartitionState, Reason, RecordBatch, Refusal, Reply, Users
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside
@@ -50,7 +51,7 @@ class _Slice:
     first: int  # the index in the batch of its first record
     state: PartitionState
     assignment: Assignment
-    cells: Int64Array  # of each record
+    places: Int64Array  # of each record, among the cells of its bin
     users: NDArray[Any] | None = None  # of each record, where the unit is the user
 
 
@@ -200,7 +201,7 @@ class Ingest:
         events = slice(first, len(batch.positions))
         own = stream.declared.time.binning.bin_of(batch.columns[stream.declared.time.field][first:])
         assignment = assign(own, batch.positions[first:], state, stream.rules)
-        cells, refused = stream.declared.cells.assign(batch.columns, events)
+        places, refused = stream.declared.cells.assign(batch.columns, events)
         users, per_user = None, stream.declared.privacy.per_user
         if per_user is not None:
             users = batch.columns[per_user.field][events]
@@ -209,7 +210,7 @@ class Ingest:
         if (where := stream.declared.where) is not None:
             columns = {field: batch.columns[field][events] for field in where.fields}
             assignment = only(assignment, where.matches(columns))
-        return _Slice(batch, first, state, assignment, cells, users)
+        return _Slice(batch, first, state, assignment, places, users)
 
     async def _apply_slice(self, stream: LoadedStream, part: _Slice) -> Reply:
         """Apply a slice in order; stop at a reply that refuses, and return the last reply."""
@@ -232,7 +233,7 @@ class Ingest:
         """Yield the ``Apply`` calls of a slice: each counts some records and moves the position past them."""
         assignment = part.assignment
         counted = assignment.kept | assignment.ahead
-        rows = _Rows(assignment.bins[counted], part.cells[counted], stream.strategy.width)
+        rows = _Rows(assignment.bins[counted], part.places[counted], stream.declared.cells)
         if part.users is not None:
             names = [str(user) for user in part.users[counted].tolist()]
             users_of = UserRecords.of(names, stream.windows.of(rows.bins), self._user_key)
@@ -251,7 +252,7 @@ class Ingest:
             if len(far):
                 named = far[:MOST_NAMED_AHEAD]
                 places = zip(rows.bins[named].tolist(), positions[named].tolist(), strict=True)
-                aside = Ahead(*rows.aggregated(far), list(places))
+                aside = Ahead(*rows.aggregated(far), list(places), rows.cells.weight)
             yield Apply(
                 strategy_hash=stream.strategy.hash,
                 partition=part.batch.partition,
@@ -293,23 +294,23 @@ class _Rows:
     """Records that were assigned a bin, with their users for capped streams."""
 
     bins: Int64Array
-    cells: Int64Array
-    width: int
+    places: Int64Array
+    cells: Cells
     users: UserRecords | None = None
 
     @cached_property
     def keys(self) -> Int64Array:
         """A number for each record; the store counts records with equal numbers together."""
-        keys = self.bins * self.width + self.cells
+        keys = self.bins * self.cells.width + self.cells.keys_of(self.places)
         return keys if self.users is None else self.users.keys(keys)
 
     def aggregated(self, some: Int64Array | slice) -> tuple[Int64Array, Int64Array, Int64Array, Users | None]:
         """Return bins, cells, deltas and users of some records, with one row per distinct key."""
         if self.users is None:
-            return *aggregate(self.bins[some], self.cells[some], self.width), None
+            return *self.cells.added(self.bins[some], self.places[some]), None
         _, firsts, deltas = np.unique(self.keys[some], return_index=True, return_counts=True)
         rows = np.arange(len(self.bins))[some][firsts]
-        return self.bins[rows], self.cells[rows], deltas, self.users.users(rows)
+        return self.bins[rows], self.places[rows], deltas, self.users.users(rows)
 
 
 def _refusals(part: _Slice, rules: BinRules) -> Iterator[Refusal]:

@@ -36,7 +36,7 @@ def packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
         shards = map(UserShard, bins, ahead.users.windows.tolist(), shard_numbers(ahead.users.ids).tolist())
         rows = zip(shards, fields, strict=True)
         names, mark = [f"{shard.name} {field.hex()}" for shard, field in rows], ahead.users.key_mark
-    return _pack([names, ahead.deltas.tolist(), ahead.places]), mark
+    return _pack([names, ahead.deltas.tolist(), ahead.places, ahead.weight]), mark
 
 
 def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:

@@ -45,6 +45,12 @@ def axes(release: ReleaseKind) -> ProductDesign:
     return ProductDesign(tree(release), keys, values)
 
 
+def sums(release: ReleaseKind) -> ProductDesign:
+    """Return a design over two keys and the two ends of a range of ten units."""
+    time = replace(tree(release), sensitivity=10)
+    return ProductDesign(time, KeyAxis(2), ValueAxis(2, TreeShape((2,)), (Fraction(1),)), 10)
+
+
 def windows(release: ReleaseKind) -> WindowDesign:
     """Return windows of three bins, with a histogram of four buckets for each of three keys."""
     return WindowDesign(tree(release, Fraction(1, 5)), 3, 3, 4, "identity", Fraction(4, 5))
@@ -117,6 +123,7 @@ def toy() -> Toy:
 _DESIGNS: tuple[tuple[str, Callable[[ReleaseKind], Any]], ...] = (
     ("tree", tree),
     ("axes", axes),
+    ("sums", sums),
     ("windows", windows),
     ("over epochs", over_epochs),
 )

@@ -116,8 +116,9 @@ class MemoryStream:
             if ahead.users is not None:
                 keys = [self.user_keys.get(window, ahead.users.key_mark) for window in ahead.users.windows]
                 future |= np.array([key != ahead.users.key_mark for key in keys]) & ~before
-            self._count_refused(Reason.FUTURE, int(ahead.deltas[future].sum()))
-            self._count_refused(Reason.BEFORE_FIRST_BIN, int(ahead.deltas[before & ~future].sum()))
+            self._count_refused(Reason.FUTURE, int(ahead.deltas[future].sum()) // ahead.weight)
+            earlier = int(ahead.deltas[before & ~future].sum()) // ahead.weight
+            self._count_refused(Reason.BEFORE_FIRST_BIN, earlier)
             self.add(_rows(ahead, ~(before | future)))
         partition.ahead = []
 

@@ -14,7 +14,7 @@ from dphist.tree.shape import TreeShape
 from stream_app.config import StreamSettings
 from stream_app.core.bins import LatePolicy
 from stream_app.core.bounding import PerUser
-from stream_app.core.cells import Buckets, KeyList
+from stream_app.core.cells import Amounts, Buckets, KeyList
 from stream_app.core.declaration import Counted, Declaration, Log, Privacy, Replay, Time, Tree
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
@@ -47,6 +47,7 @@ def declared_of(
     value: Buckets | None = None,
     where: Condition | None = None,
     count: Counted = None,
+    amounts: Amounts | None = None,
     **time: Any,
 ) -> Declaration:
     """Return what the configuration of a stream declares.
@@ -63,6 +64,7 @@ def declared_of(
         value=value,
         where=where,
         count=count,
+        amounts=amounts,
     )
 
 

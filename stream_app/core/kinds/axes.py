@@ -20,6 +20,7 @@ from dphist import plan_product
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable
 from dphist.noise import NoiseSource
+from dphist.planning.product import plan_sums
 from dphist.product.columns import column_sum
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
@@ -65,9 +66,11 @@ class Axes(Kind):
 
     def at_epsilon(self, asked: Asked) -> Axes:
         """Return what the planner would choose at another epsilon."""
-        keys, values = self.axes.keys, self.axes.values
-        again = plan_product(**asked, keys=keys.keys, buckets=values.buckets, total_share=keys.total_share)
-        return replace(self, axes=again)
+        keys, values, weight = self.axes.keys, self.axes.values, self.axes.weight
+        same = {"keys": keys.keys, "total_share": keys.total_share}
+        if weight > 1:
+            return replace(self, axes=plan_sums(**asked, **same, weight=weight))
+        return replace(self, axes=plan_product(**asked, **same, buckets=values.buckets))
 
 
 class CausalAxes(Axes):

@@ -91,6 +91,9 @@ class _Counted:
         if kind.axes:
             cell, cells = kind.axes.groups[-1].design, stream.declared.cells
             axes = [name for name, axis in (("bucket", cells.buckets), ("key", cells.keys)) if axis]
+            if cells.amounts:
+                cell = replace(cell, sensitivity=cell.sensitivity // cells.weight)  # its errors in events
+                axes.insert(0, "end of the sum's range")
             names = " of ".join(f"one {name}" for name in axes)
             return cls(cell, cell.epsilon, kind.axes.columns, names, "other levels of the axes")
         if kind.windows:

@@ -13,6 +13,8 @@ from dphist.epochs.levels import EpochLevels
 from dphist.planning.product import Load
 from dphist.planning.report import in_decimals
 from dphist.product.design import ProductDesign
+from dphist.product.sums import sum_columns
+from dphist.tree.upward import LARGEST_COUNT
 from dphist.windows.design import WindowDesign
 from dphist.windows.error import window_error
 from stream_app.config import StreamSettings
@@ -92,7 +94,7 @@ def _epochs(stream: StreamSettings, levels: EpochLevels) -> Facts:
 
 
 def _axes(stream: StreamSettings, kind: Kind, product: ProductDesign) -> Facts:
-    load, values, time, horizon = Load.of(product), product.values, product.time, product.time.horizon
+    load, time, horizon = Load.of(product), product.time, product.time.horizon
     running = kind.errors("first_published", key=0).within(horizon, np.array([0]), np.array([horizon]))
     total = float(product.keys.total_share)
     draws = f"{load.mean_draws:,.0f} / {load.most_draws:,} per bin, mean / most"
@@ -102,13 +104,32 @@ def _axes(stream: StreamSettings, kind: Kind, product: ProductDesign) -> Facts:
         "stream": stream.name,
         "keys": f"{product.keys.keys:,}",
         "total": f"{total:.3f}" if total else "their sum",
-        "buckets": f"{values.buckets:,}",
+        **_of_values(stream, product),
         "shares of time": _by_level(time.branching, time.shares),
-        "shares of value": _by_level(values.shape.branching, values.shares) if values.buckets > 1 else "",
         "error of a key": f"{running.laws.deviations()[0]:,.1f}",
         "noise draws": draws,
         "released per epoch": f"{load.released_bytes / 1e6:,.1f} MB",
         "noise ahead": f"{load.ahead_bytes / 1e6:,.1f} MB" if load.ahead_bytes else "as bins close",
+    }
+
+
+def _of_values(stream: StreamSettings, product: ProductDesign) -> Facts:
+    """Return the facts about a stream's values: their buckets, or their sum."""
+    values, amounts, horizon = product.values, stream.declared.amounts, product.time.horizon
+    if amounts is None:
+        shares = _by_level(values.shape.branching, values.shares) if values.buckets > 1 else ""
+        return {"buckets": f"{values.buckets:,}", "shares of value": shares}
+    running = sum_columns(product, amounts.range, 0)
+    laws = (
+        running.published_laws(np.array([0]), np.array([horizon]))
+        if product.time.anticipates
+        else running.live_errors(np.array([horizon])).laws
+    )
+    low, high, unit = (in_decimals(number) for number in (amounts.low, amounts.high, amounts.unit))
+    return {
+        "sum": f"{amounts.field}, from {low} to {high} in steps of {unit}; values beyond count as the end",
+        "error of a key's sum": f"{laws.deviations()[0] * float(amounts.unit):,.1f}",
+        "an epoch holds": f"at most {LARGEST_COUNT // product.weight:,} events",
     }
 
 

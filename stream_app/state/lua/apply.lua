@@ -3,7 +3,8 @@
 --       set aside, the places of some of them, then the cells of each bin in `bins` (with a cap per user, in place of
 --       the cells: each shard of users, then the users of each window)
 -- ARGV: strategy hash, partition, expected position, new position, last cut bin, due instant in us or '',
---       packed {names, deltas, places} of records to set aside or '', the mark of the key of their users or '',
+--       packed {names, deltas, places, weight of a record} of records to set aside or '', the mark of the key of their
+--       users or '',
 --       packed {bins, number of cells of each bin, cells, deltas}; with a cap packed {bins, number of users' cells of
 --       each shard, {}, deltas}, the users' cells one after the other, packed {names of the shards, their bins,
 --       windows}, and the mark of the key of users
@@ -14,7 +15,7 @@ local strategy_hash, partition, expected, new, last_cut_bin, due_us = unpack(ARG
 local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[9]))
 local users_cells, key_mark = ARGV[10], ARGV[12]
 local shards, shard_bins, windows = unpack(users_cells and cmsgpack.unpack(ARGV[11]) or {})
-local names, name_deltas, places = unpack(ARGV[7] ~= '' and cmsgpack.unpack(ARGV[7]) or {})
+local names, name_deltas, places, weight = unpack(ARGV[7] ~= '' and cmsgpack.unpack(ARGV[7]) or {})
 local ahead_mark = ARGV[8]
 local GIVEN_KEYS, MOST_PLACES = 9, 1000
 
@@ -89,6 +90,7 @@ local function set_aside()
     records = records + name_deltas[i]
   end
   redis.call('HINCRBY', ahead, 'records', records)
+  if (weight or 1) > 1 then redis.call('HSET', ahead, 'weight', weight) end
   if ahead_mark ~= '' then redis.call('HSETNX', ahead, 'key mark', ahead_mark) end
   local room = MOST_PLACES - redis.call('LLEN', ahead_places)
   for i = 1, math.min(room, #places) do

@@ -119,8 +119,9 @@ end
 
 local counted, future, before = decided()
 if not counted then return 'again' end
+local weight = tonumber(redis.call('HGET', ahead, 'weight') or '1') -- what one record adds to its cells together
 count(counted)
-refuse(future, before)
+refuse(future / weight, before / weight)
 redis.call('UNLINK', ahead, ahead_places)
 
 if not known then

@@ -368,6 +368,50 @@ CASES: list[tuple[str, str, str | None]] = [
         "streams.s.value.max must be above value.min; move one of them",
     ),
     (
+        "sum min>max",
+        yaml_with(extra="sum: {field: v, min: 5, max: 1, unit: 1}"),
+        "streams.s.sum.max must be above sum.min; move one of them",
+    ),
+    (
+        "sum min between units",
+        yaml_with(extra="sum: {field: v, min: 0.5, max: 10, unit: 1}"),
+        "streams.s.sum.min must be a whole number of sum.unit; move it, or take another unit",
+    ),
+    (
+        "sum max between units",
+        yaml_with(extra="sum: {field: v, min: 0, max: 9.995, unit: 0.01}"),
+        "streams.s.sum.max must be a whole number of sum.unit; move it, or take another unit",
+    ),
+    (
+        "sum unit too fine",
+        yaml_with(extra="sum: {field: v, min: 0, max: 10000, unit: 0.01}"),
+        "streams.s.sum.unit makes more than 100,000 steps from sum.min to sum.max; take a larger one",
+    ),
+    (
+        "sum unit zero",
+        yaml_with(extra="sum: {field: v, min: 0, max: 1, unit: 0}"),
+        "streams.s.sum.unit 0: must be a number above zero, for example 1.0 or 1/2",
+    ),
+    (
+        "sum without unit",
+        yaml_with(extra="sum: {field: v, min: 0, max: 1}"),
+        "streams.s.sum.unit is missing",
+    ),
+    (
+        "sum field=time",
+        yaml_with(extra="sum: {field: at, min: 0, max: 1, unit: 1}"),
+        'streams.s.sum.field "at" is where time.field reads; name another',
+    ),
+    (
+        "sum beside value",
+        yaml_with(
+            extra="sum: {field: v, min: 0, max: 1, unit: 1}\n"
+            "    value: {field: v, min: 0, max: 1, buckets: 4}"
+        ),
+        "streams.s.value is not built yet beside sum; give one of them another stream",
+    ),
+    ("sum", yaml_with(extra="sum: {field: v, min: -5, max: 500, unit: 0.01}"), None),
+    (
         "keys x value huge",
         yaml_with(
             extra="keys: {field: k, list: ["

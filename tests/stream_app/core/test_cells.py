@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.cells import Buckets, Cells, KeyList
+from stream_app.core.cells import Amounts, Buckets, Cells, KeyList
 from stream_app.core.records import Reason
 
 CELLS = Cells(KeyList("k", ("UA", "7", "true"), False, False), Buckets("v", Fraction(-1), Fraction(2), 6))
@@ -59,3 +60,56 @@ def test_without_axes_there_is_one_cell() -> None:
     assert Cells().width == 1
     cells, refused = Cells().assign({}, slice(2, 5))
     assert (cells.tolist(), refused) == ([0, 0, 0], {})
+
+
+AMOUNTS = Amounts("a", Fraction(-1), Fraction(2), Fraction(1, 100))
+amounts = st.one_of(
+    st.integers(-400, 400).map(lambda units: units / 100),
+    st.sampled_from([10**400, -(10**400), None, True, "0.37", "x", "nan", "1e1", [1], float("inf")]),
+)
+
+
+def units_of(value: Any) -> int | None:
+    """Return an amount in hundredths, moved into the range, by decimal arithmetic; None for no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return None if number.is_nan() else int(100 * min(max(number, Decimal(-1)), Decimal(2)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), keys, amounts), max_size=30))
+def test_amounts_add_up_to_the_recounted_sums(events: list[tuple[int, Any, Any]]) -> None:
+    """Both cells of a key give its number of events and the sum of its amounts, exactly."""
+    cells = Cells(KeyList("k", ("UA", "7", "true"), True, False), None, AMOUNTS)
+    columns = {"k": column([key for _, key, _ in events]), "a": column([amount for *_, amount in events])}
+    places, refused = cells.assign(columns, slice(0, len(events)))
+    bins = np.array([bin for bin, *_ in events], np.int64)
+    bad = refused.get(Reason.BAD_VALUE, np.zeros(len(events), np.bool_))
+    assert bad.tolist() == [units_of(amount) is None for *_, amount in events]
+    found = np.zeros((4, 4, 2), np.int64)
+    for bin, cell, delta in zip(*cells.added(bins[~bad], places[~bad]), strict=True):
+        assert found[bin, cell // 2, cell % 2] == 0  # each cell once
+        assert delta > 0
+        found[bin, cell // 2, cell % 2] = delta
+    counts, sums = np.zeros((4, 4), np.int64), np.zeros((4, 4), np.int64)
+    for bin, key, amount in events:
+        if (units := units_of(amount)) is not None:
+            place = int(cells.keys.places(column([key]))[0]) if cells.keys else 0
+            counts[bin, place] += 1
+            sums[bin, place] += units
+    low, high = found[..., 0], found[..., 1]
+    assert np.array_equal(low + high, 300 * counts)
+    assert np.array_equal(-100 * low + 200 * high, 300 * sums)
+
+
+def test_deltas_of_a_large_slice_are_exact() -> None:
+    cells = Cells(amounts=Amounts("a", Fraction(0), Fraction(100_000), Fraction(1)))
+    places = np.full(300_000, 99_999)
+    assert [part.tolist() for part in cells.added(places * 0, places)] == [
+        [0, 0],
+        [0, 1],
+        [300_000, 300_000 * 99_999],
+    ]
