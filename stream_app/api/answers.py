@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dphist.laws.interval import half_widths
-from stream_app.api import formats, schemas
+from stream_app.api import formats, schemas, sums
 from stream_app.api.distribution import axes_of
 from stream_app.api.ranges import counted, edge, edges_of, edges_s, estimated, released, span_of
 from stream_app.api.windows import described
@@ -76,6 +76,7 @@ def detail(view: StreamView) -> schemas.StreamDetail:
         release=design.release,
         axes=axes_of(view.strategy),
         windows=described(view),
+        sum=sums.described(view.declared.amounts) if view.declared.amounts else None,
         epochs=[_epoch(view, epoch) for epoch in view.epochs],
     )
 

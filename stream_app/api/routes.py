@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from dphist.windows.error import window_error
-from stream_app.api import answers, distribution, errors, formats, schemas, sse, windows
+from stream_app.api import answers, distribution, errors, formats, schemas, sse, sums, windows
 from stream_app.api.admission.access import may_read, reader_of
 from stream_app.api.admission.turns import Places
 from stream_app.api.admission.work import epochs_us
@@ -76,6 +76,18 @@ async def show_stream(request: Request, replica: Known, _query: Nothing) -> Resp
 async def count(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Number of events from start to end: the best linear unbiased estimate from all released nodes."""
     return await answered(request, replica, answers.count, query, us=epochs_us(replica.view))
+
+
+@router.get("/streams/{stream}/sum", response_model=schemas.SumAnswer)
+async def total(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
+    """Sum of the stream's amounts from start to end, each clamped and rounded as the stream declares."""
+    return await answered(request, replica, sums.total, query)
+
+
+@router.get("/streams/{stream}/mean", response_model=schemas.MeanAnswer)
+async def mean(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
+    """Mean of the stream's amounts from start to end, with an interval from the exact law."""
+    return await answered(request, replica, sums.mean, query)
 
 
 @router.get(

@@ -67,10 +67,12 @@ class Axes(Kind):
     def at_epsilon(self, asked: Asked) -> Axes:
         """Return what the planner would choose at another epsilon."""
         keys, values, weight = self.axes.keys, self.axes.values, self.axes.weight
-        same = {"keys": keys.keys, "total_share": keys.total_share}
+        count, total_share = keys.keys, keys.total_share
         if weight > 1:
-            return replace(self, axes=plan_sums(**asked, **same, weight=weight))
-        return replace(self, axes=plan_product(**asked, **same, buckets=values.buckets))
+            sums = plan_sums(**asked, weight=weight, keys=count, total_share=total_share)
+            return replace(self, axes=sums)
+        again = plan_product(**asked, keys=count, buckets=values.buckets, total_share=total_share)
+        return replace(self, axes=again)
 
 
 class CausalAxes(Axes):

@@ -381,7 +381,9 @@ streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01
   keys: {field: k, list: [a]}, value: {field: v, min: 0, max: 1, buckets: 2},
   where: {f: {present: true}, all: [{f: a}], any: [{f: a}], not: {f: a}}},
   t: {source: {topic: f}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
-  privacy: {epsilon: 1, unit: {user: u, max_events: 1}}}}
+  privacy: {epsilon: 1, unit: {user: u, max_events: 1}}},
+  u: {source: {topic: g}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
+  privacy: {epsilon: 1}, sum: {field: a, min: 0, max: 1, unit: 1}}}
 api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
 alerts: {rules: {r: {when: count(n) > 1}}}
 ledger: {file: l}
@@ -402,7 +404,7 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     for name in ("take", "section", "sections"):
         monkeypatch.setattr(Section, name, noted(getattr(Section, name)))
     load_text(EVERY_SECTION, Path("app.yaml"), {})
-    named = {re.sub(r"^streams\.[nt]\b", "streams.<name>", key) for key in found}
+    named = {re.sub(r"^streams\.[ntu]\b", "streams.<name>", key) for key in found}
     nested = re.compile(r"where\.(all\[1\]|any\[1\]|not)\.")
     named = {key.replace("where.f", "where.<field>") for key in named if not nested.search(key)}
     return {key.replace("alerts.rules.r", "alerts.rules.<name>", 1) for key in named}

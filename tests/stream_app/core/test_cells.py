@@ -97,7 +97,7 @@ def test_amounts_add_up_to_the_recounted_sums(events: list[tuple[int, Any, Any]]
     counts, sums = np.zeros((4, 4), np.int64), np.zeros((4, 4), np.int64)
     for bin, key, amount in events:
         if (units := units_of(amount)) is not None:
-            place = int(cells.keys.places(column([key]))[0]) if cells.keys else 0
+            place = int(cells.keys.places([key])[0]) if cells.keys else 0
             counts[bin, place] += 1
             sums[bin, place] += units
     low, high = found[..., 0], found[..., 1]

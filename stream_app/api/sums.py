@@ -1,0 +1,40 @@
+"""Compute the API's answers about sums and means. Pure functions."""
+
+from __future__ import annotations
+
+from stream_app.api import schemas
+from stream_app.api.ranges import edges_of, estimated, released, span_of
+from stream_app.core.cells import Amounts
+from stream_app.core.query import StreamView
+from stream_app.core.sums import declared_sum, mean_over, sum_of
+
+
+def total(view: StreamView, query: schemas.CountQuery) -> schemas.SumAnswer:
+    """Answer the sum of a range. Raises: QueryError."""
+    amounts, span = described(declared_sum(view)), span_of(view, query)
+    found = estimated(sum_of(view, span, query.key), query.confidence)
+    return schemas.SumAnswer(
+        **released(view), key=query.key, amounts=amounts, **edges_of(view, span), **found
+    )
+
+
+def mean(view: StreamView, query: schemas.CountQuery) -> schemas.MeanAnswer:
+    """Answer the mean of a range. Raises: QueryError."""
+    amounts, span = described(declared_sum(view)), span_of(view, query)
+    found = mean_over(view, span, query.key, query.confidence)
+    return schemas.MeanAnswer(
+        **released(view),
+        key=query.key,
+        amounts=amounts,
+        **edges_of(view, span),
+        value=found.value,
+        interval=(found.lower, found.upper),
+        confidence=query.confidence,
+    )
+
+
+def described(amounts: Amounts) -> schemas.SummedField:
+    """Return what a stream adds up."""
+    return schemas.SummedField(
+        field=amounts.field, min=float(amounts.low), max=float(amounts.high), unit=float(amounts.unit)
+    )
