@@ -62,11 +62,11 @@ class HalfWidth(NamedTuple):
 def half_width(law: WeightedNoise, confidence: float) -> HalfWidth:
     """Return the least half width x such that an error is in [-x, x] with at least this probability.
 
-    Guarantee: P(|error| <= value) >= level >= confidence, with 1 - confidence reduced by a few ``TAIL_SHARE``
-        of itself for the approximations. If the weights are whole and the law is not wide beside them
-        (``LawTable.lattice_units``), the value is the least such integer. If doubles cannot hold the unit of
-        the weights exactly, the value is larger by 2^-10 of the unit, so that rounded sums stay inside. Other
-        laws: the value is within 2.1 * DITHER standard errors of the least.
+    Guarantee: P(|error| <= value) >= level >= confidence. The search reduces 1 - confidence by a few
+        ``TAIL_SHARE`` of itself, to cover the approximations. If the weights are whole and the law is not
+        wide beside them (``LawTable.lattice_units``), the value is the least such integer. If doubles
+        cannot hold the unit of the weights exactly, the value is larger by 2^-10 of the unit, so that
+        rounded sums stay inside. Other laws: the value is within 2.1 * DITHER standard errors of the least.
     Raises: ValueError for a confidence outside (0, 1).
     Cost: some 0.5 ms; cached.
 

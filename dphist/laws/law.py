@@ -231,8 +231,8 @@ class LawTable:
     def lattice_units(self) -> FloatArray:
         """Return a unit of which each law's error is always a multiple, or 0 if none is known.
 
-        The unit is the least weight, if all weights are multiples of it. The unit of several variables counts
-        only while the lattice is small. Wider laws are inverted as laws on no lattice are, which is quicker.
+        The unit is the least weight, if all weights are multiples of it. If there are several variables, the
+        unit is only used while the lattice is small: a wide law is inverted faster as a law on no lattice.
         """
         present = (self.copies > 0) & (self.variances > 0)
         least = np.where(present, self.weights, np.inf).min(axis=1, initial=np.inf)

@@ -22,8 +22,8 @@ from dphist.tree.published_laws import published_laws, published_rounding
 class ColumnSum:
     """The best estimate of a weighted sum of buckets, for one key, several keys or all together (None).
 
-    Args, Raises: design; key as in ``key_weights``; buckets, the weight of each bucket, shape (buckets,), by
-        default 1, which counts events; divisor, of the sum, by default the weight of an event.
+    Args, Raises: key as in ``key_weights``; buckets, the weight of each bucket, shape (buckets,), by default
+        1; divisor, by which the sum is divided, by default the weight of an event, so that it counts events.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ColumnSum:
 
     @cached_property
     def _repeated(self) -> list[list[tuple[float, int]]]:
-        """The weights of each group's columns, and the number of columns of each weight."""
+        """For each group, the different weights of its columns, and how many columns have each."""
         return [
             [(weight / self.divisor, copies) for weight, copies in weight_groups(part)] for part in self.parts
         ]

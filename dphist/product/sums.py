@@ -8,6 +8,7 @@ the mean low + f (high - low) with f = H / (L + H). docs/decisions/0031-sums.md 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -74,12 +75,17 @@ class Mean:
     upper: float
 
 
-def mean_of(total: RangeSum, amounts: AmountRange, key: int | None = None, confidence: float = 0.95) -> Mean:
+def mean_of(
+    total: RangeSum,
+    amounts: AmountRange,
+    key: int | Sequence[int] | None = None,
+    confidence: float = 0.95,
+) -> Mean:
     """Return the mean of a range of time, with an interval from the exact law.
 
     Guarantee: the interval holds the true mean with at least this confidence, if there is an event. The value
         is a quotient of unbiased estimates; it is biased where the count is small beside its error.
-    Args: total, the released columns over the range; key, None for all.
+    Args: total, the released columns over the range; key, one, several, or None for all.
     Raises: ValueError for a confidence outside (0, 1).
     Cost: some 100 laws: 2 to 10 ms.
     """

@@ -15,6 +15,7 @@ from stream_app.api.admission.turns import Places
 from stream_app.api.admission.work import epochs_us
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
+from stream_app.api.sum_schemas import MeanAnswer, SumAnswer
 from stream_app.api.window_schemas import WindowAnswer, WindowQuery
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
@@ -78,13 +79,13 @@ async def count(request: Request, replica: Known, query: Annotated[schemas.Count
     return await answered(request, replica, answers.count, query, us=epochs_us(replica.view))
 
 
-@router.get("/streams/{stream}/sum", response_model=schemas.SumAnswer)
+@router.get("/streams/{stream}/sum", response_model=SumAnswer)
 async def total(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Sum of the stream's amounts from start to end, each clamped and rounded as the stream declares."""
     return await answered(request, replica, sums.total, query)
 
 
-@router.get("/streams/{stream}/mean", response_model=schemas.MeanAnswer)
+@router.get("/streams/{stream}/mean", response_model=MeanAnswer)
 async def mean(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Mean of the stream's amounts from start to end, with an interval from the exact law."""
     return await answered(request, replica, sums.mean, query)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from stream_app.api import schemas
 from stream_app.api.ranges import edges_of, estimated, released, span_of
+from stream_app.api.sum_schemas import MeanAnswer, SumAnswer
 from stream_app.core.cells import Amounts
 from stream_app.core.query import StreamView
 from stream_app.core.sums import declared_sum, mean_over, sum_of
 
 
-def total(view: StreamView, query: schemas.CountQuery) -> schemas.SumAnswer:
+def total(view: StreamView, query: schemas.CountQuery) -> SumAnswer:
     """Answer the sum of a range. Raises: QueryError."""
     amounts, span = described(declared_sum(view)), span_of(view, query)
     found = estimated(sum_of(view, span, query.key), query.confidence)
-    return schemas.SumAnswer(
-        **released(view), key=query.key, amounts=amounts, **edges_of(view, span), **found
-    )
+    return SumAnswer(**released(view), key=query.key, amounts=amounts, **edges_of(view, span), **found)
 
 
-def mean(view: StreamView, query: schemas.CountQuery) -> schemas.MeanAnswer:
+def mean(view: StreamView, query: schemas.CountQuery) -> MeanAnswer:
     """Answer the mean of a range. Raises: QueryError."""
     amounts, span = described(declared_sum(view)), span_of(view, query)
     found = mean_over(view, span, query.key, query.confidence)
-    return schemas.MeanAnswer(
+    return MeanAnswer(
         **released(view),
         key=query.key,
         amounts=amounts,

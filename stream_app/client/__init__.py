@@ -6,7 +6,17 @@ Start at: ``blocking.py`` (``Client``), then ``questions.py`` (requests and resp
 Must stay true: no answer without its error; a follower resumes where it stopped and sees no release twice.
 """
 
-from stream_app.client.answers import Cdf, Cdfs, Count, Quantiles, Release, Series, Window
+from stream_app.client.answers import (
+    Cdf,
+    Cdfs,
+    Count,
+    Mean,
+    Quantiles,
+    Release,
+    Series,
+    Total,
+    Window,
+)
 from stream_app.client.awaiting import AsyncClient
 from stream_app.client.blocking import Client
 from stream_app.client.questions import ClientError
@@ -18,8 +28,10 @@ __all__ = [
     "Client",
     "ClientError",
     "Count",
+    "Mean",
     "Quantiles",
     "Release",
     "Series",
+    "Total",
     "Window",
 ]

@@ -52,6 +52,56 @@ class Count:
         return _taken(cls, answer, lower=lower, upper=upper)
 
 
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The sum of the amounts in the bins from ``start`` to ``end``, each clamped to the declared range.
+
+    Guarantee: ``value`` is unbiased; [lower, upper] holds the true sum with at least ``confidence``.
+    """
+
+    value: float
+    stderr: float
+    lower: float
+    upper: float
+    confidence: float
+    start: str
+    end: str
+    released_until: str | None
+    seq: int
+    private: bool
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Total:
+        """Read the service's answer."""
+        lower, upper = answer["interval"]
+        return _taken(cls, answer, lower=lower, upper=upper)
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of the amounts in the bins from ``start`` to ``end``, each clamped to the declared range.
+
+    Guarantee: [lower, upper] holds the true mean with at least ``confidence``. ``value`` is None if the
+        estimated count is not above 0.
+    """
+
+    value: float | None
+    lower: float
+    upper: float
+    confidence: float
+    start: str
+    end: str
+    released_until: str | None
+    seq: int
+    private: bool
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Mean:
+        """Read the service's answer."""
+        lower, upper = answer["interval"]
+        return _taken(cls, answer, lower=lower, upper=upper)
+
+
 class _Framed:
     """An answer's arrays as columns of equal length, which can be converted to data frames."""
 

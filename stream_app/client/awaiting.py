@@ -68,6 +68,8 @@ class AsyncClient:
     streams = _method(questions.streams)
     timezone = _method(questions.timezone)
     count = _method(questions.count)
+    total = _method(questions.total)
+    mean = _method(questions.mean)
     series = _method(questions.series)
     cdf = _method(questions.cdf)
     cdfs = _method(questions.cdfs)

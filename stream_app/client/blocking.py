@@ -64,6 +64,8 @@ class Client:
     streams = _method(questions.streams)
     timezone = _method(questions.timezone)
     count = _method(questions.count)
+    total = _method(questions.total)
+    mean = _method(questions.mean)
     series = _method(questions.series)
     cdf = _method(questions.cdf)
     cdfs = _method(questions.cdfs)

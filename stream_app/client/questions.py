@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from stream_app.client.answers import Cdf, Cdfs, Count, Quantiles, Series, Window
+from stream_app.client.answers import Cdf, Cdfs, Count, Mean, Quantiles, Series, Total, Window
 
 Time = str | int | float | datetime | None
 Kind = Literal["running", "bin", "window"]
@@ -73,6 +73,26 @@ def count(
         None counts all keys.
     """
     return _about(stream, "count", Count.of, start=start, end=end, confidence=confidence, key=key)
+
+
+def total(
+    stream: str, start: Time = None, end: Time = None, confidence: float = 0.95, *, key: str | None = None
+) -> Question[Total]:
+    """Return the sum of the stream's amounts from start to end.
+
+    Args: as for ``count``.
+    """
+    return _about(stream, "sum", Total.of, start=start, end=end, confidence=confidence, key=key)
+
+
+def mean(
+    stream: str, start: Time = None, end: Time = None, confidence: float = 0.95, *, key: str | None = None
+) -> Question[Mean]:
+    """Return the mean of the stream's amounts from start to end.
+
+    Args: as for ``count``.
+    """
+    return _about(stream, "mean", Mean.of, start=start, end=end, confidence=confidence, key=key)
 
 
 def series(

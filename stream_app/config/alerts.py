@@ -12,7 +12,15 @@ from stream_app.config.document import Section
 from stream_app.config.kafka import topic_name
 from stream_app.config.settings import AlertSettings, StreamSettings
 from stream_app.core.alerts.ranges import edge_of
-from stream_app.core.alerts.rules import OF_VALUES, Condition, Rule, RuleError, parse_condition, text_of_key
+from stream_app.core.alerts.rules import (
+    OF_AMOUNTS,
+    OF_VALUES,
+    Condition,
+    Rule,
+    RuleError,
+    parse_condition,
+    text_of_key,
+)
 from stream_app.core.instants import format_instant
 
 SET_BY_THE_SERVICE = ("alertname", "stream", "private")  # labels of every alert
@@ -150,6 +158,8 @@ def _check_axes(condition: Condition, stream: StreamSettings) -> None:
         if key not in cells.keys.labels:
             known = ", ".join(cells.keys.labels[:10])
             raise condition.error(f"key {key}", f"{key!r} is not on the list of {stream.name}: {known}")
+    if condition.measure in OF_AMOUNTS:
+        _check_amounts(condition, stream)
     if condition.measure not in OF_VALUES:
         return
     if cells.buckets is None:
@@ -162,6 +172,19 @@ def _check_axes(condition: Condition, stream: StreamSettings) -> None:
         edge_of(cells.buckets, point)
     except ValueError as refusal:
         raise condition.error(part, str(refusal)) from None
+
+
+def _check_amounts(condition: Condition, stream: StreamSettings) -> None:
+    """Refuse totals and means of a stream without a sum, and means that no range of time can pass."""
+    amounts, threshold = stream.declared.amounts, condition.threshold
+    if amounts is None:
+        raise condition.error("stream", f"{stream.name} has no sum; {condition.measure} needs one")
+    assert threshold is not None
+    low, high = float(amounts.low), float(amounts.high)
+    if condition.measure == "mean" and not low < threshold < high:
+        raise condition.error(
+            "threshold", f"amounts of {stream.name} are from {low:g} to {high:g}; give a mean between them"
+        )
 
 
 def _check_whole_bins(condition: Condition, stream: StreamSettings, part: str, length_us: int) -> None:

@@ -92,7 +92,7 @@ class SumNoise:
     def __init__(self, columns: ColumnSum, noise: SeededNoise, bins: int, paths: int) -> None:
         self._columns = columns
         self._groups = [
-            group_noise(group.design, weights, bins, paths, noise)
+            group_noise(group.design, weights / columns.divisor, bins, paths, noise)
             for group, weights in zip(columns.design.groups, columns.parts, strict=True)
         ]
         self._bin = 0

@@ -2,8 +2,9 @@
 
 A condition on a quantile or a share is the sign of a weighted sum of counts. The q-quantile lies above x if
 q times the number of all events exceeds the number of events below x. The share of events below x exceeds p
-if their number exceeds p times the number of all events. So such rules need no band and no approximation:
-the sum has an exact law.
+if their number exceeds p times the number of all events. The mean of the amounts exceeds t if their sum
+exceeds t times the number of events. So such rules need no band and no approximation: the sum has an exact
+law.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from dphist.product.columns import ColumnSum
 from dphist.product.design import ProductDesign
 from dphist.product.distance import Distance, ks_distance, ks_estimate
 from dphist.product.forest import RangeSum
+from dphist.product.sums import mean_of
 from dphist.tree.estimate import Estimate
-from stream_app.core.alerts.rules import OF_VALUES, Condition
-from stream_app.core.cells import Buckets, Cells
+from stream_app.core.alerts.rules import OF_AMOUNTS, OF_VALUES, Condition
+from stream_app.core.cells import Amounts, Buckets, Cells
 from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
 
@@ -35,7 +37,8 @@ class Question:
     Args:
         bins: the number of last bins, None for all since the stream's first.
         keys: places in the list, None for all.
-        below: how many buckets lie below the condition's point, None for a count of events.
+        below: how many buckets lie below the condition's point, None for a count of events; of amounts the
+            one of the low end.
         of_all, of_below: the weights of all events and of the events below the point.
         reference: the range that ks compares with.
     """
@@ -64,6 +67,16 @@ def of_value(condition: Condition, question: Question, buckets: Buckets, point: 
     if condition.measure == "quantile":
         return replace(question, below=edge_of(buckets, threshold), of_all=level, of_below=-1.0)
     return replace(question, below=edge_of(buckets, level), of_all=-threshold, of_below=1.0)
+
+
+def of_amounts(condition: Condition, question: Question, amounts: Amounts, point: float | None) -> Question:
+    """Return the total, or the sum whose sign says whether the mean is past a threshold."""
+    low, high, past = float(amounts.low), float(amounts.high), 0.0
+    if condition.measure == "mean":
+        threshold = condition.threshold if point is None else point
+        assert threshold is not None
+        past = threshold
+    return replace(question, below=1, of_all=high - past, of_below=low - high)
 
 
 def edge_of(buckets: Buckets, point: float) -> int:
@@ -116,11 +129,13 @@ class Ranges:
         cells, (first, stop) = self.view.strategy.axes, self.span
         keys = places_of(condition, cells)
         unknown = keys is not None and len(keys) < len(condition.keys)
-        of_cells = keys is not None or condition.measure in OF_VALUES
+        of_cells = keys is not None or condition.measure in OF_VALUES | OF_AMOUNTS
         in_windows = of_cells and self.view.strategy.kind.axes is None
         if unknown or in_windows or stop == first or (bins is not None and stop - bins < first):
             return None
         question, buckets = Question(bins, keys), cells.buckets
+        if condition.measure in OF_AMOUNTS:
+            return of_amounts(condition, question, cells.amounts, point) if cells.amounts else None
         if condition.measure not in OF_VALUES:
             return question
         if buckets is None:
@@ -174,9 +189,11 @@ class Ranges:
         """Return the condition's value in its own unit, and the standard error where there is one."""
         if condition.measure == "ks":
             return self.distance(question), None
-        if question.below is None:
+        if question.below is None or condition.measure == "total":
             estimate = self.estimate(question)
             return condition.in_unit(float(estimate.value)), condition.in_unit(estimate.stderr)
+        if condition.measure == "mean":
+            return self._mean(question), None
         counts = self._histogram(self._span(question), question.keys).estimated()
         if not counts[-1]:
             return None, None
@@ -203,6 +220,12 @@ class Ranges:
             assert product is not None  # otherwise the stream has neither keys nor values
             self.view.sums[asked] = columns_of(product, asked)
         return self.view.sums[asked]
+
+    def _mean(self, question: Question) -> float | None:
+        amounts, keys = self.view.strategy.axes.amounts, question.keys
+        assert amounts is not None  # otherwise the question would not exist
+        found = mean_of(self._cells_of(self._span(question)), amounts.range, keys).value
+        return None if found is None else found * float(amounts.unit)
 
     def _two(self, question: Question) -> tuple[Histogram, Histogram]:
         now = self._histogram(self._span(question), question.keys)
@@ -235,7 +258,9 @@ def _quantile(counts: Int64Array, level: float, buckets: Buckets) -> float:
 def columns_asked(condition: Condition, product: ProductDesign, cells: Cells) -> ColumnSum:
     """Return the sum of columns that a condition asks for; it is the same for every range of time."""
     question = Question(None, places_of(condition, cells))
-    if condition.measure in ("quantile", "cdf"):
+    if cells.amounts and condition.measure in OF_AMOUNTS:
+        question = of_amounts(condition, question, cells.amounts, None)
+    elif condition.measure in ("quantile", "cdf"):
         assert cells.buckets is not None
         question = of_value(condition, question, cells.buckets, None)
     return columns_of(product, question)

@@ -148,7 +148,7 @@ def _beyond(rule: Rule, question: Question, ranges: Ranges) -> tuple[float, floa
         if condition.measure == "ks":
             distance = ranges.distance(question)
             found = [distance - threshold, distance - clear]
-        elif condition.measure in OF_VALUES:
+        elif condition.measure in OF_VALUES or condition.measure == "mean":
             back = question if rule.clear is None else ranges.question(condition, clear)
             assert back is not None
             found = [ranges.value(question), ranges.value(back)]
@@ -158,7 +158,8 @@ def _beyond(rule: Rule, question: Question, ranges: Ranges) -> tuple[float, floa
     except QueryError:
         return None  # some of its bins were never measured: an epoch ended early
     # Every reading is positive if the measure is above the threshold. The q-quantile is above a point if
-    # less than a part q of the events lies below the point.
+    # less than a part q of the events lies below the point. A mean is above a point if the sum is more than
+    # the point times the count.
     return (found[0], found[1]) if condition.upward else (-found[0], -found[1])
 
 

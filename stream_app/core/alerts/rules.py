@@ -3,6 +3,8 @@
 condition = "count(" counted ")" comparison number
           | "sum(" counted "," length ")" comparison number
           | "rate(" counted "," length ")" comparison number "/" unit
+          | "total(" counted "," length ")" comparison number
+          | "mean(" counted "," length ")" strictly number
           | "quantile(" counted "," number "," length ")" strictly number
           | "cdf(" counted "," number "," length ")" strictly number
           | "ks(" counted "," length "," reference ")" strictly number
@@ -25,13 +27,15 @@ from typing import Literal, NoReturn, cast, get_args
 
 from stream_app.core.instants import parse_instant
 
-MeasureName = Literal["count", "sum", "rate", "quantile", "cdf", "ks", "no_data"]
+MeasureName = Literal["count", "sum", "rate", "total", "mean", "quantile", "cdf", "ks", "no_data"]
 Comparison = Literal[">", ">=", "<", "<="]
 
 UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000, "w": 604_800_000_000}
 _LONGEST_US = 36_500 * UNITS_US["d"]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 OF_VALUES: frozenset[MeasureName] = frozenset({"quantile", "cdf", "ks"})
+OF_AMOUNTS: frozenset[MeasureName] = frozenset({"total", "mean"})
+_STRICT = OF_VALUES | {"mean"}
 _KNOWN = f"{', '.join(MEASURES[:-1])} or {MEASURES[-1]}"
 _TOKEN = re.compile(
     r"\s*(?:(?P<length>(?:\d{1,18}[smhdw])+(?![\w.]))|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
@@ -64,9 +68,9 @@ class Condition:
 
     Args:
         measure: count: events since the stream's first bin; sum: events in the last window; rate: these
-            events per time; quantile: of the values in the window; cdf: the share of values below a point;
-            ks: the greatest distance of their distribution from the reference; no_data: no release for a
-            window's length.
+            events per time; total and mean: of the amounts in the window; quantile: of the values in the
+            window; cdf: the share of values below a point; ks: the greatest distance of their distribution
+            from the reference; no_data: no release for a window's length.
         window_us: length of the window; None for count.
         comparison, threshold: None for no_data.
         per_us: the unit of a rate's threshold.
@@ -258,7 +262,7 @@ class _Reader:
         comparison, at = self._take("sign", "a comparison: >, >=, < or <=")
         if comparison not in (">", ">=", "<", "<="):
             self._refuse(at, "a comparison belongs here: >, >=, < or <=")
-        if measure in OF_VALUES and comparison in (">=", "<="):
+        if measure in _STRICT and comparison in (">=", "<="):
             self._refuse(at, f"{measure} is compared strictly; write {comparison[0]}")
         return cast("Comparison", comparison)
 

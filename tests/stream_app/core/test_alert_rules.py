@@ -65,8 +65,8 @@ def test_conditions_are_read(text: str, condition: Condition) -> None:
 @pytest.mark.parametrize(
     ("text", "at", "word"),
     [
-        ("", 1, "count, sum, rate, quantile, cdf, ks or no_data"),
-        ("total(clicks) > 5", 1, "is not known"),
+        ("", 1, "count, sum, rate, total, mean, quantile, cdf, ks or no_data"),
+        ("median(clicks) > 5", 1, "is not known"),
         ("count(clicks, 24h) > 5", 13, '")"'),
         ("count clicks > 5", 7, '"("'),
         ("sum(clicks) > 5", 11, '","'),
