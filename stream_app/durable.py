@@ -84,7 +84,7 @@ def write_durably(path: Path, parts: Iterable[bytes]) -> None:
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def locked(descriptor: int) -> bool:
@@ -127,7 +127,7 @@ class LineLog:
             ) from None
         self.size = os.fstat(self._descriptor).st_size
         self._cut_torn_line()
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
     def append(self, lines: Iterable[bytes]) -> None:
         """Write lines durably, all of them or none. Args: lines, without line ends.
@@ -180,7 +180,7 @@ class LineLog:
         return 0
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -82,7 +82,7 @@ class SourceSettings:
     """How a file is read as an event log; its public part is the stream's declared ``Log``.
 
     Args:
-        file: its path.
+        file: its path; with ``*`` in its name, all files of such names are one log.
         start: "earliest" or "latest": where a live stream begins in a file that already has events.
         speed: of a replay, in log seconds per second; None is as fast as possible.
     """

@@ -1,4 +1,4 @@
-"""A stream's section ``source``: a file that is followed or replayed, or a topic; and the names of logs."""
+"""A stream's section ``source``: files that are followed or replayed, or a topic; and the names of logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_source(section: Section, directory: Path) -> tuple[Log, SourceSettings 
         return read_topic(section, directory)
     if "file" not in section.names():
         raise section.error("file", "is missing; name a file, or a topic of Kafka")
-    file = (directory / section.take("file", values.text)).absolute()
+    file = (directory / section.take("file", _file)).absolute()
     name = section.take("group", values.name, "") or file_identity(file, directory)
     form: LogFormat = section.take("format", values.one_of("ndjson", "csv"), "ndjson")
     start: Literal["earliest", "latest"] = section.take(
@@ -31,6 +31,13 @@ def read_source(section: Section, directory: Path) -> tuple[Log, SourceSettings 
         section.refuse("start", "is for a live stream; a replay starts at replay.from, take one out")
     section.finish()
     return Log(name, form, replay), SourceSettings(file, start, speed)
+
+
+def _file(value: object) -> str:
+    text = values.text(value)
+    if "*" in str(Path(text).parent):
+        raise ValueError("may have * in its last part only: all files of a log are in one directory")
+    return text
 
 
 def file_identity(file: Path, directory: Path) -> str:

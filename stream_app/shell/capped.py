@@ -10,21 +10,24 @@ import numpy as np
 from stream_app.config import SourceSettings, StreamSettings
 from stream_app.core.bounding import CapWindows, share_left_out
 from stream_app.core.records import RecordBatch
-from stream_app.sources.lines import open_lines
+from stream_app.sources.file_list import is_list
+from stream_app.sources.finished_files import open_sample
 from stream_app.wiring.event_logs import file_format, other_fields, time_field
 
 MUCH = 0.05
 
 
 def file_sample(stream: StreamSettings) -> RecordBatch | None:
-    """Return the first records of a stream's file; None for an empty file or another log.
+    """Return the first records of a stream's file or list of files; None for an empty file or another log.
 
     Raises: OperatorError if the file cannot be read.
     """
-    if not isinstance(stream.source, SourceSettings) or not stream.source.file.stat().st_size:
+    if not isinstance(stream.source, SourceSettings):
         return None
     file, others = stream.source.file, other_fields([stream])
-    with open_lines(file, file_format(stream), time_field(stream), others) as lines:
+    if not is_list(file) and not file.stat().st_size:
+        return None
+    with open_sample(file, file_format(stream), time_field(stream), others) as lines:
         start = lines.first_position
         return lines.read(start, lines.after_last_line(start))
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Literal
 
@@ -202,6 +203,17 @@ class LineFile:
                 )
             position += len(data)
         return None
+
+    def unfinished_line(self, start: int, limit: int) -> RecordBatch:
+        """Return what is left of a finished file: its last line without an end, or nothing.
+
+        Args: start, the position after the last complete line; limit, the end of the file.
+        """
+        if limit - start <= LONGEST_RECORD_BYTES:
+            batch = self.decode(start, self.bytes_at(start, limit - start) + b"\n")
+            return replace(batch, end=limit)
+        refused = Refusal(PARTITION, start, Reason.UNDECODABLE, self.bytes_at(start, _KEPT_OF_LONG_RECORD))
+        return replace(self.decode(start, b"\n"), end=limit, refused=[refused])
 
     def decode(self, start: int, data: bytes) -> RecordBatch:
         """Return the decoded lines that begin at a position. Blank lines are not records."""

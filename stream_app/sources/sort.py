@@ -17,7 +17,8 @@ from stream_app.core.records import RecordBatch
 from stream_app.durable import secret_directory, write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField
-from stream_app.sources.lines import FileFormat, LineFile, open_lines
+from stream_app.sources.finished_files import open_whole
+from stream_app.sources.lines import FileFormat, LineFile
 
 _RECORDS_PER_PIECE = 10_000
 _NOT_A_TIME = np.iinfo(np.int64).min
@@ -34,7 +35,7 @@ class Ordered(NamedTuple):
 def in_order_of_time(
     path: Path, format: FileFormat, field: TimeField, directory: Path, others: Sequence[str] = ()
 ) -> Ordered:
-    """Return the file's records in order of event time; records with equal times keep their order.
+    """Return the records of a file or list in order of event time; records with equal times keep their order.
 
     A record that does not decode stays behind the record before it. The index, and the sorted copy if one is
     needed, are files without a name: the system frees them when this process closes them or ends. Every start
@@ -45,8 +46,8 @@ def in_order_of_time(
     Cost: one or two microseconds and 24 bytes of memory per record; sorting costs the same again.
     """
     for left in [*secret_directory(directory).glob("*.sorted"), *directory.glob("*.index")]:
-        left.unlink()  # left by an earlier version of the service, which kept its sorted copies
-    lines = open_lines(path, format, field, others)
+        left.unlink()  # of an earlier version, which kept them
+    lines = open_whole(path, format, field, directory, others)
     try:
         content = {
             "sha256": lines.digest(),

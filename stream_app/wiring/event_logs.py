@@ -21,8 +21,10 @@ from stream_app.loops.clocks import ReplayClock
 from stream_app.ports import Clock, OperatorError, Source
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource
-from stream_app.sources.lines import FileFormat
+from stream_app.sources.file_list import files_of, is_list
+from stream_app.sources.lines import FileFormat, OneFile
 from stream_app.sources.replay import ReplaySource
+from stream_app.sources.segments import SegmentedSource
 from stream_app.sources.topic_records import TopicDecoder, TopicFormat, topic_decoder
 
 
@@ -66,7 +68,7 @@ def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
     A topic is identified by its cluster and id; a recreated topic has a new id. A file is identified by the
     state directory, which records how far it was read: for two workers, the same path may be two files.
     """
-    if isinstance(source, FileSource | ReplaySource):
+    if isinstance(source, OneFile):
         place = {"state_id": _id_of(state_dir)}
     else:
         from stream_app.sources.kafka import KafkaSource
@@ -93,12 +95,26 @@ def check_files(streams: Sequence[StreamSettings]) -> None:
 
 
 def why_unreadable(file: Path) -> str | None:
-    """Return why a file of events cannot be read, with the remedy; None if it can be read."""
+    """Return why a file of events, or a list of files, cannot be read, with the remedy; None if it can."""
+    if is_list(file):
+        return _why_unreadable_list(file)
     if not file.is_file():
         return f"{file} is {'no file' if file.exists() else 'not there'}; create it or correct the path"
-    if not os.access(file, os.R_OK):
-        return f"{file} cannot be read; let this user read it"
-    return None
+    return _why_closed(file)
+
+
+def _why_unreadable_list(pattern: Path) -> str | None:
+    try:
+        files = files_of(pattern)
+    except OSError as failure:
+        return f"{pattern.parent} cannot be read ({failure.strerror}); create it or correct the path"
+    if not files:
+        return f"{pattern} names no file; create the first one or correct the path"
+    return next(filter(None, map(_why_closed, files.values())), None)
+
+
+def _why_closed(file: Path) -> str | None:
+    return None if os.access(file, os.R_OK) else f"{file} cannot be read; let this user read it"
 
 
 def check_file(stream: StreamSettings, state_dir: Path) -> None:
@@ -126,13 +142,14 @@ def note_of(stream: str, state_dir: Path) -> Path:
 def _open_file(
     streams: Sequence[StreamSettings], source: SourceSettings, state_dir: Path, clock: Clock
 ) -> Source:
-    """Open a file as a source; a separate directory holds what the source remembers about the file."""
+    """Open a file or a list of files; a separate directory holds what the source remembers about it."""
     stream, others, form = streams[0], other_fields(streams), file_format(streams[0])
     directory = secret_directory(state_dir / "sources" / _reading(stream, source, state_dir))
     time = time_field(stream)
     if isinstance(clock, ReplayClock):
         return ReplaySource(source.file, form, time, directory, clock.reached_us, others)
-    return FileSource(source.file, form, time, directory, others)
+    follow = SegmentedSource if is_list(source.file) else FileSource
+    return follow(source.file, form, time, directory, others)
 
 
 def file_format(stream: StreamSettings) -> FileFormat:
@@ -157,4 +174,4 @@ def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) ->
     seen_from_state = os.path.relpath(file, state_dir.resolve())
     time = stream.declared.time
     facts = (seen_from_state, stream.declared.source.format, time.field, time.format)
-    return f"{file.stem}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
+    return f"{file.stem.replace('*', 'all')}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"

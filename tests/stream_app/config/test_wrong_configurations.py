@@ -300,6 +300,21 @@ CASES: list[tuple[str, str, str | None]] = [
         yaml_with(source="{file: nope.ndjson}"),
         "streams.s.source.file: HERE/nope.ndjson is not there;",
     ),
+    (
+        "files missing",
+        yaml_with(source="{file: nope-*.ndjson}"),
+        "streams.s.source.file: HERE/nope-*.ndjson names no file; create the first one",
+    ),
+    (
+        "files in a missing directory",
+        yaml_with(source="{file: nope/e-*.ndjson}"),
+        "streams.s.source.file: HERE/nope cannot be read (No such file or directory); create it",
+    ),
+    (
+        "files of many directories",
+        yaml_with(source="{file: '*/e.ndjson'}"),
+        'streams.s.source.file "*/e.ndjson": may have * in its last part only',
+    ),
     ("file empty", yaml_with(source="{file: ''}"), 'streams.s.source.file "": must be a word'),
     (
         "keys empty",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
 import os
 import shutil
@@ -244,6 +245,16 @@ def test_the_first_events_of_a_file_are_decoded(
     assert readable.state == "ok"
     assert [finding.state for finding in sample] == ([] if state is None else [state])
     assert all(said in finding.said for finding in sample)
+
+
+def test_the_first_events_of_a_compressed_file_are_decoded(folder: Path) -> None:
+    (folder / "clicks-1.ndjson.gz").write_bytes(gzip.compress(b'{"at": 1}\n'))
+    (folder / "clicks-2.ndjson").write_text('{"to": 1}\n')
+    text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
+    (folder / "app.yaml").write_text(text.replace("clicks.ndjson}", "clicks-*.ndjson}"))
+    found = asyncio.run(doctor.examine(load(folder / "app.yaml", {})))
+    [readable, sample] = (one for one in found if one.what == "streams.clicks.source.file")
+    assert (readable.state, sample.state) == ("ok", "ok")
 
 
 def test_a_header_without_the_time_is_found(folder: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -203,3 +205,24 @@ def test_a_start_that_is_killed_leaves_a_directory_that_works(
     source = open_replay(path, tmp_path / "order")
     assert replayed(source) == in_order(times_us)
     asyncio.run(source.close())
+
+
+def test_a_list_of_files_is_replayed_as_one(tmp_path: Path) -> None:
+    write_events(tmp_path / "b-1.ndjson", [30, 10])
+    (tmp_path / "b-1.ndjson.gz").write_bytes(gzip.compress((tmp_path / "b-1.ndjson").read_bytes().rstrip()))
+    (tmp_path / "b-1.ndjson").unlink()
+    write_events(tmp_path / "b-2.ndjson", [20, 5])
+    source = open_replay(tmp_path / "b-*.ndjson", tmp_path / "notes")
+    assert [json.loads(line)["at"] for line in replayed(source)] == [5, 10, 20, 30]
+    asyncio.run(source.close())
+
+
+def test_a_list_of_csv_files_needs_one_header(tmp_path: Path) -> None:
+    for number, text in enumerate(["at,n\n30,1", "", "at,n\n10,2\n"]):
+        (tmp_path / f"b-{number}.csv").write_text(text)
+    source = ReplaySource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "notes", lambda: 10**9)
+    assert replayed(source) == [b"10,2\n", b"30,1\n"]
+    asyncio.run(source.close())
+    (tmp_path / "b-3.csv").write_text("n,at\n1,40\n")
+    with pytest.raises(OperatorError, match=r"b-3.csv: its header is not that of the first file"):
+        ReplaySource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "notes", lambda: 10**9)

@@ -1,0 +1,164 @@
+"""The files of one log in the order of their names, and what is noted about them durably."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from stream_app.durable import LineLog
+from stream_app.ports import OperatorError
+
+GZIP = ".gz"
+FIRST_BYTES = 4096  # that identify a file
+_SETTLED_NS = 2_000_000_000  # a directory's time has coarse ticks: a younger one is listed again
+
+
+def is_list(path: Path) -> bool:
+    """Return whether a path names a list of files, or one file that has to be decompressed.
+
+    >>> is_list(Path("clicks-*.ndjson")), is_list(Path("clicks.ndjson.gz")), is_list(Path("clicks.ndjson"))
+    (True, True, False)
+    """
+    return "*" in path.name or path.suffix == GZIP
+
+
+def files_of(pattern: Path) -> dict[str, Path]:
+    """Return the existing files of a list in order: each file by its name without ``.gz``.
+
+    A plain file is preferred to its compressed copy, which may still be written.
+    Raises: OSError if the directory cannot be read.
+    """
+    wanted = pattern.name.removesuffix(GZIP)
+    found: dict[str, Path] = {}
+    with os.scandir(pattern.parent) as entries:
+        for entry in entries:
+            name = entry.name.removesuffix(GZIP)
+            if fnmatchcase(name, wanted) and entry.is_file() and (name not in found or name == entry.name):
+                found[name] = pattern.parent / entry.name
+    return dict(sorted(found.items()))
+
+
+@dataclass(slots=True)
+class ListedFile:
+    """One known file.
+
+    Args:
+        appeared_us: when the worker first saw it; every record of a later file was written after that.
+        ended_at: its length when the next file appeared; None if it is the last, or was compressed then.
+        first: the length and digest of its first bytes, to recognise it; None while it is empty.
+    """
+
+    name: str
+    appeared_us: int
+    ended_at: int | None = None
+    first: dict[str, Any] | None = None
+
+
+class FileList:
+    """The known files of a log. Each fact is durable before the caller learns it.
+
+    Args: pattern, a path with ``*`` in its name; directory, of this log only, for the notes.
+    Raises (every method): OperatorError if the files cannot be the log that the notes describe.
+    """
+
+    def __init__(self, pattern: Path, directory: Path) -> None:
+        self.pattern = pattern
+        self.files: list[ListedFile] = []
+        self.paths: dict[str, Path] = {}  # of the files that exist now
+        self._listed_ns = -1  # the directory's time of modification when it was listed
+        self._notes = LineLog(directory / "files.ndjson")
+        for line in self._notes.lines():
+            self._take(json.loads(line))
+
+    def close(self) -> None:
+        """Close the notes."""
+        self._notes.close()
+
+    def path(self, number: int) -> Path:
+        """Return where a known file is now. Raises: OperatorError if it is gone."""
+        name = self.files[number].name
+        if name not in self.paths:
+            raise OperatorError(f"{self.pattern.parent / name}: it is gone and still needed; put it back")
+        return self.paths[name]
+
+    def is_finished(self, number: int) -> bool:
+        """Return whether a file has its last byte: a later one appeared, or it is compressed."""
+        path = self.paths.get(self.files[number].name)
+        return number + 1 < len(self.files) or (path is not None and path.suffix == GZIP)
+
+    def first_left(self) -> int:
+        """Return the number of the first file from which on no file was deleted."""
+        number = len(self.files)
+        while number and self.files[number - 1].name in self.paths:
+            number -= 1
+        return number
+
+    def refresh(self) -> None:
+        """List the directory again if it may have changed, and note the files that are new."""
+        try:
+            changed_ns = self.pattern.parent.stat().st_mtime_ns
+            if changed_ns == self._listed_ns:
+                return
+            listed_ns = time.time_ns()
+            self.paths = files_of(self.pattern)
+        except OSError as failure:
+            text = f"{self.pattern}: its directory cannot be read ({failure.strerror}); let this user read it"
+            raise OperatorError(text) from None
+        known = {file.name for file in self.files}
+        for name in self.paths:
+            if name not in known:
+                self._add(name)
+        self._listed_ns = changed_ns if listed_ns - changed_ns > _SETTLED_NS else -1
+
+    def recognise(self, number: int, start: bytes, *, complete: int) -> None:
+        """Compare a file's first bytes with its note, or write the note.
+
+        Args: start, the file's first ``FIRST_BYTES`` bytes; complete, the length of its complete lines.
+        """
+        file = self.files[number]
+        if file.first is None:
+            if not complete:
+                return
+            self._note({"number": number, "first": _digest(start, min(complete, FIRST_BYTES))})
+        elif _digest(start, file.first["bytes"]) != file.first:
+            raise OperatorError(
+                f"{self.paths[file.name]}: this is not the file counted so far; put that back"
+            )
+
+    def _add(self, name: str) -> None:
+        """Note a new file, and thereby the end of the file before it."""
+        ended_at = None
+        if self.files:
+            last = self.files[-1].name
+            if name < last:
+                raise OperatorError(
+                    f"{self.paths[name]}: its name sorts before {last}, which was read already; rename it so "
+                    "that it sorts last, or move it away"
+                )
+            before = self.paths.get(last)
+            if before is not None and before.suffix != GZIP:
+                ended_at = before.stat().st_size
+        self._note({"name": name, "at_us": time.time_ns() // 1_000, "previous_ended_at": ended_at})
+
+    def _note(self, fact: dict[str, Any]) -> None:
+        self._notes.append([json.dumps(fact).encode()])
+        self._take(fact)
+
+    def _take(self, fact: dict[str, Any]) -> None:
+        """Apply a noted fact; an unknown one is from a later version and concerns only that version."""
+        if "name" in fact:
+            if self.files:
+                self.files[-1].ended_at = fact["previous_ended_at"]
+            self.files.append(ListedFile(fact["name"], fact["at_us"]))
+        elif "first" in fact:
+            self.files[fact["number"]].first = fact["first"]
+
+
+def _digest(start: bytes, count: int) -> dict[str, Any]:
+    return {"bytes": count, "sha256": hashlib.sha256(start[:count]).hexdigest()}

@@ -1,0 +1,101 @@
+"""Finished files: one that is decompressed, a sample of one, and all of a list joined."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+from stream_app.ports import OperatorError
+from stream_app.sources.decode import TimeField
+from stream_app.sources.file_list import GZIP, files_of, is_list
+from stream_app.sources.lines import MOST_BYTES, FileFormat, LineFile, open_lines
+
+_COPIED_AT_ONCE = 1 << 20
+
+
+def decompressed(path: Path, directory: Path | None = None, most: int | None = None) -> IO[bytes]:
+    """Return the content of a gzip file as a file without a name, which the system frees when it is closed.
+
+    Args: most, bytes from its beginning; None for all.
+    Raises: OperatorError if the file cannot be read or is damaged.
+    """
+    copy = TemporaryFile(dir=directory)  # noqa: SIM115 - it is returned
+    try:
+        with gzip.open(path) as packed:
+            if most is None:
+                shutil.copyfileobj(packed, copy, _COPIED_AT_ONCE)
+            else:
+                copy.write(packed.read(most))
+        copy.flush()
+        copy.seek(0)
+    except (OSError, EOFError, zlib.error) as failure:
+        copy.close()
+        raise OperatorError(
+            f"{path}: cannot be decompressed ({failure}); put a whole file there, under its final name"
+        ) from None
+    return copy
+
+
+def open_sample(path: Path, format: FileFormat, time: TimeField, others: Sequence[str] = ()) -> LineFile:
+    """Return the first records of a file, or of the first file of a list.
+
+    Raises: OperatorError if it cannot be read.
+    """
+    first = next(iter(files_of(path).values())) if is_list(path) else path
+    if first.suffix != GZIP:
+        return open_lines(first, format, time, others)
+    return LineFile(first, decompressed(first, most=MOST_BYTES), format, time, others)
+
+
+def open_whole(
+    path: Path, format: FileFormat, time: TimeField, directory: Path, others: Sequence[str] = ()
+) -> LineFile:
+    """Return a file of records, or the records of a list of files as one file without a name.
+
+    Args: directory, with space for the records of the whole list.
+    Raises: OperatorError if a file cannot be read, or two CSV files have different headers.
+    """
+    if not is_list(path):
+        return open_lines(path, format, time, others)
+    whole = TemporaryFile(dir=directory)  # noqa: SIM115 - it is returned
+    try:
+        header = b""
+        for part in files_of(path).values():
+            with decompressed(part, directory) if part.suffix == GZIP else part.open("rb") as content:
+                if format == "csv":
+                    header = _pass_header(part, content, whole, header)
+                shutil.copyfileobj(content, whole, _COPIED_AT_ONCE)
+            _end_line(whole)
+        whole.seek(0)
+    except OSError as failure:
+        whole.close()
+        raise OperatorError(f"{path}: cannot be read: {failure.strerror}; check source.file") from None
+    except OperatorError:
+        whole.close()
+        raise
+    return LineFile(path, whole, format, time, others)
+
+
+def _pass_header(part: Path, content: IO[bytes], whole: IO[bytes], first: bytes) -> bytes:
+    """Read a CSV file's header; write it if it is the first. Return the first header."""
+    header = content.readline().rstrip(b"\r\n")
+    if not header:
+        return first
+    if not first:
+        whole.write(header + b"\n")
+    elif header != first:
+        raise OperatorError(f"{part}: its header is not that of the first file; give all files one header")
+    return first or header
+
+
+def _end_line(whole: IO[bytes]) -> None:
+    """End the last line, so that the next file's first record does not continue it."""
+    whole.flush()
+    if (length := whole.tell()) and os.pread(whole.fileno(), 1, length - 1) != b"\n":
+        whole.write(b"\n")

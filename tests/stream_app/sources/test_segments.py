@@ -1,0 +1,341 @@
+"""Several files are one log: each record once, in the order of the names, whatever happens to the files."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_app.core.records import RecordBatch
+from stream_app.ports import OperatorError
+from stream_app.sources.segments import FILE_SPAN, SegmentedSource
+from tests.stream_app.files import AT, event_line, write_events
+
+
+class Folder:
+    """A directory of files, and a source over those called ``clicks-*.ndjson``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sources: list[SegmentedSource] = []
+
+    def events(self, day: int, *times_us: int) -> Path:
+        """Write the events of one day's file."""
+        return write_events(self.path / f"clicks-{day:02}.ndjson", times_us)
+
+    def source(self, format: str = "ndjson") -> SegmentedSource:
+        """Open the log, as a new worker does."""
+        pattern, notes = self.path / f"clicks-*.{format}", self.path / "notes"
+        self.close()
+        self.sources.append(SegmentedSource(pattern, format, AT, notes))  # type: ignore[arg-type]
+        return self.sources[-1]
+
+    def close(self) -> None:
+        """Close all sources, since the notes have one writer."""
+        while self.sources:
+            asyncio.run(self.sources.pop().close())
+
+
+@pytest.fixture
+def folder(tmp_path: Path):
+    """Yield an empty folder."""
+    folder = Folder(tmp_path)
+    yield folder
+    folder.close()
+
+
+def read(source: SegmentedSource, position: int = 0) -> tuple[list[RecordBatch], int]:
+    """Return everything that can be read from a position, and where that ends."""
+    batches: list[RecordBatch] = []
+    while found := asyncio.run(source.read({"0": position}, 0.0)):
+        [batch] = found
+        assert batch.start == position < batch.end
+        batches.append(batch)
+        position = batch.end
+    return batches, position
+
+
+def times(batches: list[RecordBatch]) -> list[int]:
+    """Return the event times."""
+    return [time for batch in batches for time in batch.columns["at"].tolist()]
+
+
+def end_of(source: SegmentedSource) -> int:
+    """Return where the log ends now: the next cut."""
+    [end] = asyncio.run(source.positions_at(["0"], [7]))["0"]
+    return int(end)
+
+
+def pack(path: Path) -> Path:
+    """Compress a file in its place, as gzip does."""
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return packed
+
+
+def test_files_are_read_in_the_order_of_their_names(folder: Folder) -> None:
+    folder.events(3, 30)
+    folder.events(1, 10, 11)
+    folder.events(2, 20)
+    source = folder.source()
+    batches, position = read(source)
+    assert times(batches) == [10, 11, 20, 30]
+    assert position == end_of(source) == 2 * FILE_SPAN + len(event_line(30, n=0))
+    assert [batch.positions[0] // FILE_SPAN for batch in batches] == [0, 1, 2]
+
+
+def test_the_last_file_grows_until_the_next_appears(folder: Folder) -> None:
+    first = folder.events(1, 10)
+    source = folder.source()
+    _, position = read(source)
+    with first.open("ab") as file:
+        file.write(event_line(11) + event_line(12)[:-4])
+    batches, position = read(source, position)
+    assert times(batches) == [11]
+    with first.open("ab") as file:
+        file.write(event_line(12)[-4:])
+    folder.events(2, 20)
+    assert end_of(source) == FILE_SPAN + len(event_line(20, n=0))
+    batches, position = read(source, position)
+    assert times(batches) == [12, 20]
+    assert position == end_of(source)
+
+
+def test_compressed_files_are_read_like_plain_ones(folder: Folder) -> None:
+    for day in (1, 2, 3):
+        pack(folder.events(day, day * 10, day * 10 + 1))
+    folder.events(4, 40)
+    plain = Folder(folder.path / "plain")
+    plain.path.mkdir()
+    for day in (1, 2, 3):
+        plain.events(day, day * 10, day * 10 + 1)
+    plain.events(4, 40)
+    found, expected = read(folder.source()), read(plain.source())
+    plain.close()
+    assert times(found[0]) == [10, 11, 20, 21, 30, 31, 40]
+    assert found[1] == expected[1]
+    assert [b.positions.tolist() for b in found[0]] == [b.positions.tolist() for b in expected[0]]
+
+
+def test_a_log_may_end_with_a_compressed_file(folder: Folder) -> None:
+    pack(folder.events(1, 10))
+    pack(folder.events(2, 20))
+    source = folder.source()
+    assert end_of(source) == 2 * FILE_SPAN
+    batches, position = read(source)
+    assert (times(batches), position) == ([10, 20], 2 * FILE_SPAN)
+    folder.events(3, 30)
+    batches, position = read(source, position)
+    assert times(batches) == [30]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_finished_file_may_be_compressed_where_it_is_read(folder: Folder, restart: bool) -> None:
+    first = folder.events(1, *range(50))
+    source = folder.source()
+    [batch] = asyncio.run(source.read({"0": 0}, 0.0))
+    middle = int(batch.positions[20])
+    folder.events(2, 100)
+    end_of(source)
+    pack(first)
+    source = folder.source() if restart else source
+    batches, _ = read(source, middle)
+    assert times(batches) == [*range(20, 50), 100]
+
+
+def test_a_finished_files_last_line_needs_no_end(folder: Folder) -> None:
+    first = folder.events(1, 10, 11)
+    first.write_bytes(first.read_bytes().rstrip(b"\n"))
+    folder.events(2, 20)
+    packed = folder.events(3, 30)
+    packed.write_bytes(packed.read_bytes().rstrip(b"\n"))
+    pack(packed)
+    assert times(read(folder.source())[0]) == [10, 11, 20, 30]
+
+
+def test_empty_files_are_passed(folder: Folder) -> None:
+    for day in range(1, 6):
+        folder.events(day, *([30] if day == 3 else []))
+    source = folder.source()
+    batches, position = read(source)
+    assert times(batches) == [30]
+    assert position == end_of(source) == 4 * FILE_SPAN
+
+
+def test_each_csv_file_has_its_header(folder: Folder) -> None:
+    (folder.path / "clicks-1.csv").write_text("at,n\n10,1\n11,2\n")
+    (folder.path / "clicks-2.csv").write_text("n,at\n1,20")
+    (folder.path / "clicks-3.csv").write_text("")
+    (folder.path / "clicks-4.csv").write_text("a")
+    source = folder.source("csv")
+    batches, position = read(source)
+    assert (times(batches), position) == ([10, 11, 20], 3 * FILE_SPAN)
+    (folder.path / "clicks-4.csv").write_text("at\n40\n")
+    assert times(read(source, position)[0]) == [40]
+
+
+def test_what_is_written_after_the_next_file_appeared_is_not_counted(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = folder.events(1, 10)
+    source = folder.source()
+    folder.events(2, 20)
+    end_of(source)
+    with first.open("ab") as file:
+        file.write(event_line(11))
+    with caplog.at_level(logging.WARNING):
+        assert times(read(source)[0]) == [10, 20]
+    assert "clicks-01.ndjson: it grew after a later file had appeared" in caplog.text
+    assert times(read(folder.source())[0]) == [10, 20]  # also after a restart
+
+
+def test_every_position_goes_on_after_a_restart(folder: Folder) -> None:
+    folder.events(1, 10, 11)
+    pack(folder.events(2, 20, 21))
+    folder.events(3, 30)
+    batches, _ = read(folder.source())
+    everything = times(batches)
+    starts = [position for batch in batches for position in batch.positions.tolist()]
+    for number, position in enumerate(starts):
+        assert times(read(folder.source(), position)[0]) == everything[number:]
+
+
+@pytest.mark.parametrize("when", ["open", "restarted"])
+def test_a_file_that_sorts_before_known_ones_is_refused(folder: Folder, when: str) -> None:
+    folder.events(2, 20)
+    source = folder.source()
+    folder.events(1, 10)
+    look = partial(end_of, source) if when == "open" else folder.source
+    with pytest.raises(OperatorError, match=r"clicks-01.ndjson: its name sorts before clicks-02.ndjson"):
+        look()
+
+
+def test_counted_files_may_be_deleted(folder: Folder) -> None:
+    first = folder.events(1, 10)
+    folder.events(2, 20)
+    source = folder.source()
+    assert asyncio.run(source.kept_since_us()) is None
+    assert asyncio.run(source.first_position("0", None)) == 0
+    first.unlink()
+    source = folder.source()
+    assert times(read(source, FILE_SPAN)[0]) == [20]
+    assert asyncio.run(source.first_position("0", None)) == FILE_SPAN
+    assert asyncio.run(source.kept_since_us()) is not None
+    with pytest.raises(OperatorError, match=r"clicks-01.ndjson: it is gone and still needed; put it back"):
+        read(source)
+
+
+def test_reading_since_an_instant_skips_files_that_were_finished_before(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 100_000)
+    folder.events(1, 10)
+    folder.source()
+    for day, now_us in ((2, 200), (3, 300)):
+        monkeypatch.setattr(time, "time_ns", lambda now_us=now_us: now_us * 1_000)
+        folder.events(day, day)
+        source = folder.source()
+    firsts = {since: asyncio.run(source.first_position("0", since)) for since in (50, 150, 200, 201, 301)}
+    assert firsts == {50: 0, 150: 0, 200: 0, 201: FILE_SPAN, 301: 2 * FILE_SPAN}
+
+
+def _replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(event_line(9) * 3)
+    other.replace(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Path.unlink, "it is gone"),
+        (_replace, "it was replaced|not the file counted so far"),
+        (lambda path: path.write_bytes(b""), "it was truncated|not the file counted so far"),
+    ],
+)
+@pytest.mark.parametrize("day", [1, 2])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_changed_file_is_refused(
+    folder: Folder, change: Callable[[Path], object], said: str, day: int, restart: bool
+) -> None:
+    paths = [folder.events(1, 10, 11, 12), folder.events(2, 20, 21, 22)]
+    source = folder.source()
+    read(source)
+    change(paths[day - 1])
+    with pytest.raises(OperatorError, match=said):
+        read(folder.source() if restart else source, (day - 1) * FILE_SPAN)
+
+
+def test_a_damaged_gzip_file_is_refused(folder: Folder) -> None:
+    packed = pack(folder.events(1, *range(100)))
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(OperatorError, match=r"clicks-01.ndjson.gz: cannot be decompressed .*; put a"):
+        read(folder.source())
+
+
+def test_a_log_without_files_is_refused(folder: Folder) -> None:
+    with pytest.raises(OperatorError, match=r"clicks-\*.ndjson: no such file; create the first one"):
+        folder.source()
+
+
+def test_lag_counts_bytes_of_later_files(folder: Folder) -> None:
+    sizes = [folder.events(day, *range(day)).stat().st_size for day in (1, 2, 3, 4)]
+    source = folder.source()
+    position = 0
+    for number in range(4):
+        asyncio.run(source.read({"0": position}, 0.0))
+        assert source.ends()["0"] - position == sum(sizes[number:])
+        position = (number + 1) * FILE_SPAN
+
+
+@given(st.lists(st.sampled_from(["grow", "rotate", "pack", "read", "restart", "crash"]), max_size=14))
+def test_any_history_of_rotations_counts_each_record_once(tmp_path_factory, actions: list[str]) -> None:
+    """A crash loses the note that is written at that moment; the next start writes it again."""
+    path = tmp_path_factory.mktemp("log")
+    folder = Folder(path)
+    number, written = 1, [0]
+    current = folder.events(number, 0)
+    source, position, found = folder.source(), 0, list[int]()
+    for time_us, action in enumerate([*actions, "read"], start=1):
+        if action == "grow":
+            with current.open("ab") as file:
+                file.write(event_line(time_us))
+            written.append(time_us)
+        elif action in ("rotate", "crash"):
+            number += 1
+            current = folder.events(number, time_us)
+            written.append(time_us)
+            if action == "crash":
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(os, "write", _no_space)
+                    with pytest.raises(OSError, match="full"):
+                        end_of(source)
+                source = folder.source()
+        elif action == "pack" and number > 1:
+            packed = path / f"clicks-{number - 1:02}.ndjson"
+            if packed.exists() and source is not None:
+                end_of(source)
+                pack(packed)
+        elif action == "restart":
+            source = folder.source()
+        elif action == "read":
+            batches, position = read(source, position)
+            found += times(batches)
+    folder.close()
+    shutil.rmtree(path)
+    assert found == written
+
+
+def _no_space(*_: object) -> int:
+    raise OSError("the disk is full")
