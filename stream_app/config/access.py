@@ -42,11 +42,11 @@ def read_api(section: Section, directory: Path) -> ApiSettings:
         keys=None if keys is None else (directory / keys).absolute(),
         proxy_header=proxy.take("header", _header) if proxy.written else None,
         proxies=proxy.take("addresses", _addresses) if proxy.written else (),
-        origins=section.take("origins", _origins, ()),
+        origins=section.take("origins", read_origins, ()),
         requests_per_s=section.take("requests_per_s", values.positive, None),
         tls=_tls(tls, directory) if tls.written else None,
-        hosts=section.take("hosts", _hosts, frozenset()),
-        limits=_limits(section.section("limits")),
+        hosts=section.take("hosts", read_hosts, frozenset()),
+        limits=read_limits(section.section("limits"), followers=True),
     )
     proxy.finish()
     accept = section.take("accept", values.one_of(EVERYBODY), None)
@@ -114,14 +114,15 @@ def _tls(section: Section, directory: Path) -> TlsSettings:
     return settings
 
 
-def _limits(section: Section) -> Limits:
+def read_limits(section: Section, *, followers: bool) -> Limits:
+    """Read limits on connections. Args: followers, whether streams of events can be followed there."""
     usual = Limits()
     limits = Limits(
         connections=section.take("connections", _HOW_MANY, usual.connections),
         connections_per_address=section.take(
             "connections_per_address", _HOW_MANY, usual.connections_per_address
         ),
-        followers=section.take("followers", _HOW_MANY, usual.followers),
+        followers=section.take("followers", _HOW_MANY, usual.followers) if followers else 0,
         idle_s=section.take("idle", _patience_s, usual.idle_s),
         slow_s=section.take("slow", _patience_s, usual.slow_s),
     )
@@ -133,7 +134,8 @@ def _patience_s(value: object) -> float:
     return _PATIENCE_US(value) / 1e6
 
 
-def _hosts(value: object) -> frozenset[str]:
+def read_hosts(value: object) -> frozenset[str]:
+    """Read the names in the header Host that are known."""
     names = value if isinstance(value, list) else []
     if names and all(isinstance(name, str) and _HOST.fullmatch(name) for name in names):
         return frozenset(name.lower() for name in names)
@@ -161,7 +163,8 @@ def _header(value: object) -> str:
     return name
 
 
-def _origins(value: object) -> tuple[str, ...]:
+def read_origins(value: object) -> tuple[str, ...]:
+    """Read the origins of pages that may call from a browser."""
     if not isinstance(value, list) or not all(map(_is_origin, value)):
         raise ValueError("must be a list of origins, for example [https://charts.example.org], without paths")
     return tuple(origin.rstrip("/") for origin in value)

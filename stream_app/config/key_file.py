@@ -21,20 +21,25 @@ LOOK_EVERY_S = 1.0
 log = logging.getLogger(__name__)
 
 
-def read_keys(path: Path) -> tuple[ApiKey, ...]:
-    """Return the keys of a file when a service starts. Raises: OperatorError for a bad line or no key."""
+def read_keys(path: Path, setting: str = "api.keys") -> tuple[ApiKey, ...]:
+    """Return the keys of a file when a service starts. Raises: OperatorError for a bad line or no key.
+
+    Args: setting, the configuration key that names the file, for messages.
+    """
     try:
-        keys, refusals = _read(path)
+        keys, refusals = _read(path, setting)
     except FileNotFoundError:
-        raise OperatorError(f"api.keys: {path} does not exist; make it with stream-app api-key") from None
+        raise OperatorError(f"{setting}: {path} does not exist; make it with stream-app api-key") from None
     if refusals:
         raise refusals[0]
     if not keys:
-        raise OperatorError(f"api.keys: {path} holds no key; add one with stream-app api-key")
+        raise OperatorError(f"{setting}: {path} holds no key; add one with stream-app api-key")
     return keys
 
 
-async def follow_keys(path: Path, take: Callable[[tuple[ApiKey, ...]], None]) -> Never:
+async def follow_keys(
+    path: Path, take: Callable[[tuple[ApiKey, ...]], None], setting: str = "api.keys"
+) -> Never:
     """Pass the keys of a file to ``take``, now and whenever the file changes; check the file every second.
 
     Guarantee: a key that is not in the file grants no access, even if the file is empty or deleted. A bad
@@ -48,7 +53,7 @@ async def follow_keys(path: Path, take: Callable[[tuple[ApiKey, ...]], None]) ->
             continue
         seen = mark
         try:
-            keys, refusals = _read(path)
+            keys, refusals = _read(path, setting)
         except FileNotFoundError:
             keys, refusals = (), []
         except OperatorError as refusal:
@@ -58,12 +63,12 @@ async def follow_keys(path: Path, take: Callable[[tuple[ApiKey, ...]], None]) ->
         for one in refusals:
             log.error("%s; the other keys hold", one)
         if keys:
-            log.info("api.keys: read again")
+            log.info("%s: read again", setting)
         else:
-            log.warning("api.keys: %s holds no key: nobody is let in; stream-app api-key adds one", path)
+            log.warning("%s: %s holds no key: nobody is let in; stream-app api-key adds one", setting, path)
 
 
-def _read(path: Path) -> tuple[tuple[ApiKey, ...], list[OperatorError]]:
+def _read(path: Path, setting: str = "api.keys") -> tuple[tuple[ApiKey, ...], list[OperatorError]]:
     """Return the keys of a file, and an error for each bad line.
 
     Raises: OperatorError if it cannot be read, FileNotFoundError if it does not exist.
@@ -74,11 +79,11 @@ def _read(path: Path) -> tuple[tuple[ApiKey, ...], list[OperatorError]]:
         raise
     except (OSError, UnicodeDecodeError) as failure:
         reason = getattr(failure, "strerror", None) or "it is not UTF-8 text"
-        raise OperatorError(f"api.keys: {path} cannot be read: {reason}; correct that") from None
+        raise OperatorError(f"{setting}: {path} cannot be read: {reason}; correct that") from None
     keys, refusals = list[ApiKey](), list[OperatorError]()
     for number, line in enumerate(lines, start=1):
         try:
-            keys += [_key(path, number, line)] if line.strip() else []
+            keys += [_key(path, number, line, setting)] if line.strip() else []
         except OperatorError as refusal:
             refusals.append(refusal)
     return tuple(keys), refusals
@@ -93,7 +98,7 @@ def _mark(path: Path) -> tuple[int, ...] | None:
     return stat.st_ino, stat.st_ctime_ns, stat.st_size  # a copy may keep the time of modification
 
 
-def _key(path: Path, number: int, line: str) -> ApiKey:
+def _key(path: Path, number: int, line: str, setting: str) -> ApiKey:
     try:
         row = json.loads(line)
         streams = row["streams"]
@@ -102,7 +107,7 @@ def _key(path: Path, number: int, line: str) -> ApiKey:
             raise ValueError
         return ApiKey(values.name(row["name"]), row["sha256"].lower(), known)
     except (ValueError, KeyError, TypeError):
-        raise OperatorError(f"api.keys: {path}:{number} is not a key; take the line out") from None
+        raise OperatorError(f"{setting}: {path}:{number} is not a key; take the line out") from None
 
 
 def add_key(path: Path, name: str, streams: Sequence[str]) -> str:

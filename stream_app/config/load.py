@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from stream_app.config import values
 from stream_app.config.access import read_api, read_operator
 from stream_app.config.alerts import read_alerts
 from stream_app.config.document import ConfigError, Section, parse_document
+from stream_app.config.ingest import read_ingest
 from stream_app.config.kafka import read_kafka, read_outputs
-from stream_app.config.settings import Settings, TopicSettings
+from stream_app.config.settings import IngestSettings, Settings, SourceSettings, TopicSettings
 from stream_app.config.storage import read_dead_letters, read_ledger, read_redis
 from stream_app.config.streams import read_streams
 
@@ -46,7 +48,8 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
     secrets = document.section("secrets")
     key_file = secrets.take("key_file", values.text, None)
     secrets.finish()
-    streams = read_streams(document.section("streams"), directory)
+    ingest = read_ingest(document.section("ingest"), directory)
+    streams = read_streams(document.section("streams"), directory, ingest.directory)
     if not streams:
         raise document.error("streams", "names no stream; add one under it")
     redis = read_redis(document.section("redis"), directory, environment)
@@ -66,9 +69,29 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         ledger=read_ledger(document.section("ledger"), directory, (state_dir, redis.embedded)),
     )
     document.finish()
+    if settings.spools:
+        settings = replace(settings, ingest=ingest)
+        _check_ingest(document, settings, ingest)
+    elif document.section("ingest").written:
+        raise document.error("ingest", "has no use: no stream has source.http; add one or take ingest out")
     _check_ports(document, settings)
     _check_topics(document, settings)
     return settings
+
+
+def _check_ingest(document: Section, settings: Settings, ingest: IngestSettings) -> None:
+    """Refuse a spool inside ``state.dir``, which its writer must not enter, and keys that outlive records."""
+    section = document.section("ingest")
+    if ingest.directory.resolve().is_relative_to(settings.state_dir.resolve()):
+        raise section.error("dir", f"{ingest.directory} is in state.dir, which holds secrets; name another")
+    for stream in settings.streams:
+        keep_us = stream.source.keep_us if isinstance(stream.source, SourceSettings) else None
+        if keep_us is not None and keep_us < ingest.remember_us:
+            line = f"is longer than streams.{stream.name}.source.keep; shorten it, or keep events longer"
+            raise section.error("remember", line)
+    for other, taken in (("api", settings.api), ("operator", settings.operator)):
+        if taken is not None and taken.port == ingest.port:
+            raise section.error("port", f"{ingest.port} is {other}.port as well; choose another one")
 
 
 def _check_ports(document: Section, settings: Settings) -> None:

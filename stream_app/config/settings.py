@@ -78,6 +78,32 @@ class OperatorSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class IngestSettings:
+    """Where events are received over HTTP, and how spools store them.
+
+    Args:
+        directory: of the spools, apart from ``state_dir``.
+        keys: file of the keys that may write; None: no key is needed.
+        origins: pages of these origins may send events from a browser.
+        hosts: accepted host names, besides localhost and addresses.
+        most_body_bytes, most_bytes: of one request, and of one spool.
+        remember_us, most_keys: how long, and how many, idempotency keys are remembered.
+    """
+
+    host: str
+    port: int
+    directory: Path
+    keys: Path | None
+    origins: tuple[str, ...]
+    hosts: frozenset[str]
+    most_body_bytes: int
+    most_bytes: int
+    remember_us: int
+    most_keys: int
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
 class SourceSettings:
     """How a file is read as an event log; its public part is the stream's declared ``Log``.
 
@@ -85,11 +111,13 @@ class SourceSettings:
         file: its path; with ``*`` in its name, all files of such names are one log.
         start: "earliest" or "latest": where a live stream begins in a file that already has events.
         speed: of a replay, in log seconds per second; None is as fast as possible.
+        keep_us: how long a spool keeps events, of which ``file`` is the directory; None: it is no spool.
     """
 
     file: Path
     start: Literal["earliest", "latest"]
     speed: float | None = None
+    keep_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +222,7 @@ class Settings:
         noise_key_file: a secret shared by workers on several machines; None: keys in the state directory.
         publish_every_us: results become visible at multiples of this.
         ledger: a copy of the ledger outside the store; None for no copy.
+        ingest: where events are received; None if no stream has a spool.
         streams: by name, in the order of the file.
     """
 
@@ -210,6 +239,17 @@ class Settings:
     kafka: KafkaSettings | None = None
     outputs: tuple[OutputSettings, ...] = ()
     ledger: LedgerSettings | None = None
+    ingest: IngestSettings | None = None
+
+    @property
+    def spools(self) -> Mapping[str, Path]:
+        """The directories of all spools, by name."""
+        sources = (stream.source for stream in self.streams)
+        return {
+            source.file.name: source.file
+            for source in sources
+            if isinstance(source, SourceSettings) and source.keep_us is not None
+        }
 
     def output_of(self, stream: str) -> str | None:
         """Return the topic that receives a stream's releases, or None."""

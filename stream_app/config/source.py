@@ -10,14 +10,23 @@ from typing import Literal
 from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.kafka import read_topic
-from stream_app.config.settings import SourceSettings, StreamSettings, TopicSettings
+from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings, TopicSettings
 from stream_app.core.declaration import Log, LogFormat, Replay
 
+_KEEP_US = values.duration_between("1h", "3650d", "events must outlive a restart of the worker")
 
-def read_source(section: Section, directory: Path) -> tuple[Log, SourceSettings | TopicSettings]:
-    """Return the public part of a source, and how this configuration reads the source."""
+
+def read_source(
+    section: Section, directory: Path, spools: Path
+) -> tuple[Log, SourceSettings | TopicSettings]:
+    """Return the public part of a source, and how this configuration reads the source.
+
+    Args: directory, of the configuration; spools, where events that arrive over HTTP are stored.
+    """
     if "topic" in section.names():
         return read_topic(section, directory)
+    if "http" in section.names():
+        return _read_spool(section, spools)
     if "file" not in section.names():
         raise section.error("file", "is missing; name a file, or a topic of Kafka")
     file = (directory / section.take("file", _file)).absolute()
@@ -31,6 +40,18 @@ def read_source(section: Section, directory: Path) -> tuple[Log, SourceSettings 
         section.refuse("start", "is for a live stream; a replay starts at replay.from, take one out")
     section.finish()
     return Log(name, form, replay), SourceSettings(file, start, speed)
+
+
+def _read_spool(section: Section, spools: Path) -> tuple[Log, SourceSettings]:
+    """Read a log that arrives over HTTP."""
+    name = section.take("http", values.name)
+    group = section.take("group", values.name, "") or f"http:{name}"
+    start: Literal["earliest", "latest"] = section.take(
+        "start", values.one_of("earliest", "latest"), "earliest"
+    )
+    keep_us = section.take("keep", _KEEP_US, 30 * DAY_US)
+    section.finish()
+    return Log(group, "ndjson", None), SourceSettings(spools / name, start, keep_us=keep_us)
 
 
 def _file(value: object) -> str:
@@ -50,7 +71,9 @@ def file_identity(file: Path, directory: Path) -> str:
 
 def log_of(source: SourceSettings | TopicSettings) -> str:
     """Return a log's name on this machine, the same for every spelling of its path."""
-    return f"topic:{source.topic}" if isinstance(source, TopicSettings) else f"file:{source.file.resolve()}"
+    if isinstance(source, TopicSettings):
+        return f"topic:{source.topic}"
+    return f"file:{source.file.resolve()}" if source.keep_us is None else f"http:{source.file.name}"
 
 
 def ledgers_of(stream: StreamSettings, directory: Path) -> tuple[str, ...]:
@@ -61,8 +84,9 @@ def ledgers_of(stream: StreamSettings, directory: Path) -> tuple[str, ...]:
     name, source = stream.declared.source.name, stream.source
     if ":" in name:  # the name of a group has no colon
         return (name,)
-    own = log_of(source) if isinstance(source, TopicSettings) else file_identity(source.file, directory)
-    return name, own
+    if isinstance(source, SourceSettings) and source.keep_us is None:
+        return name, file_identity(source.file, directory)
+    return name, log_of(source)
 
 
 def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:

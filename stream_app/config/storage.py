@@ -91,7 +91,7 @@ def read_dead_letters(section: Section) -> DeadLetterSettings:
     """Read how refused records are kept, and for how long."""
     settings = DeadLetterSettings(
         keep_us=section.take("keep", _keep_us, 7 * DAY_US),
-        most_bytes=section.take("max_size", _size, 100 * 10**6),
+        most_bytes=section.take("max_size", _letters_size, 100 * 10**6),
         content=section.take("content", values.flag, False),
     )
     section.finish()
@@ -105,16 +105,20 @@ def _keep_us(value: object) -> int:
     return keep_us
 
 
-def _size(value: object) -> int:
+def read_size(value: object) -> int:
     """Read a size as bytes.
 
-    >>> _size("100MB")
+    >>> read_size("100MB")
     100000000
     """
     found = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError("must be a size with its unit, for example 100MB")
-    size = int(found[1]) * _BYTES[found[2]]
+    return int(found[1]) * _BYTES[found[2]]
+
+
+def _letters_size(value: object) -> int:
+    size = read_size(value)
     if size < _LEAST_BYTES:
         raise ValueError("must be at least 1MB; with content: false letters are small")
     return size

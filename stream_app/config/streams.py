@@ -23,9 +23,9 @@ _BIN = values.duration_between("100ms", "36500d", "each bin is closed, gets nois
 _MAX_EVENTS = values.whole(1, 10_000, more=": a user's events of an epoch that count")
 
 
-def read_streams(section: Section, directory: Path) -> tuple[StreamSettings, ...]:
+def read_streams(section: Section, directory: Path, spools: Path) -> tuple[StreamSettings, ...]:
     """Read all streams. Raises: ConfigError, also if two streams read one log in different ways."""
-    streams = tuple(_stream(section.named(name), name, directory) for name in section.names())
+    streams = tuple(_stream(section.named(name), name, directory, spools) for name in section.names())
     first: dict[str, StreamSettings] = {}
     for stream in streams:
         other = first.setdefault(log_of(stream.source), stream)
@@ -45,8 +45,8 @@ def _reading(stream: StreamSettings) -> tuple[object, ...]:
     return stream.declared.source, source, time.field, time.format
 
 
-def _stream(section: Section, name: str, directory: Path) -> StreamSettings:
-    log, source = read_source(section.section("source"), directory)
+def _stream(section: Section, name: str, directory: Path, spools: Path) -> StreamSettings:
+    log, source = read_source(section.section("source"), directory, spools)
     time = _time(section.section("time"), log)
     counted = section.take("count", values.one_of("events", "users"), "events")
     count: Counted = "users" if counted == "users" else None

@@ -1,4 +1,4 @@
-"""``python -m stream_app.shell.child worker|api|alerts``: one process of ``stream-app run``."""
+"""``python -m stream_app.shell.child worker|api|alerts|ingest``: one process of ``stream-app run``."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ def _role(name: str) -> Callable[[Settings], Coroutine[Any, Any, None]]:
         from stream_app.wiring.workers import run_worker
 
         return run_worker
+    if name == "ingest":
+        from stream_app.wiring.receiving import run_ingest
+
+        return run_ingest
     from stream_app.wiring.public import run_alerts, run_api
 
     return {"api": run_api, "alerts": run_alerts}[name]

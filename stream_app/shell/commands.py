@@ -110,6 +110,27 @@ def alerts(config: Path) -> None:
     asyncio.run(until_stopped(run_alerts(load(config)), within_s=STOP_S))
 
 
+@main.command()
+@config_option
+@click.option("--stdin", metavar="NAME", help="Store the lines of standard input in this spool, then end.")
+def ingest(config: Path, stdin: str | None) -> None:
+    """Receive events over HTTP, or from standard input, and store them durably; count nothing.
+
+    A stream with source: {http: NAME} counts what arrives. Only one process may write to a spool.
+
+    \b
+    Examples:
+      stream-app ingest --config app.yaml
+      tail -F clicks.log | stream-app ingest --config app.yaml --stdin clicks
+    """
+    from stream_app.wiring.receiving import receive_lines, run_ingest
+
+    if stdin is None:
+        asyncio.run(until_stopped(run_ingest(load(config)), within_s=STOP_S))
+    else:
+        click.echo(f"{receive_lines(load(config), stdin, 0):,} lines are stored")
+
+
 @main.command("check-config")
 @config_option
 def check_config(config: Path) -> None:

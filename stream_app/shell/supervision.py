@@ -105,6 +105,8 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, servi
         roles["api"] = api_only
     if settings.alerts.rules:
         roles["alerts"] = alerts_only
+    if settings.ingest is not None:
+        roles["ingest"] = replace(api_only, redis=replace(api_redis, api_url=None), noise_key_file=None)
     children = {
         asyncio.ensure_future(run_child(role, its_settings, report.say)): role
         for role, its_settings in roles.items()
@@ -119,7 +121,7 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, servi
             for child, role in children.items():
                 if child not in done:
                     continue
-                if child.result() != COMPLETE or role == "api":
+                if child.result() != COMPLETE or role in ("api", "ingest"):
                     return child.result()
                 if role == "worker":
                     await _show(settings, reader, report)
@@ -134,8 +136,11 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, servi
 
 def _address(api: ApiSettings) -> str:
     """Return the URL of the page."""
-    host = f"[{api.host}]" if ":" in api.host else api.host
-    return f"http{'s' if api.tls else ''}://{host}:{api.port}/"
+    return f"http{'s' if api.tls else ''}://{_netloc(api.host, api.port)}/"
+
+
+def _netloc(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _say_what_happens(
@@ -147,6 +152,10 @@ async def _say_what_happens(
     if service.serves and settings.api.keys is None and settings.api.proxy_header is None:
         whose = "everybody on this machine" if is_loopback(settings.api.host) else "EVERYBODY WHO REACHES IT"
         report.say(f"no API key is required: {whose} may read the released values")
+    if settings.ingest is not None:
+        ingest = settings.ingest
+        for name in settings.spools:
+            report.say(f"events: POST http://{_netloc(ingest.host, ingest.port)}/v1/ingest/{name}")
     for stream in settings.streams:
         now = await _progress(stream, reader)
         if now.until_us is None:

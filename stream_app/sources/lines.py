@@ -241,6 +241,17 @@ class LineFile:
         )
 
 
+def moved(batch: RecordBatch, by: int, end: int) -> RecordBatch:
+    """Return a batch of one file with positions of the log. Args: end, of the batch in the log."""
+    return replace(
+        batch,
+        start=batch.start + by,
+        end=end,
+        positions=batch.positions + np.int64(by),
+        refused=[replace(refusal, position=refusal.position + by) for refusal in batch.refused],
+    )
+
+
 def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield pieces of the lines with their offsets: as much as may be decoded at once, or one long line."""
     start = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from stream_app.ports import OperatorError
 from stream_app.sources.decode import NdjsonDecoder, TimeField
 from stream_app.sources.file_list import FIRST_BYTES, GZIP, FileList
 from stream_app.sources.finished_files import decompressed
-from stream_app.sources.lines import MOST_BYTES, PARTITION, FileFormat, LineFile, OneFile, open_lines
+from stream_app.sources.lines import MOST_BYTES, PARTITION, FileFormat, LineFile, OneFile, moved, open_lines
 
 FILE_SPAN = 1 << 36  # positions of one file; 131,072 files stay below 2^53, which Lua counts exactly
 POLL_S = 0.05
@@ -175,11 +174,11 @@ class SegmentedSource(OneFile):
             batch = lines.unfinished_line(offset, limit)
         start = number * FILE_SPAN
         ends_here = finished and batch.end >= limit
-        moved = _moved(batch, start, (number + 1) * FILE_SPAN if ends_here else start + batch.end)
+        in_log = moved(batch, start, (number + 1) * FILE_SPAN if ends_here else start + batch.end)
         if ends_here:
             self._warn_of_growth(number, lines)
             self._forget(number)
-        return moved
+        return in_log
 
     def _nothing(self, number: int) -> RecordBatch:
         """Return an empty batch that leads over an empty file."""
@@ -260,14 +259,3 @@ def _another(path: Path) -> OperatorError:
 def _has_header(path: Path) -> bool:
     with path.open("rb") as file:
         return b"\n" in file.read(MOST_BYTES)
-
-
-def _moved(batch: RecordBatch, by: int, end: int) -> RecordBatch:
-    """Return a batch of one file with positions of the log. Args: end, of the batch in the log."""
-    return replace(
-        batch,
-        start=batch.start + by,
-        end=end,
-        positions=batch.positions + np.int64(by),
-        refused=[replace(refusal, position=refusal.position + by) for refusal in batch.refused],
-    )

@@ -46,7 +46,7 @@ def in_order_of_time(
     Cost: one or two microseconds and 24 bytes of memory per record; sorting costs the same again.
     """
     for left in [*secret_directory(directory).glob("*.sorted"), *directory.glob("*.index")]:
-        left.unlink()  # of an earlier version, which kept them
+        left.unlink()  # left by an earlier version of the service, which kept its sorted copies
     lines = open_whole(path, format, field, directory, others)
     try:
         content = {

@@ -25,6 +25,7 @@ from stream_app.sources.file_list import files_of, is_list
 from stream_app.sources.lines import FileFormat, OneFile
 from stream_app.sources.replay import ReplaySource
 from stream_app.sources.segments import SegmentedSource
+from stream_app.sources.spool_log import SpoolSource
 from stream_app.sources.topic_records import TopicDecoder, TopicFormat, topic_decoder
 
 
@@ -90,7 +91,10 @@ def _id_of(state_dir: Path) -> str:
 def check_files(streams: Sequence[StreamSettings]) -> None:
     """Check that all files can be read, before anything is started. Raises: OperatorError, one line."""
     for stream in streams:
-        if isinstance(stream.source, SourceSettings) and (why := why_unreadable(stream.source.file)):
+        source = stream.source
+        if not isinstance(source, SourceSettings) or source.keep_us is not None:
+            continue  # a spool appears with its first event
+        if why := why_unreadable(source.file):
             raise OperatorError(f"streams.{stream.name}.source.file: {why}")
 
 
@@ -146,6 +150,8 @@ def _open_file(
     stream, others, form = streams[0], other_fields(streams), file_format(streams[0])
     directory = secret_directory(state_dir / "sources" / _reading(stream, source, state_dir))
     time = time_field(stream)
+    if source.keep_us is not None:
+        return SpoolSource(source.file, time, others)
     if isinstance(clock, ReplayClock):
         return ReplaySource(source.file, form, time, directory, clock.reached_us, others)
     follow = SegmentedSource if is_list(source.file) else FileSource

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from dphist import SystemNoise
-from stream_app.config import Settings, StreamSettings, TopicSettings
+from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.access import check_operator
 from stream_app.config.plans import planned
 from stream_app.config.source import by_log
@@ -36,6 +36,7 @@ from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.event_logs import check_files, named_by, open_source
 from stream_app.wiring.pipeline import Pipeline
+from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.starting import check_start, ledger_of
 
@@ -110,7 +111,12 @@ async def _start_and_run(settings: Settings) -> None:
             settings, directory, new_store, store, witnesses, outside, keys, metrics, resources
         )
         pipelines = [await _pipeline(streams, adapters) for streams in by_log(settings.streams)]
-        await until_all_end(*(pipeline.run() for pipeline in pipelines))
+        deleting = [
+            delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us)
+            for streams in by_log(settings.streams)
+            if isinstance(streams[0].source, SourceSettings) and streams[0].source.keep_us is not None
+        ]
+        await until_all_end(*(pipeline.run() for pipeline in pipelines), *deleting)
 
 
 def noise_keys(settings: Settings) -> NoiseKeys:

@@ -31,9 +31,11 @@ async def examine(settings: Settings) -> list[Finding]:
     """Return a finding for each file, directory, address and service of a configuration."""
     findings: list[Finding] = []
     for stream in settings.streams:
-        if isinstance(stream.source, SourceSettings):
+        if isinstance(stream.source, SourceSettings) and stream.source.keep_us is None:
             findings += _file(stream, stream.source.file)
     findings += _directory("state.dir", settings.state_dir)
+    if settings.ingest is not None:
+        findings += _directory("ingest.dir", settings.ingest.directory)
     if settings.redis.embedded is not None:
         findings += _directory("redis.url", settings.redis.embedded)
     findings += _measurements(settings)
@@ -110,6 +112,8 @@ def _room(what: str, directory: Path) -> Finding:
 
 def _ports(settings: Settings) -> Iterator[Finding]:
     yield _port("api.port", settings.api.host, settings.api.port, "/healthz", '"status"')
+    if (ingest := settings.ingest) is not None:
+        yield _port("ingest.port", ingest.host, ingest.port, "/healthz", '"status"')
     if settings.operator is None:
         yield Finding("operator.port", "ok", "closed: nobody can scrape lag and late records")
         return

@@ -383,7 +383,8 @@ streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01
   t: {source: {topic: f}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
   privacy: {epsilon: 1, unit: {user: u, max_events: 1}}},
   u: {source: {topic: g}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
-  privacy: {epsilon: 1}, sum: {field: a, min: 0, max: 1, unit: 1}}}
+  privacy: {epsilon: 1}, sum: {field: a, min: 0, max: 1, unit: 1}},
+  h: {source: {http: h}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h}, privacy: {epsilon: 1}}}
 api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
 alerts: {rules: {r: {when: count(n) > 1}}}
 ledger: {file: l}
@@ -404,7 +405,7 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     for name in ("take", "section", "sections"):
         monkeypatch.setattr(Section, name, noted(getattr(Section, name)))
     load_text(EVERY_SECTION, Path("app.yaml"), {})
-    named = {re.sub(r"^streams\.[ntu]\b", "streams.<name>", key) for key in found}
+    named = {re.sub(r"^streams\.[ntuh]\b", "streams.<name>", key) for key in found}
     nested = re.compile(r"where\.(all\[1\]|any\[1\]|not)\.")
     named = {key.replace("where.f", "where.<field>") for key in named if not nested.search(key)}
     return {key.replace("alerts.rules.r", "alerts.rules.<name>", 1) for key in named}
@@ -499,3 +500,61 @@ def test_the_example_of_the_reference_page_can_be_read(tmp_path):
     assert examples
     for example in examples:
         assert read(tmp_path, example).streams
+
+
+SPOOL = """
+ingest: {port: 9000, keys: writers.ndjson, dir: ./arrived, max_body: 2MB, remember: 2h, limits: {slow: 3s}}
+streams:
+  clicks:
+    source: {http: web, keep: 3d}
+    time: {field: at, format: ms, bin: 1m, grace: 90s, epoch: 1d}
+    privacy: {epsilon: 0.1}
+"""
+
+
+def test_a_spool_is_read_exactly(tmp_path):
+    settings = read(tmp_path, SPOOL)
+    (stream,) = settings.streams
+    assert stream.declared.source.name == "http:web"
+    assert (stream.source.file, stream.source.keep_us) == (tmp_path / "arrived" / "web", 3 * 86_400_000_000)
+    assert settings.spools == {"web": tmp_path / "arrived" / "web"}
+    ingest = settings.ingest
+    assert (ingest.host, ingest.port, ingest.keys) == ("127.0.0.1", 9000, tmp_path / "writers.ndjson")
+    assert (ingest.most_body_bytes, ingest.remember_us) == (2_000_000, 7_200_000_000)
+    assert (ingest.limits.slow_s, ingest.limits.connections) == (3.0, 1000)
+
+
+def test_without_a_spool_nothing_is_received(tmp_path):
+    assert read(tmp_path, LIVE).ingest is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "remember: 2h",
+            "remember: 4d",
+            "ingest.remember is longer than streams.clicks.source.keep;",
+        ),
+        ("keep: 3d", "keep: 1m", 'streams.clicks.source.keep "1m": must be from 1h to 3650d'),
+        ("./arrived", "./state/arrived", "which holds secrets; name another"),
+        ("port: 9000", "port: 8088", "ingest.port 8088 is api.port as well; choose another one"),
+        ("port: 9000", "host: 0.0.0.0", None),
+        (
+            "port: 9000, keys: writers.ndjson",
+            "host: 0.0.0.0",
+            "ingest.host 0.0.0.0 is not loopback and no key is required; name a keys file, or write accept",
+        ),
+        ("2MB", "20MB", 'ingest.max_body "20MB": must be at most 16 MB; send several requests'),
+        ("http: web", "http: a/b", "streams.clicks.source.http"),
+        ("http: web, keep: 3d", "file: a", "ingest has no use: no stream has source.http"),
+        ("http: web", "http: web, file: a", "streams.clicks.source.file"),
+    ],
+)
+def test_a_wrong_spool_is_refused(tmp_path, old, new, said):
+    text = SPOOL.replace(old, new)
+    assert text != SPOOL
+    if said is None:
+        read(tmp_path, text)
+    else:
+        assert said in refusal(tmp_path, text)

@@ -257,6 +257,16 @@ def test_the_first_events_of_a_compressed_file_are_decoded(folder: Path) -> None
     assert (readable.state, sample.state) == ("ok", "ok")
 
 
+def test_a_spool_needs_no_file_and_a_free_port(folder: Path) -> None:
+    text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
+    text = text.replace("file: clicks.ndjson", "http: clicks") + f"ingest: {{port: {free_port()}}}\n"
+    (folder / "app.yaml").write_text(text)
+    found = asyncio.run(doctor.examine(load(folder / "app.yaml", {})))
+    states = {one.what: one.state for one in found}
+    assert (states["ingest.port"], states["ingest.dir"]) == ("ok", "ok")
+    assert "streams.clicks.source.file" not in states
+
+
 def test_a_header_without_the_time_is_found(folder: Path) -> None:
     (folder / "clicks.ndjson").write_text("id,when\n1,2\n")
     text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")

@@ -1,0 +1,100 @@
+"""Requests that arrive together share one sync; no sender fills the memory for the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
+
+from stream_app.receiving.known_keys import Stored
+from stream_app.receiving.spool_writer import Incoming, SpoolWriter, WriterBrokenError
+
+MOST_WAITING_BYTES = 16 << 20
+MOST_OF_ONE_BYTES = 4 << 20
+_TURN_OVER_S = 60.0
+Result = TypeVar("Result")
+
+
+class GroupCommit:
+    """Stores batches through a writer, in a thread, all that wait at once.
+
+    Args: writer, used by nobody else while ``run`` runs.
+    """
+
+    def __init__(self, writer: SpoolWriter) -> None:
+        self._writer = writer
+        self._waiting: list[tuple[Incoming, asyncio.Future[Stored]]] = []
+        self._bytes: Counter[str] = Counter()  # that wait or are being written, by sender
+        self._changed = asyncio.Condition()
+        self._arrived = asyncio.Event()
+
+    async def store(self, sender: str, batch: Incoming) -> Stored:
+        """Return what is stored of a batch, once it is durable.
+
+        Raises: as ``SpoolWriter.append``.
+        """
+        length = len(batch.data)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._has_room(sender, length))
+            self._bytes[sender] += length
+        stored: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        self._waiting.append((batch, stored))
+        self._arrived.set()
+        try:
+            return await stored
+        finally:
+            async with self._changed:
+                self._bytes[sender] -= length
+                if not self._bytes[sender]:
+                    del self._bytes[sender]
+                self._changed.notify_all()
+
+    def _has_room(self, sender: str, length: int) -> bool:
+        """Return whether a batch may wait. A sender without any is always admitted one at a time."""
+        own = self._bytes.get(sender, 0)
+        total = self._bytes.total()
+        return (own == 0 or own + length <= MOST_OF_ONE_BYTES) and (
+            total == 0 or total + length <= MOST_WAITING_BYTES
+        )
+
+    async def run(self) -> None:
+        """Store what arrives until cancelled. A write that runs then is ended first, without an answer.
+
+        Raises: WriterBrokenError if the disk cannot be used any more.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(_TURN_OVER_S):
+                    await self._arrived.wait()
+            except TimeoutError:
+                await _to_its_end(self._writer.turn_over)
+                continue
+            self._arrived.clear()
+            group, self._waiting = self._waiting, []
+            await self._store(group)
+
+    async def _store(self, group: list[tuple[Incoming, asyncio.Future[Stored]]]) -> None:
+        batches = [batch for batch, _ in group]
+        try:
+            replies = await _to_its_end(lambda: self._writer.append(batches))
+        except OSError as failure:
+            for _, stored in group:
+                if not stored.done():
+                    stored.set_exception(failure)
+            if isinstance(failure, WriterBrokenError):
+                raise
+            return
+        for (_, stored), reply in zip(group, replies, strict=True):
+            if not stored.done():
+                stored.set_result(reply)
+
+
+async def _to_its_end(work: Callable[[], Result]) -> Result:
+    """Return what ``work`` returns in a thread. A cancelled caller waits for it, and may then close files."""
+    running = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

@@ -1,0 +1,149 @@
+"""A spool as a log: what arrived over HTTP or stdin, read as far as it is on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from stream_app.core.records import RecordBatch
+from stream_app.durable import sync_directory
+from stream_app.ports import OperatorError
+from stream_app.sources.decode import TimeField
+from stream_app.sources.lines import PARTITION, LineFile, OneFile, moved, open_lines
+from stream_app.spool import OpenSegment, Segment, noted_batches, segments
+
+POLL_S = 0.05
+BATCH_BYTES = 1 << 18
+
+
+class SpoolSource(OneFile):
+    """Follow a spool from any position. A spool that nobody has written to yet is an empty log.
+
+    Guarantee: every end that this source returns, and every record below it, is on the disk. This process
+        syncs what it finds in the last segment; the writer synced a segment before it began the next one.
+    Args:
+        directory, time: the spool, and where its records have their time.
+        others: paths of other fields to decode.
+    Raises (every method): OperatorError if the segments are not those counted so far.
+    """
+
+    def __init__(self, directory: Path, time: TimeField, others: Sequence[str] = ()) -> None:
+        self._directory, self._time, self._others = directory, time, others
+        self._segments: list[Segment] = []
+        self._last: OpenSegment | None = None
+        self._reading: tuple[int, LineFile] | None = None  # the start of a segment, and its records
+        self._looking = asyncio.Lock()
+        self._end = 0
+
+    async def first_position(self, partition: str, since_us: int | None) -> int:
+        """Return the start of the first segment that is left, or that has records since an instant."""
+        await self._advance()
+        found = self._segments
+        for segment in found[:-1]:
+            batches = noted_batches(segment)
+            if since_us is None or (batches and batches[-1].at_us >= since_us):
+                return segment.start
+        return found[-1].start if found else 0
+
+    async def kept_since_us(self) -> int | None:  # type: ignore[override]
+        """Return when the first record that is left arrived; None if no segment was deleted."""
+        await self._advance()
+        if not self._segments or self._segments[0].start == 0:
+            return None
+        for segment in self._segments:
+            if batches := noted_batches(segment):
+                return batches[0].at_us
+        return int(self._segments[0].batches.stat().st_mtime * 1e6)
+
+    async def positions_at(
+        self, partitions: Sequence[str], instants_us: Sequence[int]
+    ) -> Mapping[str, Sequence[int]]:
+        return dict.fromkeys(partitions, [await self._advance()] * len(instants_us))
+
+    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        if PARTITION not in positions:
+            await asyncio.sleep(timeout_s)
+            return ()
+        position = positions[PARTITION]
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while True:
+            end = await self._advance()
+            if position > end:
+                raise OperatorError(f"{self._directory}: this is not the spool counted so far; put that back")
+            if position < end:
+                return (await self._batch(position, end),)
+            left_s = deadline_s - loop.time()
+            if left_s <= 0:
+                return ()
+            await asyncio.sleep(min(POLL_S, left_s))
+
+    def ends(self) -> Mapping[str, int]:
+        """Return the spool's end when it was last read, for the operator's lag metric."""
+        return {PARTITION: self._end}
+
+    async def close(self) -> None:
+        if self._last is not None:
+            self._last.close()
+            self._last = None
+        self._stop_reading()
+
+    async def _advance(self) -> int:
+        """Return the end of the log, once all before it is durable. A sync does not stop the event loop."""
+        async with self._looking:
+            self._end = await asyncio.to_thread(self._look)
+        return self._end
+
+    def _look(self) -> int:
+        if not self._directory.is_dir():
+            return self._end
+        found = segments(self._directory)
+        if not found:
+            return self._end
+        if self._last is None or self._last.segment.start != found[-1].start:
+            opened = OpenSegment(found[-1])
+            sync_directory(self._directory)
+            if self._last is not None:
+                self._last.close()
+            self._last = opened
+        before = self._last.end
+        for _ in self._last.new_batches():
+            pass
+        if self._last.end != before:
+            try:
+                self._last.sync()
+            except OSError:
+                self._last.close()
+                self._last = None  # look at everything again before any of it is used
+                raise
+        self._segments = found
+        return self._last.end
+
+    async def _batch(self, position: int, end: int) -> RecordBatch:
+        starts = [segment.start for segment in self._segments]
+        number = bisect.bisect_right(starts, position) - 1
+        if number < 0:
+            raise OperatorError(
+                f"{self._directory}: records were deleted before they were counted; put the segment back"
+            )
+        start, stop = starts[number], [*starts[1:], end][number]
+        if self._reading is None or self._reading[0] != start:
+            self._stop_reading()
+            lines = open_lines(self._segments[number].records, "ndjson", self._time, self._others)
+            self._reading = start, lines
+        lines = self._reading[1]
+        offset, limit = position - start, stop - start
+        if offset and lines.bytes_at(offset - 1, 1) != b"\n":
+            raise OperatorError(f"{self._directory}: this is not the spool counted so far; put that back")
+        batch = await lines.read_in_turns(
+            offset, min(limit, offset + BATCH_BYTES)
+        ) or await lines.read_in_turns(offset, limit)
+        assert batch is not None  # batches end with a line end
+        return moved(batch, start, batch.end + start)
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading[1].close()
+            self._reading = None

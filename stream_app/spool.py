@@ -1,0 +1,154 @@
+"""The files of a spool: records that arrived over HTTP or stdin, durable before anybody counts on them.
+
+A spool is a directory of segments, named by the log's position of their first byte. A segment is two files:
+``.ndjson`` holds the records as they came, ``.batches`` one line for each batch with where it ends. Only the
+bytes up to the last good batch are the log. docs/decisions/0032-segments-and-spool.md has every crash.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from stream_app.durable import sync_directory
+
+RECORDS, BATCHES = ".ndjson", ".batches"
+_CHECKED_AT_ONCE = 1 << 20
+
+
+class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One request's records in the log, as its line in ``.batches`` says.
+
+    Args:
+        end: the log's position after its last record; it begins where the batch before it ends.
+        records: how many lines it has.
+        crc: CRC-32 of its bytes.
+        at_us: when it arrived, by the listener's clock.
+        key: the digest of its sender and idempotency key; None without a key.
+    """
+
+    end: int
+    records: int
+    crc: int
+    at_us: int
+    key: str | None = None
+
+
+_decode = msgspec.json.Decoder(Batch).decode
+encode_batch = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The place of one segment's files. Args: start, the log's position of its first byte."""
+
+    directory: Path
+    start: int
+
+    @property
+    def records(self) -> Path:
+        """The file of records."""
+        return self.directory / f"{self.start:020}{RECORDS}"
+
+    @property
+    def batches(self) -> Path:
+        """The file of batches."""
+        return self.directory / f"{self.start:020}{BATCHES}"
+
+
+def segments(directory: Path) -> list[Segment]:
+    """Return the segments that have records, in order."""
+    names = (entry.name for entry in os.scandir(directory) if entry.name.endswith(RECORDS))
+    return [Segment(directory, int(name.removesuffix(RECORDS))) for name in sorted(names)]
+
+
+def noted_batches(segment: Segment) -> list[Batch]:
+    """Return the batches of a segment that a later one follows: they were checked before it began."""
+    data = segment.batches.read_bytes()
+    return [_decode(line) for line in data.split(b"\n")[:-1]]
+
+
+def delete_segments(directory: Path, before_us: int) -> int:
+    """Delete the segments whose last batch arrived before an instant, but never the last segment.
+
+    The records go first, so a crash leaves no record behind that nothing accounts for.
+    Returns: how many segments were deleted.
+    """
+    found, deleted = segments(directory), 0
+    for segment in found[:-1]:
+        batches = noted_batches(segment)
+        if batches and batches[-1].at_us >= before_us:
+            break
+        segment.records.unlink()
+        deleted += 1
+    first_left = found[deleted].start if found else 0
+    for path in directory.glob(f"*{BATCHES}"):
+        if int(path.stem) < first_left:
+            path.unlink()
+    if deleted:
+        sync_directory(directory)
+    return deleted
+
+
+class OpenSegment:
+    """The last segment while it grows: which of its batches are whole.
+
+    Args: segment, whose files exist; mode, of ``os.open``.
+    """
+
+    def __init__(self, segment: Segment, mode: int = os.O_RDONLY) -> None:
+        self.segment = segment
+        self.end = segment.start  # the position after the last whole batch
+        self.noted_bytes = 0  # of ``.batches``: up to the line of that batch
+        self.records = os.open(segment.records, mode | os.O_CLOEXEC)
+        try:
+            self.batches = os.open(segment.batches, mode | os.O_CLOEXEC)
+        except BaseException:
+            os.close(self.records)
+            raise
+
+    def close(self) -> None:
+        """Close both files."""
+        os.close(self.records)
+        os.close(self.batches)
+
+    def new_batches(self) -> Iterator[Batch]:
+        """Yield the batches that follow, as far as they are whole: their line, and all of their bytes.
+
+        A batch that is not whole ends the log here, whatever follows it.
+        """
+        size = os.fstat(self.batches).st_size
+        data = os.pread(self.batches, size - self.noted_bytes, self.noted_bytes)
+        *lines, _ = data.split(b"\n")
+        for line in lines:
+            try:
+                batch = _decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                return
+            if batch.end < self.end or self._crc(batch.end) != batch.crc:
+                return
+            self.end = batch.end
+            self.noted_bytes += len(line) + 1
+            yield batch
+
+    def sync(self) -> None:
+        """Make durable what was read: all whole batches survive a power failure from now on."""
+        os.fdatasync(self.records)
+        os.fdatasync(self.batches)
+
+    def _crc(self, end: int) -> int | None:
+        """Return the CRC-32 of the bytes from the last end; None if some are missing."""
+        position, crc = self.end, 0
+        while position < end:
+            offset = position - self.segment.start
+            data = os.pread(self.records, min(_CHECKED_AT_ONCE, end - position), offset)
+            if not data:
+                return None
+            crc = zlib.crc32(data, crc)
+            position += len(data)
+        return crc

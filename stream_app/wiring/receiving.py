@@ -1,0 +1,151 @@
+"""The wiring of the listener for events, and of the deletion of what it stored."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Never
+
+from stream_app.addresses import once_free
+from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.config.access import is_loopback
+from stream_app.config.key_file import follow_keys, read_keys
+from stream_app.config.settings import IngestSettings
+from stream_app.core.release import RowLink
+from stream_app.outage import Outage
+from stream_app.ports import OperatorError, Witness
+from stream_app.ports.access import ApiKey
+from stream_app.receiving.known_keys import KnownKeys
+from stream_app.receiving.spool_writer import SpoolWriter
+from stream_app.receiving.standard_input import store_lines
+from stream_app.spool import delete_segments
+from stream_app.together import until_all_end
+
+DELETE_EVERY_S = 60.0
+_KEYS = "ingest.keys"
+
+log = logging.getLogger(__name__)
+
+
+async def run_ingest(settings: Settings) -> None:
+    """Receive events until cancelled.
+
+    Raises: OperatorError if the address or a spool cannot be used; OSError if the disk fails.
+    """
+    # Imported here so that standard input needs no web packages.
+    from stream_app.api.admission.hosts import Hosts
+    from stream_app.receiving.group_commit import GroupCommit
+    from stream_app.receiving.listener import Listener, WriteRules
+    from stream_app.receiving.server import serve
+
+    ingest = _ingest(settings)
+    rules = WriteRules(
+        keys=None if ingest.keys is None else read_keys(ingest.keys, _KEYS),
+        most_body_bytes=ingest.most_body_bytes,
+        origins=ingest.origins,
+        hosts=Hosts(
+            names=ingest.hosts,
+            addresses=not is_loopback(ingest.host),
+            any_name=not ingest.hosts and ingest.keys is not None,
+        ),
+    )
+
+    def take_keys(keys: tuple[ApiKey, ...]) -> None:
+        rules.keys = keys
+
+    async with AsyncExitStack() as resources:
+        commits = {}
+        for name, directory in settings.spools.items():
+            writer = _writer(directory, ingest)
+            resources.callback(writer.close)
+            commits[name] = GroupCommit(writer)
+        listener = await _listen(ingest)
+        resources.callback(listener.close)
+        loops = [commit.run() for commit in commits.values()]
+        if ingest.keys is not None:
+            loops.append(follow_keys(ingest.keys, take_keys, _KEYS))
+        await until_all_end(serve(listener, Listener(commits, rules), ingest.origins, ingest.limits), *loops)
+
+
+def receive_lines(settings: Settings, name: str, descriptor: int) -> int:
+    """Store the lines of an open file, such as standard input, in a spool; return their number.
+
+    Raises: OperatorError if there is no such spool, or it cannot be written.
+    """
+    ingest = _ingest(settings)
+    if name not in settings.spools:
+        known = ", ".join(settings.spools)
+        raise OperatorError(f"--stdin {name}: no stream has this source.http; use one of {known}")
+    writer = _writer(settings.spools[name], ingest)
+    try:
+        return store_lines(writer, descriptor)
+    except OSError as failure:
+        raise OperatorError(f"{settings.spools[name]}: lines cannot be stored ({failure})") from None
+    finally:
+        writer.close()
+
+
+def _ingest(settings: Settings) -> IngestSettings:
+    if settings.ingest is None:
+        raise OperatorError(f"{settings.file}: no stream has source.http; add source: {{http: NAME}} to one")
+    return settings.ingest
+
+
+def _writer(directory: Path, ingest: IngestSettings) -> SpoolWriter:
+    return SpoolWriter(directory, ingest.most_bytes, KnownKeys(ingest.remember_us, ingest.most_keys))
+
+
+async def _listen(ingest: IngestSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in ingest.host else socket.AF_INET
+    address = (ingest.host, ingest.port)
+    try:
+        listener = await once_free(lambda: socket.create_server(address, family=family, backlog=512))
+    except OSError as failure:
+        raise OperatorError(
+            f"ingest.port: {ingest.host}:{ingest.port} cannot be served ({os.strerror(failure.errno or 0)}); "
+            "free it or choose another one"
+        ) from None
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+async def delete_counted(
+    streams: Sequence[StreamSettings], witnesses: Mapping[str, Witness], skew_us: int
+) -> Never:
+    """Delete, for ever, a spool's events that every stream has released and that are old enough.
+
+    Args: streams, all over one spool; skew_us, by how much the listener's clock may differ.
+    """
+    outage = Outage(log, "deletion of counted events")
+    while True:
+        await outage.outlast(partial(delete_once, streams, witnesses, skew_us, time.time_ns() // 1_000))
+        outage.over()
+        await asyncio.sleep(DELETE_EVERY_S)
+
+
+async def delete_once(
+    streams: Sequence[StreamSettings], witnesses: Mapping[str, Witness], skew_us: int, now_us: int
+) -> int:
+    """Delete what may be deleted now; return the number of segments."""
+    source = streams[0].source
+    assert isinstance(source, SourceSettings)
+    assert source.keep_us is not None
+    if not source.file.is_dir():
+        return 0
+    before_us = now_us - source.keep_us
+    for stream in streams:
+        head = await witnesses[stream.name].head(stream.name)
+        if head is None:
+            return 0
+        times = stream.declared.time
+        # Whatever arrived before this instant can count in witnessed bins only: it is dated no further ahead.
+        open_bin = RowLink.of(head[1]).bin + 1
+        before_us = min(before_us, times.binning.start_us(open_bin - times.max_ahead_bins - 1) - skew_us)
+    return await asyncio.to_thread(delete_segments, source.file, before_us)

@@ -1,0 +1,86 @@
+"""A disk on which every system call of a writer can fail, tear or be the last one before the power fails."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+import pytest
+
+Fault = Literal["before", "torn", "after", "refused", "refused half"]
+FAULTS: tuple[Fault, ...] = ("before", "torn", "after", "refused", "refused half")
+_CALLS = ("pwrite", "ftruncate", "fsync", "fdatasync", "open")
+
+
+class DiedError(BaseException):
+    """The process ended at this call."""
+
+
+class FailingDisk:
+    """Counts the calls that change files below a directory, and spoils one of them.
+
+    What was never synced may be lost when the power fails: any part of it, in any file.
+    Args: number, of the call to spoil; fault, in which way.
+    """
+
+    def __init__(self, directory: Path, number: int = 1 << 60, fault: Fault = "before") -> None:
+        self.calls = 0
+        self._directory, self._number, self._fault = directory, number, fault
+        self._real = {name: getattr(os, name) for name in _CALLS}
+        self._durable: dict[Path, bytes] = {}
+        self._durable_names: set[Path] = set()
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Put the disk between the code and the system."""
+        for name in _CALLS:
+            patch.setattr(os, name, partial(self._call, name))
+
+    def fail_power(self, random: Random) -> None:
+        """Leave of each file what was synced, and any part of what was not."""
+        for path in self._files():
+            if path not in self._durable_names and random.random() < 0.5:
+                path.unlink()
+                continue
+            synced, now = self._durable.get(path, b""), path.read_bytes()
+            path.write_bytes(random.choice([synced, now, _with_hole(synced, now, random)]))
+
+    def _call(self, name: str, *arguments: Any, **more: Any) -> Any:
+        path = Path(os.readlink(f"/proc/self/fd/{arguments[0]}")) if name != "open" else Path(arguments[0])
+        if not path.is_relative_to(self._directory) or (name == "open" and path.exists()):
+            return self._real[name](*arguments, **more)
+        self.calls += 1
+        fault = self._fault if self.calls == self._number else None
+        if fault == "before":
+            raise DiedError
+        if fault == "refused":
+            raise OSError(28, "No space left on device")
+        if fault in ("torn", "refused half") and name == "pwrite":
+            descriptor, data, offset = arguments
+            self._real["pwrite"](descriptor, bytes(data)[: len(data) // 2], offset)
+            raise DiedError if fault == "torn" else OSError(28, "No space left on device")
+        found = self._real[name](*arguments, **more)
+        if name in ("fsync", "fdatasync"):
+            self._note(path)
+        if fault in ("after", "torn"):
+            raise DiedError
+        return found
+
+    def _note(self, path: Path) -> None:
+        if path.is_dir():
+            self._durable_names = set(self._files())
+        else:
+            self._durable[path] = path.read_bytes()
+
+    def _files(self) -> list[Path]:
+        return [path for path in self._directory.iterdir() if path.suffix in (".ndjson", ".batches")]
+
+
+def _with_hole(synced: bytes, now: bytes, random: Random) -> bytes:
+    """Return the file with a later part on the disk, but not the part before it."""
+    if len(now) <= len(synced):
+        return now
+    hole = random.randint(len(synced), len(now))
+    return now[: len(synced)] + bytes(hole - len(synced)) + now[hole:]

@@ -1,0 +1,302 @@
+"""The listener stores what authorised senders send, confirms what is durable, and shows nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stream_app.ports.access import ApiKey, digest_of
+from stream_app.receiving import group_commit
+from stream_app.receiving.group_commit import GroupCommit
+from stream_app.receiving.known_keys import KnownKeys
+from stream_app.receiving.listener import Listener, WriteRules
+from stream_app.receiving.spool_writer import Incoming, SpoolWriter, WriterBrokenError
+from stream_app.receiving.standard_input import store_lines
+
+LIMIT = 1000
+KEYS = (
+    ApiKey("shop", digest_of("k-shop"), frozenset({"clicks"})),
+    ApiKey("all", digest_of("k-all"), None),
+    ApiKey("other", digest_of("k-other"), frozenset({"orders"})),
+)
+
+
+class Door:
+    """A client of a listener with one spool."""
+
+    def __init__(self, directory: Path, client: httpx.AsyncClient, commit: GroupCommit) -> None:
+        self.directory, self.commit = directory, commit
+        self._client = client
+
+    async def send(
+        self, body: bytes | None = b'{"a":1}\n', name: str = "clicks", key: str = "k-shop", **headers: str
+    ) -> httpx.Response:
+        """Send one request."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self._client.post(
+            f"/v1/ingest/{name}", content=body, headers={"authorization": f"Bearer {key}", **named}
+        )
+
+    async def get(self, path: str) -> httpx.Response:
+        """Ask for something."""
+        return await self._client.get(path)
+
+    def stored(self) -> bytes:
+        """Return all records."""
+        return b"".join(path.read_bytes() for path in sorted(self.directory.glob("*.ndjson")))
+
+
+@contextlib.asynccontextmanager
+async def opened(directory: Path, keys: tuple[ApiKey, ...] | None = KEYS, **more: Any) -> AsyncIterator[Door]:
+    """Yield a door to a new listener."""
+    writer = SpoolWriter(directory, more.pop("most_bytes", 1 << 30), KnownKeys(10**12, 100))
+    commit = GroupCommit(writer)
+    app = Listener({"clicks": commit}, WriteRules(keys, LIMIT, **more))
+    running = asyncio.create_task(commit.run())
+    try:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8089") as client:
+            yield Door(directory, client, commit)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        writer.close()
+
+
+def with_door(path: Path, work: Callable[[Door], Awaitable[None]], **more: Any) -> None:
+    """Run a test's work beside a listener."""
+
+    async def run() -> None:
+        async with opened(path / "clicks", **more) as door:
+            await work(door)
+
+    asyncio.run(run())
+
+
+def test_a_confirmed_request_is_stored_once(tmp_path: Path) -> None:
+    async def work(door: Door) -> None:
+        for duplicate in (False, True, True):
+            answer = await door.send(b'{"a":1}\n{"a":2}', idempotency_key="1")
+            assert (answer.status_code, answer.json()) == (200, {"records": 2, "duplicate": duplicate})
+        assert (await door.send(b'{"a":3}\n')).json() == {"records": 1, "duplicate": False}
+        assert door.stored() == b'{"a":1}\n{"a":2}\n{"a":3}\n'
+
+    with_door(tmp_path, work)
+
+
+def test_keys_of_different_senders_are_separate(tmp_path: Path) -> None:
+    async def work(door: Door) -> None:
+        for key in ("k-shop", "k-all"):
+            assert (await door.send(key=key, idempotency_key="1")).json()["duplicate"] is False
+
+    with_door(tmp_path, work)
+
+
+def test_another_body_under_a_key_is_refused(tmp_path: Path) -> None:
+    async def work(door: Door) -> None:
+        await door.send(b"1\n", idempotency_key="1")
+        answer = await door.send(b"2\n", idempotency_key="1")
+        assert (answer.status_code, "another body" in answer.json()["error"]) == (422, True)
+        assert door.stored() == b"1\n"
+
+    with_door(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "said"),
+    [
+        ({"key": "k-wrong"}, 401, "a key of ingest.keys is needed"),
+        ({"key": "k-other"}, 403, "this key may not write to clicks"),
+        ({"name": "orders", "key": "k-other"}, 404, "no stream has source.http: orders"),
+        ({"body": b"x" * (LIMIT + 1)}, 413, "exceeds 1,000 bytes (ingest.max_body)"),
+        ({"idempotency_key": "a b"}, 400, "Idempotency-Key must be"),
+        ({"idempotency_key": "x" * 201}, 400, "Idempotency-Key must be"),
+        ({"origin": "http://evil.example"}, 403, "add it to ingest.origins"),
+        ({"host": "evil.example"}, 421, "add it to ingest.hosts"),
+        ({"content_length": "1e3"}, 411, "Content-Length is needed"),
+        ({"content_length": "9" * 30}, 413, "exceeds"),
+    ],
+)
+def test_a_refused_request_stores_nothing(
+    tmp_path: Path, request_: dict[str, Any], status: int, said: str
+) -> None:
+    async def work(door: Door) -> None:
+        answer = await door.send(**request_)
+        assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text
+        assert answer.headers["connection"] == "close"
+        assert door.stored() == b""
+
+    with_door(tmp_path, work)
+
+
+def test_a_page_of_a_known_origin_may_send(tmp_path: Path) -> None:
+    async def work(door: Door) -> None:
+        assert (await door.send(origin="https://shop.example")).status_code == 200
+
+    with_door(tmp_path, work, origins=("https://shop.example",))
+
+
+def test_nothing_can_be_read(tmp_path: Path) -> None:
+    async def work(door: Door) -> None:
+        for path in ("/v1/ingest/clicks", "/", "/v1/streams", "/metrics", "/v1/ingest/../clicks"):
+            assert (await door.get(path)).status_code == 404
+        assert (await door.get("/healthz")).json() == {"status": "ok"}
+
+    with_door(tmp_path, work)
+
+
+def test_an_empty_body_is_no_batch(tmp_path: Path) -> None:
+    async def work(door: Door) -> None:
+        answer = await door.send(b"", idempotency_key="1")
+        assert (answer.status_code, answer.json()["records"], door.stored()) == (200, 0, b"")
+
+    with_door(tmp_path, work)
+
+
+def test_a_full_spool_answers_507(tmp_path: Path) -> None:
+    async def work(door: Door) -> None:
+        assert (await door.send(b"1234567\n")).status_code == 200
+        answer = await door.send(b"12\n", idempotency_key="1")
+        assert (answer.status_code, door.stored()) == (507, b"1234567\n")
+
+    with_door(tmp_path, work, most_bytes=10)
+
+
+def test_a_failed_disk_answers_503_and_a_retry_is_stored_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(door: Door) -> None:
+        def refused(_: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", refused)
+            assert (await door.send(b"1\n", idempotency_key="1")).status_code == 503
+        answer = await door.send(b"1\n", idempotency_key="1")
+        assert (answer.status_code, answer.json()["duplicate"]) == (200, True)
+        assert door.stored() == b"1\n"
+
+    with_door(tmp_path, work)
+
+
+def test_requests_that_wait_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs, may_go, fdatasync = [0], threading.Event(), os.fdatasync
+
+    def slow(descriptor: int) -> None:
+        syncs[0] += 1
+        may_go.wait(10)
+        fdatasync(descriptor)
+
+    async def work(door: Door) -> None:
+        monkeypatch.setattr(os, "fdatasync", slow)
+        first = asyncio.create_task(door.send(b"0\n"))
+        await asyncio.sleep(0.05)
+        others = [asyncio.create_task(door.send(b"%d\n" % number)) for number in range(1, 20)]
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in (first, *others))  # no reply before the sync
+        may_go.set()
+        answers = await asyncio.gather(first, *others)
+        assert {answer.status_code for answer in answers} == {200}
+        assert syncs[0] == 4  # two files, twice
+        assert door.stored().count(b"\n") == 20
+
+    with_door(tmp_path, work)
+
+
+def test_a_listener_that_is_stopped_ends_its_write_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are closed next; a write after that could go into another file."""
+    may_go, done, fdatasync = threading.Event(), list[int](), os.fdatasync
+
+    def slow(descriptor: int) -> None:
+        may_go.wait(10)
+        fdatasync(descriptor)
+        done.append(descriptor)
+
+    async def run() -> None:
+        writer = SpoolWriter(tmp_path / "clicks", 1 << 30, KnownKeys(10**12, 100))
+        commit = GroupCommit(writer)
+        running = asyncio.create_task(commit.run())
+        storing = asyncio.create_task(commit.store("a", Incoming(b"1\n")))
+        monkeypatch.setattr(os, "fdatasync", slow)
+        await asyncio.sleep(0.05)
+        running.cancel()
+        await asyncio.sleep(0.05)
+        assert not running.done()
+        may_go.set()
+        await asyncio.gather(running, return_exceptions=True)
+        assert len(done) == 2
+        storing.cancel()
+        writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_sender_with_much_does_not_fill_the_memory_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "MOST_OF_ONE_BYTES", 10)
+    monkeypatch.setattr(group_commit, "MOST_WAITING_BYTES", 20)
+    may_go, fdatasync = threading.Event(), os.fdatasync
+
+    def slow(descriptor: int) -> None:
+        may_go.wait(10)
+        fdatasync(descriptor)
+
+    async def work(door: Door) -> None:
+        monkeypatch.setattr(os, "fdatasync", slow)
+        tasks = [asyncio.create_task(door.send(b"1234567\n")) for _ in range(5)]
+        await asyncio.sleep(0.05)
+        tasks.append(asyncio.create_task(door.send(b"abc\n", key="k-all")))
+        await asyncio.sleep(0.05)
+        may_go.set()
+        assert {answer.status_code for answer in await asyncio.gather(*tasks)} == {200}
+        stored = door.stored().split(b"\n")[:-1]
+        assert stored.index(b"abc") == 1  # beside the first one of the other sender
+        assert len(stored) == 6
+
+    with_door(tmp_path, work)
+
+
+def test_a_disk_that_cannot_be_checked_ends_the_listener(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        writer = SpoolWriter(tmp_path / "clicks", 1 << 30, KnownKeys(10**12, 100))
+        commit = GroupCommit(writer)
+        running = asyncio.create_task(commit.run())
+
+        def refused(_: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(os, "fdatasync", refused)
+        monkeypatch.setattr(os, "fsync", refused)
+        for _ in range(2):
+            with pytest.raises(OSError, match=r"Input/output|cannot be written"):
+                await commit.store("a", Incoming(b"1\n"))
+        with pytest.raises(WriterBrokenError):
+            await running
+        writer.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("text", [b"", b"1\n", b"1\n2", b"1\n" * 100_000 + b"2"])
+def test_all_lines_of_an_input_are_stored(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "input").write_bytes(text)
+    writer = SpoolWriter(tmp_path / "clicks", 1 << 30, KnownKeys(10**12, 100))
+    with (tmp_path / "input").open("rb") as file:
+        records = store_lines(writer, file.fileno())
+    writer.close()
+    whole = text if not text or text.endswith(b"\n") else text + b"\n"
+    assert records == whole.count(b"\n")
+    assert b"".join(path.read_bytes() for path in (tmp_path / "clicks").glob("*.ndjson")) == whole

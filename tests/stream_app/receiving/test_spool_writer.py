@@ -1,0 +1,207 @@
+"""A spool holds every confirmed batch once and whole, whatever fails and whenever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from stream_app.ports import OperatorError
+from stream_app.receiving import spool_writer
+from stream_app.receiving.known_keys import KnownKeys, Stored, digest
+from stream_app.receiving.spool_writer import Incoming, SpoolFullError, SpoolWriter
+from stream_app.spool import OpenSegment, segments
+from tests.stream_app.receiving.failing_disk import FAULTS, DiedError, FailingDisk, Fault
+
+DAY_US = 86_400_000_000
+MOST = 1 << 30
+
+
+def open_spool(directory: Path, most_bytes: int = MOST, now_us: Callable[[], int] = lambda: 1) -> SpoolWriter:
+    """Start a writer, as a listener does."""
+    return SpoolWriter(directory, most_bytes, KnownKeys(DAY_US, 1_000), now_us)
+
+
+def incoming(number: int) -> Incoming:
+    """Return one of many different batches, with a key."""
+    data = b"".join(b'{"batch": %d, "n": %d}\n' % (number, n) for n in range(1 + number % 3))
+    return Incoming(data, digest("somebody", str(number)))
+
+
+def content(directory: Path) -> bytes:
+    """Return the whole log, as a worker may read it."""
+    parts = []
+    for segment in segments(directory):
+        opened = OpenSegment(segment)
+        list(opened.new_batches())
+        parts.append(segment.records.read_bytes()[: opened.end - segment.start])
+        opened.close()
+    return b"".join(parts)
+
+
+def test_batches_are_kept_in_their_order(tmp_path: Path) -> None:
+    writer = open_spool(tmp_path / "spool")
+    stored = writer.append([incoming(1), incoming(2)]) + writer.append([incoming(3)])
+    assert [(one.records, one.is_new) for one in stored] == [(2, True), (3, True), (1, True)]
+    writer.close()
+    assert content(tmp_path / "spool") == b"".join(incoming(number).data for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_repeated_batch_is_stored_once(tmp_path: Path, restart: bool) -> None:
+    writer = open_spool(tmp_path / "spool")
+    [first] = writer.append([incoming(1)])
+    if restart:
+        writer.close()
+        writer = open_spool(tmp_path / "spool")
+    again, twice, also_twice = writer.append([incoming(1), incoming(2), incoming(2)])
+    assert (again.is_new, again.crc, again.length) == (False, first.crc, len(incoming(1).data))
+    assert (twice.is_new, also_twice.is_new) == (True, False)
+    writer.close()
+    assert content(tmp_path / "spool") == incoming(1).data + incoming(2).data
+
+
+def test_a_batch_without_a_key_is_stored_each_time(tmp_path: Path) -> None:
+    writer = open_spool(tmp_path / "spool")
+    writer.append([Incoming(b"1\n"), Incoming(b"1\n")])
+    writer.close()
+    assert content(tmp_path / "spool") == b"1\n1\n"
+
+
+def test_keys_are_forgotten_by_age_and_by_number(caplog: pytest.LogCaptureFixture) -> None:
+    keys = KnownKeys(remember_us=100, most=2)
+    stored = Stored(1, 2, 3)
+    for at_us in (10, 20, 30):
+        keys.add(str(at_us), at_us, stored)
+    assert [keys.get(key, 30) for key in ("10", "20", "30")] == [None, stored, stored]
+    assert "ingest.most_keys" in caplog.text
+    assert [keys.get(key, 121) for key in ("20", "30")] == [None, stored]
+    assert len(keys) == 1
+
+
+def test_a_full_spool_refuses_and_stores_nothing(tmp_path: Path) -> None:
+    writer = open_spool(tmp_path / "spool", most_bytes=len(incoming(1).data))
+    writer.append([incoming(1)])
+    with pytest.raises(SpoolFullError):
+        writer.append([incoming(2)])
+    assert not writer.append([incoming(1)])[0].is_new  # a repeated one needs no room
+    writer.close()
+    assert content(tmp_path / "spool") == incoming(1).data
+
+
+def test_segments_end_by_size_and_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 40)
+    now_us = [0]
+    writer = open_spool(tmp_path / "spool", now_us=lambda: now_us[0])
+    for number in (2, 1):  # 3 records, 2 records
+        writer.append([incoming(number)])
+    assert [segment.start for segment in segments(tmp_path / "spool")] == [0, 63, 105]
+    writer.turn_over()
+    writer.append([Incoming(b"1\n")])
+    now_us[0] = spool_writer.SEGMENT_US
+    writer.turn_over()
+    writer.turn_over()
+    assert [segment.start for segment in segments(tmp_path / "spool")] == [0, 63, 105, 107]
+    writer.close()
+    assert content(tmp_path / "spool") == incoming(2).data + incoming(1).data + b"1\n"
+
+
+def test_a_spool_has_one_writer(tmp_path: Path) -> None:
+    writer = open_spool(tmp_path / "spool")
+    with pytest.raises(OperatorError, match="another process writes to this spool; stop that one first"):
+        open_spool(tmp_path / "spool")
+    writer.close()
+    open_spool(tmp_path / "spool").close()
+
+
+class Run:
+    """A sender that appends batches, and a worker that reads, until the disk or the process fails."""
+
+    def __init__(self, directory: Path, random: Random) -> None:
+        self.directory, self.random = directory, random
+        self.confirmed: list[int] = []
+        self.used = b""  # what the worker has counted
+
+    def go(self) -> None:
+        """Append nine batches in groups; look at the spool in between. Raises: DiedError."""
+        writer = open_spool(self.directory)
+        number = 0
+        try:
+            while number < 9:
+                group = list(range(number, min(number + self.random.randint(1, 2), 9)))
+                try:
+                    writer.append([incoming(one) for one in group])
+                except spool_writer.WriterBrokenError:
+                    return
+                except OSError:
+                    continue  # a sender tries again with the same key
+                else:
+                    self.confirmed += group
+                    number += len(group)
+                if self.random.random() < 0.5:
+                    self.look()
+        finally:
+            self.look_at_a_torn_spool()
+            writer.close()
+
+    def look(self) -> None:
+        """Read and sync like a worker."""
+        found = content(self.directory)
+        assert found.startswith(self.used)
+        for segment in segments(self.directory)[-1:]:
+            opened = OpenSegment(segment)
+            try:
+                opened.sync()
+            except OSError:
+                return  # an outage: it uses nothing and tries again
+            finally:
+                opened.close()
+        self.used = found
+
+    def look_at_a_torn_spool(self) -> None:
+        """Read what a dying writer left, before any other writer starts."""
+        if self.random.random() < 0.5 and self.directory.exists():
+            self.look()
+
+
+def calls_of_a_whole_run(directory: Path, seed: int) -> int:
+    """Return how many calls can fail."""
+    disk = FailingDisk(directory)
+    with pytest.MonkeyPatch.context() as patch:
+        disk.install(patch)
+        Run(directory, Random(seed)).go()
+    return disk.calls
+
+
+@pytest.mark.parametrize("power", ["kill", "power failure"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_call_may_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, power: str
+) -> None:
+    """Every confirmed batch is there once and whole, in order; what a worker used never changes."""
+    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 150)
+    total = calls_of_a_whole_run(tmp_path / "whole", seed=1)
+    assert total > 30
+    for number in range(1, total + 1):
+        directory, random = tmp_path / f"{number}", Random(1)
+        disk, run = FailingDisk(directory, number, fault), Run(directory, random)
+        with pytest.MonkeyPatch.context() as patch:
+            disk.install(patch)
+            with suppress(DiedError, OperatorError):
+                run.go()
+        if power == "power failure":
+            disk.fail_power(random)
+        writer = open_spool(directory)
+        log = content(directory)
+        assert log.startswith(run.used), number
+        sent = b"".join(incoming(one).data for one in range(9))
+        confirmed = b"".join(incoming(one).data for one in run.confirmed)
+        assert log.startswith(confirmed), number
+        assert sent.startswith(log), number  # a prefix of whole batches: at most the last group is more
+        for one in range(9):
+            writer.append([incoming(one)])
+        assert content(directory) == sent, number
+        writer.close()
