@@ -7,7 +7,7 @@ condition changes no sensitivity.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property, reduce
 from typing import Any
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dphist.privacy import is_plain
 from stream_app.core.cells import numbers
 
-Columns = Mapping[str, Sequence[Any]]
+Columns = Mapping[str, Any]
 Mask = NDArray[np.bool_]
 _PLAIN_TYPES = {str, int, float, type(None)}
 

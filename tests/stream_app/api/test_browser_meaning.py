@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -16,7 +17,7 @@ from tests.stream_app.published_axes import PublishedAxes, delays
 pytestmark = pytest.mark.browser
 
 CAP = "at most 50 events per user and epoch, the first ones"
-SIZES = {
+SIZES: dict[str, dict[str, Any]] = {
     "desktop": {"viewport": {"width": 1280, "height": 900}},
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
