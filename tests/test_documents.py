@@ -84,10 +84,11 @@ def unknown_commands(text: str) -> list[str]:
         if not found:
             continue
         group, name, rest = COMMANDS[found[1]], found[2], found[3]
-        command = group.commands.get(name)
-        if command is None:
+        if name not in group.commands:
             wrong.append(f"{found[1]} {name}")
             continue
+        _, command, _ = group.resolve_command(click.Context(group), [name])
+        assert command is not None
         known = {option for one in command.params if isinstance(one, click.Option) for option in one.opts}
         named = re.findall(r"(?<=\s)--[a-z][a-z-]*", rest)
         wrong += [f"{found[1]} {name} {option}" for option in named if option not in known]

@@ -5,22 +5,49 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from stream_app.config import load
-from stream_app.shell.alerts import export_alerts, plan_alert
 from stream_app.shell.options import Finite, config_option, live_pace, load_to_begin
 from stream_app.shell.processes import STOP_S, exit_status, until_stopped
-from stream_app.shell.readers import query, watch
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+# Commands whose modules are imported when they run, because the modules load much: (module, line of help).
+_ELSEWHERE = {
+    "query": (
+        "readers",
+        "Ask a running service for a count of STREAM, a series, or a distribution, with errors.",
+    ),
+    "watch": (
+        "readers",
+        "Follow the running count of STREAM: a live chart on a terminal, otherwise a line per release.",
+    ),
+    "plan-alert": (
+        "alerts",
+        "Predict how often each alert rule is wrong, and how long it takes to notice a change.",
+    ),
+    "export-alerts": (
+        "alerts",
+        "Print the alert rules as a Prometheus rule file over the metric private_counts_alert_firing.",
+    ),
+}
 
 
 class _Commands(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that was asked for, from its module."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in _ELSEWHERE:
+            module = import_module(f"stream_app.shell.{_ELSEWHERE[name][0]}")
+            command = getattr(module, name.replace("-", "_"))
+        return name, command, rest
+
     def invoke(self, ctx: click.Context) -> None:
         """Run a command. An error that the operator must correct becomes one line on stderr and status 2."""
         command = super().invoke
@@ -228,6 +255,8 @@ def doctor(config: Path) -> int:
     Example:
       stream-app doctor --config examples/flights.yaml
     """
+    from rich.console import Console
+
     from stream_app.shell.doctor.checks import examine
     from stream_app.shell.doctor.findings import show
 
@@ -406,8 +435,8 @@ def api_key(file: Path, name: str, streams: tuple[str, ...]) -> None:
     click.echo(add_key(file, name, streams))
 
 
-for command in (query, watch, plan_alert, export_alerts):
-    main.add_command(command)
+for _name, (_, _help) in _ELSEWHERE.items():
+    main.add_command(click.Command(_name, help=_help))
 
 
 if __name__ == "__main__":

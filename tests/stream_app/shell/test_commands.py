@@ -1,0 +1,37 @@
+"""The command line starts without the modules of commands that are not used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from stream_app.shell.commands import _ELSEWHERE, main
+
+
+@pytest.mark.parametrize("module", ["httpx", "stream_app.client", "stream_app.shell.alerts"])
+def test_commands_start_without_what_other_commands_need(module: str) -> None:
+    asked = f"import sys, stream_app.shell.commands; print({module!r} in sys.modules)"
+    command = [sys.executable, "-c", asked]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "False\n"
+
+
+@pytest.mark.parametrize("name", _ELSEWHERE)
+def test_command_of_another_module_is_listed_with_its_own_help_and_found(name: str) -> None:
+    module, _ = _ELSEWHERE[name]
+    found = getattr(import_module(f"stream_app.shell.{module}"), name.replace("-", "_"))
+    assert isinstance(found, click.Command)
+    assert main.commands[name].get_short_help_str(500) == found.get_short_help_str(500)
+    shown = CliRunner().invoke(main, [name, "--help"])
+    assert shown.exit_code == 0
+    assert all(option in shown.output for parameter in found.params for option in parameter.opts[:1])
+
+
+def test_unknown_command_is_refused() -> None:
+    refused = CliRunner().invoke(main, ["no-such-command"])
+    assert refused.exit_code == 2
+    assert "No such command 'no-such-command'" in refused.output
