@@ -66,6 +66,7 @@ def detail(view: StreamView) -> schemas.StreamDetail:
     return schemas.StreamDetail(
         **_summary(view),
         noun=meaning.noun,
+        where=str(view.declared.where) if view.declared.where else None,
         warning=meaning.warning,
         next_release=next_release(view),
         ends=ends(view),

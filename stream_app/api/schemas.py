@@ -254,6 +254,9 @@ class StreamDetail(StreamSummary):
         description="when the next bin closes, RFC 3339; null for replays, whose clock is not ours"
     )
     ends: str | None = Field(description="where a replay ends, RFC 3339; null for live streams")
+    where: str | None = Field(
+        default=None, description="which events count, in words; null: every event of the log"
+    )
     warning: str = Field(description="words to write beside every chart; empty if every event counts")
     strategy_hash: str
     branching: list[int] = Field(description="children per node, root to leaf")

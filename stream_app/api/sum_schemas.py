@@ -15,6 +15,7 @@ class SumAnswer(Released):
     interval: tuple[float, float] = Field(description="holds the true sum with at least this confidence")
     confidence: float
     amounts: SummedField
+    counted: str = Field(description="what value and interval are of, in words: sum of amount, clamped")
     key: str | None = Field(default=None, description="key whose amounts are added; null: all keys")
     start: str
     end: str
@@ -32,6 +33,7 @@ class MeanAnswer(Released):
     )
     confidence: float
     amounts: SummedField
+    counted: str = Field(description="what value and interval are of, in words: mean of amount, clamped")
     key: str | None = Field(default=None, description="key whose amounts are averaged; null: all keys")
     start: str
     end: str

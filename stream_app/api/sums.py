@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stream_app.api import schemas
 from stream_app.api.ranges import edges_of, estimated, released, span_of
 from stream_app.api.sum_schemas import MeanAnswer, SumAnswer
 from stream_app.core.cells import Amounts
+from stream_app.core.meaning import OfAmounts, amounts_in_words, meaning_of_amounts
 from stream_app.core.query import StreamView
 from stream_app.core.sums import declared_sum, mean_over, sum_of
 
@@ -14,7 +17,9 @@ def total(view: StreamView, query: schemas.CountQuery) -> SumAnswer:
     """Answer the sum of a range. Raises: QueryError."""
     amounts, span = described(declared_sum(view)), span_of(view, query)
     found = estimated(sum_of(view, span, query.key), query.confidence)
-    return SumAnswer(**released(view), key=query.key, amounts=amounts, **edges_of(view, span), **found)
+    return SumAnswer(
+        **_released(view, "sum"), key=query.key, amounts=amounts, **edges_of(view, span), **found
+    )
 
 
 def mean(view: StreamView, query: schemas.CountQuery) -> MeanAnswer:
@@ -22,7 +27,7 @@ def mean(view: StreamView, query: schemas.CountQuery) -> MeanAnswer:
     amounts, span = described(declared_sum(view)), span_of(view, query)
     found = mean_over(view, span, query.key, query.confidence)
     return MeanAnswer(
-        **released(view),
+        **_released(view, "mean"),
         key=query.key,
         amounts=amounts,
         **edges_of(view, span),
@@ -30,6 +35,13 @@ def mean(view: StreamView, query: schemas.CountQuery) -> MeanAnswer:
         interval=(found.lower, found.upper),
         confidence=query.confidence,
     )
+
+
+def _released(view: StreamView, of: OfAmounts) -> dict[str, Any]:
+    """Return the fields that every answer carries; the words are about amounts, not about events."""
+    meaning = meaning_of_amounts(view.declared, of)
+    words = {"meaning": meaning.counts, "intervals": meaning.intervals}
+    return {**released(view), **words, "counted": amounts_in_words(view.declared, of)}
 
 
 def described(amounts: Amounts) -> schemas.SummedField:

@@ -56,6 +56,8 @@ class Count:
 class Total:
     """The sum of the amounts in the bins from ``start`` to ``end``, each clamped to the declared range.
 
+    ``counted``, ``meaning`` and ``intervals`` are words, as of a ``Count``.
+
     Guarantee: ``value`` is unbiased; [lower, upper] holds the true sum with at least ``confidence``.
     """
 
@@ -69,6 +71,9 @@ class Total:
     released_until: str | None
     seq: int
     private: bool
+    counted: str = ""
+    meaning: str = ""
+    intervals: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Total:
@@ -80,6 +85,8 @@ class Total:
 @dataclass(frozen=True, slots=True)
 class Mean:
     """The mean of the amounts in the bins from ``start`` to ``end``, each clamped to the declared range.
+
+    ``counted``, ``meaning`` and ``intervals`` are words, as of a ``Count``.
 
     Guarantee: [lower, upper] holds the true mean with at least ``confidence``. ``value`` is None if the
         estimated count is not above 0.
@@ -94,6 +101,9 @@ class Mean:
     released_until: str | None
     seq: int
     private: bool
+    counted: str = ""
+    meaning: str = ""
+    intervals: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Mean:

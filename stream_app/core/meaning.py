@@ -1,15 +1,22 @@
 """What a stream's numbers mean, in words: what it counts, and what an interval is for.
 
 Pages, API, command line, client, rows and metrics all show these words, so no two of them can differ. A
-number that is private and read as something else is worse than none: a cap per user leaves events out, and a
-count of users counts a user once per epoch.
+number that is private and read as something else is worse than none: a cap per user leaves events out, a
+condition counts some events only, and a count of users counts a user once per epoch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal
 
+from stream_app.core.bounding import PerUser
 from stream_app.core.declaration import Declaration
+from stream_app.core.where import in_words
+
+OfAmounts = Literal["sum", "mean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +56,66 @@ EVERY_EVENT = Meaning("events", "Counts events.", "Intervals are for the true nu
 
 def meaning_of(declared: Declaration) -> Meaning:
     """Return what a stream counts."""
+    per_user = declared.privacy.per_user
     if declared.count == "users":
         return _users(declared)
-    per_user = declared.privacy.per_user
-    if per_user is None:
+    if per_user is not None:
+        return _capped(declared, per_user)
+    if declared.where is None:
         return EVERY_EVENT
-    most = per_user.max_events
-    events = "1 event" if most == 1 else f"{most:,} events"
-    first = "the first one" if most == 1 else "the first ones"
     return Meaning(
         noun="counted events",
-        counts=f'Counts at most {events} per user and epoch, {first}. The field "{per_user.field}" names the '
-        "user.",
-        intervals="Intervals are for the number of events that count, not for the number of all events: "
-        "the later events of a user in an epoch are left out.",
-        shape="This cap bends the shape of a chart: it leaves out more events towards the end of an epoch.",
+        counts=f"Counts {_events(declared)}.",
+        intervals="Intervals are for the true number of these events, not for the number of all events.",
     )
 
 
 def range_in_words(declared: Declaration, epochs: int) -> str:
     """Return what a count over a range of time is of. Args: epochs, how many the range touches."""
-    if declared.count == "users":
-        if epochs > 1:
-            return f"users first seen in this range, once in each of its {epochs:,} epochs"
-        return "users first seen in this range, which is within one epoch"
     per_user = declared.privacy.per_user
+    if declared.count == "users":
+        by = f" by {_events(declared)}" if declared.where else ""
+        if epochs > 1:
+            return f"users first seen in this range{by}, once in each of its {epochs:,} epochs"
+        return f"users first seen in this range{by}, which is within one epoch"
     if per_user is None:
-        return "events"
-    return f"counted events (at most {per_user.max_events:,} per user and epoch, the first ones)"
+        return _events(declared)
+    return f"counted {_events(declared)} ({_cap(per_user)})"
+
+
+def meaning_of_amounts(declared: Declaration, of: OfAmounts = "sum") -> Meaning:
+    """Return what a stream's sums, or means, are of. Args: declared, of a stream with a sum."""
+    words = amounts_in_words(declared, of)
+    return Meaning(
+        noun=words.partition(",")[0],
+        counts=f"The {words}.",
+        intervals=f"Intervals are for the {of} of the clamped and rounded amounts, not of the amounts as "
+        "recorded.",
+    )
+
+
+def amounts_in_words(declared: Declaration, of: OfAmounts = "sum") -> str:
+    """Return what a sum, or a mean, is of: the field, what clamping and rounding do, and which events."""
+    amounts, per_user = declared.amounts, declared.privacy.per_user
+    assert amounts is not None  # streams without a sum have no such answers
+    low, high, unit = map(_decimal, (amounts.low, amounts.high, amounts.unit))
+    which = [f"of {_events(declared)}"] if declared.where else []
+    cap = [f"of {_cap(per_user)}"] if per_user else []
+    said = [f"each clamped to {low} to {high} and rounded to {unit}", *which, *cap]
+    return f"{of} of {amounts.field}, {', '.join(said)}"
+
+
+def _capped(declared: Declaration, per_user: PerUser) -> Meaning:
+    events = "1 event" if per_user.max_events == 1 else f"{per_user.max_events:,} events"
+    first = "the first one" if per_user.max_events == 1 else "the first ones"
+    return Meaning(
+        noun="counted events",
+        counts=f'Counts at most {events} per user and epoch, {first}. The field "{per_user.field}" names the '
+        f"user.{_only(declared)}",
+        intervals="Intervals are for the number of events that count, not for the number of all events: "
+        "the later events of a user in an epoch are left out.",
+        shape="This cap bends the shape of a chart: it leaves out more events towards the end of an epoch.",
+    )
 
 
 def _users(declared: Declaration) -> Meaning:
@@ -86,9 +125,36 @@ def _users(declared: Declaration) -> Meaning:
     return Meaning(
         noun="users first seen",
         counts=f"Counts each user once per epoch, in the first bin with an event of the user{under}. "
-        f'The field "{per_user.field}" names the user.',
+        f'The field "{per_user.field}" names the user.{_only(declared)}',
         intervals="Intervals are for the number of users first seen in a range. A range over several epochs "
         "counts a user once in each of them.",
         shape="Charts show when users are first seen in an epoch, not how many are active: the first bins of "
         "an epoch are the highest.",
     )
+
+
+def _cap(per_user: PerUser) -> str:
+    return f"at most {per_user.max_events:,} per user and epoch, the first ones"
+
+
+def _events(declared: Declaration) -> str:
+    return "events" if declared.where is None else f"events {in_words(declared.where)}"
+
+
+def _only(declared: Declaration) -> str:
+    return f" Only {_events(declared)} count." if declared.where else ""
+
+
+def _decimal(number: Fraction) -> str:
+    """Return an exact decimal; the configuration writes amounts so.
+
+    >>> _decimal(Fraction(1, 100)), _decimal(Fraction(-20)), _decimal(Fraction(1, 3))
+    ('0.01', '-20', '1/3')
+    """
+    denominator = number.denominator
+    for prime in (2, 5):
+        while denominator % prime == 0:
+            denominator //= prime
+    if denominator != 1:
+        return str(number)
+    return f"{Decimal(number.numerator) / Decimal(number.denominator):,f}"

@@ -167,6 +167,21 @@ class Not(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="not"):
 Condition = OneOf | Within | Present | AllOf | AnyOf | Not
 
 
+def in_words(condition: Condition, longest: int = 240) -> str:
+    """Return which records match, for a sentence; a long condition is named by its fields only.
+
+    >>> in_words(AllOf((OneOf("country", ("FR", "DE")), Within("amount", min=Fraction(10)))))
+    'where country is one of FR, DE and amount is at least 10'
+    >>> in_words(OneOf("page", tuple(map(str, range(1000)))))
+    'that match a condition on page'
+    """
+    text = str(condition)
+    if len(text) <= longest:
+        return f"where {text}"
+    first, others = condition.fields[:5], len(condition.fields) - 5
+    return f"that match a condition on {', '.join(first)}" + (f" and {others} more" if others > 0 else "")
+
+
 def _grouped(part: Condition) -> str:
     return f"({part})" if isinstance(part, _Group) else str(part)
 

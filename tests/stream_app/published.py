@@ -27,6 +27,7 @@ from stream_app.core.records import (
 )
 from stream_app.core.release import make_release
 from stream_app.core.strategy import Strategy
+from stream_app.core.where import Condition
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import declared_of
 
@@ -64,6 +65,7 @@ class Published:
     release: Release = "causal"
     user: PerUser | None = None
     count: Counted = None
+    where: Condition | None = None
     replay: tuple[int, int] | None = None
     counts: list[int] = field(default_factory=list)  # the truth, for tests only
 
@@ -77,7 +79,7 @@ class Published:
     def declared(self, **axes: Any) -> Declaration:
         """Return what the stream declares."""
         own: dict[str, Any] = {"source": self.source, "epoch_bins": self.epoch_bins}
-        own |= {"user": self.user, "count": self.count, "replay": self.replay}
+        own |= {"user": self.user, "count": self.count, "where": self.where, "replay": self.replay}
         return declared(self.epsilon, self.bin_us, self.timezone, **own, **axes)
 
     async def open(self, epoch: int = 0, first_bin: int | None = None) -> None:

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from stream_app.core.bounding import PerUser
 from stream_app.core.meaning import meaning_of
+from stream_app.core.where import OneOf
 from tests.stream_app.api.browsing import Backstage, opened, panel, photograph
 from tests.stream_app.published_axes import PublishedAxes, delays
 
@@ -71,6 +72,18 @@ def test_page_of_a_count_of_users_says_users_first_seen(browser: Browser, backst
         expect(page.locator("#bins-title")).to_have_text("Users first seen per hour")
         page.goto(page.url.rsplit("/streams", 1)[0])
         expect(page.locator("article.stream")).to_contain_text("Counts each user once per epoch")
+
+
+def test_page_of_a_stream_with_a_condition_says_it_at_the_number_and_every_chart(
+    browser: Browser, backstage: Backstage
+) -> None:
+    backstage.stream([30, 40, 50], where=OneOf("country", ("FR", "MC")))
+    with opened(browser, backstage.start() + "/streams/departures") as page:
+        events = "events where country is one of FR, MC"
+        expect(page.locator("#interval")).to_contain_text(f"True number of {events}: between")
+        expect(page.locator("#meaning")).to_contain_text(f"Counts {events}.")
+        for name in ("running", "bins", "preview"):
+            expect(panel(page, name).locator(".meaning")).to_have_text(f"Counts {events}.")
 
 
 def test_page_of_a_stream_without_a_cap_has_no_warning(browser: Browser, backstage: Backstage) -> None:

@@ -11,12 +11,14 @@ from click.testing import CliRunner
 from stream_app.client import Client
 from stream_app.core.bounding import PerUser
 from stream_app.core.meaning import meaning_of
+from stream_app.core.where import OneOf
 from stream_app.shell.commands import main
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import Api, api_at, with_api
 from tests.stream_app.client.test_client import running
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 
+FRENCH: dict[str, Any] = {"where": OneOf("country", ("FR", "MC")), "epoch_bins": 4}
 CAPPED: dict[str, Any] = {"user": PerUser("visitor", 50), "epoch_bins": 4}
 USERS: dict[str, Any] = {"user": PerUser("visitor", 1), "count": "users", "epoch_bins": 4}
 COUNTS = [5, 6, 7]
@@ -61,6 +63,21 @@ async def test_rows_and_metrics_say_what_is_counted(api: Api) -> None:
     assert counts in metrics or said in metrics
     [described] = (await api.json("/api/v1/metadata"))["data"]["private_counts_bin"]
     assert counts in described["help"]
+
+
+@with_api(COUNTS, **FRENCH)
+async def test_every_surface_of_a_stream_with_a_condition_says_the_condition(api: Api) -> None:
+    events = "events where country is one of FR, MC"
+    for path in ("", "count", "series", "nodes", "privacy"):
+        assert (await api.json(path))["meaning"] == f"Counts {events}.", path
+    detail, count = await api.json(""), await api.json("count")
+    assert detail["counted"] == count["counted"] == events
+    assert detail["warning"] == f"Counts {events}."
+    assert detail["where"] == "country is one of FR, MC"
+    [(_, row)] = await api.store.reader().rows("departures", 0, 1)
+    assert json.loads(row)["meaning"] == f"Counts {events}."
+    assert f"Stream departures: Counts {events}." in (await api.get("/metrics")).text
+    assert f"Counts {events}." in (await api.get("series", format="csv")).text
 
 
 @with_api(COUNTS)

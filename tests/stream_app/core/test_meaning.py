@@ -5,13 +5,23 @@ from __future__ import annotations
 from fractions import Fraction
 
 from stream_app.core.bounding import PerUser
-from stream_app.core.cells import KeyList
+from stream_app.core.cells import Amounts, KeyList
 from stream_app.core.declaration import Declaration
 from stream_app.core.ledger import entry_of, statement
-from stream_app.core.meaning import EVERY_EVENT, meaning_of, range_in_words
+from stream_app.core.meaning import (
+    EVERY_EVENT,
+    amounts_in_words,
+    meaning_of,
+    meaning_of_amounts,
+    range_in_words,
+)
 from stream_app.core.records import EpochRecord
+from stream_app.core.where import AllOf, OneOf, Within
 from tests.stream_app.declared import declared_of
 
+WHERE = AllOf((OneOf("country", ("FR", "DE")), Within("amount", min=Fraction(10))))
+SAID = "where country is one of FR, DE and amount is at least 10"
+AMOUNTS = Amounts("amount", Fraction(0), Fraction(1500), Fraction(1, 100))
 USERS = declared_of(user=PerUser("id", 1), count="users")
 
 
@@ -62,3 +72,34 @@ def test_what_is_counted_is_in_the_declared_text_only_if_it_is_not_events() -> N
     assert "count" not in declared_of().plain()
     assert USERS.plain()["count"] == "users"
     assert Declaration.of(USERS.plain()) == USERS
+
+
+def test_condition_is_said_with_and_without_a_cap_and_for_users() -> None:
+    plain = declared_of(where=WHERE)
+    assert meaning_of(plain).counts == f"Counts events {SAID}."
+    assert meaning_of(plain).warning == meaning_of(plain).counts
+    assert range_in_words(plain, 2) == f"events {SAID}"
+    capped = declared_of(where=WHERE, user=PerUser("id", 50))
+    assert meaning_of(capped).counts.startswith("Counts at most 50 events per user and epoch")
+    assert meaning_of(capped).counts.endswith(f" Only events {SAID} count.")
+    assert range_in_words(capped, 1).startswith(f"counted events {SAID} (at most 50")
+    users = declared_of(where=WHERE, user=PerUser("id", 1), count="users")
+    assert meaning_of(users).counts.endswith(f" Only events {SAID} count.")
+    assert range_in_words(users, 1).startswith(f"users first seen in this range by events {SAID}, which is")
+
+
+def test_long_condition_is_named_by_its_fields() -> None:
+    declared = declared_of(where=OneOf("country", tuple(f"c{n}" for n in range(1_000))))
+    assert meaning_of(declared).counts == "Counts events that match a condition on country."
+
+
+def test_sums_and_means_say_what_clamping_and_rounding_do_and_which_events_they_are_of() -> None:
+    plain = declared_of(amounts=AMOUNTS)
+    assert amounts_in_words(plain) == "sum of amount, each clamped to 0 to 1,500 and rounded to 0.01"
+    meaning = meaning_of_amounts(plain, "mean")
+    assert meaning.noun == "mean of amount"
+    assert meaning.counts == "The mean of amount, each clamped to 0 to 1,500 and rounded to 0.01."
+    assert "not of the amounts as recorded" in meaning.intervals
+    capped = declared_of(amounts=AMOUNTS, where=WHERE, user=PerUser("id", 5))
+    cap = "of at most 5 per user and epoch, the first ones"
+    assert amounts_in_words(capped).endswith(f"of events {SAID}, {cap}")

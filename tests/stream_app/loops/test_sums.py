@@ -86,6 +86,10 @@ def test_the_api_answers_sums_and_means(tmp_path: Path, release: Release) -> Non
     for answer in (summed, mean, of_key, mean_of_key):
         assert answer.status_code == 200, answer.text
         assert answer.json()["amounts"] == amounts
+    for answer, of in ((summed, "sum"), (of_key, "sum"), (mean, "mean")):
+        words = f"{of} of cart.amount, each clamped to -20 to 500 and rounded to 0.01"
+        assert (answer.json()["counted"], answer.json()["meaning"]) == (words, f"The {words}.")
+        assert f"for the {of} of the clamped and rounded amounts" in answer.json()["intervals"]
     truth = cents.sum() / 100
     assert abs(summed.json()["value"] - truth) < 12 * summed.json()["stderr"]
     low, high = mean_of_key.json()["interval"]
