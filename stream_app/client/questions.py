@@ -19,6 +19,7 @@ from stream_app.client.answers import Cdf, Cdfs, Count, Mean, Quantiles, Series,
 Time = str | int | float | datetime | None
 Kind = Literal["running", "bin", "window"]
 View = Literal["unbiased", "first_published", "consistent"]
+Of = Literal["count", "sum", "mean"]
 Method = Literal["top_down", "isotonic"]  # of consistent values
 Parameters = dict[str, str | list[str]]
 Levels = float | Sequence[float]
@@ -108,13 +109,18 @@ def series(
     method: Method | None = None,
     points: int | None = None,
     key: str | None = None,
+    of: Of = "count",
 ) -> Question[Series]:
     """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins.
 
-    Args: method, for ``view="consistent"`` only: ``top_down`` if left out, or ``isotonic``.
+    Args: method, for ``view="consistent"`` only: ``top_down`` if left out, or ``isotonic``; of, "sum" or
+        "mean" for sums or means of the stream's amounts instead of counts.
     """
-    shown = {"kind": kind, "step": step, "window": window, "view": view, "method": method, "points": points}
-    return _about(stream, "series", Series.of, start=start, end=end, confidence=confidence, key=key, **shown)
+    shown = {"kind": kind, "step": step, "window": window, "method": method, "points": points}
+    if of != "mean" or view != "unbiased":  # means have one view only
+        shown["view"] = view
+    path = "series" if of == "count" else f"{of}/series"
+    return _about(stream, path, Series.of, start=start, end=end, confidence=confidence, key=key, **shown)
 
 
 def cdf(
