@@ -116,9 +116,9 @@ def series(
     Args: method, for ``view="consistent"`` only: ``top_down`` if left out, or ``isotonic``; of, "sum" or
         "mean" for sums or means of the stream's amounts instead of counts.
     """
-    shown = {"kind": kind, "step": step, "window": window, "method": method, "points": points}
-    if of != "mean" or view != "unbiased":  # means have one view only
-        shown["view"] = view
+    one_view = of == "mean" and view == "unbiased"  # the service knows no other view of means
+    shown: dict[str, Any] = {"kind": kind, "step": step, "window": window, "method": method}
+    shown |= {"view": None if one_view else view, "points": points}
     path = "series" if of == "count" else f"{of}/series"
     return _about(stream, path, Series.of, start=start, end=end, confidence=confidence, key=key, **shown)
 

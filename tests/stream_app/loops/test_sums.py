@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import astuple
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -97,7 +98,7 @@ def test_the_api_answers_sums_and_means(tmp_path: Path, release: Release) -> Non
     assert detail.json()["sum"] == amounts
 
 
-KINDS: list[tuple[SeriesKind, dict[str, int]]] = [
+KINDS: list[tuple[SeriesKind, dict[str, Any]]] = [
     ("running", {}),
     ("bin", {}),
     ("bin", {"step": 2}),
