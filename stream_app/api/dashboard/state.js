@@ -46,6 +46,11 @@ export class StreamPage {
     return this.times.bins;
   }
 
+  // Return whether all values stay as they were first published.
+  get neverRevised() {
+    return this.detail.release === "anticipating";
+  }
+
   // Return the name of the stream's value.
   get field() {
     return this.detail.axes?.value_field ?? "value";

@@ -82,7 +82,7 @@ function intervalWords({ interval, confidence }) {
 
 // Return whether the chosen view shows counts as they are first published.
 function showsFirstPublished() {
-  return page.view === "first_published" || (page.view === "unbiased" && page.detail.release === "anticipating");
+  return page.view === "first_published" || (page.view === "unbiased" && page.neverRevised);
 }
 
 // Return the number of the chosen view and key: the last point of the panel of the running count.
@@ -256,7 +256,7 @@ function showStream() {
   at("meaning").hidden = !detail.warning;
   showWhetherPrivate();
   at("epsilon").replaceChildren(`ε = ${detail.epsilon} `, make("small", {}, "per epoch"));
-  at("revised").hidden = detail.release !== "anticipating";
+  at("revised").hidden = !page.neverRevised;
 }
 
 async function showPicker() {

@@ -175,6 +175,23 @@ def inked(page: Page, selector: str, least: int = 1_000) -> int:
     return ink(page, selector)
 
 
+def drawn_from_now_on(page: Page) -> None:
+    """Record every text that the page writes on a canvas from now on: all texts, and those of a panel."""
+    page.evaluate(
+        """() => {
+          window.drawn = [];
+          const places = [];
+          window.drawnIn = (panel) => window.drawn.filter((_, i) => places[i] === panel);
+          const write = CanvasRenderingContext2D.prototype.fillText;
+          CanvasRenderingContext2D.prototype.fillText = function (words, ...where) {
+            window.drawn.push(words);
+            places.push(this.canvas.closest("section")?.id);
+            return write.call(this, words, ...where);
+          };
+        }"""
+    )
+
+
 def panel(page: Page, name: str) -> Any:
     """Scroll to a panel, and wait until it shows what the reader chose."""
     found = page.locator(f"#{name}")
