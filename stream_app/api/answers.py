@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -184,8 +185,8 @@ def privacy(
 
     Args: ledger, of the stream's source; may_read, says whether the reader may see a stream's name.
     """
-    design, source = view.strategy.design, view.strategy.source
-    stated = statement(source, ledger)
+    design, source = view.strategy.design, view.labels.source(view.strategy.source)
+    stated = replace(statement(view.strategy.source, ledger), source=source)
     private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user
     for_users = stated.unit == "user"  # not if another stream protects only events, or other users
     return schemas.PrivacyAnswer(
@@ -229,7 +230,9 @@ def _summary(view: StreamView) -> dict[str, Any]:
     binning = view.binning
     calendar = binning.timezone is not None
     return released(view) | {
-        "source": view.strategy.source,
+        "title": view.labels.title or view.strategy.stream,
+        "display_timezone": view.labels.timezone,
+        "source": view.labels.source(view.strategy.source),
         "epsilon": in_words(view.strategy.epsilon),
         "bin": f"1 day ({binning.timezone})" if calendar else length_in_words(binning.bin_us),
         "bin_seconds": None if calendar else binning.bin_us / 1e6,

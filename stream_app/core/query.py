@@ -24,6 +24,7 @@ from stream_app.core.kinds.epoch import EpochView, running_over
 from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
+from stream_app.core.labels import UNLABELLED
 from stream_app.core.ledger import Statement
 from stream_app.core.records import PublicState
 from stream_app.core.strategy import Strategy
@@ -52,6 +53,7 @@ class StreamView:
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, cached by the callers
         self._columns: ColumnSum | None = None  # what this view counts; None: all events
         self.statement: Statement | None = None  # the source's privacy promise; None: not known yet
+        self.labels = UNLABELLED
 
     # -- the promise --------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ class StreamCard {
 
   show(told) {
     this.told = told;
+    say(this.link, told.title);
     this.times = timesOf(told);
     const { running, sparkline } = told;
     this.about.textContent = `Counted per ${this.times.per}, ε = ${told.epsilon} per epoch`;

@@ -109,7 +109,7 @@ export class Panel {
     const { times } = page;
     const { start, end } = page.range();
     return [
-      `${page.stream}${page.key === null ? "" : `, ${page.key}`}: ${this.heading.textContent}`,
+      `${page.title}${page.key === null ? "" : `, ${page.key}`}: ${this.heading.textContent}`,
       `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ε = ${page.detail.epsilon} per epoch.`,
       "The band holds the true number with 95 % probability at each single point.",
       ...this.warnings(),

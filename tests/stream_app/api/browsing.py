@@ -17,6 +17,7 @@ from deploy.ports import free_port
 from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import EVERYBODY, listen, serve_on
 from stream_app.core.alerts.rules import Rule
+from stream_app.core.labels import NO_LABELS, AllLabels
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports.reader import PublicReader
 from tests.models.memory import MemoryStore
@@ -95,7 +96,7 @@ class Backstage:
         self.run(watcher.look())
         return watcher
 
-    def start(self, rules: AccessRules = EVERYBODY) -> str:
+    def start(self, rules: AccessRules = EVERYBODY, labels: AllLabels = NO_LABELS) -> str:
         """Start the server, on its earlier port if it had one; return its address."""
 
         @asynccontextmanager
@@ -104,7 +105,9 @@ class Backstage:
 
         self.port = self.port or free_port()  # no other process takes it while the server is down
         listener = listen("127.0.0.1", self.port)
-        self._server = asyncio.run_coroutine_threadsafe(serve_on(listener, reader, rules), self._loop)
+        self._server = asyncio.run_coroutine_threadsafe(
+            serve_on(listener, reader, rules, labels=labels), self._loop
+        )
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:

@@ -15,7 +15,7 @@ CLOSER = "?from=2013-01-01T01:00:00Z&to=2013-01-02T02:00:00Z"
 
 
 def beyond_the_window(page: Page, selector: str) -> list[str]:
-    """Return the texts of the elements that are not wholly visible between the window's left and right side."""
+    """Return the texts of the elements of which a part is left or right of the window, or cut off."""
     found: list[str] = page.evaluate(
         """selector => [...document.querySelectorAll(selector)].filter((one) => {
           const { left, right, width } = one.getBoundingClientRect();
@@ -23,8 +23,9 @@ def beyond_the_window(page: Page, selector: str) -> list[str]:
           const clips = (host) => getComputedStyle(host).overflowX !== "visible";
           const hosts = [];
           for (let host = one.parentElement; host; host = host.parentElement) hosts.push(host);
-          const window_ = { left: 0, right: document.documentElement.clientWidth };
-          return width && !(fits(window_) && hosts.filter(clips).every((host) => fits(host.getBoundingClientRect())));
+          const boxes = hosts.filter(clips).map((host) => host.getBoundingClientRect());
+          boxes.push({ left: 0, right: document.documentElement.clientWidth });
+          return width && !boxes.every(fits);
         }).map((one) => one.textContent.trim())""",
         selector,
     )
