@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -73,7 +74,11 @@ def test_axes_of_counts_per_time_begin_at_zero(browser: Browser, backstage: Back
         drawn_from_now_on(page)
         page.locator("#theme").click()  # draws all charts again
         for name in ("rate", "bins", "preview"):
-            eventually(page, lambda name=name: "0" in page.evaluate(f"window.drawnIn('{name}')"))
+            eventually(page, partial(_has_tick_at_zero, page, name))
+
+
+def _has_tick_at_zero(page: Page, name: str) -> bool:
+    return "0" in page.evaluate(f"window.drawnIn('{name}')")
 
 
 def test_readout_says_of_how_many_noisy_counts_a_number_is_made(

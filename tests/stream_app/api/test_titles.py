@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from playwright.sync_api import Browser, expect
 
 from stream_app.core.labels import AllLabels
-from tests.models.memory import MemoryStore
 from tests.stream_app.api.browsing import Backstage, opened, panel
-from tests.stream_app.published import Published
 
 SECRET = "file:../../srv/acme-gmbh/events/clicks.ndjson"
 PATHS = (
@@ -54,13 +50,9 @@ def test_no_page_and_no_answer_holds_a_path_of_the_server(
             assert "acme" not in text
 
 
-def test_rows_hold_no_name_of_the_source() -> None:
-    async def rows_of_stream() -> list[tuple[int, bytes]]:
-        stream = Published(MemoryStore(), source=SECRET)
-        await stream.open()
-        await stream.close([50] * 3)
-        return await stream.store.reader().rows("departures", 0, 10)
-
-    rows = asyncio.run(rows_of_stream())
+def test_rows_hold_no_name_of_the_source(backstage: Backstage) -> None:
+    stream = backstage.stream([50] * 3, source=SECRET)
+    backstage.start()
+    rows = backstage.run(stream.store.reader().rows("departures", 0, 10))
     assert len(rows) == 3
     assert not [row for _, row in rows if b"acme" in row]
