@@ -18,6 +18,8 @@ from dphist.tree.estimate import Estimate
 from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
 from dphist.tree.published_laws import published_laws, published_rounding
 
+KeyPlaces = int | tuple[int, ...]  # indices in the list of keys: of one key, or of several together
+
 
 class ColumnSum:
     """The best estimate of a weighted sum of buckets, for one key, several keys or all together (None).
@@ -51,12 +53,7 @@ class ColumnSum:
     @cached_property
     def weights(self) -> FloatArray:
         """The weight of every column, shape (columns,)."""
-        return self.numerators / self.divisor
-
-    @cached_property
-    def numerators(self) -> FloatArray:
-        """The weights times the divisor: whole numbers stay exact in a sum that is divided at its end."""
-        return np.concatenate(self.parts)
+        return np.concatenate(self.parts) / self.divisor
 
     @cached_property
     def _repeated(self) -> list[list[tuple[float, int]]]:
@@ -181,7 +178,16 @@ def key_counts(total: RangeSum) -> Estimate:
     return Estimate(keys + share * (whole - keys.sum()), law.variance, law, rounding)
 
 
+def column_sum(design: ProductDesign, key: KeyPlaces | None = None) -> ColumnSum:
+    """Return the sum of columns for a key, for several together, or for all (None); cached."""
+    return _of_group(design, key) if isinstance(key, tuple) else _of_key(design, key)
+
+
 @lru_cache(maxsize=1024)
-def column_sum(design: ProductDesign, key: int | None = None) -> ColumnSum:
-    """Return the sum of columns for a key, cached."""
+def _of_key(design: ProductDesign, key: int | None) -> ColumnSum:
     return ColumnSum(design, key)
+
+
+@lru_cache(maxsize=32)  # a reader may ask for any number of groups
+def _of_group(design: ProductDesign, keys: tuple[int, ...]) -> ColumnSum:
+    return ColumnSum(design, keys)

@@ -17,7 +17,7 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.interval import half_width, half_widths
 from dphist.laws.law import LawTable, WeightedNoise
-from dphist.product.columns import ColumnSum
+from dphist.product.columns import ColumnSum, KeyPlaces
 from dphist.product.design import ProductDesign
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
@@ -54,8 +54,8 @@ class AmountRange:
         return np.stack([self.high - units, units - self.low], axis=-1)
 
 
-def sum_columns(design: ProductDesign, amounts: AmountRange, key: int | None = None) -> ColumnSum:
-    """Return the sum of the amounts, in units, as a weighted sum of columns. Args: key, None for all."""
+def sum_columns(design: ProductDesign, amounts: AmountRange, key: KeyPlaces | None = None) -> ColumnSum:
+    """Return the sum of the amounts, in units, as a weighted sum of columns. Args: key, as ``ColumnSum``."""
     # Without their common divisor the weights stay small, so that sums of doubles stay exact.
     common = gcd(amounts.low, amounts.high)
     ends = np.array([amounts.low // common, amounts.high // common], np.float64)
@@ -89,20 +89,9 @@ def mean_of(
     Raises: ValueError for a confidence outside (0, 1).
     Cost: some 100 laws: 2 to 10 ms.
     """
-    low, high = (end.of_range(total) for end in end_columns(total.design, key))
-    return mean_of_ends(low, high, amounts, confidence)
-
-
-def end_columns(design: ProductDesign, key: int | Sequence[int] | None = None) -> tuple[ColumnSum, ColumnSum]:
-    """Return what is counted at the low end of the range and at its high end, in units of weight."""
-    return ColumnSum(design, key, np.array([1.0, 0.0]), 1), ColumnSum(design, key, np.array([0.0, 1.0]), 1)
-
-
-def mean_of_ends(low: Estimate, high: Estimate, amounts: AmountRange, confidence: float = 0.95) -> Mean:
-    """Return the mean from the estimates of the two ends over one range; else as ``mean_of``.
-
-    Args: low and high, whose errors are independent and have one law.
-    """
+    low, high = (
+        ColumnSum(total.design, key, np.array(end), 1).of_range(total) for end in ([1.0, 0.0], [0.0, 1.0])
+    )
     value, lower, upper = _fraction(low, high, confidence)
     weight = amounts.weight
     found = None if value is None else amounts.low + value * weight

@@ -7,7 +7,7 @@ from typing import Any
 
 from dphist.product.answers import Cdf, Histogram, Quantile
 from stream_app.api import schemas
-from stream_app.api.ranges import edges_of, released, span_of
+from stream_app.api.ranges import about_keys, edges_of, released, span_of
 from stream_app.core.answered import QueryError
 from stream_app.core.cells import Buckets
 from stream_app.core.query import StreamView
@@ -80,8 +80,8 @@ def axes_of(strategy: Strategy) -> schemas.AxesAnswer | None:
 def _cdf(view: StreamView, query: schemas.CdfQuery) -> tuple[Cdf, Buckets, dict[str, Any]]:
     """Return the distribution, its buckets, and the fields that all answers about it share."""
     span, buckets = span_of(view, query), buckets_of(view)
-    found = Histogram.of(view.cells(span), view.place_of(query.key)).cdf(query.confidence)
-    common = {"key": query.key, "confidence": query.confidence}
+    found = Histogram.of(view.cells(span), view.place_of(query.keys_asked)).cdf(query.confidence)
+    common = about_keys(view, query) | {"confidence": query.confidence}
     return found, buckets, released(view) | edges_of(view, span) | common
 
 

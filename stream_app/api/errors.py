@@ -21,6 +21,7 @@ from stream_app.core.instants import format_instant
 
 log = logging.getLogger(__name__)
 
+_LONGEST_INPUT = 200  # characters that a message repeats
 _MISSING = Path(__file__).parent / "dashboard" / "missing.html"
 
 REPLIES: dict[int | str, dict[str, Any]] = {
@@ -65,8 +66,13 @@ async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     if first["type"] == "extra_forbidden":
         line = f"parameter {parameter!r} is not known for {path}; /docs lists those that are"
     else:
-        line = f"parameter {parameter}={first['input']!r}: {first['msg'].lower()}"
+        line = f"parameter {parameter}={_short(first['input'])}: {first['msg'].lower()}"
     return reply(422, line, parameter=parameter)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_INPUT else f"{text[:_LONGEST_INPUT]}..."
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -64,17 +64,17 @@ async def quantile(request: Request, query: Annotated[QuantileRows, Query()]) ->
 def key_rows(view: StreamView, query: KeyRows) -> Rows:
     """Return every key's count. Raises: QueryError for a stream without keys."""
     declared = declared_keys(view.strategy, "ask for /count")
-    wanted = view.place_of(query.key)
+    wanted = view.place_of(query.keys_asked)
+    shown = range(len(declared.labels)) if wanted is None else np.atleast_1d(wanted).tolist()
     counts = key_counts(view.cells(span_of(view, query)))
     interval = counts.interval(query.confidence)
     columns = (np.asarray(part) for part in (counts.value, interval.lower, interval.upper))
-    rows = zip(declared.labels, *(column.tolist() for column in columns), strict=True)
+    rows = list(zip(declared.labels, *(column.tolist() for column in columns), strict=True))
     return Rows(
         [
             {"stream": query.stream, "key": key, "value": value, "stderr": counts.stderr}
             | {"lower": lower, "upper": upper, "private": view.private}
-            for place, (key, value, lower, upper) in enumerate(rows)
-            if wanted in (None, place)
+            for key, value, lower, upper in (rows[place] for place in shown)
         ]
     )
 

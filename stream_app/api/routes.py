@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -12,22 +12,13 @@ from dphist.windows.error import window_error
 from stream_app.api import answers, distribution, errors, formats, schemas, sse, sums, windows
 from stream_app.api.admission.access import may_read, reader_of
 from stream_app.api.admission.turns import Places
-from stream_app.api.admission.work import epochs_us
+from stream_app.api.admission.work import LONG_US, epochs_us
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
-from stream_app.api.sum_schemas import (
-    MeanAnswer,
-    MeanSeriesAnswer,
-    MeanSeriesQuery,
-    SumAnswer,
-    SumSeriesAnswer,
-)
+from stream_app.api.sum_schemas import MeanAnswer, SumAnswer
 from stream_app.api.window_schemas import WindowAnswer, WindowQuery
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
-_OTHER_FORMATS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {formats.CONTENT_TYPES[form]: {} for form in ("csv", "arrow")}}
-}
 
 
 def all_replicas(request: Request) -> Replicas:
@@ -85,7 +76,8 @@ async def show_stream(request: Request, replica: Known, _query: Nothing) -> Resp
 @router.get("/streams/{stream}/count", response_model=schemas.CountAnswer)
 async def count(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Number of events from start to end: the best linear unbiased estimate from all released nodes."""
-    return await answered(request, replica, answers.count, query, us=epochs_us(replica.view))
+    us = LONG_US if query.of_group else epochs_us(replica.view)
+    return await answered(request, replica, answers.count, query, us=us)
 
 
 @router.get("/streams/{stream}/sum", response_model=SumAnswer)
@@ -100,31 +92,11 @@ async def mean(request: Request, replica: Known, query: Annotated[schemas.CountQ
     return await answered(request, replica, sums.mean, query)
 
 
-@router.get("/streams/{stream}/sum/series", response_model=SumSeriesAnswer, responses=_OTHER_FORMATS)
-async def total_series(
-    request: Request,
-    replica: Known,
-    query: Annotated[schemas.SeriesQuery, Query()],
-    accept: Annotated[str, Header()] = "",
-) -> Response:
-    """Running sums, sums per bin or over sliding windows, in the form of /series."""
-    form = formats.chosen(query.format, accept)
-    return await rendered(request, replica, sums.rendered_totals, query, form, form=form)
-
-
-@router.get("/streams/{stream}/mean/series", response_model=MeanSeriesAnswer, responses=_OTHER_FORMATS)
-async def mean_series(
-    request: Request,
-    replica: Known,
-    query: Annotated[MeanSeriesQuery, Query()],
-    accept: Annotated[str, Header()] = "",
-) -> Response:
-    """Running means, means per bin or over sliding windows, each point with its interval."""
-    form = formats.chosen(query.format, accept)
-    return await rendered(request, replica, sums.rendered_means, query, form, form=form)
-
-
-@router.get("/streams/{stream}/series", response_model=schemas.SeriesAnswer, responses=_OTHER_FORMATS)
+@router.get(
+    "/streams/{stream}/series",
+    response_model=schemas.SeriesAnswer,
+    responses={200: {"content": {formats.CONTENT_TYPES[form]: {} for form in ("csv", "arrow")}}},
+)
 async def series(
     request: Request,
     replica: Known,

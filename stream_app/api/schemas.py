@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from stream_app.core.answered import QueryError
+from stream_app.core.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
 
 Confidence = Annotated[
     float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true number")
@@ -50,12 +53,38 @@ class NoQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+def _as_list(value: object) -> object:
+    return [] if value is None else [value] if isinstance(value, str) else value
+
+
+Names = Annotated[list[str], BeforeValidator(_as_list), Field(max_length=MOST_NAMES)]
+
+
 class RangeQuery(NoQuery):
-    """A half-open range of time, for one key or for all."""
+    """A half-open range of time, for some keys together or for all."""
 
     start: Time = None
     end: Time = None
-    key: str | None = Field(default=None, description="one of the stream's keys; default: all of them")
+    key: Names = Field(
+        default=[],
+        description="one of the stream's keys; may be repeated, for several together; default: all of them",
+    )
+    not_key: Names = Field(
+        default=[], description="all of the stream's keys but this one; may be repeated; not beside key"
+    )
+
+    @property
+    def keys_asked(self) -> AskedKeys | None:
+        """The asked keys; None for all. Raises: QueryError."""
+        try:
+            return AskedKeys.of(self.key, self.not_key)
+        except KeyNameError as refusal:
+            raise QueryError(str(refusal), "not_key") from None
+
+    @property
+    def of_group(self) -> bool:
+        """Whether the question may be about a group of keys, which costs more than one key."""
+        return len(self.key) > 1 or bool(self.not_key)
 
 
 class CountQuery(RangeQuery):
@@ -148,6 +177,21 @@ class Released(BaseModel):
     intervals: str = Field(description="what the stream's intervals are for, in words")
 
 
+def _absent(value: object) -> bool:
+    return value is None
+
+
+class AboutKeys(Released):
+    """The fields of an answer about a group of keys; other answers leave them out."""
+
+    keys: list[str] | None = Field(
+        default=None, exclude_if=_absent, description="of a group: the names as asked; key then joins them"
+    )
+    not_keys: list[str] | None = Field(
+        default=None, exclude_if=_absent, description="of a group: the names that are left out of all keys"
+    )
+
+
 class EstimatedCount(BaseModel):
     """A count with its error."""
 
@@ -157,7 +201,7 @@ class EstimatedCount(BaseModel):
     confidence: float
 
 
-class CountAnswer(Released, EstimatedCount):
+class CountAnswer(AboutKeys, EstimatedCount):
     """Events, or users, in the bins from start to end."""
 
     counted: str = Field(description="what value and interval are a number of, in words: events")
@@ -178,9 +222,7 @@ class SummedField(BaseModel):
 class StreamSummary(Released):
     """The short description of a stream."""
 
-    title: str = Field(description="what pages show as the stream's name")
-    display_timezone: str = Field(description="time zone in which pages show instants by default")
-    source: str = Field(description="group, topic or spool; of a file the stream's title, or the file's name")
+    source: str
     epsilon: str = Field(description="exact decimal or fraction")
     bin: str = Field(description="length of a bin, in words")
     bin_seconds: float | None = Field(description="length of a bin; null for calendar days")
@@ -273,7 +315,7 @@ class StreamDetail(StreamSummary):
     epochs: list[EpochAnswer]
 
 
-class SeriesAnswer(Released):
+class SeriesAnswer(AboutKeys):
     """Columns of equal length. Instants are seconds since 1970."""
 
     key: str | None = None
@@ -294,7 +336,7 @@ class SeriesAnswer(Released):
     note: str = Field(description="what was omitted, if anything, and what the intervals do not promise")
 
 
-class CdfAnswer(Released):
+class CdfAnswer(AboutKeys):
     """Cumulative counts of a value, with a simultaneous band around them."""
 
     key: str | None
@@ -321,7 +363,7 @@ class EstimatedQuantile(BaseModel):
     )
 
 
-class QuantilesAnswer(Released):
+class QuantilesAnswer(AboutKeys):
     """Quantiles of a value; whenever the band of /cdf holds, all intervals hold."""
 
     key: str | None

@@ -19,10 +19,10 @@ from stream_app.client.answers import Cdf, Cdfs, Count, Mean, Quantiles, Series,
 Time = str | int | float | datetime | None
 Kind = Literal["running", "bin", "window"]
 View = Literal["unbiased", "first_published", "consistent"]
-Of = Literal["count", "sum", "mean"]
 Method = Literal["top_down", "isotonic"]  # of consistent values
 Parameters = dict[str, str | list[str]]
 Levels = float | Sequence[float]
+Keys = str | Sequence[str] | None  # one key, or several that are counted together
 Answer = TypeVar("Answer")
 
 LONGEST_WAIT_S = 10.0
@@ -66,34 +66,59 @@ def timezone(stream: str) -> Question[str | None]:
 
 
 def count(
-    stream: str, start: Time = None, end: Time = None, confidence: float = 0.95, *, key: str | None = None
+    stream: str,
+    start: Time = None,
+    end: Time = None,
+    confidence: float = 0.95,
+    *,
+    key: Keys = None,
+    not_key: Keys = None,
 ) -> Question[Count]:
     """Return the number of events from start to end.
 
-    Args: start and end, edges of bins; None: the first and the last released. key, one of the stream's list;
-        None counts all keys.
+    Args: start and end, edges of bins; None: the first and the last released. key, one of the stream's list,
+        or several that are counted together, for example ``key=["FR", "DE"]``; None counts all keys. not_key,
+        one or several keys that are left out of all.
     """
-    return _about(stream, "count", Count.of, start=start, end=end, confidence=confidence, key=key)
+    return _about(
+        stream, "count", Count.of, start=start, end=end, confidence=confidence, key=key, not_key=not_key
+    )
 
 
 def total(
-    stream: str, start: Time = None, end: Time = None, confidence: float = 0.95, *, key: str | None = None
+    stream: str,
+    start: Time = None,
+    end: Time = None,
+    confidence: float = 0.95,
+    *,
+    key: Keys = None,
+    not_key: Keys = None,
 ) -> Question[Total]:
     """Return the sum of the stream's amounts from start to end.
 
     Args: as for ``count``.
     """
-    return _about(stream, "sum", Total.of, start=start, end=end, confidence=confidence, key=key)
+    return _about(
+        stream, "sum", Total.of, start=start, end=end, confidence=confidence, key=key, not_key=not_key
+    )
 
 
 def mean(
-    stream: str, start: Time = None, end: Time = None, confidence: float = 0.95, *, key: str | None = None
+    stream: str,
+    start: Time = None,
+    end: Time = None,
+    confidence: float = 0.95,
+    *,
+    key: Keys = None,
+    not_key: Keys = None,
 ) -> Question[Mean]:
     """Return the mean of the stream's amounts from start to end.
 
     Args: as for ``count``.
     """
-    return _about(stream, "mean", Mean.of, start=start, end=end, confidence=confidence, key=key)
+    return _about(
+        stream, "mean", Mean.of, start=start, end=end, confidence=confidence, key=key, not_key=not_key
+    )
 
 
 def series(
@@ -108,36 +133,56 @@ def series(
     view: View = "unbiased",
     method: Method | None = None,
     points: int | None = None,
-    key: str | None = None,
-    of: Of = "count",
+    key: Keys = None,
+    not_key: Keys = None,
 ) -> Question[Series]:
     """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins.
 
-    Args: method, for ``view="consistent"`` only: ``top_down`` if left out, or ``isotonic``; of, "sum" or
-        "mean" for sums or means of the stream's amounts instead of counts.
+    Args: method, for ``view="consistent"`` only: ``top_down`` if left out, or ``isotonic``.
     """
-    one_view = of == "mean" and view == "unbiased"  # the service knows no other view of means
-    shown: dict[str, Any] = {"kind": kind, "step": step, "window": window, "method": method}
-    shown |= {"view": None if one_view else view, "points": points}
-    path = "series" if of == "count" else f"{of}/series"
-    return _about(stream, path, Series.of, start=start, end=end, confidence=confidence, key=key, **shown)
+    shown = {"kind": kind, "step": step, "window": window, "view": view, "method": method, "points": points}
+    return _about(
+        stream,
+        "series",
+        Series.of,
+        start=start,
+        end=end,
+        confidence=confidence,
+        key=key,
+        not_key=not_key,
+        **shown,
+    )
 
 
 def cdf(
-    stream: str, start: Time = None, end: Time = None, confidence: float = 0.95, *, key: str | None = None
+    stream: str,
+    start: Time = None,
+    end: Time = None,
+    confidence: float = 0.95,
+    *,
+    key: Keys = None,
+    not_key: Keys = None,
 ) -> Question[Cdf]:
     """Return the cumulative counts of a stream's value, with one band around all of them."""
-    return _about(stream, "cdf", Cdf.of, start=start, end=end, confidence=confidence, key=key)
+    return _about(
+        stream, "cdf", Cdf.of, start=start, end=end, confidence=confidence, key=key, not_key=not_key
+    )
 
 
 def cdfs(
-    stream: str, start: Time = None, end: Time = None, *, step: int | None = None, key: str | None = None
+    stream: str,
+    start: Time = None,
+    end: Time = None,
+    *,
+    step: int | None = None,
+    key: Keys = None,
+    not_key: Keys = None,
 ) -> Question[Cdfs]:
     """Return rising cumulative counts of a value, from start to the end of every run of ``step`` bins.
 
     Without a step, the shortest runs with at most 120 ends are used.
     """
-    return _about(stream, "cdfs", Cdfs.of, start=start, end=end, step=step, key=key)
+    return _about(stream, "cdfs", Cdfs.of, start=start, end=end, step=step, key=key, not_key=not_key)
 
 
 def quantile(
@@ -147,10 +192,18 @@ def quantile(
     end: Time = None,
     confidence: float = 0.95,
     *,
-    key: str | None = None,
+    key: Keys = None,
+    not_key: Keys = None,
 ) -> Question[Quantiles]:
     """Return quantiles of a stream's value, at one level such as 0.95 or at several, in their order."""
-    asked = {"q": _levels(levels), "start": start, "end": end, "confidence": confidence, "key": key}
+    asked = {
+        "q": _levels(levels),
+        "start": start,
+        "end": end,
+        "confidence": confidence,
+        "key": key,
+        "not_key": not_key,
+    }
     return _about(stream, "quantile", Quantiles.of, **asked)
 
 
@@ -221,6 +274,9 @@ def waits_s() -> Iterator[float]:
 def _about(stream: str, what: str, read: Callable[[Any], Answer], **asked: Any) -> Question[Answer]:
     """Return a question about a stream. Args: asked, its parameters; None leaves one out."""
     parameters = {name: _text(name, value) for name, value in asked.items() if value is not None}
+    for name in ("key", "not_key"):
+        if parameters.get(name) == []:
+            raise ValueError(f"{name}: names no key; name one, or leave it out to count all")
     return Question(f"{path_of(stream)}/{what}", parameters, read)
 
 
@@ -229,7 +285,7 @@ def _text(name: str, value: Any) -> str | list[str]:
         if value.tzinfo is None:
             raise ValueError(f"{name}: {value} has no time zone; add one, for example tzinfo=UTC")
         return value.isoformat()
-    return value if isinstance(value, list) else str(value)
+    return [str(one) for one in value] if isinstance(value, list | tuple) else str(value)
 
 
 def _levels(levels: Levels) -> list[str]:

@@ -72,6 +72,11 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         return (*self.names, OTHER) if self.other else self.names
 
     @cached_property
+    def place_of_label(self) -> dict[str, int]:
+        """Return the place of each key by its label, ``other`` included."""
+        return {label: place for place, label in enumerate(self.labels)}
+
+    @cached_property
     def _places(self) -> dict[str, int]:
         return {name: place for place, name in enumerate(self.names)}
 

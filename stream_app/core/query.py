@@ -14,23 +14,23 @@ import numpy as np
 
 from dphist.arrays import BoolArray, FloatArray, Int64Array
 from dphist.laws.law import WeightedNoise
-from dphist.product.columns import ColumnSum, column_sum
+from dphist.product.columns import ColumnSum, KeyPlaces
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from stream_app.core.answered import Missing, QueryError, SeriesPoints, downsampled, point_ranges
+from stream_app.core.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.consistent import Method, consistent_running
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView, running_over
 from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
-from stream_app.core.labels import UNLABELLED
 from stream_app.core.ledger import Statement
 from stream_app.core.records import PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import visible_bins
 
-KEPT_SUMS = 32  # cached views of single keys and other sums, each with its own running counts
+KEPT_KEYS = 32  # cached views of keys and groups, each with its own running counts
 
 
 class StreamView:
@@ -49,11 +49,10 @@ class StreamView:
         self._running: dict[tuple[SeriesKind, SeriesView], FloatArray] = {}
         self._covers: EpochCovers | None = None
         self._consistent: dict[Method, Int64Array] = {}
-        self._showing: dict[ColumnSum, StreamView] = {}
+        self._of_key: dict[KeyPlaces, StreamView] = {}
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, cached by the callers
-        self._columns: ColumnSum | None = None  # what this view counts; None: all events
+        self._key: KeyPlaces | None = None  # the places of the keys that this view shows; None: all keys
         self.statement: Statement | None = None  # the source's privacy promise; None: not known yet
-        self.labels = UNLABELLED
 
     # -- the promise --------------------------------------------------------------------------------
 
@@ -144,7 +143,7 @@ class StreamView:
         self.epochs, self.visible_seq = epochs, state.visible_seq
         self._running.clear()
         self._consistent.clear()
-        self._showing.clear()
+        self._of_key.clear()
         if self._covers is not None:
             self._covers.grow(epochs)
 
@@ -155,45 +154,44 @@ class StreamView:
 
     # -- keys ---------------------------------------------------------------------------------------
 
-    def of_key(self, key: str | None) -> StreamView:
-        """Return this view for one key of the list: all its counts are for that key (None: for all keys).
+    def of_key(self, key: str | AskedKeys | None) -> StreamView:
+        """Return this view for some keys of the list: all its counts are for them together (None: for all).
 
-        Raises: QueryError for a key that is not on the list.
+        Raises: as ``place_of``.
         """
         place = self.place_of(key)
-        if key is None or place is None:
+        if place is None:
             return self
-        axes = self.strategy.kind.axes
-        assert axes is not None  # otherwise no key has a place
-        return self.showing(column_sum(axes, place))
-
-    def showing(self, columns: ColumnSum) -> StreamView:
-        """Return this view with a weighted sum of columns as its count, for example one key's; cached.
-
-        Args: columns, the same object again for the same sum.
-        """
-        own = self._showing.get(columns)
+        own = self._of_key.get(place)
         if own is None:
             own = copy(self)
-            own.epochs = [axes.showing(columns) for epoch in self.epochs if (axes := epoch.over_axes)]
-            own._columns, own._running, own._consistent = columns, {}, {}
-            if len(self._showing) >= KEPT_SUMS:
-                self._showing.clear()
-            self._showing[columns] = own
+            own.epochs = [axes.of_key(place) for epoch in self.epochs if (axes := epoch.over_axes)]
+            own._key, own._running, own._consistent = place, {}, {}
+            if len(self._of_key) >= KEPT_KEYS:
+                self._of_key.clear()
+            self._of_key[place] = own
         own.statement = self.statement
         return own
 
-    def place_of(self, key: str | None) -> int | None:
-        """Return a key's place in the list. Raises: QueryError for a key that is not on the list."""
+    def place_of(self, key: str | AskedKeys | None) -> KeyPlaces | None:
+        """Return the place of a key in the list, or the places of several.
+
+        Raises: QueryError for a key that is not on the list, or is named twice.
+        """
         if key is None:
             return None
-        keys, declared = self.strategy.axes.keys, self.declared.keys
-        if keys is None or key not in keys.labels:
-            known = f"known are {_some(keys.labels)}" if keys else "this stream has no keys"
-            if declared and not keys:
+        asked = AskedKeys((key,)) if isinstance(key, str) else key
+        keys, parameter = self.strategy.axes.keys, "not_key" if asked.without else "key"
+        if keys is None:
+            known = "this stream has no keys"
+            if self.declared.keys:
                 known = "this stream has keys in windows only; ask for /window"
-            raise QueryError(f"key: {key[:80]!r} is not on the public list; {known}", "key")
-        return keys.labels.index(key)
+            line = f"{parameter}: {asked.names[0][:80]!r} is not on the public list; {known}"
+            raise QueryError(line, parameter)
+        try:
+            return asked.places(keys)
+        except KeyNameError as refusal:
+            raise QueryError(f"{parameter}: {refusal}", parameter) from None
 
     def cells(self, span: Span | None = None) -> RangeSum:
         """Return the counts of all cells over a range of visible bins; None: over all measured bins.
@@ -294,28 +292,25 @@ class StreamView:
         Cost: O(bins) in numpy, and O(height^2) for each returned point.
         """
         starts, stops = point_ranges(kind, span, step, window, self.span.start)
-        return self.over_ranges(kind, view, starts, stops, points)
+        return self._points(kind, view, starts, stops, points)
 
     def at_ends(self, kind: SeriesKind, bins: Sequence[int]) -> SeriesPoints:
         """Return the running count at the end of each given measured bin, or that bin's count."""
         places = np.array(bins, dtype=np.int64)
         starts = np.full(len(places), self.span.start) if kind == "running" else places
-        return self.over_ranges(kind, "unbiased", starts, places + 1, max(2, len(places)))
+        return self._points(kind, "unbiased", starts, places + 1, max(2, len(places)))
 
-    def over_ranges(
+    def _points(
         self, kind: SeriesKind, view: SeriesView, starts: Int64Array, stops: Int64Array, points: int
     ) -> SeriesPoints:
-        """Return the points of those ranges that were wholly measured, at most ``points`` of them.
-
-        Args: starts, stops, visible bins, half-open, as ``point_ranges`` returns them for the kind.
-        """
+        """Return the points of those ranges that were wholly measured, at most ``points`` of them."""
         available = len(stops)
         # A running count needs only the end of a measured bin: bins that no epoch measured count nothing.
         keep = self._measured(stops - 1 if kind == "running" else starts, stops)
         starts, stops = starts[keep], stops[keep]
         running = self._running_values(kind, view)
         values = running[self._measured_before(stops)] - running[self._measured_before(starts)]
-        errors = self.strategy.kind.errors(view, self._columns)
+        errors = self.strategy.kind.errors(view, self._key)
         leaf = None if kind == "running" else errors.leaf
         over = self._over_epochs() if leaf is None else None
         if over is not None:
@@ -399,7 +394,3 @@ def _added(value: float | FloatArray, parts: Sequence[Estimate], cells: int = 1)
     law = WeightedNoise.joined((part.law for part in parts), cells)
     rounding = cells * sum(part.rounding for part in parts)
     return Estimate(value, cells * sum(part.variance for part in parts), law, rounding)
-
-
-def _some(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")

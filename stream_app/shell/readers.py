@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import numpy as np
@@ -50,7 +50,8 @@ def _service(url: str, api_key: str | None) -> Iterator[Client]:
 @click.option("--series", type=click.Choice(["running", "bin", "window"]), help="A series, not one count.")
 @click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Bins per point.")
 @click.option("--window", type=click.IntRange(min=1), help="Bins in a window, for --series window.")
-@click.option("--key", help="One key of the stream's list.  [default: all keys]")
+@click.option("--key", "keys", multiple=True, help="A key; may be repeated, to count several together.")
+@click.option("--not-key", "not_keys", multiple=True, help="A key that is left out of all; may be repeated.")
 @click.option("--cdf", is_flag=True, help="The distribution of the value.")
 @click.option("--quantile", "levels", type=Finite(0, 1), multiple=True, help="A quantile; may be repeated.")
 @click.option("--histogram", is_flag=True, help="The last tumbling window, or the one that ends at --end.")
@@ -65,7 +66,8 @@ def query(
     series: Literal["running", "bin", "window"] | None,
     step: int,
     window: int | None,
-    key: str | None,
+    keys: tuple[str, ...],
+    not_keys: tuple[str, ...],
     cdf: bool,
     levels: tuple[float, ...],
     histogram: bool,
@@ -78,6 +80,7 @@ def query(
       stream-app query departures --start 2013-01-05T00:00:00Z --end 2013-01-06T00:00:00Z
       stream-app query departures --series bin --step 24 --format csv
       stream-app query delays --key UA --quantile 0.5 --quantile 0.95
+      stream-app query delays --key UA --key DL --series bin --step 24
       stream-app query delays --cdf --format csv
       stream-app query loads --histogram --quantile 0.95
     """
@@ -85,24 +88,29 @@ def query(
         raise OperatorError("--series, --cdf and --quantile or --histogram: ask for one of them at a time")
     if histogram and start is not None:
         raise OperatorError("--start: a window has its own start; name its --end, or leave both out")
+    if histogram and (len(keys) > 1 or not_keys):
+        raise OperatorError("--key: a window has one histogram for each key; name one key")
+    of_keys: dict[str, Any] = {"key": keys or None, "not_key": not_keys or None}
     with _service(url, api_key) as client:
         zone = client.timezone(stream) if form == "table" else None  # other formats use UTC
         if histogram:
-            found = client.window(stream, end, confidence, levels=levels, key=key)
+            found = client.window(stream, end, confidence, levels=levels, key=next(iter(keys), None))
             known = f"{found.note} Confidence {_percent(found.confidence)}" if found.known else found.note
             _print_columns(found.quantiles if levels else found, form, zone, known)
         elif cdf:
-            _print_columns(client.cdf(stream, start, end, confidence, key=key), form, zone)
+            _print_columns(client.cdf(stream, start, end, confidence, **of_keys), form, zone)
         elif levels:
-            _print_columns(client.quantile(stream, levels, start, end, confidence, key=key), form, zone)
+            _print_columns(client.quantile(stream, levels, start, end, confidence, **of_keys), form, zone)
         elif series is not None:
             _print_series(
-                client.series(stream, start, end, confidence, kind=series, step=step, window=window, key=key),
+                client.series(
+                    stream, start, end, confidence, kind=series, step=step, window=window, **of_keys
+                ),
                 form,
                 zone,
             )
         else:
-            _print_count(client.count(stream, start, end, confidence, key=key), form, zone)
+            _print_count(client.count(stream, start, end, confidence, **of_keys), form, zone)
 
 
 @click.command()

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from dphist.laws.interval import DITHER, HalfWidth, half_width, half_widths
 from dphist.product.answers import Histogram
+from dphist.product.columns import KeyPlaces
 from dphist.tree.estimate import Estimate
 from dphist.workloads import Workload
 from stream_app.config import StreamSettings, load
@@ -150,7 +151,7 @@ def _first_epoch(view: StreamView) -> StreamView:
     return alone
 
 
-def _series(view: StreamView, rng: random.Random, place: int | None) -> Iterator[Stated]:
+def _series(view: StreamView, rng: random.Random, place: KeyPlaces | None) -> Iterator[Stated]:
     kind: SeriesKind = rng.choice(["running", "bin", "window"])
     shown: SeriesView = rng.choice(["unbiased", "first_published"])
     bins = view.span.stop - view.span.start

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray
 from dphist.epochs.levels import EpochLevels
-from dphist.product.columns import column_sum, key_weights
+from dphist.product.columns import KeyPlaces, column_sum, key_weights
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
@@ -46,12 +46,12 @@ class Noise(NamedTuple):
         return Noise(np.outer(used, self.weights).ravel(), np.tile(self.scales, len(used)))
 
 
-def of_answer(view: StreamView, span: Span, shown: SeriesView, key: int | None = None) -> Noise:
+def of_answer(view: StreamView, span: Span, shown: SeriesView, key: KeyPlaces | None = None) -> Noise:
     """Return the noise of the count of a range of bins, for one key or for all events."""
     return Noise.joined(_of_parts(view, span, shown, _columns(view.strategy, key)))
 
 
-def of_buckets(view: StreamView, span: Span, key: int | None, buckets: slice) -> Noise:
+def of_buckets(view: StreamView, span: Span, key: KeyPlaces | None, buckets: slice) -> Noise:
     """Return the noise of the count of some buckets of a value over a range of bins."""
     product = view.strategy.kind.axes
     assert product is not None
@@ -66,7 +66,7 @@ def of_buckets(view: StreamView, span: Span, key: int | None, buckets: slice) ->
     return Noise.joined(_of_parts(view, span, "unbiased", columns))
 
 
-def of_own_bins(view: StreamView, bins: int, key: int | None) -> Noise:
+def of_own_bins(view: StreamView, bins: int, key: KeyPlaces | None) -> Noise:
     """Return the noise of some bins' count that uses only the bins' own nodes."""
     columns = _columns(view.strategy, key)
     return Noise.joined(
@@ -75,7 +75,7 @@ def of_own_bins(view: StreamView, bins: int, key: int | None) -> Noise:
     )
 
 
-def _columns(strategy: Strategy, key: int | None) -> list[tuple[TreeDesign, FloatArray]]:
+def _columns(strategy: Strategy, key: KeyPlaces | None) -> list[tuple[TreeDesign, FloatArray]]:
     if strategy.kind.axes is None:
         return [(strategy.design, np.ones(1))]
     parts = column_sum(strategy.kind.axes, key).parts

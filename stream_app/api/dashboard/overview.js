@@ -34,7 +34,6 @@ class StreamCard {
 
   show(told) {
     this.told = told;
-    say(this.link, told.title);
     this.times = timesOf(told);
     const { running, sparkline } = told;
     this.about.textContent = `Counted per ${this.times.per}, ε = ${told.epsilon} per epoch`;

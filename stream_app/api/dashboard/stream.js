@@ -72,7 +72,7 @@ function showNow(now, releasedUntil, seq) {
   at("released-until").textContent = releasedUntil ? times.onPage(times.until(seconds(releasedUntil))) : "–";
   at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${times.oneBin}`));
   at("value").dataset.seq = String(seq);
-  document.title = now ? `${words.count(now.value)} · ${page.title}` : page.title;
+  document.title = now ? `${words.count(now.value)} · ${page.stream}` : page.stream;
 }
 
 function intervalWords({ interval, confidence }) {
@@ -82,7 +82,7 @@ function intervalWords({ interval, confidence }) {
 
 // Return whether the chosen view shows counts as they are first published.
 function showsFirstPublished() {
-  return page.view === "first_published" || (page.view === "unbiased" && page.neverRevised);
+  return page.view === "first_published" || (page.view === "unbiased" && page.detail.release === "anticipating");
 }
 
 // Return the number of the chosen view and key: the last point of the panel of the running count.
@@ -181,7 +181,7 @@ async function refreshDetail() {
   page.seq = Math.max(page.seq, detail.seq);
   if (page.key !== null && !detail.axes?.keys?.includes(page.key)) page.key = null;
   showNow(await readNow(), detail.released_until, detail.seq);
-  at("stream-name").textContent = page.key === null ? page.title : `${page.title} · ${page.key}`;
+  at("stream-name").textContent = page.key === null ? page.stream : `${page.stream} · ${page.key}`;
   showState();
 }
 
@@ -206,7 +206,7 @@ async function showUnknown() {
   at("unknown").dataset.names = names;
   at("unknown").replaceChildren(
     make("p", {}, streams.length ? "Streams that you can open:" : "No stream has begun yet."),
-    make("ul", {}, ...streams.map(({ stream, title }) => make("li", {}, make("a", { href: `/streams/${encodeURIComponent(stream)}` }, title)))),
+    make("ul", {}, ...streams.map(({ stream }) => make("li", {}, make("a", { href: `/streams/${encodeURIComponent(stream)}` }, stream)))),
     make("p", {}, make("a", { href: "/" }, "All streams at a glance")),
   );
 }
@@ -256,13 +256,14 @@ function showStream() {
   at("meaning").hidden = !detail.warning;
   showWhetherPrivate();
   at("epsilon").replaceChildren(`ε = ${detail.epsilon} `, make("small", {}, "per epoch"));
-  at("revised").hidden = !page.neverRevised;
+  at("revised").hidden = detail.release !== "anticipating";
 }
 
 async function showPicker() {
   const { streams } = await get("/v1/streams");
-  at("stream-select").replaceChildren(...streams.map(({ stream, title }) => new Option(title, stream, false, stream === page.stream)));
-  at("picker").hidden = streams.length < 2;
+  const names = streams.map((one) => one.stream);
+  at("stream-select").replaceChildren(...names.map((name) => new Option(name, name, false, name === page.stream)));
+  at("picker").hidden = names.length < 2;
 }
 
 // Read the alert rules' current states. Read the list of changes only if a state differs from before.

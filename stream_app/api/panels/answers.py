@@ -17,7 +17,7 @@ from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import check_work, slices_us
 from stream_app.api.distribution import buckets_of, check_quantiles, in_values
 from stream_app.api.panels import schemas
-from stream_app.api.ranges import edge, edges_s, estimated, instants_s, reach, released, span_of
+from stream_app.api.ranges import about_keys, edge, edges_s, estimated, instants_s, reach, released, span_of
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answered import QueryError, declared_keys
@@ -84,12 +84,14 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     declared = declared_keys(view.strategy, "configure keys, and start another stream")
     slices = slices_of(view, query)
     totals = view.counts_of_keys(span_of(view, query))
-    largest_first = np.argsort(-np.asarray(totals.value), kind="stable")
+    wanted = view.place_of(query.keys_asked)
+    listed = np.arange(len(declared.labels)) if wanted is None else np.atleast_1d(wanted)
+    largest_first = listed[np.argsort(-np.asarray(totals.value)[listed], kind="stable")]
     order = largest_first[: query.limit].tolist()
     # Slice by slice, keeping only the keys shown: all slices at once may not fit in memory.
     counts = [_at(key_counts(view.cells(one)), order) for one in slices]
     values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)
-    left_out = len(declared.labels) - len(order)
+    left_out = len(listed) - len(order)
     note = f"{left_out:,} keys with smaller estimates are not shown. " if left_out else ""
     return schemas.KeysAnswer(
         **released(view),
@@ -104,7 +106,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
             )
             for place, of_key in zip(order, values.T, strict=True)
         ],
-        keys_available=len(declared.labels),
+        keys_available=len(listed),
         note=note + shorter_in_words(slices) + _OWN_POINT,
     )
 
@@ -112,7 +114,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
 def heat(view: StreamView, query: schemas.HeatQuery) -> schemas.HeatAnswer:
     """Return counts by ranges of the value and slices of time, with the standard error of each."""
     buckets, slices = buckets_of(view), slices_of(view, query)
-    place = view.place_of(query.key)
+    place = view.place_of(query.keys_asked)
     edges = _row_edges(buckets, query.rows)
     counts, stderr = [], []
     for one in slices:
@@ -123,9 +125,8 @@ def heat(view: StreamView, query: schemas.HeatQuery) -> schemas.HeatAnswer:
     joined = len(edges) - 1 < buckets.count
     note = f"Ranges of the value join up to {edges[1]} of {buckets.count} buckets. " if joined else ""
     return schemas.HeatAnswer(
-        **released(view),
+        **released(view) | about_keys(view, query),
         **edges_s(view, slices),
-        key=query.key,
         edges=[float(buckets.edges[edge]) for edge in edges],
         counts=counts,
         stderr=stderr,
@@ -141,13 +142,12 @@ def running_cdfs(view: StreamView, query: schemas.SlicesQuery) -> schemas.CdfsAn
     Raises: QueryError.
     Cost: O(columns) for each end.
     """
-    place, buckets = view.place_of(query.key), buckets_of(view)
+    place, buckets = view.place_of(query.keys_asked), buckets_of(view)
     slices = slices_of(view, query)
     start, ends = slices[0].start, [one.stop for one in slices]
     found = [Histogram.of(view.cells(Span(start, end)), place) for end in ends]
     return schemas.CdfsAnswer(
-        **released(view),
-        key=query.key,
+        **released(view) | about_keys(view, query),
         start=edge(view, start),
         end=instants_s(view, ends),
         upto=buckets.edges[1:].tolist(),
@@ -161,7 +161,7 @@ def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> sch
     """Return quantiles in every slice of time, from that slice's band."""
     check_quantiles(query.q)
     buckets, slices = buckets_of(view), slices_of(view, query)
-    place = view.place_of(query.key)
+    place = view.place_of(query.keys_asked)
     bands = [Histogram.of(view.cells(one), place).cdf(query.confidence) for one in slices]
     over_time = []
     for q in query.q:
@@ -170,9 +170,8 @@ def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> sch
         value = [one.value for one in found]
         over_time.append(schemas.QuantileOverTime(q=q, value=value, lower=list(lower), upper=list(upper)))
     return schemas.QuantileSlicesAnswer(
-        **released(view),
+        **released(view) | about_keys(view, query),
         **edges_s(view, slices),
-        key=query.key,
         confidence=query.confidence,
         low=float(buckets.edges[0]),
         high=float(buckets.edges[-1]),

@@ -11,12 +11,11 @@ import numpy as np
 
 from dphist.laws.interval import half_widths
 from dphist.privacy import exact
-from dphist.product.columns import column_sum
+from dphist.product.columns import KeyPlaces
 from stream_app.api.panels.answers import shorter_in_words, slices_of
 from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
-from stream_app.api.ranges import edges_s, released
+from stream_app.api.ranges import about_keys, edges_s, released
 from stream_app.core.answered import QueryError
-from stream_app.core.kinds.errors import Errors
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import in_words
 from stream_app.core.query import StreamView
@@ -27,13 +26,13 @@ _DAY_US = 86_400_000_000
 
 def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
     """Return how wide the intervals of slices and of typical questions are, now and at another epsilon."""
-    slices, place = slices_of(view, query), view.place_of(query.key)
+    slices, place = slices_of(view, query), view.place_of(query.keys_asked)
     then = replanned(view.strategy, query.epsilon)
-    released_counts = view.of_key(query.key)
+    released_counts = view.of_key(query.keys_asked)
     values = [float(released_counts.count(one).value) for one in slices]
     widths = [_half_widths(view, one, place, slices, query.confidence) for one in (view.strategy, then)]
     return PreviewAnswer(
-        **released(view),
+        **released(view) | about_keys(view, query),
         **edges_s(view, slices),
         epsilon=in_words(view.strategy.epsilon),
         preview_epsilon=f"{query.epsilon:g}",
@@ -72,24 +71,18 @@ def _replanned(text: bytes, other: Fraction) -> Strategy:
 
 
 def _half_widths(
-    view: StreamView, strategy: Strategy, place: int | None, slices: Sequence[Span], confidence: float
+    view: StreamView, strategy: Strategy, place: KeyPlaces | None, slices: Sequence[Span], confidence: float
 ) -> list[float]:
     """Return half the width of the ranges' intervals if the visible epochs had this strategy."""
     starts, stops = np.array(slices, dtype=np.int64).T
     covers = strategy.kind.covers()
     over = covers and covers.grow(view.epochs)
-    laws, _ = _errors(strategy, place).points(view.epochs, starts, stops, over)
+    laws, _ = strategy.kind.errors(key=place).points(view.epochs, starts, stops, over)
     return list(half_widths(laws, confidence)[0].tolist())
 
 
-def _errors(strategy: Strategy, place: int | None) -> Errors:
-    """Return the errors of counts, of one key if a place is given."""
-    axes = strategy.kind.axes
-    return strategy.kind.errors(columns=None if place is None or axes is None else column_sum(axes, place))
-
-
 def _questions(
-    view: StreamView, then: Strategy, place: int | None, confidence: float
+    view: StreamView, then: Strategy, place: KeyPlaces | None, confidence: float
 ) -> list[PreviewQuestion]:
     """Return typical questions: a bin, a day, the running count, each at the end of a whole epoch."""
     horizon = then.design.horizon
@@ -107,9 +100,9 @@ def _questions(
 
 
 def _whole_epoch(
-    strategy: Strategy, place: int | None, spans: Sequence[Span], confidence: float
+    strategy: Strategy, place: KeyPlaces | None, spans: Sequence[Span], confidence: float
 ) -> list[float]:
     """Return half the width of the intervals of ranges within a complete epoch."""
     starts, stops = np.array(spans, dtype=np.int64).T
-    laws, _ = _errors(strategy, place).within(strategy.design.horizon, starts, stops)
+    laws, _ = strategy.kind.errors(key=place).within(strategy.design.horizon, starts, stops)
     return list(half_widths(laws, confidence)[0].tolist())

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from stream_app.api.schemas import (
     MAX_WHOLE,
+    AboutKeys,
     BandConfidence,
     Confidence,
     EstimatedCount,
@@ -37,7 +38,7 @@ class SlicesQuery(RangeQuery):
 
 
 class KeysQuery(SlicesQuery):
-    """The keys with the largest estimates, in slices of a range of time."""
+    """The keys with the largest estimates, of those that are named or of all, in slices of a range."""
 
     limit: int = Field(default=12, ge=1, le=MOST_KEYS, description="at most so many keys")
     confidence: Confidence = 0.95
@@ -81,8 +82,6 @@ class Sparkline(BaseModel):
 class OverviewStream(Released):
     """A stream on the overview."""
 
-    title: str = Field(description="what pages show as the stream's name")
-    display_timezone: str = Field(description="time zone in which pages show instants by default")
     source: str
     epsilon: str
     bin: str
@@ -121,11 +120,11 @@ class KeysAnswer(Released):
     start: list[float] = Field(description="of each slice, seconds since 1970")
     end: list[float]
     keys: list[KeyCounts] = Field(description="largest estimate first")
-    keys_available: int
+    keys_available: int = Field(description="all of the list, or those that the question names")
     note: str = Field(description="totals are over the whole range, whatever the slices")
 
 
-class HeatAnswer(Released):
+class HeatAnswer(AboutKeys):
     """Events by value and time: ``counts[slice][range of the value]``."""
 
     key: str | None
@@ -137,7 +136,7 @@ class HeatAnswer(Released):
     note: str
 
 
-class CdfsAnswer(Released):
+class CdfsAnswer(AboutKeys):
     """Cumulative counts of a value from one start to each end: ``counts[end][bucket]``."""
 
     key: str | None
@@ -158,7 +157,7 @@ class QuantileOverTime(BaseModel):
     upper: list[float]
 
 
-class QuantileSlicesAnswer(Released):
+class QuantileSlicesAnswer(AboutKeys):
     """Quantiles over time. All intervals of one slice hold at once, but not those of all slices."""
 
     key: str | None
@@ -179,7 +178,7 @@ class PreviewQuestion(BaseModel):
     preview_half_width: float = Field(description="at the other one")
 
 
-class PreviewAnswer(Released):
+class PreviewAnswer(AboutKeys):
     """The same intervals' widths at this epsilon, from a new plan; nothing is measured."""
 
     epsilon: str

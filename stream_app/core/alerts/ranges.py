@@ -106,7 +106,8 @@ def places_of(condition: Condition, cells: Cells) -> Places:
 
 @lru_cache(maxsize=2**14)
 def _places(labels: tuple[str, ...], keys: tuple[str, ...]) -> tuple[int, ...]:
-    return tuple(place for place, label in enumerate(labels) if label in keys)
+    wanted = set(keys)
+    return tuple(place for place, label in enumerate(labels) if label in wanted)
 
 
 class Ranges:

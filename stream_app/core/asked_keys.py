@@ -1,0 +1,108 @@
+"""The keys that a question is about: one key, several together, or all but some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NoReturn
+
+from dphist.product.columns import KeyPlaces
+from stream_app.core.cells import KeyList
+
+MOST_NAMES = 1_000  # in one question
+_SHOWN = 10
+
+
+class KeyNameError(ValueError):
+    """A name that stands for no key, or for one that is already named. Args: the line; the name at fault."""
+
+    def __init__(self, line: str, name: str) -> None:
+        super().__init__(line)
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class AskedKeys:
+    """The names that a question gives. Args: names; without, whether they are left out of all keys.
+
+    >>> AskedKeys(("FR", "DE")).text, AskedKeys(("FR",), without=True).text
+    ('FR, DE', 'all but FR')
+    """
+
+    names: tuple[str, ...]
+    without: bool = False
+
+    @classmethod
+    def of(cls, keys: Sequence[str], not_keys: Sequence[str] = ()) -> AskedKeys | None:
+        """Return the asked keys; None if no name is given. Raises: KeyNameError if both kinds are given."""
+        if keys and not_keys:
+            raise KeyNameError("not_key: leave key out; name the wanted keys, or the unwanted ones", "")
+        names = tuple(keys or not_keys)
+        return cls(names, bool(not_keys)) if names else None
+
+    @property
+    def text(self) -> str:
+        """The names in one text, as answers show them."""
+        return f"{'all but ' if self.without else ''}{', '.join(self.names)}"
+
+    def places(self, keys: KeyList) -> KeyPlaces:
+        """Return the places in the list.
+
+        Guarantee: one index for a single key; otherwise rising indices, each once.
+        Raises: KeyNameError for a name that is not on the list, and for a key that is named twice.
+        Cost: O(names), plus O(keys) if some are left out.
+        """
+        found = [_places_of(keys, name) for name in self.names]
+        if len(found) == 1 and isinstance(found[0], int) and not self.without:
+            return found[0]
+        every = [(one,) if isinstance(one, int) else one for one in found]
+        together = sorted(chain.from_iterable(every))
+        if len(set(together)) < len(together):
+            self._refuse_doubled(every)
+        if self.without:
+            left_out = set(together)
+            together = [place for place in range(len(keys.labels)) if place not in left_out]
+        if not together:
+            raise KeyNameError("every key is left out; name fewer of them", self.names[0])
+        return tuple(together)
+
+    def _refuse_doubled(self, every: Sequence[tuple[int, ...]]) -> NoReturn:
+        """Raise the error for the first name whose key an earlier name has."""
+        first: dict[int, str] = {}
+        for name, places in zip(self.names, every, strict=True):
+            for place in places:
+                if place in first:
+                    line = f"{name[:80]!r} is named twice; an event is counted once, so take one out"
+                    if first[place] != name:
+                        line = f"{name[:80]!r} has keys that {first[place][:80]!r} has too; take one out"
+                    raise KeyNameError(line, name)
+                first[place] = name
+        raise AssertionError("no key is named twice")
+
+
+def group_in_words(asked: AskedKeys, places: KeyPlaces) -> str:
+    """Return a sentence that says what a group is; empty for a single key.
+
+    >>> group_in_words(AskedKeys(("FR", "DE")), (0, 2))
+    'These numbers are of 2 keys together: FR, DE.'
+    """
+    if isinstance(places, int):
+        return ""
+    names = ", ".join(asked.names[:_SHOWN])
+    more = len(asked.names) - _SHOWN
+    names += f" and {more:,} more" if more > 0 else ""
+    keys = "1 key" if len(places) == 1 else f"{len(places):,} keys together"
+    return f"These numbers are of {keys}: {'all but ' if asked.without else ''}{names}."
+
+
+def _places_of(keys: KeyList, name: str) -> KeyPlaces:
+    """Return the places that one name stands for. Raises: KeyNameError for an unknown name."""
+    place = keys.place_of_label.get(name)
+    if place is None:
+        raise KeyNameError(f"{name[:80]!r} is not on the public list; known are {_some(keys.labels)}", name)
+    return place
+
+
+def _some(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:_SHOWN]) + (f" and {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else "")
