@@ -19,7 +19,7 @@ from dphist.tree.estimate import ReleasedForest
 from dphist.tree.release import BinRelease, BinReleases
 from dphist.tree.shape import TreeShape
 from dphist.tree.upward import LARGEST_COUNT
-from tests.dphist.test_noise import FALSE_ALARM, p_value
+from tests.dphist.noise.chi_square import FALSE_ALARM, p_value
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples
 from tests.oracles import KeyedNoise, span

@@ -14,29 +14,14 @@ import pytest
 from scipy import stats
 
 from dphist.noise import LARGEST_SCALE, NoiseSource, SeededNoise, SystemNoise, checked_scale
-from tests.oracles import discrete_laplace_pmf
+from tests.dphist.noise.chi_square import FALSE_ALARM, p_value
 
-FALSE_ALARM = 1e-8
 DRAWS = 20_000
 
 
-def p_value(draws: np.ndarray, scale: float) -> float:
-    """Return the p-value of a chi-square test of draws against the exact discrete Laplace law.
-
-    Every cell has at least 200 expected draws.
-    """
-    reach = int(60 * scale) + 60
-    pmf = discrete_laplace_pmf(scale, reach)
-    observed = np.bincount(np.clip(draws, -reach, reach) + reach, minlength=len(pmf))
-    cells = np.minimum((np.cumsum(pmf) * len(draws) / 200).astype(int), len(draws) // 200 - 1)
-    expected = np.bincount(cells, weights=pmf) * len(draws)
-    seen = np.bincount(cells, weights=observed, minlength=len(expected))
-    occupied = expected > 0
-    expected, seen = expected[occupied], seen[occupied]
-    return float(stats.chisquare(seen, expected * len(draws) / expected.sum()).pvalue)
-
-
-@pytest.mark.parametrize("source", [SystemNoise(), SeededNoise(7)], ids=["system", "seeded"])
+@pytest.mark.parametrize(
+    "source", [SystemNoise(), SystemNoise("opendp"), SeededNoise(7)], ids=["blocks", "opendp", "seeded"]
+)
 @pytest.mark.parametrize("scale", [0.5, 3.0, 40.0])
 def test_draws_have_the_stated_scale_and_no_other(source: NoiseSource, scale: float) -> None:
     draws = source.discrete_laplace(scale, DRAWS)
@@ -61,7 +46,7 @@ def test_selection_is_permute_and_flip(source: NoiseSource) -> None:
 
 
 def test_draws_are_independent_of_their_neighbours() -> None:
-    for source in (SystemNoise(), SeededNoise(11)):
+    for source in (SystemNoise(), SystemNoise("opendp"), SeededNoise(11)):
         draws = source.discrete_laplace(5, DRAWS).astype(float)
         correlation = float(np.corrcoef(draws[1:], draws[:-1])[0, 1])
         assert abs(correlation) < 6.0 / math.sqrt(DRAWS)  # 2e-9 of normal draws are further out
@@ -76,7 +61,7 @@ def test_a_scale_is_never_rounded_down() -> None:
 
 @pytest.mark.parametrize("scale", [0, -1, 0.0, math.nan, math.inf, LARGEST_SCALE + 1, Fraction(-1, 3)])
 def test_a_scale_that_protects_nobody_is_refused(scale: float) -> None:
-    for source in (SystemNoise(), SeededNoise(0)):
+    for source in (SystemNoise(), SystemNoise("opendp"), SeededNoise(0)):
         with pytest.raises(ValueError, match="scale"):
             source.discrete_laplace(scale, 1)
 
