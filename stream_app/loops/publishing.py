@@ -30,15 +30,20 @@ class Publisher:
         self._leadership = leadership
         self._strategy = stream.strategy
         self._epoch: int | None = None
+        self._before: dict[int, int] = {}  # by public instant: the last row that was released before it
         self._released_seq = self._witnessed_seq = self._published_seq = 0
 
     async def witness_released(self, strategy: Strategy, epoch: int, seq: int) -> None:
         """Write rows up to ``seq`` to the witness; if readers can see it, ``publish`` writes them instead."""
         if self._epoch != epoch:  # rows shown before may be lost, so they are shown again
-            self._epoch, self._published_seq = epoch, 0
+            self._epoch, self._published_seq, self._before = epoch, 0, {}
         self._strategy, self._released_seq = strategy, seq
+        if seq not in self._before.values():
+            instant_us = next_public_instant_us(await self._wall.now_us(), self._every_us)
+            earlier = {at_us: last for at_us, last in self._before.items() if last < seq}
+            self._before = {**earlier, instant_us: seq}
         if not self._witness_is_public:
-            await self._write()
+            await self._write(seq)
 
     async def run(self, outage: Outage, finished: Callable[[], bool]) -> None:
         """Publish at public instants; return when a finished stream is wholly visible.
@@ -53,23 +58,33 @@ class Publisher:
             late_us = await self._wall.now_us() - instant_us
             missed = missed + 1 if late_us > self._every_us // PART_OF_INSTANT else 0
             if missed % MOST_MISSED == 0:
-                await self.publish()
+                await self.publish(instant_us)
                 outage.over()
 
-    async def publish(self) -> None:
-        """Make all rows in the witness visible; write released rows there first if readers see it."""
-        behind = self._witnessed_seq < self._released_seq
+    async def publish(self, instant_us: int | None = None) -> None:
+        """Make all rows visible that were released before a public instant; None: all rows.
+
+        Rows that are released meanwhile wait: how long the calls take may depend on the events.
+        """
+        last_seq = self._released_seq if instant_us is None else self._released_before(instant_us)
+        behind = self._witnessed_seq < last_seq
         if self._witness_is_public and behind and await self._leadership.leads():
-            await self._write()
-        seq = self._witnessed_seq
+            await self._write(last_seq)
+        seq = min(self._witnessed_seq, last_seq)
         if seq > self._published_seq:
             await self._store.publish(self._strategy.stream, seq)
             self._published_seq = seq
 
-    async def _write(self) -> None:
-        """Read back the released rows that the witness lacks, and write them there in order, durably."""
+    def _released_before(self, instant_us: int) -> int:
+        """Return the last row that was released before a public instant; forget earlier instants."""
+        reached = [at_us for at_us in self._before if at_us <= instant_us]
+        for at_us in reached[:-1]:
+            del self._before[at_us]
+        return self._before[reached[-1]] if reached else 0
+
+    async def _write(self, last_seq: int) -> None:
+        """Read back released rows up to ``last_seq`` that the witness lacks; write them there, durably."""
         stream, limit = self._strategy.stream, rows_at_once(self._strategy.kind)
-        last_seq = self._released_seq  # rows released meanwhile wait for the next public instant
         try:
             head = await self._witness.head(stream)
             seq = 0 if head is None else head[0]

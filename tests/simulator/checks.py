@@ -20,6 +20,7 @@ from dphist.arrays import Int64Array
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
+from stream_app.core.closing import next_public_instant_us
 from stream_app.core.kinds.tables import OVER_EPOCHS, PUBLISHED, WINDOWS, node_table
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Release
 from stream_app.core.strategy import Strategy
@@ -62,6 +63,7 @@ class Watch:
     rows: dict[int, bytes] = field(default_factory=dict)
     nodes: dict[tuple[int, str, int], Counts] = field(default_factory=dict)
     hashes: dict[tuple[int, str, int], str] = field(default_factory=dict)
+    released_at_us: dict[int, int] = field(default_factory=dict)  # the last release of each row
     seen_at_us: dict[int, int] = field(default_factory=dict)
     used_draws: set[int] = field(default_factory=set)
     epoch_draws: dict[int, set[int]] = field(default_factory=dict)
@@ -106,10 +108,19 @@ class Watch:
         if self.hashes.setdefault(key, digest) != digest:
             raise Broken(f"{where}: node {key} has a second value, of another hash")
 
-    def see_visible(self, seqs: Iterable[int], now_us: int) -> None:
-        """Note when rows first became visible."""
+    def see_visible(self, seqs: Iterable[int], now_us: int, publish_every_us: int) -> None:
+        """Note when rows first became visible: never before the first public instant after their release."""
         for seq in seqs:
-            self.seen_at_us.setdefault(seq, now_us)
+            if seq in self.seen_at_us:
+                continue
+            released_us = self.released_at_us[seq]
+            instant_us = next_public_instant_us(released_us, publish_every_us)
+            if now_us < instant_us:
+                raise Broken(
+                    f"row {seq} was released at {released_us} us and seen at {now_us} us, before the public "
+                    f"instant {instant_us} us"
+                )
+            self.seen_at_us[seq] = now_us
 
     def _check_link(self, seq: int, fields: Mapping[str, Any], where: str) -> None:
         before = self.rows.get(seq - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stream_app.core.kinds.tables import PUBLISHED
@@ -109,7 +109,9 @@ class Observer:
         if epoch.epoch != release.epoch:
             raise Broken(f"epoch {release.epoch} released while epoch {epoch.epoch} runs")
         bins = range(release.first_bin, release.last_bin + 1)
-        self.history.released.update(zip(range(release.expected_seq + 1, MANY), bins, strict=False))
+        seqs = range(release.expected_seq + 1, release.expected_seq + 1 + len(bins))
+        self.history.released.update(zip(seqs, bins, strict=True))
+        self.watch.released_at_us.update(dict.fromkeys(seqs, self.world.now_us()))
         self.world.trace(f"release bins {release.first_bin} to {release.last_bin}")
         strategy = self.schedule.strategy
         if strategy.design.release == "anticipating":
@@ -129,6 +131,8 @@ class Observer:
         self._check_values(rows)
         if not rows:
             return
+        if self.schedule.witness_is_public:
+            self._see_visible(row.seq for row in rows)
         self._witnessed_seq = rows[-1][0]
         state = await self._state()
         if rows[-1][0] > state.seq:
@@ -156,11 +160,14 @@ class Observer:
             raise Broken(f"row {public.visible_seq} is visible before it is witnessed")
         rows = await self.reader.rows(self.stream, 0, MANY)
         self.watch.see_rows(rows, "reader")
-        fresh = [seq for seq, _ in rows if seq not in self.watch.seen_at_us]
-        if fresh:
-            self.watch.see_visible(fresh, self.world.now_us())
-            self.world.trace(f"visible: rows {fresh[0]} to {fresh[-1]}")
+        self._see_visible(seq for seq, _ in rows)
         await self._check_tiles(public.epochs, public.visible_seq)
+
+    def _see_visible(self, seqs: Iterable[int]) -> None:
+        """Note that a reader sees these rows now."""
+        if fresh := [seq for seq in seqs if seq not in self.watch.seen_at_us]:
+            self.world.trace(f"visible: rows {fresh[0]} to {fresh[-1]}")
+            self.watch.see_visible(fresh, self.world.now_us(), self.schedule.publish_every_us)
 
     async def _check_tiles(self, epochs: tuple[EpochRecord, ...], visible_seq: int) -> None:
         """Check that every visible node has the same value in tiles and rows."""

@@ -62,6 +62,7 @@ def _stream(schedule: Schedule, ports: Ports, leased: bool) -> Stream:
     return Stream(
         strategy=schedule.strategy,
         publish_every_us=schedule.publish_every_us,
+        witness_is_public=schedule.witness_is_public,
         ledger=SourceLedger(ports.store, ACCEPTED),
         lease=Lease(ports.store, schedule.name, ports.make_nonce()) if leased else None,
     )

@@ -35,6 +35,7 @@ STREAM = "visits"
 SIBLING = "visits beside"
 SOURCE = "log"
 SHARE_WITH_SIBLINGS = 0.2
+SHARE_WITH_PUBLIC_WITNESS = 0.4
 
 
 class Deed(StrEnum):
@@ -92,6 +93,7 @@ class Schedule:
     late: LatePolicy = "next_bin"
     grace_us: int = BIN_US // 5
     publish_every_us: int = BIN_US // 4
+    witness_is_public: bool = False  # readers see the witness, as they see an output topic
     max_ahead_bins: int = 3
     max_events: int = 0  # events of a user that count in a window of the cap; 0: no cap
     exact_cuts: bool = False
@@ -214,6 +216,7 @@ def draw_schedule(seed: int) -> Schedule:
         release=random.Random(f"release {seed}").choice(["anticipating", "anticipating", "causal"]),
         over_epochs=random.Random(f"over epochs {seed}").choice([False, True]),
         stall_rate=random.Random(f"stall rate {seed}").choice([0.0, 0.0, 0.005, 0.02]),
+        witness_is_public=random.Random(f"public witness {seed}").random() < SHARE_WITH_PUBLIC_WITNESS,
     )
     beside = random.Random(f"beside {seed}")
     if beside.random() < SHARE_WITH_SIBLINGS:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.simulator import mutants, noise_mutants
+from tests.simulator import mutants, noise_mutants, publishing_mutants
 from tests.simulator.checks import Broken
 from tests.simulator.faults import Fault
 from tests.simulator.log import Entry, Kind, Log
@@ -121,6 +121,19 @@ def contended(schedule: Schedule) -> Schedule:
     )
 
 
+def slow_topic(schedule: Schedule) -> Schedule:
+    """Return the slow schedule with a witness that readers see, and that takes up to a bin to answer."""
+    seen = replace(slow(schedule), workers=1, witness_is_public=True, longest_delay_us=BIN_US)
+    return replace(seen, fault_rate=0.5, struck=frozenset({"head", "append"}))
+
+
+def slow_lease(schedule: Schedule) -> Schedule:
+    """Return a schedule in which a bin closes at a public instant, while the worker renews its lease."""
+    plain = replace(slow(schedule), keys=1, buckets=1, window=0, over_epochs=False, sibling=None)
+    seen = replace(plain, witness_is_public=True, publish_every_us=BIN_US // 2, grace_us=0, exact_cuts=True)
+    return replace(seen, fault_rate=0.5, longest_delay_us=BIN_US // 8, struck=frozenset({"now_us", "hold"}))
+
+
 # Each mutant, the schedules that show it, and words of the broken rule's message.
 CAUGHT = [
     (mutants.HalfNoise, as_drawn, "plus one unused draw of scale"),
@@ -142,6 +155,8 @@ CAUGHT = [
     (noise_mutants.OpensWithoutNoise, contended, "its noise was never lost"),
     (noise_mutants.CountsOverAnEarlyEnd, broken_off, "counts one that is not complete"),
     (noise_mutants.SameNoiseTwice, ahead, "plus the noise that was drawn for epoch"),
+    (publishing_mutants.RowsReleasedMeanwhile, slow_topic, "before the public instant"),
+    (publishing_mutants.RowsReleasedSinceTheInstant, slow_lease, "before the public instant"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""A row that is released while a public witness is written waits for the next public instant."""
+"""A row becomes visible at the first public instant after its release, and never before."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 
 from tests.stream_app.declared import FIRST_BIN
 from tests.stream_app.loops.test_sharing import EXACT, SharedSource, count_to, visible, witnessed, worker
+
+EVERY_US = 1_000_000  # the default of ``publish_every_us``
 
 
 @pytest.fixture
@@ -54,5 +56,22 @@ def test_a_row_released_while_the_witness_is_written_waits_for_the_next_instant(
         setattr(witness, moment, call)
         await closer.publisher.publish()  # at the next
         assert await visible(one) == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_a_row_released_after_an_instant_waits_even_if_the_loop_is_late(
+    one: SharedSource, public: bool
+) -> None:
+    async def run() -> None:
+        closer = one.closer(sharing={"witness_is_public": public})
+        await count_to(one, closer, FIRST_BIN + 1, FIRST_BIN)
+        await closer.close_due()
+        instant_us = one.clock.now_us - one.clock.now_us % EVERY_US
+        await closer.publisher.publish(instant_us)
+        assert await visible(one) == 0
+        await closer.publisher.publish(instant_us + EVERY_US)
+        assert await visible(one) == 1
 
     asyncio.run(run())

@@ -129,7 +129,7 @@ def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: SharedSource) 
         await asyncio.sleep(0.06)
         await second.agree()
         with pytest.raises(ConnectionError, match="fenced"):
-            await first.publisher._write()
+            await first.publisher._write(1)
         assert not await first._leadership.leads()
         await second.close_due()
         await second.publisher.publish()
