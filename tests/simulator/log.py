@@ -44,6 +44,11 @@ class Entry:
         return None if self.arrival_us % 40 == 0 else self.arrival_us // 3 % 10
 
     @property
+    def amount(self) -> int | None:
+        """Return the event's amount: its value, sometimes a huge number."""
+        return 10**30 if self.arrival_us % 25 == 0 else self.value
+
+    @property
     def user(self) -> str | None:
         """Return the event's user, one of three; sometimes None."""
         return None if self.arrival_us % 30 == 0 else USERS[self.arrival_us // 7 % 3]
@@ -251,6 +256,7 @@ class LogSource:
             "time": times,
             "key": [entries[p].key for p in events],
             "value": [entries[p].value for p in events],
+            "amount": [entries[p].amount for p in events],
             "user": np.array([entries[p].user for p in events], dtype=object),
         }
         return RecordBatch(partition, start, end, np.array(events, dtype=np.int64), columns, refused)

@@ -19,10 +19,11 @@ from tests.simulator.checks import (
     check_over_epochs,
     check_windows,
 )
+from tests.simulator.conditions import matches
 from tests.simulator.given_noise import Draw
 from tests.simulator.on_time import check_on_time
 from tests.simulator.recount import PartitionHistory, Place, Rules, counted, recount
-from tests.simulator.schedule import BIN_US, SOURCE, Schedule
+from tests.simulator.schedule import AMOUNTS, BIN_US, SOURCE, Schedule
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -212,6 +213,7 @@ class Observer:
             self._placed(),
             self._letters(),
         )
+        self._check_letters_match()
         ledger = await self.world.store.ledger(SOURCE)
         entries = {entry.epoch for entry in ledger if entry.stream == self.stream}
         unpaid = {epoch for epoch, _, _ in self.watch.nodes} - entries
@@ -241,6 +243,13 @@ class Observer:
                     f"record {place} was released in bin {self.measured[place]} and again in bin {bin}"
                 )
 
+    def _check_letters_match(self) -> None:
+        """Check that a stream has no letter of a record that its condition leaves out."""
+        for name, partition, position in self.world.dead_letters.kept:
+            entry = self.world.log.partitions[partition][position]
+            if name == self.stream and not matches(self.schedule.where, entry):
+                raise Broken(f"record {partition, position} does not match, and has a dead letter")
+
     def _letters(self) -> dict[Place, str]:
         """Return the reasons of the dead letters of this stream, and of those that concern all streams."""
         kept = self.world.dead_letters.kept.items()
@@ -256,7 +265,8 @@ class Observer:
         bins = schedule.horizon
         cap = (schedule.max_events, first + bins - 1, bins)
         axes = (schedule.keys, schedule.buckets)
-        return Rules(BIN_US, schedule.max_ahead_bins, schedule.late, *axes, *cap, schedule.grace_us)
+        counted = (schedule.where, AMOUNTS if schedule.sums else None)
+        return Rules(BIN_US, schedule.max_ahead_bins, schedule.late, *axes, *cap, schedule.grace_us, *counted)
 
     def _meet(self, partition: str, start: int, base_bin: int) -> None:
         epoch = self.history.epochs[-1]

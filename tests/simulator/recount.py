@@ -10,11 +10,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
 from stream_app.core.bounding import user_ids
+from stream_app.core.cells import Amounts
 from stream_app.core.records import Cut
+from tests.simulator.conditions import EVERYTHING, matches
 from tests.simulator.log import Entry, Kind, Log
 
 
@@ -47,19 +50,34 @@ class Rules:
     window_end: int = 0  # the last bin of one of the cap's windows
     window_bins: int = 1
     grace_us: int = 0
+    where: str = EVERYTHING
+    sums: Amounts | None = None
 
     def cell(self, entry: Entry) -> int | None:
         """Return the cell of an event: its key's row and its value's bucket; None if it has none."""
         key, bucket = 0, 0
-        if self.max_events and entry.user is None:
+        if (self.max_events and entry.user is None) or not matches(self.where, entry):
             return None
         if self.keys > 1:
             key = "abc".index(entry.key)
+        if self.sums is not None and entry.amount is None:
+            return None
         if self.buckets > 1:
             if entry.value is None:
                 return None
             bucket = entry.value * self.buckets // 10
         return key * self.buckets + bucket if key < self.keys else None
+
+    def added(self, entry: Entry) -> dict[int, int]:
+        """Return what an event that counts adds to which cells."""
+        cell = self.cell(entry)
+        assert cell is not None
+        if self.sums is None:
+            return {cell: 1}
+        assert entry.amount is not None
+        low, high, unit = self.sums.low, self.sums.high, self.sums.unit
+        amount = round((min(max(Fraction(entry.amount), low), high) - low) / unit)
+        return {2 * cell: int((high - low) / unit) - amount, 2 * cell + 1: amount}
 
 
 Place = tuple[str, int]  # partition and position of a record
@@ -85,9 +103,11 @@ def counted(log: Log, placed: Mapping[Place, int], rules: Rules) -> Counter[tupl
     in the order of a hash of user and cell.
     """
     entries = [(bin, log.partitions[partition][position]) for (partition, position), bin in placed.items()]
-    if not rules.max_events:
-        return Counter((bin, rules.cell(entry)) for bin, entry in entries)
     found: Counter[tuple[int, int | None]] = Counter()
+    if not rules.max_events:
+        for bin, entry in entries:
+            found.update({(bin, cell): units for cell, units in rules.added(entry).items()})
+        return found
     records = Counter((entry.user, bin, rules.cell(entry)) for bin, entry in entries)
     used: Counter[tuple[str | None, int]] = Counter()
     for user, bin, cell in sorted(records, key=_order_of_counting(rules)):

@@ -19,9 +19,11 @@ from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
 from stream_app.core.bins import LatePolicy
 from stream_app.core.bounding import PerUser
-from stream_app.core.cells import Buckets, KeyList
+from stream_app.core.cells import Amounts, Buckets, KeyList
+from stream_app.core.declaration import Counted
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
+from tests.simulator.conditions import CONDITIONS, EVERYTHING
 from tests.simulator.faults import Fault
 from tests.simulator.log import LogPlan
 from tests.stream_app.declared import declared_of
@@ -31,11 +33,13 @@ START_US = 850_000_000 * BIN_US
 FIRST_BIN = START_US // BIN_US
 WINDOW_SHARE = Fraction(3, 4)
 KEYS = ("a", "b", "c")
+AMOUNTS = Amounts("amount", Fraction(2), Fraction(8), Fraction(2))  # values are below 10
 STREAM = "visits"
 SIBLING = "visits beside"
 SOURCE = "log"
 SHARE_WITH_SIBLINGS = 0.2
 SHARE_WITH_PUBLIC_WITNESS = 0.4
+SHARE_WITH_SUMS = 0.3  # of those without buckets
 
 
 class Deed(StrEnum):
@@ -78,6 +82,9 @@ class Schedule:
     keys: int = 1
     buckets: int = 1
     total: bool = False
+    sums: bool = False  # values are added up; then there are no buckets
+    where: str = EVERYTHING  # the name of a condition
+    count: Counted = None
     over_epochs: bool = False  # nodes over two epochs and over four
     window: int = 0  # in bins; windows release the cells, and the tree then counts all events
     epsilon: Fraction = Fraction(1)
@@ -140,8 +147,13 @@ class Schedule:
     @cached_property
     def product(self) -> ProductDesign | None:
         """Return the shares of all axes if there are keys or values. No two groups have the same scale."""
-        if self.keys == self.buckets == 1 or self.window:
+        if (self.keys == self.buckets == 1 and not self.sums) or self.window:
             return None
+        if self.sums:
+            total = Fraction(2, 11) if self.total and self.keys > 1 else Fraction(0)
+            time = replace(self.design, sensitivity=AMOUNTS.range.weight)
+            ends = ValueAxis(2, TreeShape((2,)), (Fraction(1),))
+            return ProductDesign(time, KeyAxis(self.keys, 1 - total, total), ends, AMOUNTS.range.weight)
         shape = TreeShape((2, -(-self.buckets // 2)) if self.buckets > 1 else (1,))
         shares = (Fraction(3, 10), Fraction(7, 10)) if self.buckets > 1 else (Fraction(1),)
         total = Fraction(2, 11) if self.total and self.keys > 1 else Fraction(0)
@@ -151,7 +163,7 @@ class Schedule:
     @property
     def width(self) -> int:
         """Return the number of cells in a bin."""
-        return self.keys * self.buckets
+        return self.keys * (2 if self.sums else self.buckets)
 
     @cached_property
     def strategy(self) -> Strategy:
@@ -162,6 +174,9 @@ class Schedule:
             source=SOURCE,
             late=self.late,
             user=PerUser("user", self.max_events) if self.max_events else None,
+            where=CONDITIONS[self.where].condition if self.where else None,
+            count=self.count,
+            amounts=AMOUNTS if self.sums else None,
             keys=keys if self.keys > 1 else None,
             value=value if self.buckets > 1 else None,
             field="time",
@@ -184,6 +199,7 @@ class Schedule:
     def beside(self, sibling_grace_us: int) -> Schedule:
         """Return the schedule with a second stream over the same log, whose grace is ``sibling_grace_us``."""
         plain = replace(self, keys=1, buckets=1, window=0, over_epochs=False, max_events=0, actions=())
+        plain = replace(plain, sums=False, where=EVERYTHING, count=None)
         sibling = replace(plain, name=SIBLING, release="causal", grace_us=sibling_grace_us, sibling=None)
         return replace(self, sibling=sibling)
 
@@ -194,6 +210,7 @@ def draw_schedule(seed: int) -> Schedule:
     keys, buckets = axes.choice([(1, 1), (1, 1), (3, 1), (1, 4), (2, 3)])
     bins = rng.randint(6, 14)
     branching, horizon = rng.choice([((2, 2), 4), ((2, 2), 3), ((3,), 3), ((2, 3), 6), ((2, 2, 2), 7)])
+    counted = random.Random(f"counted {seed}")
     schedule = Schedule(
         seed=seed,
         bins=bins,
@@ -217,6 +234,8 @@ def draw_schedule(seed: int) -> Schedule:
         over_epochs=random.Random(f"over epochs {seed}").choice([False, True]),
         stall_rate=random.Random(f"stall rate {seed}").choice([0.0, 0.0, 0.005, 0.02]),
         witness_is_public=random.Random(f"public witness {seed}").random() < SHARE_WITH_PUBLIC_WITNESS,
+        where=counted.choice([*CONDITIONS, *[EVERYTHING] * 2 * len(CONDITIONS)]),
+        sums=buckets == 1 and counted.random() < SHARE_WITH_SUMS,
     )
     beside = random.Random(f"beside {seed}")
     if beside.random() < SHARE_WITH_SIBLINGS:

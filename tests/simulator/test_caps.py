@@ -9,10 +9,16 @@ import pytest
 
 from tests.simulator.cap_mutants import FirstApplied
 from tests.simulator.checks import Broken
+from tests.simulator.conditions import CONDITIONS, EVERYTHING
+from tests.simulator.counting_mutants import UsersForgottenAtACrash, WhereAfterCap
 from tests.simulator.log import USERS
 from tests.simulator.neighbours import binned, other_day
-from tests.simulator.schedule import Deed, Schedule, draw_schedule, seeds
+from tests.simulator.pipeline import Pipeline
+from tests.simulator.schedule import BIN_US, Action, Deed, Schedule, draw_schedule, seeds
 from tests.simulator.world import World, run_schedule
+
+# These conditions take all or no records of a user, so unmatched records use up nobody's cap.
+ONE_USER = {"present", "not"}
 
 
 def capped(seed: int) -> Schedule:
@@ -27,6 +33,8 @@ def capped(seed: int) -> Schedule:
         partitions=max(2, schedule.partitions),
         events_per_bin=10.0,
         max_events=1 + seed % 3,
+        sums=False,
+        count="users" if seed % 3 == 0 else None,
         actions=tuple(action for action in schedule.actions if action.deed is not Deed.RESTORE),
     )
 
@@ -56,6 +64,34 @@ def test_the_recount_catches_counting_in_order_of_application() -> None:
 
     with pytest.raises(Broken, match="the log and its cuts give"):
         run_until_caught()
+
+
+def killed(seed: int) -> Schedule:
+    """Return a schedule that counts users, with one worker that is killed in every second bin."""
+    users = replace(capped(3 * seed), where=EVERYTHING, fault_rate=0.0, workers=1, sibling=None)
+    kills = tuple(Action(bin * BIN_US + BIN_US // 2, Deed.KILL) for bin in range(1, users.bins, 2))
+    return replace(users, actions=kills, stall_rate=0.0)
+
+
+def test_a_user_counts_once_in_an_epoch_whatever_is_killed() -> None:
+    run_schedule(0, schedule=killed(0))
+    with pytest.raises(Broken, match="the log and its cuts give"):
+        run_schedule(0, pipeline=UsersForgottenAtACrash(), schedule=killed(0))
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_a_record_that_does_not_match_takes_nothing_of_its_user_s_cap(where: str) -> None:
+    """With each condition the recount must catch a service that applies it after the cap."""
+    schedules = [replace(capped(seed).without_trouble(), where=where) for seed in range(4)]
+    run_schedule(1, schedule=schedules[1])
+    if where not in ONE_USER:
+        with pytest.raises(Broken, match="the log and its cuts give"):
+            _run_all(schedules, WhereAfterCap())
+
+
+def _run_all(schedules: list[Schedule], pipeline: Pipeline) -> None:
+    for schedule in schedules:
+        run_schedule(schedule.seed, pipeline=pipeline, schedule=schedule)
 
 
 def _differences(seed: int) -> list[Counter[tuple[int, int]]]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.simulator import mutants, noise_mutants, publishing_mutants
+from tests.simulator import counting_mutants, mutants, noise_mutants, publishing_mutants
 from tests.simulator.checks import Broken
 from tests.simulator.faults import Fault
 from tests.simulator.log import Entry, Kind, Log
@@ -134,6 +134,16 @@ def slow_lease(schedule: Schedule) -> Schedule:
     return replace(seen, fault_rate=0.5, longest_delay_us=BIN_US // 8, struck=frozenset({"now_us", "hold"}))
 
 
+def choosy(schedule: Schedule) -> Schedule:
+    """Return a schedule that counts some records, many of which are late, and writes letters of late ones."""
+    return replace(busy(schedule.without_trouble()), where="one of", late="dead_letter")
+
+
+def summing(schedule: Schedule) -> Schedule:
+    """Return the busy schedule with amounts in place of buckets."""
+    return replace(busy(schedule.without_trouble()), sums=True, buckets=1, window=0)
+
+
 # Each mutant, the schedules that show it, and words of the broken rule's message.
 CAUGHT = [
     (mutants.HalfNoise, as_drawn, "plus one unused draw of scale"),
@@ -155,6 +165,8 @@ CAUGHT = [
     (noise_mutants.OpensWithoutNoise, contended, "its noise was never lost"),
     (noise_mutants.CountsOverAnEarlyEnd, broken_off, "counts one that is not complete"),
     (noise_mutants.SameNoiseTwice, ahead, "plus the noise that was drawn for epoch"),
+    (counting_mutants.LettersOfUnmatched, choosy, "does not match, and has a dead letter"),
+    (counting_mutants.AmountsRoundedFirst, summing, "the log and its cuts give"),
     (publishing_mutants.RowsReleasedMeanwhile, slow_topic, "before the public instant"),
     (publishing_mutants.RowsReleasedSinceTheInstant, slow_lease, "before the public instant"),
 ]
