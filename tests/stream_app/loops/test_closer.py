@@ -115,7 +115,7 @@ def test_a_missed_public_instant_waits_for_the_next(one: OneSource, late_us: lis
         times: list[int] = []
         publisher = one.closer(wall=BusyWall()).publisher
 
-        async def note(_instant_us: int) -> None:
+        async def note(instant_us: int | None = None) -> None:
             times.append(1)
 
         publisher.publish = note  # type: ignore[method-assign]
