@@ -19,8 +19,8 @@ from stream_app.core.answered import QueryError, SeriesPoints
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import node_table
-from stream_app.core.ledger import in_words, statement
-from stream_app.core.meaning import meaning_of
+from stream_app.core.ledger import in_words, neighbouring_in_words, statement
+from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
 from stream_app.core.query import StreamView
 from stream_app.core.records import LedgerEntry
 from stream_app.core.visible import last_bin_of
@@ -67,6 +67,7 @@ def detail(view: StreamView) -> schemas.StreamDetail:
         **_summary(view),
         noun=meaning.noun,
         where=str(view.declared.where) if view.declared.where else None,
+        left_out=left_out(view.declared),
         warning=meaning.warning,
         next_release=next_release(view),
         ends=ends(view),
@@ -202,6 +203,7 @@ def privacy(
         max_events=None if per_user is None else per_user.max_events,
         neighbours=design.neighbours,
         neighbouring=stated.neighbouring,
+        own_neighbouring=neighbouring_in_words("event" if per_user is None else "user", design.neighbours),
         source=source,
         source_epsilon=in_words(stated.epsilon),
         max_odds_factor=math.exp(stated.epsilon) if stated.epsilon < LARGEST_EXPONENT else None,
@@ -244,7 +246,20 @@ def _summary(view: StreamView) -> dict[str, Any]:
         "start": format_instant(view.start_us),
         "running": running,
         "counted": counted(view, view.span),
+        "this_epoch": users_of_epoch(view) if view.declared.count == "users" else None,
     }
+
+
+def users_of_epoch(view: StreamView, confidence: float = DEFAULT_CONFIDENCE) -> schemas.EpochCount | None:
+    """Return the users first seen in the last epoch with a release; None before the first release."""
+    spans = [epoch.span for epoch in view.epochs if epoch.bins]
+    if not spans:
+        return None
+    return schemas.EpochCount(
+        **estimated(view.count(spans[-1]), confidence),
+        **edges_of(view, spans[-1]),
+        counted=epoch_in_words(view.declared, edge(view, spans[-1].start)),
+    )
 
 
 def _ledger_row(view: StreamView, entry: LedgerEntry, named: bool) -> schemas.LedgerRow:

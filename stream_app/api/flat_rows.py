@@ -13,11 +13,12 @@ from pydantic import RootModel
 
 from dphist.product.columns import key_counts
 from stream_app.api import distribution
-from stream_app.api.ranges import span_of
+from stream_app.api.ranges import meaning_column, span_of
 from stream_app.api.replies import answered
 from stream_app.api.routes import replica_of
 from stream_app.api.schemas import CdfQuery, CountQuery, QuantileQuery
 from stream_app.core.answered import declared_keys
+from stream_app.core.meaning import meaning_of
 from stream_app.core.query import StreamView
 
 router = APIRouter(prefix="/api/v1/rows", include_in_schema=False)
@@ -70,10 +71,12 @@ def key_rows(view: StreamView, query: KeyRows) -> Rows:
     interval = counts.interval(query.confidence)
     columns = (np.asarray(part) for part in (counts.value, interval.lower, interval.upper))
     rows = list(zip(declared.labels, *(column.tolist() for column in columns), strict=True))
+    words = meaning_column(meaning_of(view.declared).counts)
     return Rows(
         [
             {"stream": query.stream, "key": key, "value": value, "stderr": counts.stderr}
             | {"lower": lower, "upper": upper, "private": view.private}
+            | words
             for key, value, lower, upper in (rows[place] for place in shown)
         ]
     )
@@ -84,14 +87,18 @@ def cdf_rows(view: StreamView, query: CdfRows) -> Rows:
     found = distribution.cdf(view, query)
     names = ("upto", "value", "stderr", "lower", "upper", "consistent")
     columns = zip(*(getattr(found, name) for name in names), strict=True)
-    common = {"stream": query.stream, "key": found.key, "private": found.private}
+    common = {"stream": query.stream, "key": found.key, "private": found.private} | meaning_column(
+        found.meaning
+    )
     return Rows([common | dict(zip(names, row, strict=True)) for row in columns])
 
 
 def quantile_rows(view: StreamView, query: QuantileRows) -> Rows:
     """Return one row per quantile. Raises: QueryError for a stream without a value."""
     found = distribution.quantiles(view, query)
-    common = {"stream": query.stream, "key": found.key, "private": found.private}
+    common = {"stream": query.stream, "key": found.key, "private": found.private} | meaning_column(
+        found.meaning
+    )
     return Rows(
         [
             common | {"q": one.q, "value": one.value, "lower": one.interval[0], "upper": one.interval[1]}

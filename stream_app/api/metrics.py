@@ -14,7 +14,8 @@ from prometheus_client.registry import Collector
 from dphist.arrays import FloatArray
 from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
-from stream_app.api.answers import DEFAULT_CONFIDENCE
+from stream_app.api.answers import DEFAULT_CONFIDENCE, users_of_epoch
+from stream_app.api.schemas import EpochCount
 from stream_app.core.alerts.states import State
 from stream_app.core.meaning import meaning_of
 from stream_app.core.query import StreamView
@@ -30,6 +31,12 @@ _STREAM = {
     "epsilon": "Privacy loss of one epoch, for the unit that /privacy names",
 }
 
+_EPOCH = {
+    "epoch_users": "Estimated users first seen in the current epoch, each once; starts at 0 with every epoch",
+    "epoch_users_lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval of epoch_users",
+    "epoch_users_upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of epoch_users",
+    "epoch_users_stderr": "Standard error of epoch_users",
+}
 _COUNTS = ("running", "running_lower", "running_upper", "running_stderr")
 
 
@@ -39,6 +46,7 @@ class Newest:
 
     Args: running, over all events; of_keys, per key, None without keys. Both are None before a release.
         counts: what the stream counts, in words; empty if it counts every event.
+        users: those first seen in the last epoch with a release; None for streams of events.
     """
 
     stream: str
@@ -50,6 +58,7 @@ class Newest:
     keys: Sequence[str]
     of_keys: Estimate | None
     counts: str = ""
+    users: EpochCount | None = None
 
     @classmethod
     def of(cls, view: StreamView) -> Newest:
@@ -65,6 +74,7 @@ class Newest:
             () if keys is None else keys.labels,
             None if until_us is None or keys is None else key_counts(view.cells()),
             words_of(view),
+            users_of_epoch(view) if view.declared.count == "users" else None,
         )
 
 
@@ -90,7 +100,9 @@ def _said(counts: Mapping[str, str]) -> list[str]:
 def exposition(streams: Sequence[Newest], alerts: Mapping[str, State]) -> bytes:
     """Return the text that Prometheus scrapes. Args: alerts, the state of every rule by name."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Gauges([*_of_streams(streams), *_of_keys(streams), _of_alerts(alerts)]))
+    registry.register(
+        _Gauges([*_of_streams(streams), *_of_epochs(streams), *_of_keys(streams), _of_alerts(alerts)])
+    )
     return generate_latest(registry)
 
 
@@ -118,6 +130,18 @@ def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
         for name, value in values.items():
             gauges[name].add_metric([one.stream, one.private], value)
     return gauges.values()
+
+
+def _of_epochs(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
+    """Return gauges of the users of the last epoch, for streams that count users; else none."""
+    gauges = {name: _gauge(name, what, ["stream", "private"]) for name, what in _EPOCH.items()}
+    counting = [one for one in streams if one.users is not None]
+    for one in counting:
+        users = one.users
+        assert users is not None
+        for gauge, value in zip(gauges.values(), (users.value, *users.interval, users.stderr), strict=True):
+            gauge.add_metric([one.stream, one.private], value)
+    return gauges.values() if counting else ()
 
 
 def _of_keys(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:

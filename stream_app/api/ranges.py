@@ -17,7 +17,7 @@ from stream_app.core.answered import QueryError
 from stream_app.core.asked_keys import AskedKeys, group_in_words
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import Span
-from stream_app.core.meaning import Meaning, meaning_of, range_in_words
+from stream_app.core.meaning import EVERY_EVENT, Meaning, meaning_of, range_in_words
 from stream_app.core.query import StreamView
 
 
@@ -52,6 +52,11 @@ def _places(view: StreamView, asked: AskedKeys) -> KeyPlaces:
     places = view.place_of(asked)
     assert places is not None  # some names are given
     return places
+
+
+def meaning_column(counts: str) -> dict[str, str]:
+    """Return a column for flat rows that says what their numbers count; none if every event counts."""
+    return {} if counts == EVERY_EVENT.counts else {"meaning": counts}
 
 
 def counted(view: StreamView, span: Span) -> str:

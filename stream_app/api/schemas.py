@@ -219,6 +219,14 @@ class SummedField(BaseModel):
     unit: float = Field(description="amounts are rounded to the nearest multiple")
 
 
+class EpochCount(EstimatedCount):
+    """Users of one epoch, each counted once."""
+
+    counted: str = Field(description="what value and interval are a number of, in words")
+    start: str = Field(description="start of the epoch, RFC 3339")
+    end: str = Field(description="end of its last released bin, RFC 3339")
+
+
 class StreamSummary(Released):
     """The short description of a stream."""
 
@@ -232,6 +240,11 @@ class StreamSummary(Released):
     start: str = Field(description="start of the first bin, RFC 3339")
     running: EstimatedCount | None = Field(description="events since start; null before the first release")
     counted: str = Field(description="what running is a number of, in words: events")
+    this_epoch: EpochCount | None = Field(
+        default=None,
+        description="users first seen in the last epoch with a release; null: the stream counts no users, or "
+        "has released nothing",
+    )
 
 
 class StreamList(BaseModel):
@@ -301,6 +314,7 @@ class StreamDetail(StreamSummary):
     where: str | None = Field(
         default=None, description="which events count, in words; null: every event of the log"
     )
+    left_out: str = Field(default="", description="which events no count holds, in words; empty: none")
     warning: str = Field(description="words to write beside every chart; empty if every event counts")
     strategy_hash: str
     branching: list[int] = Field(description="children per node, root to leaf")
@@ -410,6 +424,9 @@ class PrivacyAnswer(Released):
     max_events: int | None = Field(description="events of one user that count in an epoch; null for events")
     neighbours: str
     neighbouring: str = Field(description="in words: how two logs differ that the promise is about")
+    own_neighbouring: str = Field(
+        description="in words: how two logs differ that epsilon, of this stream alone, is about"
+    )
     source: str
     source_epsilon: str = Field(description="sum over everything that measures the source")
     max_odds_factor: float | None = Field(description="e^source_epsilon; null beyond e^20")
@@ -435,6 +452,7 @@ class AlertAnswer(BaseModel):
     )
     stderr: float | None
     unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
+    meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
     private: bool
     labels: dict[str, str]
     summary: str

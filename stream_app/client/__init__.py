@@ -14,6 +14,7 @@ from stream_app.client.answers import (
     Quantiles,
     Release,
     Series,
+    Summary,
     Total,
     Window,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "Quantiles",
     "Release",
     "Series",
+    "Summary",
     "Total",
     "Window",
 ]

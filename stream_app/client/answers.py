@@ -53,6 +53,38 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
+class Summary:
+    """A stream in short: what it counts and how much so far.
+
+    Args: running, from the stream's start; None before the first release. this_epoch, the users first seen in
+        the last epoch with a release; None for streams of events. Words as of a ``Count``.
+    """
+
+    stream: str
+    source: str
+    epsilon: str
+    bin: str
+    timezone: str | None
+    start: str
+    released_until: str | None
+    seq: int
+    private: bool
+    running: Count | None
+    this_epoch: Count | None
+    counted: str = ""
+    meaning: str = ""
+    intervals: str = ""
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Summary:
+        """Read the service's answer."""
+        whole = {"end": answer["released_until"]}
+        parts = {"running": answer["running"], "this_epoch": answer.get("this_epoch")}
+        counts = {name: part and Count.of(answer | whole | part) for name, part in parts.items()}
+        return _taken(cls, answer, **counts)
+
+
+@dataclass(frozen=True, slots=True)
 class Total:
     """The sum of the amounts in the bins from ``start`` to ``end``, each clamped to the declared range.
 
@@ -333,7 +365,7 @@ class Release:
     ``value`` and its interval are the running count as first published, over all cells of the bin; the
     interval is None for a bin of several cells, whose errors the row gives one by one. ``private`` is what
     the service said last about the source, as in every answer. ``row`` is the parsed message; its
-    ``not_private`` is the stream's own setting.
+    ``not_private`` is the stream's own setting. ``counted`` says since when users are counted.
     """
 
     seq: int
@@ -344,6 +376,7 @@ class Release:
     private: bool
     row: dict[str, Any]
     meaning: str = ""
+    counted: str = ""
 
     @classmethod
     def of(cls, row: dict[str, Any], private: bool | None = None) -> Release:
@@ -359,6 +392,7 @@ class Release:
             private=own and private is not False,
             row=row,
             meaning=row.get("meaning", ""),
+            counted=row.get("counted", ""),
         )
 
 

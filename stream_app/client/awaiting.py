@@ -67,6 +67,7 @@ class AsyncClient:
 
     streams = _method(questions.streams)
     timezone = _method(questions.timezone)
+    summary = _method(questions.summary)
     count = _method(questions.count)
     total = _method(questions.total)
     mean = _method(questions.mean)

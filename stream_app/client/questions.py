@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from stream_app.client.answers import Cdf, Cdfs, Count, Mean, Quantiles, Series, Total, Window
+from stream_app.client.answers import Cdf, Cdfs, Count, Mean, Quantiles, Series, Summary, Total, Window
 
 Time = str | int | float | datetime | None
 Kind = Literal["running", "bin", "window"]
@@ -63,6 +63,11 @@ def streams() -> Question[list[str]]:
 def timezone(stream: str) -> Question[str | None]:
     """Return the time zone of a stream whose bins are calendar days; None for bins of fixed length."""
     return Question(path_of(stream), {}, lambda answer: answer["timezone"])
+
+
+def summary(stream: str) -> Question[Summary]:
+    """Return what a stream counts, in words, and how much so far."""
+    return Question(path_of(stream), {}, Summary.of)
 
 
 def count(

@@ -75,7 +75,7 @@ class Statement:
     @property
     def neighbouring(self) -> str:
         """How two logs differ that the promise is about."""
-        return _NEIGHBOURING[self.unit, self.neighbours]
+        return neighbouring_in_words(self.unit, self.neighbours)
 
 
 _NEIGHBOURING = {
@@ -90,6 +90,11 @@ _CHANGES = {
     ("user", "add_remove"): "Whether or not all events of any one user of {source} exist",
     ("user", "substitute"): "Putting any other events in the place of all those of any one user of {source}",
 }
+
+
+def neighbouring_in_words(unit: str, neighbours: str) -> str:
+    """Return how two logs differ that a promise about this unit is about."""
+    return _NEIGHBOURING[unit, neighbours]
 
 
 def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerEntry:

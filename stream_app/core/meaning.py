@@ -83,6 +83,20 @@ def range_in_words(declared: Declaration, epochs: int) -> str:
     return f"counted {_events(declared)} ({_cap(per_user)})"
 
 
+def epoch_in_words(declared: Declaration, start: str) -> str:
+    """Return what a count of users since the start of an epoch is of. Args: start, as text."""
+    by = f" by {_events(declared)}" if declared.where else ""
+    return f"users first seen since {start}{by}, each counted once"
+
+
+def left_out(declared: Declaration) -> str:
+    """Return which events no count holds, because they have no place among keys, buckets or amounts."""
+    keys, of_number = declared.keys, declared.value or declared.amounts
+    missing = [f"whose {keys.field} is not one of its keys"] if keys and not keys.other else []
+    missing += [f"without a number in {of_number.field}"] if of_number else []
+    return f"Events {' or '.join(missing)} are not counted." if missing else ""
+
+
 def meaning_of_amounts(declared: Declaration, of: OfAmounts = "sum") -> Meaning:
     """Return what a stream's sums, or means, are of. Args: declared, of a stream with a sum."""
     words = amounts_in_words(declared, of)

@@ -21,7 +21,7 @@ from dphist.units import UNITS_PER_COUNT
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.errors import CONFIDENCE, RowError
 from stream_app.core.kinds.tables import Closed
-from stream_app.core.meaning import meaning_of
+from stream_app.core.meaning import epoch_in_words, meaning_of
 from stream_app.core.records import Release, StreamState
 from stream_app.core.strategy import Strategy, canonical_json
 from stream_app.core.tiles import tile_appends
@@ -97,6 +97,9 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
     meaning = meaning_of(declared)
     words = {} if meaning.plain else {"meaning": meaning.counts}
     binning = declared.time.binning
+    if declared.count == "users":
+        began = format_instant(binning.start_us(state.epoch.first_bin))
+        words["counted"] = epoch_in_words(declared, began)
     errors = row_errors(strategy, closed.first_bin, len(closed))
     for position, (variance, half_width) in enumerate(errors):
         bin, seq = state.released_bin + 1 + position, state.seq + 1 + position

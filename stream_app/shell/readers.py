@@ -147,10 +147,15 @@ def _print_lines(releases: Iterator[Release]) -> None:
     """Print a line per release; say on the error output what is counted, if that is not every event."""
     said = ""
     for release in releases:
-        if release.meaning != said:
-            said = release.meaning
+        words = _meaning(release)
+        if words != said:
+            said = words
             click.echo(said, err=True)
         click.echo(_line(release))
+
+
+def _meaning(release: Release) -> str:
+    return release.meaning + (f" Each line: {release.counted}." if release.counted else "")
 
 
 def _line(release: Release) -> str:

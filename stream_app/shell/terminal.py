@@ -34,6 +34,7 @@ class RunningChart:
             (f"{last.value:z,.0f}", "bold green"),
             "" if last.interval is None else f"  ({last.interval[0]:z,.0f} to {last.interval[1]:z,.0f})",
             f"  until {_end_in_words(last.end, self.zone)}",
+            f"  {last.counted}" if last.counted else "",
             ("" if last.private else "  NOT PRIVATE", "red"),
         )
         if last.meaning:

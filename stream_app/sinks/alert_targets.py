@@ -47,6 +47,8 @@ def alert_of(told: Transition) -> dict[str, Any]:
         annotations |= {"value": f"{told['value']:.2f}", "stderr": f"{told['stderr']:.2f}"}
     if told.get("unit"):  # of a rate; a transition of an older version has none
         annotations["unit"] = f"events{told['unit']}"
+    if told.get("meaning"):
+        annotations["meaning"] = told["meaning"]
     ends = format_instant(told["now_us"]) if told["kind"] == "resolved" else _NEVER
     return {
         "labels": labels,

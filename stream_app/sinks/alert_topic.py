@@ -37,7 +37,9 @@ def cloud_event(told: Mapping[str, Any]) -> dict[str, Any]:
         "datacontenttype": "application/json",
         "data": {"kind": told["kind"], "stream": told["stream"]}
         | {name: told[name] for name in same}
-        | {"unit": told.get("unit", "")}  # a transition of an older version has none
+        | {
+            name: told.get(name, "") for name in ("unit", "meaning")
+        }  # transitions of older versions lack them
         | {name: format_instant(us) for name, us in instants.items()},
     }
 

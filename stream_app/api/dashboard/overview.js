@@ -35,17 +35,24 @@ class StreamCard {
   show(told) {
     this.told = told;
     this.times = timesOf(told);
-    const { running, sparkline } = told;
+    const { sparkline, this_epoch: epoch } = told;
+    const running = epoch ?? told.running;
     this.about.textContent = `Counted per ${this.times.per}, ε = ${told.epsilon} per epoch`;
     if (told.counted !== "events") this.about.append(`. ${told.meaning}`);
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
     this.value.textContent = running ? words.count(running.value) : "–";
     this.value.dataset.seq = String(told.seq);
-    this.interval.replaceChildren(...(running ? sure(running) : ["Nothing is released yet: the first bin is still open."]));
+    this.interval.replaceChildren(...(running ? [...this.counted(epoch), ...sure(running)] : ["Nothing is released yet: the first bin is still open."]));
     this.canvas.hidden = !sparkline;
     if (sparkline) this.showLast(sparkline);
     this.showState();
     this.tick();
+  }
+
+  // Return what the number counts, where that is not all since the stream's start: the users of the last epoch.
+  counted(epoch) {
+    if (!epoch) return [];
+    return [`${epoch.counted.replace(epoch.start, this.times.onPage(this.times.from(seconds(epoch.start))))}: `];
   }
 
   showLast({ value, lower, upper, end }) {
@@ -55,7 +62,7 @@ class StreamCard {
     this.last.replaceChildren(`Last ${times.bin} `, bold(words.count(value[last])), ` (${low} to ${high})`);
     this.canvas.setAttribute("aria-label",
       `The last ${value.length} bins until ${times.onPage(times.until(end[last]))}: from `
-      + `${words.count(Math.min(...value))} to ${words.count(Math.max(...value))} events per bin; `
+      + `${words.count(Math.min(...value))} to ${words.count(Math.max(...value))} per bin; `
       + `the last ${words.count(value[last])}, between ${low} and ${high}`);
     this.draw();
   }
@@ -109,7 +116,7 @@ function showSummary() {
   const firing = told.flatMap((one) => one.firing).length;
   const alerts = firing ? `${firing} ${firing === 1 ? "alert fires" : "alerts fire"}.` : "No alert fires.";
   say(at("summary"), told.length
-    ? `${told.length} ${told.length === 1 ? "stream" : "streams"}: events so far, and the interval that holds their true number with 95 % probability. ${alerts}`
+    ? `${told.length} ${told.length === 1 ? "stream" : "streams"}: the number so far, and the interval that holds the true number with 95 % probability. ${alerts}`
     : "No stream has begun yet. This page shows the first one as soon as it does.");
 }
 

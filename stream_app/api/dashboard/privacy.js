@@ -16,7 +16,7 @@ export function showPrivacy(privacy, times) {
     ["Sum over its source", privacy.source_epsilon],
     ["Odds change at most", factor === null ? "without limit" : `× ${factor < 100 ? factor.toFixed(2) : Math.round(factor).toLocaleString("en")}`],
     ["Unit of this stream", unitWords(privacy)],
-    ["Neighbouring logs", privacy.neighbouring],
+    ...neighbourWords(privacy),
   ]);
   at("ledger").replaceChildren(
     grid(`Source: ${privacy.source}. Periods in ${times.zone}.`, ["Stream", "Epoch", "From", "To", "Epsilon", "Unit"],
@@ -31,6 +31,12 @@ function withPowers(text) {
 
 function unitWords({ unit, max_events: most }) {
   return most === null ? `one ${unit}` : `one ${unit}, of whom at most ${most.toLocaleString("en")} ${most === 1 ? "event counts" : "events count"} in an epoch`;
+}
+
+// Return how logs differ that the promise is about. Other streams over the source may protect something else.
+function neighbourWords({ neighbouring, own_neighbouring: own }) {
+  if (own === neighbouring) return [["Neighbouring logs", own]];
+  return [["Neighbouring logs, for this stream's epsilon", own], ["Neighbouring logs, for the sum over its source", neighbouring]];
 }
 
 function showList(host, lines) {

@@ -64,10 +64,13 @@ const sight = new IntersectionObserver((entries) => {
 
 // ---- the number -----------------------------------------------------------------------------------
 
-function showNow(now, releasedUntil, seq) {
+// Show the number. Args: whole, since the stream's start; now, what the number shows: the same, or the users of the
+// last epoch.
+function showNow(whole, releasedUntil, seq, now = whole) {
   const { times } = page;
   at("value").textContent = now ? words.count(now.value) : "–";
   at("interval").replaceChildren(...(now ? intervalWords(now) : ["Nothing is released yet: the first bin is still open."]));
+  showOverEpochs(whole);
   at("stderr").textContent = now ? words.error(now.stderr) : "–";
   at("released-until").textContent = releasedUntil ? times.onPage(times.until(seconds(releasedUntil))) : "–";
   at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${times.oneBin}`));
@@ -77,7 +80,25 @@ function showNow(now, releasedUntil, seq) {
 
 function intervalWords({ interval, confidence }) {
   const [lower, upper] = words.between(...interval);
-  return [`True number of ${page.detail.counted}: between `, bold(lower), " and ", bold(upper), `, with ${words.percent(confidence)} probability`];
+  return [`True number of ${countedWords()}: between `, bold(lower), " and ", bold(upper), `, with ${words.percent(confidence)} probability`];
+}
+
+// Return what the number counts. A stream that counts users shows those of the last epoch.
+function countedWords() {
+  const { counted, this_epoch: epoch } = page.detail;
+  if (!epoch) return counted;
+  return epoch.counted.replace(epoch.start, page.times.onPage(page.times.from(seconds(epoch.start))));
+}
+
+// Say how many users the stream has counted in all epochs together, once there are several.
+function showOverEpochs(whole) {
+  const { this_epoch: epoch, epochs } = page.detail;
+  const several = epoch && epochs.filter((one) => one.bins_released).length;
+  at("over-epochs").hidden = !(several > 1);
+  if (!(several > 1)) return;
+  const [lower, upper] = words.between(...whole.interval);
+  at("over-epochs").replaceChildren("Sum over all ", `${words.count(several)} epochs: `, bold(words.count(whole.value)),
+    `, between ${lower} and ${upper}. The sum counts a user once in every epoch.`);
 }
 
 // Return whether the chosen view shows counts as they are first published.
@@ -91,6 +112,17 @@ async function readNow() {
   if (!running || (page.view === "unbiased" && page.key === null)) return running;
   const { end } = page.whole();
   const said = await page.ask("series", { kind: "running", view: page.view, start: page.before(end, 1), end });
+  return { value: said.value[0], stderr: said.stderr[0], interval: [said.lower[0], said.upper[0]], confidence: said.confidence };
+}
+
+// Return the number of users first seen in the last epoch, for the chosen key and view; otherwise what is given.
+async function readEpoch(whole) {
+  const { this_epoch: epoch, epochs } = page.detail;
+  if (!epoch || epochs.filter((one) => one.bins_released).length < 2) return whole;
+  if (page.view !== "consistent" && page.key === null) return epoch;
+  const [start, end] = [seconds(epoch.start), seconds(epoch.end)];
+  const view = page.view === "consistent" ? "consistent" : "unbiased";
+  const said = await page.ask("series", { kind: "bin", step: page.bins.of(end) - page.bins.of(start), view, start, end });
   return { value: said.value[0], stderr: said.stderr[0], interval: [said.lower[0], said.upper[0]], confidence: said.confidence };
 }
 
@@ -180,7 +212,8 @@ async function refreshDetail() {
   }
   page.seq = Math.max(page.seq, detail.seq);
   if (page.key !== null && !detail.axes?.keys?.includes(page.key)) page.key = null;
-  showNow(await readNow(), detail.released_until, detail.seq);
+  const whole = await readNow();
+  showNow(whole, detail.released_until, detail.seq, await readEpoch(whole));
   at("stream-name").textContent = page.key === null ? page.stream : `${page.stream} · ${page.key}`;
   showState();
 }
@@ -251,7 +284,9 @@ function showWhetherPrivate() {
 function showStream() {
   const { detail, times } = page;
   const since = times.onPage(times.from(seconds(detail.start)));
-  at("stream-about").textContent = `Events of ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
+  const what = detail.warning ? "From" : "Events of";
+  at("stream-about").textContent = `${what} ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
+  if (detail.left_out) at("stream-about").append(`. ${detail.left_out}`);
   say(at("meaning"), detail.warning ? `${detail.meaning} ${detail.intervals}` : "");
   at("meaning").hidden = !detail.warning;
   showWhetherPrivate();

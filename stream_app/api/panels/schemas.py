@@ -11,6 +11,7 @@ from stream_app.api.schemas import (
     AboutKeys,
     BandConfidence,
     Confidence,
+    EpochCount,
     EstimatedCount,
     RangeQuery,
     Released,
@@ -89,6 +90,10 @@ class OverviewStream(Released):
     timezone: str | None
     running: EstimatedCount | None
     counted: str = Field(description="what running is a number of, in words")
+    this_epoch: EpochCount | None = Field(
+        description="users first seen in the last epoch with a release; null: the stream counts no users, or "
+        "has released nothing"
+    )
     sparkline: Sparkline | None
     next_release: str | None = Field(
         description="when the next bin closes, RFC 3339; null for replays, whose clock is not ours"
@@ -214,6 +219,7 @@ class AlertMark(BaseModel):
     value: float | None
     stderr: float | None
     unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
+    meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
 
 
 class AlertTransition(BaseModel):
@@ -229,6 +235,7 @@ class AlertTransition(BaseModel):
     value: float | None = Field(description="the estimate then; null: no_data")
     stderr: float | None
     unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
+    meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
 
 
 class AlertTransitions(Released):

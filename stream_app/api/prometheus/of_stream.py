@@ -10,8 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 from stream_app.api.prometheus.bin_samples import BinSeries, bin_at, reading_us, selected, values_of
 from stream_app.api.prometheus.promql import Selector, parse_selector
+from stream_app.api.ranges import meaning_column
 from stream_app.api.schemas import MAX_POINTS
 from stream_app.core.instants import format_instant
+from stream_app.core.meaning import meaning_of
 from stream_app.core.query import StreamView
 
 Shape = Literal["vector", "matrix", "rows"]
@@ -85,11 +87,13 @@ def samples(view: StreamView, reading: Reading) -> bytes:
     wanted = _wanted(view, reading)
     at_times = [(at, bin_at(view, at, reading.step_us)) for at in reading.times_us]
     bins = [(at, bin) for at, bin in at_times if bin is not None]
+    words = meaning_column(meaning_of(view.declared).counts)
     items: list[Any] = []
     for one, values in zip(wanted, values_of(view, wanted, sorted({bin for _, bin in bins})), strict=True):
         of_series = [(at, values[bin]) for at, bin in bins if bin in values]
         if of_series:
-            items += shown(reading.shape, one.labels, of_series)
+            labels = one.labels | (words if reading.shape == "rows" else {})
+            items += shown(reading.shape, labels, of_series)
     return _items(items)
 
 

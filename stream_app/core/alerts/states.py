@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from stream_app.core.alerts.readings import Reading, readings
-from stream_app.core.alerts.rules import Rule
+from stream_app.core.alerts.rules import OF_AMOUNTS, Rule
+from stream_app.core.declaration import Declaration
+from stream_app.core.meaning import meaning_of, meaning_of_amounts
 from stream_app.core.query import StreamView
 
 Phase = Literal["inactive", "pending", "firing"]
@@ -29,6 +31,7 @@ _FOR_READERS = frozenset(
         "value",
         "stderr",
         "unit",
+        "meaning",
     )
 )
 
@@ -62,13 +65,17 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a decision is made: after release ``seq``, which ends at ``at_us``; the clock reads ``now_us``."""
+    """When a decision is made: after release ``seq``, which ends at ``at_us``; the clock reads ``now_us``.
+
+    Args: declared, what the stream counts; None for decisions about no value.
+    """
 
     stream: str
     seq: int
     at_us: int
     now_us: int
     private: bool
+    declared: Declaration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ def evaluate(rules: Sequence[Rule], states: Mapping[str, State], view: StreamVie
     outcome, until_us = Outcome({}, []), view.released_until_us
     if until_us is None:
         return outcome
-    moment = Moment(view.strategy.stream, view.visible_seq, until_us, now_us, view.private)
+    moment = Moment(view.strategy.stream, view.visible_seq, until_us, now_us, view.private, view.declared)
     valued = [rule for rule in rules if rule.condition.measure != "no_data"]
     for rule, reading in zip(valued, readings(valued, view), strict=True):
         if reading is not None:
@@ -180,10 +187,21 @@ def _transition(
         "value": value,
         "stderr": stderr,
         "unit": rule.condition.unit,
+        "meaning": _meaning(rule, moment.declared),
         "private": moment.private,
         "labels": dict(rule.labels),
         "summary": rule.summary,
     }
+
+
+def _meaning(rule: Rule, declared: Declaration | None) -> str:
+    """Return what the rule's value counts or adds up; empty if it counts every event, or has no value."""
+    if declared is None:
+        return ""
+    if rule.condition.measure in OF_AMOUNTS:
+        return meaning_of_amounts(declared, "mean" if rule.condition.measure == "mean" else "sum").counts
+    meaning = meaning_of(declared)
+    return "" if meaning.plain else meaning.counts
 
 
 def _key(fingerprint: str, stream: str, seq: int, kind: str) -> str:

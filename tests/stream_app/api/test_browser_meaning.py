@@ -66,12 +66,41 @@ def test_every_chart_of_a_capped_stream_says_that_the_cap_bends_it(
 def test_page_of_a_count_of_users_says_users_first_seen(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([30, 40, 50], user=PerUser("visitor", 1), count="users")
     with opened(browser, backstage.start() + "/streams/departures") as page:
-        expect(page.locator("#interval")).to_contain_text("True number of users first seen in this range")
+        expect(page.locator("#interval")).to_contain_text("True number of users first seen since")
         expect(page.locator("#meaning")).to_contain_text("Counts each user once per epoch")
         panel(page, "bins")
         expect(page.locator("#bins-title")).to_have_text("Users first seen per hour")
         page.goto(page.url.rsplit("/streams", 1)[0])
         expect(page.locator("article.stream")).to_contain_text("Counts each user once per epoch")
+
+
+def test_number_of_users_is_that_of_this_epoch_beside_the_sum_over_epochs(
+    browser: Browser, backstage: Backstage
+) -> None:
+    stream = backstage.stream([30, 40, 50, 20], user=PerUser("visitor", 1), count="users", epoch_bins=4)
+    address = backstage.start() + "/streams/departures"
+    with opened(browser, address) as page:
+        expect(page.locator("#interval")).to_contain_text("users first seen since 1 Jan 2013, 00:00 UTC")
+        expect(page.locator("#over-epochs")).to_be_hidden()
+    backstage.run(stream.open(1, stream.first_bin + 4))
+    backstage.run(stream.close([500, 600]))
+    with opened(browser, address) as page:
+        expect(page.locator("#interval")).to_contain_text("users first seen since 1 Jan 2013, 04:00 UTC")
+        expect(page.locator("#over-epochs")).to_contain_text("Sum over all 2 epochs")
+        expect(page.locator("#over-epochs")).to_contain_text("counts a user once in every epoch")
+        told = page.request.get(f"{address.replace('/streams', '/v1/streams')}").json()
+        now, whole = (f"{round(told[name]['value']):,}" for name in ("this_epoch", "running"))
+        assert now != whole
+        expect(page.locator("#value")).to_have_text(now)
+        expect(page.locator("#over-epochs b")).to_have_text(whole)
+        panel(page, "running")
+        expect(page.locator("#running-title")).to_have_text("Running count, summed over epochs")
+        page.get_by_role("radio", name="Consistent").check()
+        expect(page.locator("#interval")).to_contain_text("since 1 Jan 2013, 04:00 UTC")
+        page.goto(address.rsplit("/streams", 1)[0])
+        card = page.locator("article.stream")
+        expect(card).to_contain_text("users first seen since 1 Jan 2013, 04:00 UTC")
+        expect(card.get_by_test_id("value")).to_have_text(now)
 
 
 def test_page_of_a_stream_with_a_condition_says_it_at_the_number_and_every_chart(

@@ -6,17 +6,24 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from stream_app.client import Client
+from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.states import evaluate, for_readers
 from stream_app.core.bounding import PerUser
 from stream_app.core.meaning import meaning_of
 from stream_app.core.where import OneOf
 from stream_app.shell.commands import main
+from stream_app.sinks.alert_targets import alert_of
+from stream_app.sinks.alert_topic import cloud_event
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import Api, api_at, with_api
 from tests.stream_app.client.test_client import running
+from tests.stream_app.core.test_alert_states import view_of
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
+from tests.stream_app.published_axes import PublishedAxes, delays
 
 FRENCH: dict[str, Any] = {"where": OneOf("country", ("FR", "MC")), "epoch_bins": 4}
 CAPPED: dict[str, Any] = {"user": PerUser("visitor", 50), "epoch_bins": 4}
@@ -99,6 +106,73 @@ async def users_of_two_epochs() -> Published:
     return stream
 
 
+def test_users_of_this_epoch_are_a_number_of_their_own_beside_the_sum_over_epochs() -> None:
+    async def inside() -> None:
+        stream = await users_of_two_epochs()
+        async with api_at(stream) as api:
+            began = "users first seen since 2013-01-01T04:00:00Z, each counted once"
+            summary, metrics = await api.json(""), (await api.get("/metrics")).text
+            inside = await api.json("count", start=hour(4), end=hour(6))
+            now = summary["this_epoch"]
+            assert (now["counted"], now["start"]) == (began, "2013-01-01T04:00:00Z")
+            assert (now["value"], now["interval"]) == (inside["value"], inside["interval"])
+            assert summary["running"]["value"] != now["value"]
+            assert 'private_counts_epoch_users{private="true",stream="departures"}' in metrics
+            assert f"{now['value']}" in metrics
+            [card] = (await api.json("/v1/overview"))["streams"]
+            assert card["this_epoch"] == now
+            rows = await stream.store.reader().rows("departures", 0, 10)
+            assert json.loads(rows[-1][1])["counted"] == began
+
+    asyncio.run(inside())
+
+
+@with_api(COUNTS, **CAPPED)
+async def test_stream_of_events_has_no_number_of_users(api: Api) -> None:
+    assert (await api.json(""))["this_epoch"] is None
+    assert "epoch_users" not in (await api.get("/metrics")).text
+
+
+def test_alert_says_what_its_value_counts() -> None:
+    async def inside() -> None:
+        stream = Published(MemoryStore(), epsilon="1000", **{**CAPPED, **FRENCH})
+        await stream.open()
+        await stream.close([50, 60])
+        rule = Rule("busy", "sum(departures, 1h) > 5", parse_condition("sum(departures, 1h) > 5"))
+        [told] = evaluate([rule], {}, await view_of(stream), now_us=7).transitions
+        words = meaning_of(stream.strategy.declared).counts
+        assert told["meaning"] == for_readers(told)["meaning"] == words
+        assert alert_of(told)["annotations"]["meaning"] == words
+        assert cloud_event(told)["data"]["meaning"] == words
+        older = {name: value for name, value in told.items() if name != "meaning"}
+        assert "meaning" not in alert_of(older)["annotations"]
+        assert cloud_event(older)["data"]["meaning"] == ""
+
+    asyncio.run(inside())
+
+
+@pytest.mark.parametrize("facts", [CAPPED, FRENCH])
+def test_flat_rows_say_what_is_counted(facts: dict[str, Any]) -> None:
+    async def inside() -> None:
+        stream = PublishedAxes(MemoryStore(), buckets=4, **facts)
+        await stream.open()
+        await stream.close_cells(delays(stream, 3))
+        words = meaning_of(stream.strategy.declared).counts
+        async with api_at(stream) as api:
+            asked: dict[str, dict[str, Any]] = {
+                "rows": {"query": "private_counts_bin", "start": hour(1), "end": hour(3), "step": 3600},
+                "rows/keys": {"stream": "delays"},
+                "rows/cdf": {"stream": "delays"},
+                "rows/quantile": {"stream": "delays", "q": 0.5},
+            }
+            for path, query in asked.items():
+                rows = await api.json(f"/api/v1/{path}", **query)
+                assert rows, path
+                assert {row["meaning"] for row in rows} == {words}, path
+
+    asyncio.run(inside())
+
+
 def test_ranges_of_users_are_labelled_within_and_over_epochs() -> None:
     async def inside() -> None:
         async with api_at(await users_of_two_epochs()) as api:
@@ -122,6 +196,12 @@ def test_client_and_command_line_say_what_is_counted() -> None:
             found = client.count("departures")
             assert found.counted == "users first seen in this range, once in each of its 2 epochs"
             assert found.meaning == client.series("departures").meaning == counts
+            told = client.summary("departures")
+            assert told.meaning == counts
+            assert told.running == found
+            assert told.this_epoch is not None
+            assert told.this_epoch.counted.startswith("users first seen since 2013-01-01T04:00:00Z")
+            assert told.this_epoch.value == client.count("departures", hour(4)).value
         line = CliRunner().invoke(main, ["query", "departures", "--url", url]).output
         assert "Counts each user once per epoch" in line
         assert "This number is of users first seen in this range, once in each of its 2 epochs." in line
@@ -132,7 +212,8 @@ def test_client_and_command_line_say_what_is_counted() -> None:
         assert rows[0].endswith(",meaning,intervals")
         follow = ["watch", "departures", "--url", url, "--after", "0", "--releases", "2"]
         watched = CliRunner().invoke(main, follow)
-        assert watched.stderr.strip() == counts
+        began = "users first seen since 2013-01-01T00:00:00Z, each counted once"
+        assert watched.stderr.strip() == f"{counts} Each line: {began}."
         assert len(watched.stdout.splitlines()) == 2
 
     asyncio.run(run())

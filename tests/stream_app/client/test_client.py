@@ -52,7 +52,19 @@ def test_lines_become_releases_once_and_an_incomplete_event_is_discarded() -> No
 
 @pytest.mark.parametrize(
     "name",
-    ["streams", "timezone", "count", "total", "mean", "series", "cdf", "cdfs", "quantile", "window"],
+    [
+        "streams",
+        "timezone",
+        "summary",
+        "count",
+        "total",
+        "mean",
+        "series",
+        "cdf",
+        "cdfs",
+        "quantile",
+        "window",
+    ],
 )
 def test_both_clients_document_the_same_method_with_its_arguments(name: str) -> None:
     methods = [getattr(client, name) for client in (Client, AsyncClient)]

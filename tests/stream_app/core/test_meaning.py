@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
+
 from stream_app.core.bounding import PerUser
 from stream_app.core.cells import Amounts, KeyList
 from stream_app.core.declaration import Declaration
-from stream_app.core.ledger import entry_of, statement
+from stream_app.core.ledger import entry_of, neighbouring_in_words, statement
 from stream_app.core.meaning import (
     EVERY_EVENT,
     amounts_in_words,
+    left_out,
     meaning_of,
     meaning_of_amounts,
     range_in_words,
@@ -66,6 +69,25 @@ def test_epochs_of_a_count_of_users_add_up_in_the_ledger() -> None:
     stated = statement(USERS.source.name, entries)
     assert (stated.unit, stated.epsilon) == ("user", Fraction(3))
     assert stated.neighbouring == "differ by all events of one user, which are there or not"
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "substitute"])
+@pytest.mark.parametrize("unit", ["event", "user"])
+def test_each_unit_and_each_kind_of_neighbours_has_its_own_words(unit: str, neighbours: str) -> None:
+    words = neighbouring_in_words(unit, neighbours)
+    assert ("all events of one user" if unit == "user" else "one event") in words
+    assert ("replaced by any other" if neighbours == "substitute" else "there or not") in words
+
+
+def test_events_without_a_place_are_said_to_be_left_out() -> None:
+    listed, open_list = (KeyList("country", ("FR",), other, False) for other in (False, True))
+    assert left_out(declared_of()) == left_out(declared_of(keys=open_list)) == ""
+    assert (
+        left_out(declared_of(keys=listed)) == "Events whose country is not one of its keys are not counted."
+    )
+    assert left_out(declared_of(keys=listed, amounts=AMOUNTS)) == (
+        "Events whose country is not one of its keys or without a number in amount are not counted."
+    )
 
 
 def test_what_is_counted_is_in_the_declared_text_only_if_it_is_not_events() -> None:
