@@ -8,6 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from stream_app.ports import OperatorError
@@ -94,6 +95,16 @@ def locked(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextmanager
+def waited_for(descriptor: int) -> Iterator[None]:
+    """Hold the lock of an open file during the block, after waiting for another process that holds it."""
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 class LineLog:

@@ -8,8 +8,10 @@ bytes up to the last good batch are the log. docs/decisions/0032-segments-and-sp
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +20,9 @@ import msgspec
 from stream_app.durable import sync_directory
 
 RECORDS, BATCHES = ".ndjson", ".batches"
+_NAMED = re.compile(rf"(\d{{20}})({re.escape(RECORDS)}|{re.escape(BATCHES)})")
 _CHECKED_AT_ONCE = 1 << 20
+_LINE_BYTES = 256  # more than the longest line of a batch has
 
 
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,15 +66,38 @@ class Segment:
 
 
 def segments(directory: Path) -> list[Segment]:
-    """Return the segments that have records, in order."""
-    names = (entry.name for entry in os.scandir(directory) if entry.name.endswith(RECORDS))
-    return [Segment(directory, int(name.removesuffix(RECORDS))) for name in sorted(names)]
+    """Return the segments that have records, in order. Other files in the directory are not the spool's."""
+    return [Segment(directory, start) for start in sorted(_starts(directory, RECORDS))]
+
+
+def bytes_kept(directory: Path) -> int:
+    """Return how much space the files of all segments take."""
+    total = 0
+    for entry in os.scandir(directory):
+        if _NAMED.fullmatch(entry.name):
+            with suppress(FileNotFoundError):  # the worker has just deleted it
+                total += entry.stat().st_size
+    return total
+
+
+def _starts(directory: Path, suffix: str) -> list[int]:
+    """Return the positions that name the files of one kind."""
+    found = (_NAMED.fullmatch(entry.name) for entry in os.scandir(directory))
+    return [int(name[1]) for name in found if name is not None and name[2] == suffix]
 
 
 def noted_batches(segment: Segment) -> list[Batch]:
     """Return the batches of a segment that a later one follows: they were checked before it began."""
     data = segment.batches.read_bytes()
     return [_decode(line) for line in data.split(b"\n")[:-1]]
+
+
+def last_batch(segment: Segment) -> Batch | None:
+    """Return the last batch of a segment that a later one follows; None if it has none."""
+    with segment.batches.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _LINE_BYTES))
+        lines = file.read().splitlines()
+    return _decode(lines[-1]) if lines else None
 
 
 def delete_segments(directory: Path, before_us: int) -> int:
@@ -81,15 +108,15 @@ def delete_segments(directory: Path, before_us: int) -> int:
     """
     found, deleted = segments(directory), 0
     for segment in found[:-1]:
-        batches = noted_batches(segment)
-        if batches and batches[-1].at_us >= before_us:
+        last = last_batch(segment)
+        if last is not None and last.at_us >= before_us:
             break
         segment.records.unlink()
         deleted += 1
     first_left = found[deleted].start if found else 0
-    for path in directory.glob(f"*{BATCHES}"):
-        if int(path.stem) < first_left:
-            path.unlink()
+    for start in _starts(directory, BATCHES):
+        if start < first_left:
+            Segment(directory, start).batches.unlink()
     if deleted:
         sync_directory(directory)
     return deleted

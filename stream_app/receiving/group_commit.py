@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
 from stream_app.receiving.known_keys import Stored
-from stream_app.receiving.spool_writer import Incoming, SpoolWriter, WriterBrokenError
+from stream_app.receiving.spool_writer import Incoming, SpoolFullError, SpoolWriter
 
 MOST_WAITING_BYTES = 16 << 20
 MOST_OF_ONE_BYTES = 4 << 20
 _TURN_OVER_S = 60.0
 Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
 
 
 class GroupCommit:
@@ -28,6 +31,7 @@ class GroupCommit:
         self._bytes: Counter[str] = Counter()  # that wait or are being written, by sender
         self._changed = asyncio.Condition()
         self._arrived = asyncio.Event()
+        self._failure: OSError | None = None
 
     async def store(self, sender: str, batch: Incoming) -> Stored:
         """Return what is stored of a batch, once it is durable.
@@ -59,10 +63,7 @@ class GroupCommit:
         )
 
     async def run(self) -> None:
-        """Store what arrives until cancelled. A write that runs then is ended first, without an answer.
-
-        Raises: WriterBrokenError if the disk cannot be used any more.
-        """
+        """Store what arrives until cancelled. A write that runs then is ended first, without an answer."""
         while True:
             try:
                 async with asyncio.timeout(_TURN_OVER_S):
@@ -82,12 +83,28 @@ class GroupCommit:
             for _, stored in group:
                 if not stored.done():
                     stored.set_exception(failure)
-            if isinstance(failure, WriterBrokenError):
-                raise
+            self._log_change(failure)
             return
+        self._log_change(None)
         for (_, stored), reply in zip(group, replies, strict=True):
             if not stored.done():
                 stored.set_result(reply)
+
+    def _log_change(self, failure: OSError | None) -> None:
+        """Log when storing begins to fail and when it works again, not each refused request."""
+        if (failure is None) == (self._failure is None):
+            return
+        self._failure = failure
+        if failure is None:
+            log.warning("%s: events are stored again", self._writer.directory)
+        elif isinstance(failure, SpoolFullError):
+            log.error(
+                "%s: the spool is full, and new events are refused; raise ingest.max_size, or find out which "
+                "stream has not counted",
+                self._writer.directory,
+            )
+        else:
+            log.error("%s: events cannot be stored (%s); trying again", self._writer.directory, failure)
 
 
 async def _to_its_end(work: Callable[[], Result]) -> Result:

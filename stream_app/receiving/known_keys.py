@@ -49,6 +49,10 @@ class KnownKeys:
     def __len__(self) -> int:
         return len(self._known)
 
+    def remembers(self, at_us: int, now_us: int) -> bool:
+        """Return whether a key that arrived at an instant is still remembered now."""
+        return at_us >= now_us - self._remember_us
+
     def get(self, key: str | None, now_us: int) -> Stored | None:
         """Return what was stored under a key, or None."""
         self._forget_until(now_us - self._remember_us)

@@ -1,34 +1,48 @@
-"""The one writer of a spool: batches are whole or absent, durable before they are confirmed, stored once."""
+"""The writers of a spool: batches are whole or absent, durable before they are confirmed, stored once.
+
+Several processes may write to one spool in turns: a listener, and commands that read standard input. Each
+holds the lock only while it appends, and first takes over what others wrote since, or left behind.
+"""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stream_app.durable import locked, secret_directory, sync_directory
+from stream_app.durable import secret_directory, sync_directory, waited_for
 from stream_app.ports import OperatorError
 from stream_app.receiving.known_keys import KnownKeys, Stored
-from stream_app.spool import RECORDS, Batch, OpenSegment, Segment, encode_batch, noted_batches, segments
+from stream_app.spool import (
+    Batch,
+    OpenSegment,
+    Segment,
+    bytes_kept,
+    encode_batch,
+    last_batch,
+    noted_batches,
+    segments,
+)
 
 SEGMENT_BYTES = 64 << 20
+SEGMENT_BATCHES_BYTES = 8 << 20  # of its file of batches, which is read whole
 SEGMENT_US = 3_600_000_000
 _LOCK = "writer.lock"
 _OWNER_ONLY = 0o600
+_REWRITTEN_AT_ONCE = 1 << 20
+_MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 log = logging.getLogger(__name__)
 
 
 class SpoolFullError(OSError):
     """The spool has its largest size; segments must be counted and deleted first."""
-
-
-class WriterBrokenError(OSError):
-    """It is unknown what the disk holds, and it cannot be checked: only another start can go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +57,10 @@ class SpoolWriter:
     """Appends batches to a spool's last segment, and begins a new segment when that is large or old.
 
     Args:
-        directory: the spool's; most_bytes, of its records.
+        directory: the spool's; most_bytes, of its files.
         keys: the keys of stored batches; this writer fills it from the files.
         now_us: microseconds since 1970.
-    Raises: OperatorError if another process writes to the spool, or it cannot be used.
+    Raises: OperatorError if the directory cannot be used. A disk that fails now may work later.
     """
 
     def __init__(
@@ -56,30 +70,33 @@ class SpoolWriter:
         keys: KnownKeys,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
-        self._directory, self._most_bytes, self._keys, self._now_us = directory, most_bytes, keys, now_us
+        self.directory, self._most_bytes, self._keys, self._now_us = directory, most_bytes, keys, now_us
         self._last: OpenSegment | None = None
+        self._synced = 0  # up to here this process knows that the last segment is on the disk
+        self._found: list[Batch] = []  # whole batches after that
+        self._is_named = True  # whether the last segment's names are on the disk
         self._began_us = 0  # when the last segment got its first batch; 0 while it is empty
+        self._most_kept = 0  # bytes of all files when they were looked at, and what was written since
         try:
             secret_directory(directory)
             self._lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
-            try:
-                if not locked(self._lock):
-                    text = f"{directory}: another process writes to this spool; stop that one first"
-                    raise OperatorError(text)
-                self._recover()
-            except BaseException:
-                os.close(self._lock)
-                raise
         except OSError as failure:
-            raise OperatorError(
-                f"{directory}: this spool cannot be used ({failure.strerror}); check the disk"
-            ) from None
+            raise self._unusable(failure) from None
+        try:
+            with self._alone():
+                pass
+        except OSError as failure:
+            if failure.errno not in _MAY_PASS:
+                self.close()
+                raise self._unusable(failure) from None
+            log.error("%s: the disk fails (%s); trying again", directory, failure.strerror)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Close all files, so that another process can write."""
-        if self._last is not None:
-            self._last.close()
-            self._last = None
+        """Close all files."""
+        self._forget_last()
         os.close(self._lock)
 
     def append(self, batches: Sequence[Incoming]) -> list[Stored]:
@@ -87,107 +104,149 @@ class SpoolWriter:
 
         A batch whose key is known is not stored again: the earlier one is returned.
         Raises: SpoolFullError, and nothing was stored; OSError if it is unknown what was stored: the keys
-            say it when the same batches are appended again; WriterBrokenError if no later call can work.
+            say it when the same batches are appended again, even if other calls come first.
         """
-        last = self._last
-        if last is None:
-            raise WriterBrokenError("the spool cannot be written; see the log, then start again")
-        replies: list[Stored | None] = [self._keys.get(batch.key, self._now_us()) for batch in batches]
-        new: list[tuple[Batch, bytes]] = []
-        end, at_us, sent = last.end, self._now_us(), dict[str, Stored]()
-        for number, batch in enumerate(batches):
-            if replies[number] is None and batch.key is not None:
-                replies[number] = sent.get(batch.key)  # the same key twice in one call
-            if replies[number] is not None:
-                continue
-            end += len(batch.data)
-            noted = Batch(end, batch.data.count(b"\n"), zlib.crc32(batch.data), at_us, batch.key)
-            new.append((noted, batch.data))
-            replies[number] = stored = Stored(noted.records, noted.crc, len(batch.data), is_new=True)
-            if batch.key is not None:
-                sent[batch.key] = stored.again()
-        if new:
-            self._write(last, new)
+        with self._alone() as last:
+            replies: list[Stored | None] = [self._keys.get(batch.key, self._now_us()) for batch in batches]
+            new: list[tuple[Batch, bytes]] = []
+            end, at_us, sent = last.end, self._now_us(), dict[str, Stored]()
+            for number, batch in enumerate(batches):
+                if replies[number] is None and batch.key is not None:
+                    replies[number] = sent.get(batch.key)  # the same key twice in one call
+                if replies[number] is not None:
+                    continue
+                end += len(batch.data)
+                noted = Batch(end, _records(batch.data), zlib.crc32(batch.data), at_us, batch.key)
+                new.append((noted, batch.data))
+                replies[number] = stored = Stored(noted.records, noted.crc, len(batch.data), is_new=True)
+                if batch.key is not None:
+                    sent[batch.key] = stored.again()
+            if new:
+                self._write(last, new)
+                self._turn_over(last)
         return [reply for reply in replies if reply is not None]
 
     def turn_over(self) -> None:
         """Begin a new segment if the last one is large or old enough, so that it can be deleted in time."""
+        try:
+            with self._alone() as last:
+                self._turn_over(last)
+        except OSError as failure:
+            log.error("%s: the disk fails (%s); trying again", self.directory, failure.strerror)
+
+    @property
+    def most_kept(self) -> int:
+        """An upper bound of the space that the spool takes."""
+        return self._most_kept
+
+    @contextmanager
+    def _alone(self) -> Iterator[OpenSegment]:
+        """Keep other writers out, and yield the last segment, all of whose batches are whole and durable."""
+        with waited_for(self._lock):
+            if self._last is not None and not os.fstat(self._last.records).st_nlink:
+                self._forget_last()  # counted and deleted, while other processes wrote
+            if self._last is None:
+                self._find_last()
+            yield self._catch_up()
+
+    def _find_last(self) -> None:
+        """Open the last segment; take the keys of all earlier ones."""
+        found = segments(self.directory)
+        for segment in found[:-1]:
+            last = last_batch(segment)
+            if last is not None and self._keys.remembers(last.at_us, self._now_us()):
+                self._remember_all(segment.start, noted_batches(segment))
+        if found:
+            _touch(found[-1].batches)
+            self._use(OpenSegment(found[-1], os.O_RDWR))
+        else:
+            self._begin(0)
+        self._most_kept = bytes_kept(self.directory)
+
+    def _catch_up(self) -> OpenSegment:
+        """Return the last segment, after other processes or a failed write: keep its whole batches, cut the
+        rest off, and make what is left durable."""
         last = self._last
-        if last is None or last.end == last.segment.start:
+        assert last is not None
+        while True:
+            self._take_over(last)
+            following = Segment(self.directory, last.end)
+            if last.end == last.segment.start or not following.records.exists():
+                return last
+            last = self._use(OpenSegment(following, os.O_RDWR))
+
+    def _take_over(self, last: OpenSegment) -> None:
+        if not self._is_named:
+            sync_directory(self.directory)
+            self._is_named = True
+        if _sizes(last) == (last.end - last.segment.start, last.noted_bytes) and self._synced == last.end:
             return
-        is_old = self._now_us() - self._began_us >= SEGMENT_US
-        if is_old or last.end - last.segment.start >= SEGMENT_BYTES:
-            self._last = None  # a failure leaves no segment; the next start finds one
-            last.close()
-            self._last = self._begin(last.end)
+        self._found += last.new_batches()
+        whole = last.end - last.segment.start
+        if _sizes(last) != (whole, last.noted_bytes):
+            log.warning("%s: removed records that were never confirmed", self.directory)
+            os.ftruncate(last.records, whole)
+            os.ftruncate(last.batches, last.noted_bytes)
+        # A sync that failed may have forgotten what it did not write: the next sync would succeed without it.
+        _write_again(last.records, self._synced - last.segment.start, whole)
+        _write_again(last.batches, 0, last.noted_bytes)
+        last.sync()
+        self._confirm(last, self._found)
 
     def _write(self, last: OpenSegment, new: Sequence[tuple[Batch, bytes]]) -> None:
         data = b"".join(part for _, part in new)
-        if self._bytes_kept() + len(data) > self._most_bytes:
-            raise SpoolFullError("the spool is full")
-        try:
-            _write_at(last.records, last.end - last.segment.start, data)
-        except OSError:
-            # No line names these bytes yet, so nobody can have read them.
-            os.ftruncate(last.records, last.end - last.segment.start)
-            raise
-        try:
-            lines = b"".join(encode_batch(batch) + b"\n" for batch, _ in new)
-            _write_at(last.batches, last.noted_bytes, lines)
-            last.sync()
-        except OSError:
-            self._recover_or_break()
-            raise
+        lines = b"".join(encode_batch(batch) + b"\n" for batch, _ in new)
+        self._make_room(len(data) + len(lines))
+        # After a failure the next call finds out what is stored: readers may have used whole batches.
+        _write_at(last.records, last.end - last.segment.start, data)
+        _write_at(last.batches, last.noted_bytes, lines)
+        last.sync()
         last.end, last.noted_bytes = new[-1][0].end, last.noted_bytes + len(lines)
-        self._began_us = self._began_us or new[0][0].at_us
-        self._remember_all(new[0][0].end - len(new[0][1]), [batch for batch, _ in new])
-        self.turn_over()
+        self._confirm(last, [batch for batch, _ in new])
 
-    def _recover_or_break(self) -> None:
-        """Find out what the disk holds after a failed write or sync: readers may have used whole batches."""
+    def _confirm(self, last: OpenSegment, batches: Sequence[Batch]) -> None:
+        """Take the keys of batches, now that they are on the disk up to the end of the segment."""
+        if batches:
+            self._remember_all(self._synced, batches)
+            self._began_us = self._began_us or batches[0].at_us
+        self._synced, self._found = last.end, []
+
+    def _make_room(self, length: int) -> None:
+        if self._most_kept + length > self._most_bytes:
+            self._most_kept = bytes_kept(self.directory)
+        if self._most_kept + length > self._most_bytes:
+            raise SpoolFullError("the spool is full")
+        self._most_kept += length
+
+    def _turn_over(self, last: OpenSegment) -> None:
+        records = last.end - last.segment.start
+        if not records:
+            return
+        is_old = self._now_us() - self._began_us >= SEGMENT_US
+        if is_old or records >= SEGMENT_BYTES or last.noted_bytes >= SEGMENT_BATCHES_BYTES:
+            try:
+                self._begin(last.end)
+            except OSError as failure:  # what was confirmed stays so, and the old segment can go on
+                log.error("%s: no new file can be made (%s)", self.directory, failure.strerror)
+
+    def _begin(self, start: int) -> None:
+        """Begin an empty segment. Its names are made durable before anything in it is confirmed."""
+        segment = Segment(self.directory, start)
+        _touch(segment.batches)  # first, so that a segment with records has batches
+        _touch(segment.records)
+        self._use(OpenSegment(segment, os.O_RDWR))
+
+    def _use(self, opened: OpenSegment) -> OpenSegment:
+        """Make an open segment the last one. Whoever made it may have died before its names were durable."""
+        self._forget_last()
+        self._last, self._synced, self._found, self._began_us = opened, opened.segment.start, [], 0
+        self._is_named = False
+        return opened
+
+    def _forget_last(self) -> None:
         if self._last is not None:
             self._last.close()
             self._last = None
-        try:
-            self._recover()
-        except OSError as failure:
-            log.error("%s: the disk fails (%s); start again when it works", self._directory, failure.strerror)
-
-    def _recover(self) -> None:
-        """Open the last segment; keep its whole batches, cut the rest off, and make what is left durable."""
-        found = segments(self._directory)
-        for segment in found[:-1]:
-            self._remember_all(segment.start, noted_batches(segment))
-        if not found:
-            self._last = self._begin(0)
-            return
-        _touch(found[-1].batches)
-        last = OpenSegment(found[-1], os.O_RDWR)
-        try:
-            whole = list(last.new_batches())
-            cut = os.fstat(last.records).st_size - (last.end - last.segment.start)
-            os.ftruncate(last.records, last.end - last.segment.start)
-            os.ftruncate(last.batches, last.noted_bytes)
-            os.fsync(last.records)
-            os.fsync(last.batches)
-            sync_directory(self._directory)
-        except BaseException:
-            last.close()
-            raise
-        if cut > 0:
-            log.warning("%s: removed records that were never confirmed, after a crash", self._directory)
-        self._remember_all(last.segment.start, whole)
-        self._began_us = whole[0].at_us if whole else 0
-        self._last = last
-
-    def _begin(self, start: int) -> OpenSegment:
-        """Begin an empty segment, whose names are durable when this returns."""
-        segment = Segment(self._directory, start)
-        _touch(segment.batches)  # first, so that a segment with records has batches
-        _touch(segment.records)
-        sync_directory(self._directory)
-        self._began_us = 0
-        return OpenSegment(segment, os.O_RDWR)
 
     def _remember_all(self, start: int, batches: Sequence[Batch]) -> None:
         for batch in batches:
@@ -195,8 +254,26 @@ class SpoolWriter:
                 self._keys.add(batch.key, batch.at_us, Stored(batch.records, batch.crc, batch.end - start))
             start = batch.end
 
-    def _bytes_kept(self) -> int:
-        return sum(path.stat().st_size for path in self._directory.glob(f"*{RECORDS}"))
+    def _unusable(self, failure: OSError) -> OperatorError:
+        return OperatorError(
+            f"{self.directory}: this spool cannot be used ({failure.strerror}); check its rights and the disk"
+        )
+
+
+def _records(data: bytes) -> int:
+    """Return how many lines are not blank: blank lines are not records."""
+    return sum(1 for line in data.split(b"\n") if line and not line.isspace())
+
+
+def _sizes(opened: OpenSegment) -> tuple[int, int]:
+    return os.fstat(opened.records).st_size, os.fstat(opened.batches).st_size
+
+
+def _write_again(descriptor: int, start: int, end: int) -> None:
+    while start < end:
+        data = os.pread(descriptor, min(_REWRITTEN_AT_ONCE, end - start), start)
+        _write_at(descriptor, start, data)
+        start += len(data)
 
 
 def _write_at(descriptor: int, offset: int, data: bytes) -> None:

@@ -12,7 +12,7 @@ from stream_app.durable import sync_directory
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField
 from stream_app.sources.lines import PARTITION, LineFile, OneFile, moved, open_lines
-from stream_app.spool import OpenSegment, Segment, noted_batches, segments
+from stream_app.spool import OpenSegment, Segment, last_batch, noted_batches, segments
 
 POLL_S = 0.05
 BATCH_BYTES = 1 << 18
@@ -42,8 +42,8 @@ class SpoolSource(OneFile):
         await self._advance()
         found = self._segments
         for segment in found[:-1]:
-            batches = noted_batches(segment)
-            if since_us is None or (batches and batches[-1].at_us >= since_us):
+            last = last_batch(segment)
+            if since_us is None or (last is not None and last.at_us >= since_us):
                 return segment.start
         return found[-1].start if found else 0
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import pytest
 
-Fault = Literal["before", "torn", "after", "refused", "refused half"]
-FAULTS: tuple[Fault, ...] = ("before", "torn", "after", "refused", "refused half")
+Fault = Literal["before", "torn", "after", "refused", "refused half", "forgotten"]
+FAULTS: tuple[Fault, ...] = ("before", "torn", "after", "refused", "refused half", "forgotten")
 _CALLS = ("pwrite", "ftruncate", "fsync", "fdatasync", "open")
 
 
@@ -22,7 +22,8 @@ class DiedError(BaseException):
 class FailingDisk:
     """Counts the calls that change files below a directory, and spoils one of them.
 
-    What was never synced may be lost when the power fails: any part of it, in any file.
+    What was never synced may be lost when the power fails: any part of it, in any file. A sync that is
+    "forgotten" fails, and the system drops what it could not write: a later sync succeeds without it.
     Args: number, of the call to spoil; fault, in which way.
     """
 
@@ -32,6 +33,7 @@ class FailingDisk:
         self._real = {name: getattr(os, name) for name in _CALLS}
         self._durable: dict[Path, bytes] = {}
         self._durable_names: set[Path] = set()
+        self._forgotten: dict[Path, set[int]] = {}  # offsets that no sync writes
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Put the disk between the code and the system."""
@@ -55,15 +57,22 @@ class FailingDisk:
         fault = self._fault if self.calls == self._number else None
         if fault == "before":
             raise DiedError
-        if fault == "refused":
+        if fault == "forgotten" and name in ("fsync", "fdatasync") and not path.is_dir():
+            self._forget(path)
+        if fault in ("refused", "forgotten"):
             raise OSError(28, "No space left on device")
         if fault in ("torn", "refused half") and name == "pwrite":
             descriptor, data, offset = arguments
             self._real["pwrite"](descriptor, bytes(data)[: len(data) // 2], offset)
             raise DiedError if fault == "torn" else OSError(28, "No space left on device")
-        found = self._real[name](*arguments, **more)
+        found = None
         if name in ("fsync", "fdatasync"):
-            self._note(path)
+            self._note(path)  # instead of a sync, which takes long
+        else:
+            found = self._real[name](*arguments, **more)
+        if name == "pwrite":
+            _, data, offset = arguments
+            self._forgotten.get(path, set()).difference_update(range(offset, offset + len(data)))
         if fault in ("after", "torn"):
             raise DiedError
         return found
@@ -72,7 +81,15 @@ class FailingDisk:
         if path.is_dir():
             self._durable_names = set(self._files())
         else:
-            self._durable[path] = path.read_bytes()
+            before, now = self._durable.get(path, b""), bytearray(path.read_bytes())
+            for offset in self._forgotten.get(path, ()):
+                now[offset : offset + 1] = before[offset : offset + 1] or b"\0"
+            self._durable[path] = bytes(now)
+
+    def _forget(self, path: Path) -> None:
+        before, now = self._durable.get(path, b""), path.read_bytes()
+        changed = (at for at, byte in enumerate(now) if before[at : at + 1] != bytes([byte]))
+        self._forgotten.setdefault(path, set()).update(changed)
 
     def _files(self) -> list[Path]:
         return [path for path in self._directory.iterdir() if path.suffix in (".ndjson", ".batches")]

@@ -18,7 +18,7 @@ from stream_app.receiving import group_commit
 from stream_app.receiving.group_commit import GroupCommit
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.listener import Listener, WriteRules
-from stream_app.receiving.spool_writer import Incoming, SpoolWriter, WriterBrokenError
+from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.receiving.standard_input import store_lines
 
 LIMIT = 1000
@@ -167,7 +167,7 @@ def test_a_full_spool_answers_507(tmp_path: Path) -> None:
         answer = await door.send(b"12\n", idempotency_key="1")
         assert (answer.status_code, door.stored()) == (507, b"1234567\n")
 
-    with_door(tmp_path, work, most_bytes=10)
+    with_door(tmp_path, work, most_bytes=100)
 
 
 def test_a_failed_disk_answers_503_and_a_retry_is_stored_once(
@@ -267,8 +267,8 @@ def test_a_sender_with_much_does_not_fill_the_memory_for_others(
     with_door(tmp_path, work)
 
 
-def test_a_disk_that_cannot_be_checked_ends_the_listener(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_disk_that_fails_for_a_while_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
         writer = SpoolWriter(tmp_path / "clicks", 1 << 30, KnownKeys(10**12, 100))
@@ -278,16 +278,24 @@ def test_a_disk_that_cannot_be_checked_ends_the_listener(
         def refused(_: int) -> None:
             raise OSError(5, "Input/output error")
 
-        monkeypatch.setattr(os, "fdatasync", refused)
-        monkeypatch.setattr(os, "fsync", refused)
-        for _ in range(2):
-            with pytest.raises(OSError, match=r"Input/output|cannot be written"):
-                await commit.store("a", Incoming(b"1\n"))
-        with pytest.raises(WriterBrokenError):
-            await running
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", refused)
+            patch.setattr(os, "fsync", refused)
+            for _ in range(3):
+                with pytest.raises(OSError, match="Input/output"):
+                    await commit.store("a", Incoming(b"1\n", "key"))
+        assert not (await commit.store("a", Incoming(b"1\n", "key"))).is_new
+        assert (await commit.store("a", Incoming(b"2\n"))).is_new
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
         writer.close()
 
     asyncio.run(run())
+    said = [record.getMessage().partition(": ")[2] for record in caplog.records]
+    assert said == [
+        "events cannot be stored ([Errno 5] Input/output error); trying again",
+        "events are stored again",
+    ]
 
 
 @pytest.mark.parametrize("text", [b"", b"1\n", b"1\n2", b"1\n" * 100_000 + b"2"])

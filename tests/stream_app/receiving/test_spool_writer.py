@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +15,7 @@ from stream_app.ports import OperatorError
 from stream_app.receiving import spool_writer
 from stream_app.receiving.known_keys import KnownKeys, Stored, digest
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError, SpoolWriter
-from stream_app.spool import OpenSegment, segments
+from stream_app.spool import OpenSegment, bytes_kept, delete_segments, segments
 from tests.stream_app.receiving.failing_disk import FAULTS, DiedError, FailingDisk, Fault
 
 DAY_US = 86_400_000_000
@@ -83,7 +85,7 @@ def test_keys_are_forgotten_by_age_and_by_number(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_full_spool_refuses_and_stores_nothing(tmp_path: Path) -> None:
-    writer = open_spool(tmp_path / "spool", most_bytes=len(incoming(1).data))
+    writer = open_spool(tmp_path / "spool", most_bytes=200)
     writer.append([incoming(1)])
     with pytest.raises(SpoolFullError):
         writer.append([incoming(2)])
@@ -109,43 +111,147 @@ def test_segments_end_by_size_and_by_age(tmp_path: Path, monkeypatch: pytest.Mon
     assert content(tmp_path / "spool") == incoming(2).data + incoming(1).data + b"1\n"
 
 
-def test_a_spool_has_one_writer(tmp_path: Path) -> None:
-    writer = open_spool(tmp_path / "spool")
-    with pytest.raises(OperatorError, match="another process writes to this spool; stop that one first"):
-        open_spool(tmp_path / "spool")
+def test_small_requests_do_not_take_more_than_the_largest_size(tmp_path: Path) -> None:
+    """Each request takes a line in the file of batches, whatever it holds."""
+    writer = open_spool(tmp_path / "spool", most_bytes=2_000)
+    with pytest.raises(SpoolFullError):
+        for number in range(100):
+            writer.append([Incoming(b"1\n", digest("a", str(number)))])
     writer.close()
-    open_spool(tmp_path / "spool").close()
+    assert bytes_kept(tmp_path / "spool") <= 2_000
+
+
+def test_small_requests_end_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_writer, "SEGMENT_BATCHES_BYTES", 300)
+    writer = open_spool(tmp_path / "spool")
+    for number in range(20):
+        writer.append([Incoming(b"1\n", digest("a", str(number)))])
+    assert len(segments(tmp_path / "spool")) > 4
+    assert content(tmp_path / "spool") == b"1\n" * 20
+    writer.close()
+
+
+def test_blank_lines_are_no_records(tmp_path: Path) -> None:
+    writer = open_spool(tmp_path / "spool")
+    [stored] = writer.append([Incoming(b"1\n\n \r\n2\n")])
+    assert stored.records == 2
+    writer.close()
+
+
+def test_other_files_in_a_spool_are_left_alone(tmp_path: Path) -> None:
+    for name in ("clicks.ndjson", "old.batches", "7.ndjson"):
+        (tmp_path / name).write_text("x")
+    writer = open_spool(tmp_path)
+    writer.append([incoming(1)])
+    writer.close()
+    assert content(tmp_path) == incoming(1).data
+    delete_segments(tmp_path, DAY_US)
+    assert (tmp_path / "old.batches").read_text() == "x"
+
+
+def test_two_writers_take_turns_and_share_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 150)
+    writers = [open_spool(tmp_path / "spool") for _ in range(2)]
+    for number in range(30):
+        [first] = writers[number % 3 % 2].append([incoming(number)])
+        [again] = writers[number % 2].append([incoming(number)])
+        assert (first.is_new, again.is_new, again.records) == (True, False, first.records)
+    for writer in writers:
+        writer.close()
+    assert content(tmp_path / "spool") == b"".join(incoming(number).data for number in range(30))
+
+
+def test_writers_of_many_processes_lose_nothing(tmp_path: Path) -> None:
+    command = """
+import sys
+from pathlib import Path
+from stream_app.receiving.known_keys import KnownKeys
+from stream_app.receiving.spool_writer import Incoming, SpoolWriter
+writer = SpoolWriter(Path(sys.argv[1]), 1 << 30, KnownKeys(10**12, 100))
+for number in range(50):
+    writer.append([Incoming(f"{sys.argv[2]}-{number}\\n".encode() * 3)])
+"""
+    started = [
+        subprocess.Popen([sys.executable, "-c", command, str(tmp_path / "spool"), str(one)])
+        for one in range(3)
+    ]
+    assert [process.wait(60) for process in started] == [0, 0, 0]
+    lines = content(tmp_path / "spool").decode().splitlines()
+    assert [lines[i] for i in range(0, 450, 3)] == [lines[i] for i in range(2, 450, 3)]  # whole batches
+    assert sorted(lines) == sorted(
+        f"{one}-{number}" for one in range(3) for number in range(50) for _ in "abc"
+    )
+
+
+def test_a_writer_whose_segment_was_deleted_goes_on_in_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 1)
+    writers = [open_spool(tmp_path / "spool") for _ in range(2)]
+    for number in range(5):
+        writers[0].append([incoming(number)])
+    assert delete_segments(tmp_path / "spool", DAY_US) == 5
+    writers[1].append([incoming(7)])
+    assert content(tmp_path / "spool") == incoming(7).data
+    for writer in writers:
+        writer.close()
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_disk_without_room_for_a_new_segment_loses_no_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """What was confirmed is not answered as if it had failed, and the writer goes on in the old segment."""
+    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 1)
+    writer = open_spool(tmp_path / "spool")
+    disk = FailingDisk(tmp_path / "spool", number, "refused")
+    with pytest.MonkeyPatch.context() as patch:
+        disk.install(patch)
+        with suppress(OSError):
+            writer.append([incoming(1)])
+    for one in (1, 2, 3):
+        writer.append([incoming(one)])
+    writer.close()
+    assert content(tmp_path / "spool") == b"".join(incoming(one).data for one in (1, 2, 3))
 
 
 class Run:
-    """A sender that appends batches, and a worker that reads, until the disk or the process fails."""
+    """A sender that appends batches, and a worker that reads, until the disk or the process fails.
 
-    def __init__(self, directory: Path, random: Random) -> None:
-        self.directory, self.random = directory, random
+    Args: writers, processes that write in turns; if one dies, the others go on.
+    """
+
+    def __init__(self, directory: Path, random: Random, writers: int) -> None:
+        self.directory, self.random, self.writers = directory, random, writers
         self.confirmed: list[int] = []
         self.used = b""  # what the worker has counted
 
     def go(self) -> None:
         """Append nine batches in groups; look at the spool in between. Raises: DiedError."""
-        writer = open_spool(self.directory)
+        writers = [open_spool(self.directory) for _ in range(self.writers)]
         number = 0
         try:
             while number < 9:
                 group = list(range(number, min(number + self.random.randint(1, 2), 9)))
+                writer = self.random.choice(writers)
                 try:
                     writer.append([incoming(one) for one in group])
-                except spool_writer.WriterBrokenError:
-                    return
                 except OSError:
                     continue  # a sender tries again with the same key
-                else:
-                    self.confirmed += group
-                    number += len(group)
+                except DiedError:
+                    writers.remove(writer)
+                    writer.close()
+                    if not writers:
+                        raise
+                    continue
+                self.confirmed += group
+                number += len(group)
                 if self.random.random() < 0.5:
                     self.look()
         finally:
             self.look_at_a_torn_spool()
-            writer.close()
+            for writer in writers:
+                writer.close()
 
     def look(self) -> None:
         """Read and sync like a worker."""
@@ -167,27 +273,28 @@ class Run:
             self.look()
 
 
-def calls_of_a_whole_run(directory: Path, seed: int) -> int:
+def calls_of_a_whole_run(directory: Path, seed: int, writers: int) -> int:
     """Return how many calls can fail."""
     disk = FailingDisk(directory)
     with pytest.MonkeyPatch.context() as patch:
         disk.install(patch)
-        Run(directory, Random(seed)).go()
+        Run(directory, Random(seed), writers).go()
     return disk.calls
 
 
+@pytest.mark.parametrize("writers", [1, 2])
 @pytest.mark.parametrize("power", ["kill", "power failure"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_call_may_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, power: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, power: str, writers: int
 ) -> None:
     """Every confirmed batch is there once and whole, in order; what a worker used never changes."""
     monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 150)
-    total = calls_of_a_whole_run(tmp_path / "whole", seed=1)
+    total = calls_of_a_whole_run(tmp_path / "whole", 1, writers)
     assert total > 30
     for number in range(1, total + 1):
         directory, random = tmp_path / f"{number}", Random(1)
-        disk, run = FailingDisk(directory, number, fault), Run(directory, random)
+        disk, run = FailingDisk(directory, number, fault), Run(directory, random, writers)
         with pytest.MonkeyPatch.context() as patch:
             disk.install(patch)
             with suppress(DiedError, OperatorError):
