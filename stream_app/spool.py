@@ -92,6 +92,29 @@ def noted_batches(segment: Segment) -> list[Batch]:
     return [_decode(line) for line in data.split(b"\n")[:-1]]
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a spool keeps, for its operator. Args: directory, the spool's."""
+
+    directory: Path
+
+    def bytes_kept(self) -> int:
+        """Return the space that its files take."""
+        return bytes_kept(self.directory)
+
+    def kept_since_us(self) -> int | None:
+        """Return when the oldest batch that is kept arrived; None if there is none."""
+        for segment in segments(self.directory):
+            try:
+                with segment.batches.open("rb") as file:
+                    line = file.readline()
+            except FileNotFoundError:
+                continue  # the worker has just deleted it
+            if line.endswith(b"\n"):
+                return _decode(line).at_us
+        return None
+
+
 def last_batch(segment: Segment) -> Batch | None:
     """Return the last batch of a segment that a later one follows; None if it has none."""
     with segment.batches.open("rb") as file:

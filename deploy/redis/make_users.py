@@ -1,7 +1,7 @@
 """Make the four users of the store and their passwords: `python3 deploy/redis/make_users.py deploy/secrets`.
 
 Writes users.acl (digests only, for Redis), one environment file for each process that needs a password, and
-the token with which the workers' metrics can be read (in worker.env and, for Prometheus, in operator.token).
+the token with which metrics can be read (in worker.env, ingest.env and, for Prometheus, operator.token).
 It needs nothing but Python. Existing passwords are kept, so it may be run again after an upgrade.
 """
 
@@ -57,6 +57,8 @@ def write(folder: Path, host: str = "redis:6379") -> None:
         if user == "worker":
             lines.append(f"{OPERATOR_TOKEN}={token.read_text()}")
         _replace(path, "\n".join(lines) + "\n", 0o600)
+    # The process that receives events has metrics of its own, and no password.
+    _replace(folder / "ingest.env", f"{OPERATOR_TOKEN}={token.read_text()}\n", 0o600)
     # Readable by the server in its container; nobody guesses 32 random bytes from their digest.
     _replace(folder / "users.acl", acl(passwords), 0o644)
 

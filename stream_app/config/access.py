@@ -44,7 +44,7 @@ def read_api(section: Section, directory: Path) -> ApiSettings:
         proxies=proxy.take("addresses", _addresses) if proxy.written else (),
         origins=section.take("origins", read_origins, ()),
         requests_per_s=section.take("requests_per_s", values.positive, None),
-        tls=_tls(tls, directory) if tls.written else None,
+        tls=read_tls(tls, directory) if tls.written else None,
         hosts=section.take("hosts", read_hosts, frozenset()),
         limits=read_limits(section.section("limits"), followers=True),
     )
@@ -105,7 +105,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _tls(section: Section, directory: Path) -> TlsSettings:
+def read_tls(section: Section, directory: Path) -> TlsSettings:
+    """Read the files of a certificate and its key."""
     settings = TlsSettings(
         certificate=(directory / section.take("certificate", values.text)).absolute(),
         key=(directory / section.take("key", values.text)).absolute(),

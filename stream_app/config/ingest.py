@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from stream_app.config import values
-from stream_app.config.access import is_loopback, read_hosts, read_limits, read_origins
+from stream_app.config.access import is_loopback, read_hosts, read_limits, read_origins, read_tls
 from stream_app.config.document import Section
-from stream_app.config.settings import DAY_US, IngestSettings
+from stream_app.config.settings import DAY_US, IngestSettings, OperatorSettings
 from stream_app.config.storage import read_size
 
 EVERYBODY = "everybody who reaches it may write"
@@ -15,9 +16,17 @@ LARGEST_BODY_BYTES = 16 << 20
 _MOST_KEYS = values.whole(1, 10_000_000)
 
 
-def read_ingest(section: Section, directory: Path) -> IngestSettings:
-    """Read the section ``ingest``. An address beyond loopback needs keys or ``accept``."""
-    keys = section.take("keys", values.text, None)
+def read_ingest(section: Section, directory: Path, operator: OperatorSettings | None) -> IngestSettings:
+    """Read the section ``ingest``. An address beyond loopback needs keys or ``accept``.
+
+    Args: operator, where a worker's metrics are served: this process's are at that host, with that token.
+    """
+    keys, tls = section.take("keys", values.text, None), section.section("tls")
+    metrics_port = section.take("operator_port", values.port, 0)
+    if metrics_port and operator is None:
+        raise section.error(
+            "operator_port", "needs the section operator, which says who may read the metrics"
+        )
     settings = IngestSettings(
         host=section.take("host", values.text, "127.0.0.1"),
         port=section.take("port", values.port, 8089),
@@ -30,6 +39,8 @@ def read_ingest(section: Section, directory: Path) -> IngestSettings:
         remember_us=section.take("remember", values.positive_duration_us, DAY_US),
         most_keys=section.take("most_keys", _MOST_KEYS, 1_000_000),
         limits=read_limits(section.section("limits"), followers=False),
+        tls=read_tls(tls, directory) if tls.written else None,
+        operator=replace(operator, port=metrics_port) if operator is not None and metrics_port else None,
     )
     accept = section.take("accept", values.one_of(EVERYBODY), None)
     section.finish()

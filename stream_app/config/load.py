@@ -48,7 +48,8 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
     secrets = document.section("secrets")
     key_file = secrets.take("key_file", values.text, None)
     secrets.finish()
-    ingest = read_ingest(document.section("ingest"), directory)
+    operator = read_operator(document.section("operator"), environment)
+    ingest = read_ingest(document.section("ingest"), directory, operator)
     streams = read_streams(document.section("streams"), directory, ingest.directory)
     if not streams:
         raise document.error("streams", "names no stream; add one under it")
@@ -63,7 +64,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         streams=streams,
         alerts=read_alerts(document.section("alerts"), streams),
         dead_letters=read_dead_letters(document.section("dead_letters")),
-        operator=read_operator(document.section("operator"), environment),
+        operator=operator,
         kafka=read_kafka(document.section("kafka"), directory, environment),
         outputs=document.take("outputs", read_outputs, ()),
         ledger=read_ledger(document.section("ledger"), directory, (state_dir, redis.embedded)),
@@ -89,9 +90,15 @@ def _check_ingest(document: Section, settings: Settings, ingest: IngestSettings)
         if keep_us is not None and keep_us < ingest.remember_us:
             line = f"is longer than streams.{stream.name}.source.keep; shorten it, or keep events longer"
             raise section.error("remember", line)
-    for other, taken in (("api", settings.api), ("operator", settings.operator)):
-        if taken is not None and taken.port == ingest.port:
-            raise section.error("port", f"{ingest.port} is {other}.port as well; choose another one")
+    taken = {"api.port": settings.api.port}
+    if settings.operator is not None:
+        taken["operator.port"] = settings.operator.port
+    own = {"port": ingest.port} | ({"operator_port": ingest.operator.port} if ingest.operator else {})
+    for key, port in own.items():
+        for other, its_port in taken.items():
+            if port == its_port:
+                raise section.error(key, f"{port} is {other} as well; choose another one")
+        taken[f"ingest.{key}"] = port
 
 
 def _check_ports(document: Section, settings: Settings) -> None:

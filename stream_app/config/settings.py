@@ -88,6 +88,7 @@ class IngestSettings:
         hosts: accepted host names, besides localhost and addresses.
         most_body_bytes, most_bytes: of one request, and of one spool.
         remember_us, most_keys: how long, and how many, idempotency keys are remembered.
+        operator: where the metrics of the process that receives events are served; None: nowhere.
     """
 
     host: str
@@ -101,6 +102,8 @@ class IngestSettings:
     remember_us: int
     most_keys: int
     limits: Limits
+    tls: TlsSettings | None = None
+    operator: OperatorSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,13 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import make_wsgi_app
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from stream_app.addresses import once_free
-from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import OperatorError
 
 _LOOK_S = 0.05  # seconds between checks for the end of the service and for slow requests
@@ -28,12 +27,22 @@ _REQUEST_S = 5.0  # for a request to arrive and its answer to be taken, then its
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
+class Registered(Protocol):
+    """The metrics of a process."""
+
+    registry: CollectorRegistry
+
+
 @asynccontextmanager
-async def serving(metrics: Metrics, host: str, port: int, token: str | None = None) -> AsyncIterator[None]:
-    """Serve the metrics at ``http://host:port/metrics`` in a separate thread, during the block.
+async def serving(
+    metrics: Registered, host: str, port: int, token: str | None = None, key: str = "operator.port"
+) -> AsyncIterator[None]:
+    """Serve metrics at ``http://host:port/metrics`` in a separate thread, during the block.
 
     Guarantee: connections use at most ``_MOST_REQUESTS`` threads, none much longer than ``_REQUEST_S``.
-    Args: token, which a request must carry (``Authorization: Bearer TOKEN``); None: everybody may read.
+    Args:
+        token: which a request must carry (``Authorization: Bearer TOKEN``); None: everybody may read.
+        key: of the configuration, which sets the port; for messages.
     Raises: OperatorError if it cannot listen on the address.
     """
     answer = make_wsgi_app(metrics.registry)
@@ -42,8 +51,8 @@ async def serving(metrics: Metrics, host: str, port: int, token: str | None = No
         server = await once_free(lambda: _listen(host, port, guarded))
     except OSError as failure:
         raise OperatorError(
-            f"operator.port: {host}:{port} cannot be served ({os.strerror(failure.errno or 0)}); free it or "
-            "choose another: every worker on a machine needs its own"
+            f"{key}: {host}:{port} cannot be served ({os.strerror(failure.errno or 0)}); free it or "
+            "choose another: every process on a machine needs its own"
         ) from None
     thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,), daemon=True)
     thread.start()

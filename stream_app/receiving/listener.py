@@ -5,9 +5,12 @@ from __future__ import annotations
 import hmac
 import json
 import re
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
@@ -15,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from stream_app.api.admission.connections import client_of
 from stream_app.api.admission.hosts import Hosts
 from stream_app.ports.access import ApiKey, digest_of
+from stream_app.receiving.arriving import ArrivingBytes
 from stream_app.receiving.group_commit import GroupCommit
 from stream_app.receiving.known_keys import Stored, digest
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError
@@ -22,6 +26,8 @@ from stream_app.receiving.spool_writer import Incoming, SpoolFullError
 _PATH = re.compile(r"/v1/ingest/([a-z0-9_-]{1,64})")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _MOST_DIGITS = 12
+_PLAIN = ("", "identity")
+_LEFT_BYTES = 64 << 20  # of a refused body: so much is read and dropped, so that its sender sees the answer
 
 
 class _RefusedError(Exception):
@@ -48,19 +54,36 @@ class WriteRules:
     hosts: Hosts = field(default_factory=Hosts)
 
 
-class Listener:
-    """An ASGI application over the spools. Args: spools, by name."""
+class Observer(Protocol):
+    """Counts what was answered, for the operator."""
 
-    def __init__(self, spools: Mapping[str, GroupCommit], rules: WriteRules) -> None:
-        self._spools, self._rules = spools, rules
+    def answered(self, spool: str, status: int, seconds: float) -> None:
+        """Count one answer. Args: spool, empty for a name that no stream has."""
+        ...
+
+    def stored(self, spool: str, length: int, records: int, is_new: bool) -> None:
+        """Count one request that is on the disk, now or since an earlier request."""
+        ...
+
+
+class Listener:
+    """An ASGI application over the spools. Args: spools, by name; observer, None for nobody."""
+
+    def __init__(
+        self, spools: Mapping[str, GroupCommit], rules: WriteRules, observer: Observer | None = None
+    ) -> None:
+        self._spools, self._rules, self._observer = spools, rules, observer
+        self._arriving = ArrivingBytes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
+        body = _Body(headers, receive)
+        began_s = time.perf_counter()
         try:
-            status, answer = 200, await self._answer(scope, headers, receive)
+            status, answer = 200, await self._answer(scope, headers, body)
         except _RefusedError as refusal:
             status, answer = refusal.status, {"error": str(refusal)}
         except SpoolFullError:
@@ -68,32 +91,47 @@ class Listener:
         except OSError:
             line = "the disk failed; it is unknown what was stored: send it again with its Idempotency-Key"
             status, answer = 503, {"error": line}
-        body = json.dumps(answer).encode()
-        answered = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if self._observer is not None:
+            found = _PATH.fullmatch(scope["path"])
+            spool = found[1] if found is not None and found[1] in self._spools else ""
+            self._observer.answered(spool, status, time.perf_counter() - began_s)
+        text = json.dumps(answer).encode()
+        answered = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))]
         if status != 200:
-            answered.append((b"connection", b"close"))  # the rest of a refused body is not read
+            await body.drop()
+            answered.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": answered})
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.body", "body": text})
 
-    async def _answer(self, scope: Scope, headers: Headers, receive: Receive) -> dict[str, object]:
+    async def _answer(self, scope: Scope, headers: Headers, body: _Body) -> dict[str, object]:
         self._check_browser(headers)
         if scope["path"] == "/healthz" and scope["method"] == "GET":
             return {"status": "ok"}
         found = _PATH.fullmatch(scope["path"])
         if found is None or scope["method"] != "POST":
             raise _RefusedError(404, "nothing is here; POST NDJSON to /v1/ingest/NAME")
-        address = scope["client"][0] if scope.get("client") else ""
-        sender = self._sender(headers, address, found[1])
-        if found[1] not in self._spools:
-            raise _RefusedError(404, f"no stream has source.http: {found[1]}; correct the name")
-        data = await self._body(headers, receive)
-        key = headers.get("idempotency-key")
-        if key is not None and not _KEY.fullmatch(key):
-            raise _RefusedError(400, "Idempotency-Key must be 1 to 200 visible ASCII characters")
+        name, address = found[1], client_of(scope["client"][0] if scope.get("client") else "")
+        sender = self._sender(headers, address, name)
+        if name not in self._spools:
+            raise _RefusedError(404, f"no stream has source.http: {name}; correct the name")
+        self._check_form(headers)
+        who, parts = f"{sender} {address}", list[bytes]()
+        try:
+            while (part := await body.next()) is not None:
+                parts.append(part)
+                if not self._arriving.take(who, len(part)):
+                    raise _RefusedError(429, "too many bytes of unanswered requests; send it again later")
+            return await self._store(name, sender, headers.get("idempotency-key"), _lines(parts))
+        finally:
+            self._arriving.give_back(who, sum(map(len, parts)))
+
+    async def _store(self, name: str, sender: str, key: str | None, data: bytes) -> dict[str, object]:
         batch = Incoming(data, None if key is None else digest(sender, key))
-        stored = await self._spools[found[1]].store(sender, batch) if data else Stored(0, 0, 0, is_new=True)
+        stored = await self._spools[name].store(sender, batch) if data else Stored(0, 0, 0, is_new=True)
         if (stored.length, stored.crc) != (len(data), zlib.crc32(data)):
             raise _RefusedError(422, "this Idempotency-Key came with another body; use a new key for it")
+        if self._observer is not None:
+            self._observer.stored(name, stored.length, stored.records, stored.is_new)
         return {"records": stored.records, "duplicate": not stored.is_new}
 
     def _check_browser(self, headers: Headers) -> None:
@@ -108,7 +146,7 @@ class Listener:
     def _sender(self, headers: Headers, address: str, name: str) -> str:
         """Return who sends. Raises: _RefusedError if they may not write to this log."""
         if self._rules.keys is None:
-            return f"address:{client_of(address)}"
+            return f"address:{address}"
         scheme, _, given = headers.get("authorization", "").partition(" ")
         sent = digest_of(given.strip() if scheme.lower() == "bearer" else "")
         found = None
@@ -121,24 +159,53 @@ class Listener:
             raise _RefusedError(403, f"this key may not write to {name}; use one that may")
         return f"key:{found.name}"
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        """Return the body as whole lines."""
-        most = self._rules.most_body_bytes
+    def _check_form(self, headers: Headers) -> None:
+        """Refuse, before the body is read, a request that cannot be stored."""
+        key = headers.get("idempotency-key")
+        if key is not None and not _KEY.fullmatch(key):
+            raise _RefusedError(400, "Idempotency-Key must be 1 to 200 visible ASCII characters")
+        if headers.get("content-encoding", "").strip().lower() not in _PLAIN:
+            raise _RefusedError(415, "Content-Encoding is not accepted; send the events uncompressed")
         length = headers.get("content-length", "")
         if not (length.isascii() and length.isdecimal()):
             raise _RefusedError(411, "Content-Length is needed; send how many bytes the body has")
-        too_large = _RefusedError(413, f"the body exceeds {most:,} bytes (ingest.max_body); send parts")
+        most = self._rules.most_body_bytes
         if len(length) > _MOST_DIGITS or int(length) > most:
-            raise too_large
-        parts, taken, more = list[bytes](), 0, True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _RefusedError(400, "the body did not arrive; send it again")
-            parts.append(message.get("body", b""))
-            taken += len(parts[-1])
-            if taken > most:
-                raise too_large
-            more = message.get("more_body", False)
-        data = b"".join(parts)
-        return data if not data or data.endswith(b"\n") else data + b"\n"
+            raise _RefusedError(413, f"the body exceeds {most:,} bytes (ingest.max_body); send parts")
+
+
+class _Body:
+    """The body of one request."""
+
+    def __init__(self, headers: Headers, receive: Receive) -> None:
+        self._headers, self._receive = headers, receive
+        self._more = True
+
+    async def next(self) -> bytes | None:
+        """Return the next part, or None after the last one. Raises: _RefusedError if it does not come."""
+        if not self._more:
+            return None
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self._more = False
+            raise _RefusedError(400, "the body did not arrive; send it again")
+        self._more = message.get("more_body", False)
+        return bytes(message.get("body", b""))
+
+    async def drop(self) -> None:
+        """Read what is left of a refused body: without that, the system may drop the answer.
+
+        A sender that waits for ``100 Continue`` sends none.
+        """
+        length = self._headers.get("content-length", "")
+        is_short = length.isdecimal() and len(length) <= _MOST_DIGITS and int(length) <= _LEFT_BYTES
+        if is_short and "expect" not in self._headers:
+            with suppress(_RefusedError):
+                while await self.next() is not None:
+                    pass
+
+
+def _lines(parts: Iterable[bytes]) -> bytes:
+    """Return a body as whole lines."""
+    data = b"".join(parts)
+    return data if not data or data.endswith(b"\n") else data + b"\n"

@@ -8,24 +8,54 @@ import select
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 
 BATCH_BYTES = 1 << 20
+LONGEST_LINE_BYTES = 1 << 24
+_KEPT_OF_LONG_LINE = 1 << 10
 
 
 def store_lines(writer: SpoolWriter, descriptor: int) -> int:
     """Store lines until the input ends; return their number. A last line without an end is stored, too.
 
-    Lines are durable once no more are waiting, and after each ``BATCH_BYTES``.
+    Lines are durable once no more are waiting, and after each ``BATCH_BYTES``. Of a line that is too long
+    its beginning is stored, which becomes a dead letter: an end here would keep all later lines out.
     Raises: OSError if they cannot be stored.
     """
-    unfinished, records, open_ = b"", 0, True
+    unfinished, records, open_ = _UnfinishedLine(), 0, True
     while open_:
         data, open_ = _available(descriptor)
-        whole, line_end, unfinished = (unfinished + data).rpartition(b"\n")
-        lines = whole + line_end
-        if not open_ and unfinished:
-            lines += unfinished + b"\n"
+        first, line_end, rest = data.partition(b"\n")
+        unfinished.add(first)
+        lines = b""
+        if line_end:
+            whole, last_end, first = rest.rpartition(b"\n")
+            lines = unfinished.taken() + line_end + whole + last_end
+            unfinished.add(first)
+        if not open_ and unfinished.data:
+            lines += unfinished.taken() + b"\n"
         if lines:
             records += sum(stored.records for stored in writer.append([Incoming(lines)]))
     return records
+
+
+class _UnfinishedLine:
+    """The line whose end has not come; of a line that is too long, the beginning."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._is_too_long = False
+
+    def add(self, data: bytes) -> None:
+        """Continue the line."""
+        if self._is_too_long:
+            return
+        self.data += data
+        if len(self.data) >= LONGEST_LINE_BYTES:
+            del self.data[_KEPT_OF_LONG_LINE:]
+            self._is_too_long = True
+
+    def taken(self) -> bytes:
+        """Return the line, and begin the next one."""
+        data, self.data, self._is_too_long = bytes(self.data), bytearray(), False
+        return data
 
 
 def _available(descriptor: int) -> tuple[bytes, bool]:

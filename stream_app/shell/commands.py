@@ -143,7 +143,8 @@ def alerts(config: Path) -> None:
 def ingest(config: Path, stdin: str | None) -> None:
     """Receive events over HTTP, or from standard input, and store them durably; count nothing.
 
-    A stream with source: {http: NAME} counts what arrives. Only one process may write to a spool.
+    A stream with source: {http: NAME} counts what arrives. --stdin may be used while another process
+    listens, such as stream-app run.
 
     \b
     Examples:

@@ -97,7 +97,7 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, servi
     # The API and alerts get no access to the store's secret half, to metrics or to events.
     public = replace(settings.redis, url=None, accept=None)
     kafka = settings.kafka if settings.alerts.topic is not None else None  # except to notify a topic
-    alerts_only = replace(settings, redis=public, kafka=kafka, operator=None)
+    alerts_only = replace(settings, redis=public, kafka=kafka, operator=None, ingest=None)
     api_redis = replace(public, alerts_url=None)
     api_only = replace(alerts_only, redis=api_redis, kafka=None, alerts=AlertSettings())
     roles = {"worker": settings}
@@ -106,7 +106,8 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, servi
     if settings.alerts.rules:
         roles["alerts"] = alerts_only
     if settings.ingest is not None:
-        roles["ingest"] = replace(api_only, redis=replace(api_redis, api_url=None), noise_key_file=None)
+        no_redis = replace(api_redis, api_url=None)
+        roles["ingest"] = replace(api_only, redis=no_redis, noise_key_file=None, ingest=settings.ingest)
     children = {
         asyncio.ensure_future(run_child(role, its_settings, report.say)): role
         for role, its_settings in roles.items()
@@ -154,8 +155,9 @@ async def _say_what_happens(
         report.say(f"no API key is required: {whose} may read the released values")
     if settings.ingest is not None:
         ingest = settings.ingest
+        scheme = "http" if ingest.tls is None else "https"
         for name in settings.spools:
-            report.say(f"events: POST http://{_netloc(ingest.host, ingest.port)}/v1/ingest/{name}")
+            report.say(f"events: POST {scheme}://{_netloc(ingest.host, ingest.port)}/v1/ingest/{name}")
     for stream in settings.streams:
         now = await _progress(stream, reader)
         if now.until_us is None:

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import resource
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -25,10 +24,9 @@ from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
 from stream_app.state.safety import Unreachable, check_reading
 from stream_app.together import until_all_end
+from stream_app.wiring.open_files import possible_connections
 
 log = logging.getLogger(__name__)
-
-_OTHER_FILES = 100  # open files beside client connections, for the store and the pages
 
 
 @asynccontextmanager
@@ -84,7 +82,7 @@ async def run_api(settings: Settings) -> None:
             # If every request needs a key or the proxy, any host name is safe: DNS rebinding reveals nothing.
             any_name=not api.hosts and (api.keys is not None or api.proxy_header is not None),
         ),
-        limits=replace(api.limits, connections=_open_files(api.limits.connections)),
+        limits=replace(api.limits, connections=possible_connections(api.limits.connections)),
     )
     # Objects loaded by now stay for good; collecting them as garbage would stop all answers for 0.1 s.
     gc.collect()
@@ -101,17 +99,6 @@ async def run_api(settings: Settings) -> None:
         finally:
             if following is not None:
                 following.cancel()
-
-
-def _open_files(connections: int) -> int:
-    """Raise the limit of open files for this many connections; return how many connections are possible."""
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + _OTHER_FILES
-    if allowed != resource.RLIM_INFINITY and allowed < wanted:
-        allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
-        return max(1, min(connections, allowed - _OTHER_FILES))
-    return connections
 
 
 async def run_alerts(settings: Settings) -> None:

@@ -7,26 +7,29 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
 from stream_app.addresses import once_free
 from stream_app.config import Settings, SourceSettings, StreamSettings
-from stream_app.config.access import is_loopback
+from stream_app.config.access import check_operator, is_loopback
 from stream_app.config.key_file import follow_keys, read_keys
 from stream_app.config.settings import IngestSettings
 from stream_app.core.release import RowLink
+from stream_app.durable import locked, state_directory
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError, Witness
 from stream_app.ports.access import ApiKey
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import SpoolWriter
 from stream_app.receiving.standard_input import store_lines
-from stream_app.spool import delete_segments
+from stream_app.spool import Kept, delete_segments
 from stream_app.together import until_all_end
+from stream_app.wiring.open_files import possible_connections
 
 DELETE_EVERY_S = 60.0
 _KEYS = "ingest.keys"
@@ -37,15 +40,18 @@ log = logging.getLogger(__name__)
 async def run_ingest(settings: Settings) -> None:
     """Receive events until cancelled.
 
-    Raises: OperatorError if the address or a spool cannot be used; OSError if the disk fails.
+    Raises: OperatorError if the address or a spool cannot be used.
     """
     # Imported here so that standard input needs no web packages.
     from stream_app.api.admission.hosts import Hosts
+    from stream_app.monitoring.listener import serving
+    from stream_app.monitoring.receiving import ReceivingMetrics
     from stream_app.receiving.group_commit import GroupCommit
     from stream_app.receiving.listener import Listener, WriteRules
-    from stream_app.receiving.server import serve
+    from stream_app.receiving.server import ServerRules, serve
 
     ingest = _ingest(settings)
+    check_operator(ingest.operator)
     rules = WriteRules(
         keys=None if ingest.keys is None else read_keys(ingest.keys, _KEYS),
         most_body_bytes=ingest.most_body_bytes,
@@ -56,6 +62,15 @@ async def run_ingest(settings: Settings) -> None:
             any_name=not ingest.hosts and ingest.keys is not None,
         ),
     )
+    metrics = ReceivingMetrics(
+        {name: Kept(directory) for name, directory in settings.spools.items()}, ingest.most_bytes
+    )
+    served = ServerRules(
+        replace(ingest.limits, connections=possible_connections(ingest.limits.connections)),
+        ingest.origins,
+        None if ingest.tls is None else (ingest.tls.certificate, ingest.tls.key),
+        metrics.refused,
+    )
 
     def take_keys(keys: tuple[ApiKey, ...]) -> None:
         rules.keys = keys
@@ -65,13 +80,50 @@ async def run_ingest(settings: Settings) -> None:
         for name, directory in settings.spools.items():
             writer = _writer(directory, ingest)
             resources.callback(writer.close)
+            resources.callback(os.close, _only_listener(directory))
             commits[name] = GroupCommit(writer)
         listener = await _listen(ingest)
         resources.callback(listener.close)
-        loops = [commit.run() for commit in commits.values()]
+        if (operator := ingest.operator) is not None:
+            key = "ingest.operator_port"
+            await resources.enter_async_context(
+                serving(metrics, operator.host, operator.port, operator.token, key)
+            )
+        is_over = asyncio.Event()
+        loops = [_outliving(commit.run(), is_over) for commit in commits.values()]
         if ingest.keys is not None:
             loops.append(follow_keys(ingest.keys, take_keys, _KEYS))
-        await until_all_end(serve(listener, Listener(commits, rules), ingest.origins, ingest.limits), *loops)
+        application = Listener(commits, rules, metrics)
+        await until_all_end(_until_over(serve(listener, application, served), is_over), *loops)
+
+
+async def _until_over(work: Coroutine[Any, Any, None], is_over: asyncio.Event) -> None:
+    """Do some work, then set an event, however the work ends."""
+    try:
+        await work
+    finally:
+        is_over.set()
+
+
+async def _outliving(loop: Coroutine[Any, Any, None], is_over: asyncio.Event) -> None:
+    """Run a loop; when cancelled, go on until an event: requests in progress are still stored."""
+    running = asyncio.create_task(loop)
+    try:
+        await asyncio.shield(running)
+    finally:
+        if not running.done():
+            await is_over.wait()
+            running.cancel()
+            await asyncio.wait([running])
+
+
+def _only_listener(directory: Path) -> int:
+    """Return a lock that one listener of a spool holds while it runs. Raises: OperatorError."""
+    lock = os.open(directory / "listener.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if not locked(lock):
+        os.close(lock)
+        raise OperatorError(f"{directory}: another process receives events for it; stop that one first")
+    return lock
 
 
 def receive_lines(settings: Settings, name: str, descriptor: int) -> int:
@@ -83,7 +135,7 @@ def receive_lines(settings: Settings, name: str, descriptor: int) -> int:
     if name not in settings.spools:
         known = ", ".join(settings.spools)
         raise OperatorError(f"--stdin {name}: no stream has this source.http; use one of {known}")
-    writer = _writer(settings.spools[name], ingest)
+    writer = _writer(settings.spools[name], replace(ingest, remember_us=0))  # a line has no key
     try:
         return store_lines(writer, descriptor)
     except OSError as failure:
@@ -99,6 +151,7 @@ def _ingest(settings: Settings) -> IngestSettings:
 
 
 def _writer(directory: Path, ingest: IngestSettings) -> SpoolWriter:
+    state_directory("ingest.dir", ingest.directory)
     return SpoolWriter(directory, ingest.most_bytes, KnownKeys(ingest.remember_us, ingest.most_keys))
 
 
@@ -136,10 +189,10 @@ async def delete_once(
     """Delete what may be deleted now; return the number of segments."""
     source = streams[0].source
     assert isinstance(source, SourceSettings)
-    assert source.keep_us is not None
     if not source.file.is_dir():
         return 0
-    before_us = now_us - source.keep_us
+    kept_us = [one.source.keep_us for one in streams if isinstance(one.source, SourceSettings)]
+    before_us = now_us - max(keep_us for keep_us in kept_us if keep_us is not None)
     for stream in streams:
         head = await witnesses[stream.name].head(stream.name)
         if head is None:

@@ -76,6 +76,7 @@ def test_each_process_gets_its_own_password_only(compose: Any) -> None:
     assert VARIABLES["alerts"] == REDIS_ALERTS_URL
     assert files.pop("api") == ["secrets/api.env"]
     assert files.pop("alerts") == ["secrets/api.env", "secrets/alerts.env"]
+    assert files.pop("ingest") == ["secrets/ingest.env"]  # no password at all
     workers = {name: file for name, file in files.items() if name.startswith("worker")}
     assert len(workers) >= 2
     assert set(map(tuple, workers.values())) == {("secrets/worker.env",)}
@@ -85,12 +86,15 @@ def test_each_process_gets_its_own_password_only(compose: Any) -> None:
 
 
 WORKERS = {"worker-1", "worker-2"}
+ALL_WORKERS = WORKERS | {"worker-http"}
 # Which service can connect to which; all other pairs must be separate.
 REACHED_BY = {
     "kafka": WORKERS,
-    "redis": WORKERS | {"api", "alerts"},
-    "worker-1": {"worker-2", "kafka", "redis"},
-    "worker-2": {"worker-1", "kafka", "redis"},
+    "redis": ALL_WORKERS | {"api", "alerts"},
+    "worker-1": {"worker-2", "worker-http", "kafka", "redis"},
+    "worker-2": {"worker-1", "worker-http", "kafka", "redis"},
+    "worker-http": {"worker-1", "worker-2", "redis"},
+    "ingest": set(),
     "api": {"redis", "alerts"},
     "alerts": {"redis", "api"},
     "noise-key": set(),
@@ -121,14 +125,15 @@ def test_readers_reach_neither_events_nor_a_workers_secret_metrics(compose: Any)
         assert not any(reader in REACHED_BY[name] for name in (*WORKERS, "kafka"))
     outside = {name for name, network in compose["networks"].items() if not (network or {}).get("internal")}
     for name, service in compose["services"].items():
-        assert ("ports" in service) == (name == "api"), name
-        assert name in ("api", "alerts") or not networks_of(service) & outside, name
+        assert ("ports" in service) == (name in ("api", "ingest")), name
+        assert name in ("api", "alerts", "ingest") or not networks_of(service) & outside, name
     assert compose["services"]["api"]["ports"] == ["127.0.0.1:8088:8088"]
+    assert compose["services"]["ingest"]["ports"] == ["127.0.0.1:8089:8089"]
 
 
 def test_the_operators_network_holds_workers_only_and_their_metrics_need_a_token(compose: Any) -> None:
     inside = {name for name, service in compose["services"].items() if "operator" in networks_of(service)}
-    assert inside == WORKERS
+    assert inside == ALL_WORKERS
     without = {name: url for name, url in ENVIRONMENT.items() if name != OPERATOR_TOKEN}
     with pytest.raises(OperatorError, match=r"^operator\.host: 0\.0\.0\.0 is not loopback"):
         check_operator(load(DEPLOY / "stream-app.yaml", without).operator)
@@ -146,7 +151,7 @@ ENVIRONMENT = {
 def test_every_process_ends_on_sigterm_even_while_it_loads(compose: Any) -> None:
     """The kernel drops a signal to a container's first process if that process has no handler for it."""
     heard = {name for name, service in compose["services"].items() if service.get("init")}
-    assert heard == {*WORKERS, "api", "alerts"}
+    assert heard == {*ALL_WORKERS, "api", "alerts", "ingest"}
 
 
 def test_configuration_is_valid_in_the_environment_of_each_service() -> None:
@@ -163,6 +168,21 @@ def test_configuration_is_valid_in_the_environment_of_each_service() -> None:
     # Several workers need shared keys of stored noise, and a shared witness.
     assert settings.noise_key_file == Path("/var/lib/noise-key/noise.key")
     assert all(settings.output_of(stream.name) for stream in settings.streams)
+
+
+def test_events_over_http_have_one_worker_and_keys_in_their_volume(compose: Any) -> None:
+    settings = load(DEPLOY / "stream-app-http.yaml", ENVIRONMENT)
+    ingest = settings.ingest
+    assert ingest is not None
+    assert ingest.operator is not None
+    assert (ingest.host, ingest.port, ingest.operator.port) == ("0.0.0.0", 8089, 9465)
+    assert ingest.keys == Path("/var/lib/spool/writers.ndjson")
+    assert "/var/lib/spool" in (DEPLOY / "Dockerfile").read_text()  # which this user may write
+    using = {
+        name for name, one in compose["services"].items() if "spool:/var/lib/spool" in one.get("volumes", ())
+    }
+    assert using == {"ingest", "worker-http"}
+    assert all(compose["services"][name]["profiles"] == ["http"] for name in using)
 
 
 def test_image_copies_existing_files_and_does_not_run_as_root() -> None:

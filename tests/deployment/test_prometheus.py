@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
 
 from deploy.redis import make_users
 from stream_app.monitoring.metrics import Metrics
+from stream_app.monitoring.receiving import ReceivingMetrics
 from tests.services import promtool, required
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -19,8 +21,9 @@ SCRAPING = DEPLOY / "prometheus" / "prometheus.yml"
 
 
 def exposed() -> set[str]:
-    """Return the metric names of a worker, as PromQL uses them."""
-    described = re.findall(r"# TYPE (\S+) (\S+)", Metrics().exposition().decode())
+    """Return the metric names of a worker and of the listener for events, as PromQL uses them."""
+    receiving = generate_latest(ReceivingMetrics({}, 1).registry)
+    described = re.findall(r"# TYPE (\S+) (\S+)", (Metrics().exposition() + receiving).decode())
     return {name for name, _ in described}
 
 
@@ -41,7 +44,7 @@ def test_prometheus_reads_the_rules() -> None:
     command = [str(required(promtool, "prometheus")), "check", "rules", str(RULES)]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert checked.returncode == 0, checked.stderr
-    assert "8 rules found" in checked.stdout
+    assert "10 rules found" in checked.stdout
 
 
 @pytest.mark.slow
@@ -55,10 +58,13 @@ def test_prometheus_reads_the_scrape_configuration_beside_rules_and_token(tmp_pa
 
 
 def test_prometheus_scrapes_every_worker_with_the_token_under_the_rules_job_name() -> None:
-    (job,) = yaml.safe_load(SCRAPING.read_text())["scrape_configs"]
+    job, of_ingest = yaml.safe_load(SCRAPING.read_text())["scrape_configs"]
     assert f'up{{job="{job["job_name"]}"}}' in RULES.read_text()
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     port = yaml.safe_load((DEPLOY / "stream-app.yaml").read_text())["operator"]["port"]
     (targets,) = job["static_configs"]
     assert targets == {"targets": [f"{name}:{port}" for name in services if name.startswith("worker")]}
-    assert job["authorization"] == {"type": "Bearer", "credentials_file": "operator.token"}
+    port = yaml.safe_load((DEPLOY / "stream-app-http.yaml").read_text())["ingest"]["operator_port"]
+    assert of_ingest["static_configs"] == [{"targets": [f"ingest:{port}"]}]
+    for one in (job, of_ingest):
+        assert one["authorization"] == {"type": "Bearer", "credentials_file": "operator.token"}

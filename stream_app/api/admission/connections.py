@@ -58,7 +58,11 @@ def raw_reply(status: HTTPStatus, line: str) -> bytes:
 class Entrance:
     """Accepts connections and refuses those beyond the limits.
 
-    Args: proxies, addresses whose connections carry many readers; make, returns a connection's protocol.
+    Args:
+        proxies: addresses whose connections carry many readers.
+        make: returns a connection's protocol.
+        section: of the configuration, where the limits are; for messages.
+        refused: called with the status of each connection that is refused.
     """
 
     def __init__(
@@ -68,14 +72,16 @@ class Entrance:
         proxies: frozenset[str],
         make: Callable[[], BoundedProtocol],
         tls: ssl.SSLContext | None,
+        section: str = "api",
+        refused: Callable[[HTTPStatus], None] = lambda _: None,
     ) -> None:
         self._listener, self._limits, self._proxies = listener, limits, proxies
-        self._make, self._tls = make, tls
+        self._make, self._tls, self._refused = make, tls, refused
         self._places = Places(
             "connections",
             limits.connections,
             limits.connections_per_address,
-            ("api.limits.connections", "api.limits.connections_per_address"),
+            (f"{section}.limits.connections", f"{section}.limits.connections_per_address"),
         )
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -139,6 +145,7 @@ class Entrance:
             self._places.give_back(client)
 
     def _turn_away(self, connection: socket.socket, line: str) -> None:
+        self._refused(HTTPStatus.TOO_MANY_REQUESTS)
         with connection, suppress(OSError):
             if self._tls is None:
                 connection.setblocking(False)
@@ -146,9 +153,13 @@ class Entrance:
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 with time limits for a request to arrive and for a reader to receive the answer."""
+    """HTTP/1.1 with time limits for a request to arrive and for a reader to receive the answer.
+
+    Subclasses set ``slow_s``, and for messages the section of the configuration that has it.
+    """
 
     slow_s: float
+    section = "api"
     conn: _Wire
     lost: asyncio.Event
 
@@ -219,14 +230,19 @@ class BoundedProtocol(H11Protocol):
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.abort()
             return
-        line = f"the request did not arrive within {self.slow_s:g} s; send it at once (api.limits.slow)"
+        limit = f"{self.section}.limits.slow"
+        line = f"the request did not arrive within {self.slow_s:g} s; send it at once ({limit})"
         self._end_with(HTTPStatus.REQUEST_TIMEOUT, line)
 
     def _not_taken(self) -> None:
         self.transport.abort()
 
+    def note_refusal(self, status: HTTPStatus) -> None:
+        """Count a request that the application does not see; subclasses may."""
+
     def _end_with(self, status: HTTPStatus, line: str) -> None:
         if not self.transport.is_closing():
+            self.note_refusal(status)
             self.transport.write(raw_reply(status, line))
             self.transport.close()
 

@@ -386,6 +386,7 @@ streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01
   privacy: {epsilon: 1}, sum: {field: a, min: 0, max: 1, unit: 1}},
   h: {source: {http: h}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h}, privacy: {epsilon: 1}}}
 api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
+ingest: {tls: {certificate: c, key: k}}
 alerts: {rules: {r: {when: count(n) > 1}}}
 ledger: {file: l}
 """
@@ -524,6 +525,14 @@ def test_a_spool_is_read_exactly(tmp_path):
     assert (ingest.limits.slow_s, ingest.limits.connections) == (3.0, 1000)
 
 
+def test_the_metrics_of_the_listener_have_the_operator_s_host_and_token(tmp_path):
+    text = SPOOL.replace("port: 9000", "port: 9000, operator_port: 9001, tls: {certificate: a, key: b}")
+    ingest = read(tmp_path, f"operator: {{port: 9002, host: '::1', token: {'t' * 20}}}\n{text}").ingest
+    assert (ingest.operator.host, ingest.operator.port, ingest.operator.token) == ("::1", 9001, "t" * 20)
+    assert (ingest.tls.certificate, ingest.tls.key) == (tmp_path / "a", tmp_path / "b")
+    assert read(tmp_path, SPOOL).ingest.operator is None
+
+
 def test_without_a_spool_nothing_is_received(tmp_path):
     assert read(tmp_path, LIVE).ingest is None
 
@@ -540,6 +549,13 @@ def test_without_a_spool_nothing_is_received(tmp_path):
         ("./arrived", "./state/arrived", "which holds secrets; name another"),
         ("port: 9000", "port: 8088", "ingest.port 8088 is api.port as well; choose another one"),
         ("port: 9000", "host: 0.0.0.0", None),
+        ("port: 9000", "operator_port: 9000", "ingest.operator_port needs the section operator"),
+        ("ingest: {", "operator: {port: 9000}\ningest: {", "ingest.port 9000 is operator.port as well"),
+        (
+            "ingest: {",
+            "operator: {port: 1}\ningest: {operator_port: 9000, ",
+            "ingest.operator_port 9000 is ingest.port as well; choose another one",
+        ),
         (
             "port: 9000, keys: writers.ndjson",
             "host: 0.0.0.0",

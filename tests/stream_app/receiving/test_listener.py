@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from stream_app.ports.access import ApiKey, digest_of
-from stream_app.receiving import group_commit
+from stream_app.receiving import group_commit, standard_input
 from stream_app.receiving.group_commit import GroupCommit
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.listener import Listener, WriteRules
@@ -308,3 +308,16 @@ def test_all_lines_of_an_input_are_stored(tmp_path: Path, text: bytes) -> None:
     whole = text if not text or text.endswith(b"\n") else text + b"\n"
     assert records == whole.count(b"\n")
     assert b"".join(path.read_bytes() for path in (tmp_path / "clicks").glob("*.ndjson")) == whole
+
+
+def test_a_line_without_end_neither_fills_the_memory_nor_keeps_others_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standard_input, "LONGEST_LINE_BYTES", 3 << 20)
+    (tmp_path / "input").write_bytes(b"1\n" + b"x" * (5 << 20) + b"y\n2\n")
+    writer = SpoolWriter(tmp_path / "clicks", 1 << 30, KnownKeys(10**12, 100))
+    with (tmp_path / "input").open("rb") as file:
+        assert store_lines(writer, file.fileno()) == 3
+    writer.close()
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "clicks").glob("*.ndjson"))
+    assert stored == b"1\n" + b"x" * 1024 + b"\n2\n"

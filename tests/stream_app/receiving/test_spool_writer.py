@@ -114,9 +114,11 @@ def test_segments_end_by_size_and_by_age(tmp_path: Path, monkeypatch: pytest.Mon
 def test_small_requests_do_not_take_more_than_the_largest_size(tmp_path: Path) -> None:
     """Each request takes a line in the file of batches, whatever it holds."""
     writer = open_spool(tmp_path / "spool", most_bytes=2_000)
-    with pytest.raises(SpoolFullError):
-        for number in range(100):
-            writer.append([Incoming(b"1\n", digest("a", str(number)))])
+    accepted = 0
+    with suppress(SpoolFullError):
+        for accepted in range(100):
+            writer.append([Incoming(b"1\n", digest("a", str(accepted)))])
+    assert 10 < accepted < 30
     writer.close()
     assert bytes_kept(tmp_path / "spool") <= 2_000
 
