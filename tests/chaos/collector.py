@@ -6,19 +6,20 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.chaos.processes import GRACE_S, RELEASES
+from tests.chaos.processes import GRACE_S, RELEASES, STREAM, STREAMS
 from tests.chaos.traffic import BIN_MS
 from tests.simulator.checks import Broken, Watch
 
 
 class Collector:
-    """Checks that no released value ever changes, and that no row appears before its bin closes."""
+    """Checks of all streams that no released value ever changes, and no row appears before its bin closes."""
 
     def __init__(self, servers: str) -> None:
-        self.watch = Watch()
+        self.watches = {stream: Watch() for stream in STREAMS}
         self.broken: Broken | None = None
         self._ended = threading.Event()
         self._consumer = Consumer(
@@ -36,9 +37,13 @@ class Collector:
 
     @property
     def last_bin(self) -> int:
-        """The bin of the last row seen, or -1."""
-        rows = self.watch.rows
-        return int(json.loads(rows[max(rows)])["bin"]) if rows else -1
+        """The last bin of which every stream's row was seen, or -1."""
+        return min(_last_bin(watch.rows) for watch in self.watches.values())
+
+    @property
+    def watch(self) -> Watch:
+        """Everything that was seen of the first stream."""
+        return self.watches[STREAM]
 
     def _collect(self) -> None:
         while not self._ended.is_set():
@@ -46,24 +51,28 @@ class Collector:
             if message is None or message.error() is not None:
                 continue
             try:
-                self._see(message.value() or b"{}")
+                self._see((message.key() or b"").decode().split("/")[0], message.value() or b"{}")
             except Broken as broken:
                 self.broken = self.broken or broken
 
-    def _see(self, value: bytes) -> None:
+    def _see(self, stream: str, value: bytes) -> None:
         row = json.loads(value)
         if "nodes" not in row:
             return
         early_s = closes_s(row["bin"]) - time.time()
         if early_s > 0:
-            raise Broken(f"bin {row['bin']} is released {early_s:.1f} s before it closes")
-        self.watch.see_rows([(row["seq"], value)], "releases topic")
+            raise Broken(f"bin {row['bin']} of {stream} is released {early_s:.1f} s before it closes")
+        self.watches[stream].see_rows([(row["seq"], value)], "releases topic")
 
     def close(self) -> None:
         """Stop reading."""
         self._ended.set()
         self._thread.join(10)
         self._consumer.close()
+
+
+def _last_bin(rows: Mapping[int, bytes]) -> int:
+    return int(json.loads(rows[max(rows)])["bin"]) if rows else -1
 
 
 def closes_s(bin: int) -> float:

@@ -17,6 +17,8 @@ from redis import Redis
 from deploy.kafka import broker
 from deploy.ports import free_port
 from stream_app.state.embedded import EmbeddedRedis, find_server
+from tests.chaos.side_streams import CHOSEN, PEOPLE, SALES
+from tests.chaos.side_streams import CONFIGURATION as SIDE_STREAMS
 from tests.host_clock import HostClock
 from tests.simulator.checks import Broken
 
@@ -30,7 +32,7 @@ secrets: {{key_file: "{key_file}"}}
 api: {{port: {port}}}
 publish_every: 500ms
 kafka: {{bootstrap_servers: "{servers}", group: chaos}}
-outputs: [{{stream: {stream}, topic: {releases}}}]
+outputs: [{outputs}]
 streams:
   {stream}:
     source: {{topic: {topic}, format: json}}
@@ -38,6 +40,7 @@ streams:
     privacy: {{epsilon: 1000000000, not_private: true}}
     late: next_bin
 """
+STREAMS = (STREAM, CHOSEN, SALES, PEOPLE)
 
 
 class Process:
@@ -155,7 +158,7 @@ class Deployment:
     def _command(self, name: str, command: str) -> Process:
         configuration = self.folder / f"{name}.yaml"
         configuration.write_text(
-            CONFIGURATION.format(
+            (CONFIGURATION + SIDE_STREAMS).format(
                 url=self.redis.worker_url,
                 api_url=self.redis.api_url,
                 state=self.folder / f"state-{name}",
@@ -164,7 +167,7 @@ class Deployment:
                 servers=self.servers,
                 stream=STREAM,
                 topic=TOPIC,
-                releases=RELEASES,
+                outputs=", ".join(f"{{stream: {name}, topic: {RELEASES}}}" for name in STREAMS),
                 grace_s=GRACE_S,
             )
         )

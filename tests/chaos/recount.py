@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.chaos.traffic import BIN_MS, PARTITIONS
+from tests.chaos.traffic import PARTITIONS, Visit
 
 
 class Recount:
-    """Counts a topic's committed events by the bin of their own time, and deletes records like retention."""
+    """Keeps a topic's committed events, and deletes records like retention."""
 
     def __init__(self, servers: str, topic: str) -> None:
-        self.counts = Counter[int]()
+        self.visits: list[Visit] = []
         self._servers = servers
         self._topic = topic
         self._next = dict.fromkeys(range(PARTITIONS), 0)
+
+    @property
+    def counts(self) -> Counter[int]:
+        """The number of events of each bin, by their own time."""
+        return Counter(visit.bin for visit in self.visits)
 
     def delete_before(self, instant_ms: int) -> None:
         """Count the records from before an instant, then delete them, as retention does.
@@ -64,7 +68,7 @@ class Recount:
                     if failure is not None or (end is not None and message.offset() >= end):
                         left.discard(partition)
                     elif partition in left:
-                        self.counts[json.loads(message.value() or b"")["at"] // BIN_MS] += 1
+                        self.visits.append(Visit.of(message.value() or b""))
         finally:
             consumer.close()
         self._next |= {partition: end for partition, end in ends.items() if end is not None}

@@ -6,6 +6,7 @@ import json
 import random
 import threading
 import time
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -15,6 +16,25 @@ EVENTS_PER_S = 300
 PARTITIONS = 6
 _IDLE = PARTITIONS - 1  # rarely gets an event, and must not delay any bin
 _LONGEST_LAG_MS = 1_500
+PAGES, COUNTRIES = ("/", "/shop", "/about"), ("FR", "DE", "IT")
+_MEMBERS = 3_000  # many of them come back within an epoch
+
+
+class Visit(NamedTuple):
+    """What a recount keeps of an event."""
+
+    bin: int
+    page: str
+    country: str
+    amount: float | None
+    member: str
+
+    @classmethod
+    def of(cls, value: bytes) -> Visit:
+        """Return the visit that a record's value says."""
+        said = json.loads(value)
+        amount = said.get("amount")
+        return cls(said["at"] // BIN_MS, said["page"], said["country"], amount, said["member"])
 
 
 def make_topic(servers: str, topic: str) -> None:
@@ -110,7 +130,15 @@ class Traffic:
     def _write(self, producer: Producer, events: int) -> None:
         for _ in range(events):
             at_ms = int(time.time() * 1000) - self._rng.randrange(_LONGEST_LAG_MS)
-            event = {"user": f"u{self._rng.randrange(10**6)}", "at": at_ms, "page": "/"}
+            event: dict[str, object] = {
+                "user": f"u{self._rng.randrange(10**6)}",
+                "at": at_ms,
+                "page": self._rng.choice(PAGES),
+                "country": self._rng.choice(COUNTRIES),
+                "member": f"m{self._rng.randrange(_MEMBERS)}",
+            }
+            if self._rng.random() < 0.5:
+                event["amount"] = self._rng.randrange(-20, 120) / 4
             idle = self._rng.random() < 0.002
             partition = _IDLE if idle else self._rng.randrange(_IDLE)
             producer.produce(

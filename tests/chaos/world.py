@@ -6,14 +6,15 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from stream_app.shell.processes import REFUSED
 from tests.chaos.collector import Collector, last_closed_bin, released_bins
-from tests.chaos.processes import GRACE_S, STREAM, TOPIC, Deployment
+from tests.chaos.processes import GRACE_S, STREAM, STREAMS, TOPIC, Deployment
 from tests.chaos.recount import Recount
 from tests.chaos.schedule import AFTER_CLOSING_S, WORKERS, Fault, Step
+from tests.chaos.side_streams import check_side_streams
 from tests.chaos.traffic import BIN_MS, Traffic, make_topic
 from tests.e2e.service import Follower
 from tests.simulator.checks import Broken
@@ -57,7 +58,7 @@ class World:
         """Run the schedule; return one line that says what happened. Raises: Broken, with a readable line."""
         deployment = Deployment(self._folder, WORKERS)
         collector: Collector | None = None
-        follower: Follower | None = None
+        followers: dict[str, Follower] = {}
         try:
             make_topic(deployment.servers, TOPIC)
             deployment.start()
@@ -65,7 +66,7 @@ class World:
             traffic.start()
             recount = Recount(deployment.servers, TOPIC)
             collector = Collector(deployment.servers)
-            follower = Follower(deployment.port, STREAM)
+            followers |= {stream: Follower(deployment.port, stream) for stream in STREAMS}
             self._await(deployment, collector, lambda: collector.last_bin >= 0, "anything is released")
             deployment.restart_redis(0.0)  # leaves a backup that is older than all later ones
             for number, step in enumerate(self._steps, start=1):
@@ -74,7 +75,7 @@ class World:
                     f"fault {number} of {len(self._steps)}: {step.fault} {_whom(step)}; {_seen(collector)}"
                 )
                 self._strike(deployment, traffic, collector, recount, step)
-                _check(collector, follower)
+                _check(collector, followers)
                 if number % FAULTS_A_BREATH == 0:
                     self._await_recovery(deployment, collector)
             traffic.end()
@@ -84,16 +85,19 @@ class World:
             self._await(
                 deployment,
                 collector,
-                lambda: max(follower.seen, default=0) >= max(collector.watch.rows),
+                lambda: all(
+                    max(followers[stream].seen, default=0) >= max(watch.rows)
+                    for stream, watch in collector.watches.items()
+                ),
                 "the API shows what is witnessed",
             )
-            _check(collector, follower)
-            summary = self._compare(collector, follower, recount)
+            _check(collector, followers)
+            summary = self._compare(deployment.port, collector, followers, recount)
             self._lose_records(deployment, recount)
             self._await_history(deployment, collector)
             return summary
         finally:
-            if follower is not None:
+            for follower in followers.values():
                 follower.close()
             if collector is not None:
                 collector.close()
@@ -214,12 +218,16 @@ class World:
                 raise Broken(f"stuck: waited {PATIENCE_S:.0f} s until {what}; {_seen(collector)}\n{words}")
             self._pause(deployment, 0.2)
 
-    def _compare(self, collector: Collector, follower: Follower, recount: Recount) -> str:
+    def _compare(
+        self, port: int, collector: Collector, followers: Mapping[str, Follower], recount: Recount
+    ) -> str:
         """Compare released bins with a recount of the topic, and the API's rows with the releases topic."""
+        for stream, follower in followers.items():
+            known = collector.watches[stream].rows
+            foreign = [seq for seq, row in follower.seen.items() if known.get(seq) != row]
+            if foreign:
+                raise Broken(f"rows {foreign} of {stream} in the API are not those of the releases topic")
         rows = collector.watch.rows
-        foreign = [seq for seq, row in follower.seen.items() if rows.get(seq) != row]
-        if foreign:
-            raise Broken(f"rows {foreign} of the API are not those of the releases topic")
         released = released_bins(rows)
         recount.count_all()
         expected = recount.counts
@@ -234,20 +242,23 @@ class World:
         # Events before the first bin are refused: the stream begins when its first worker starts.
         if [bin for bin in missing if bin > min(released)]:
             raise Broken(f"bins {missing} hold events and were never released")
+        seen = {stream: watch.rows for stream, watch in collector.watches.items()}
+        beside = check_side_streams(port, recount.visits, seen)
         epochs = {json.loads(row)["epoch"] for row in rows.values()}
         events, nodes = sum(released.values()), len(collector.watch.nodes)
         return (
             f"{len(self._steps)} faults: {events} events in {len(released)} bins, each in its own as "
-            f"recounted; {nodes} nodes with one value each, {len(epochs)} epochs; recovered in "
-            f"{max(self._recovered_s, default=0.0):.1f} s at most"
+            f"recounted; beside it {beside}; {nodes} nodes with one value each, {len(epochs)} epochs; "
+            f"recovered in {max(self._recovered_s, default=0.0):.1f} s at most"
         )
 
 
-def _check(collector: Collector, follower: Follower) -> None:
+def _check(collector: Collector, followers: Mapping[str, Follower]) -> None:
     if collector.broken is not None:
         raise collector.broken
-    if follower.changed:
-        raise Broken(f"the API has shown two values of rows {follower.changed}")
+    for stream, follower in followers.items():
+        if follower.changed:
+            raise Broken(f"the API has shown two values of rows {follower.changed} of {stream}")
 
 
 def _whom(step: Step) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.simulator.log import Kind, Log
 from tests.simulator.pipeline import Pipeline
-from tests.simulator.schedule import Deed, Schedule, draw_schedule
+from tests.simulator.schedule import AMOUNTS, Deed, Schedule, draw_schedule
 from tests.simulator.world import World, cells_of, run_world
 
 # A restored backup ends an epoch, and the time of the restore decides which records are then dropped.
@@ -40,6 +40,12 @@ def moved(first: Counter[Cell], second: Counter[Cell]) -> list[int]:
     return sorted(
         second[cell] - first[cell] for cell in first.keys() | second.keys() if first[cell] != second[cell]
     )
+
+
+def is_one_record(schedule: Schedule, differences: list[int]) -> bool:
+    """Return whether differences are those of one record that counts in one log only, or of none."""
+    weight = AMOUNTS.range.weight if schedule.sums else 1
+    return not differences or (min(differences) > 0 and sum(differences) == weight)
 
 
 def other_day(schedule: Schedule, seed: int) -> Schedule:
