@@ -31,7 +31,7 @@ def read_source(
         raise section.error("file", "is missing; name a file, or a topic of Kafka")
     file = (directory / section.take("file", _file)).absolute()
     name = section.take("group", values.name, "") or file_identity(file, directory)
-    form: LogFormat = section.take("format", values.one_of("ndjson", "csv"), "ndjson")
+    form: LogFormat = section.take("format", values.one_of("ndjson", "csv"), format_of(file))
     start: Literal["earliest", "latest"] = section.take(
         "start", values.one_of("earliest", "latest"), "earliest"
     )
@@ -59,6 +59,15 @@ def _file(value: object) -> str:
     if "*" in str(Path(text).parent):
         raise ValueError("may have * in its last part only: all files of a log are in one directory")
     return text
+
+
+def format_of(file: Path) -> Literal["ndjson", "csv"]:
+    """Return the format that a file's name says; NDJSON if it says none.
+
+    >>> format_of(Path("a.csv")), format_of(Path("a-*.CSV.gz")), format_of(Path("a.json"))
+    ('csv', 'csv', 'ndjson')
+    """
+    return "csv" if file.name.lower().removesuffix(".gz").endswith(".csv") else "ndjson"
 
 
 def file_identity(file: Path, directory: Path) -> str:

@@ -307,7 +307,7 @@ def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--field", required=True, help="Field with the event's time; dots name nested fields.")
 @click.option("--time-format", default="iso8601", show_default=True, help="s, ms, us, ns or iso8601.")
-@click.option("--format", "file_format", default="ndjson", show_default=True, help="ndjson or csv.")
+@click.option("--format", "file_format", help="ndjson or csv.  [default: what the name of FILE says]")
 @click.option("--from", "start", required=True, help="Start of the first bin, RFC 3339.")
 @click.option("--to", "end", required=True, help="End of the last bin, RFC 3339.")
 @click.option("--bin", "bin_length", default="1h", show_default=True, help="Length of a bin.")
@@ -322,10 +322,14 @@ def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
 def replay(file: Path, serve: bool, **options: Any) -> int:
     """Replay FILE once, as one epoch: release its counts and leave, or --serve them.
 
+    FILE may end in .gz, and may be a list such as 'clicks-*.csv.gz': its files in the order of their names.
+
     \b
-    Example:
+    Examples:
       stream-app replay events.ndjson --field at --bin 1d \\
         --from 2024-01-01T00:00:00Z --to 2025-01-01T00:00:00Z --epsilon 1
+      stream-app replay 'clicks-*.csv.gz' --field at --bin 1h \\
+        --from 2024-01-01T00:00:00Z --to 2025-01-01T00:00:00Z --serve
     """
     from stream_app.shell.replay import run_replay
 

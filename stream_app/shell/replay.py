@@ -59,7 +59,7 @@ def replay_settings(
     *,
     field: str,
     time_format: str,
-    file_format: str,
+    file_format: str | None,
     start: str,
     end: str,
     bin_length: str,
@@ -71,7 +71,7 @@ def replay_settings(
 ) -> Settings:
     """Return the settings of these options, checked like those of a configuration file.
 
-    >>> options = {"field": "at", "time_format": "s", "file_format": "ndjson", "bin_length": "1h", "port": 80}
+    >>> options = {"field": "at", "time_format": "s", "file_format": None, "bin_length": "1h", "port": 80}
     >>> options |= {"epsilon": "1", "name": "replay", "state": "state", "speed": "max"}
     >>> settings = replay_settings(Path("events.ndjson"), start="0", end="7200", **options)
     >>> settings.streams[0].declared.time.epoch_bins
@@ -93,7 +93,7 @@ def replay_settings(
             name: {
                 "source": {
                     "file": str(file),
-                    "format": file_format,
+                    **({} if file_format is None else {"format": file_format}),
                     "replay": {"from": start, "to": end, "speed": read_pace("--speed", speed) or "max"},
                 },
                 "time": {

@@ -13,12 +13,14 @@ from pathlib import Path
 from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
 from stream_app.config.access import check_operator
 from stream_app.config.second_measurement import check_measurements
+from stream_app.config.settings import IngestSettings
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import file_sample
 from stream_app.shell.doctor.findings import Finding, capped, sampled
 from stream_app.shell.doctor.kafka import kafka_findings
 from stream_app.shell.doctor.redis import key_file_findings, redis_findings
 from stream_app.shell.supervision import family
+from stream_app.spool import bytes_kept
 from stream_app.wiring.event_logs import time_field, why_unreadable
 from stream_app.wiring.workers import outside_ledger
 
@@ -36,6 +38,7 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += _directory("state.dir", settings.state_dir)
     if settings.ingest is not None:
         findings += _directory("ingest.dir", settings.ingest.directory)
+        findings.append(_room_for_spools(settings, settings.ingest))
     if settings.redis.embedded is not None:
         findings += _directory("redis.url", settings.redis.embedded)
     findings += _measurements(settings)
@@ -108,6 +111,18 @@ def _room(what: str, directory: Path) -> Finding:
     if free < FEW_FREE_BYTES:
         return Finding(what, "warn", f"{said}; make room soon")
     return Finding(what, "ok", said)
+
+
+def _room_for_spools(settings: Settings, ingest: IngestSettings) -> Finding:
+    """Return whether every spool can reach its largest size: a full disk stops more than a full spool."""
+    present = [directory for directory in settings.spools.values() if directory.is_dir()]
+    missing = ingest.most_bytes * len(settings.spools) - sum(map(bytes_kept, present))
+    nearest = next(above for above in (ingest.directory, *ingest.directory.parents) if above.exists())
+    free = shutil.disk_usage(nearest).free
+    said = f"its spools may take another {max(missing, 0) // MIB:,} MiB, and {free // MIB:,} MiB are free"
+    if free - missing < LEAST_FREE_BYTES:
+        return Finding("ingest.max_size", "warn", f"{said}; lower it, or make room")
+    return Finding("ingest.max_size", "ok", said)
 
 
 def _ports(settings: Settings) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from stream_app.config.access import check_operator
 from stream_app.config.document import place_of
 from stream_app.config.key_file import read_keys
 from stream_app.config.plans import planned
-from stream_app.config.settings import TlsSettings
+from stream_app.config.settings import IngestSettings, TlsSettings
 from stream_app.durable import check_directory
 from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import LedgerFile
@@ -50,26 +50,37 @@ def _check_files(settings: Settings) -> None:
     if settings.api.keys is not None:
         read_keys(settings.api.keys)
     if settings.api.tls is not None:
-        _check_tls(settings.api.tls)
+        _check_tls("api.tls", settings.api.tls)
+    if settings.ingest is not None:
+        _check_ingest(settings.ingest)
     outside = outside_ledger(settings)
     if isinstance(outside, LedgerFile):
         outside.check_there()
 
 
-def _check_tls(files: TlsSettings) -> None:
+def _check_ingest(ingest: IngestSettings) -> None:
+    check_directory("ingest.dir", ingest.directory)
+    check_operator(ingest.operator)
+    if ingest.keys is not None:
+        read_keys(ingest.keys, "ingest.keys")
+    if ingest.tls is not None:
+        _check_tls("ingest.tls", ingest.tls)
+
+
+def _check_tls(section: str, files: TlsSettings) -> None:
     """Check that certificate and key can be used. Raises: OperatorError, one line."""
     for key, file in (("certificate", files.certificate), ("key", files.key)):
         try:
             file.open("rb").close()
         except OSError as failure:
             reason = f"{file} cannot be read: {failure.strerror}"
-            raise OperatorError(f"api.tls.{key}: {reason}; name a PEM file") from None
+            raise OperatorError(f"{section}.{key}: {reason}; name a PEM file") from None
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
             files.certificate, files.key, password=lambda: b""
         )
     except (OSError, ValueError):  # ssl.SSLError is an OSError
         raise OperatorError(
-            f"api.tls: {files.certificate} and {files.key} are not a certificate and its key in PEM, or the "
-            "key has a password; correct them"
+            f"{section}: {files.certificate} and {files.key} are not a certificate and its key in PEM, or "
+            "the key has a password; correct them"
         ) from None

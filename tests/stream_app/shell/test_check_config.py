@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from stream_app.config.key_file import add_key
 from stream_app.shell.commands import main
 from tests.certificates import write_certificates
 
@@ -22,6 +23,30 @@ streams:
     time: {field: at, format: ms, bin: 1h, grace: 5s, epoch: 4h}
     privacy: {epsilon: 1}
 """
+
+
+SPOOL = """
+ingest: {keys: writers.ndjson, tls: {certificate: server.pem, key: server.key}}
+streams:
+  clicks:
+    source: {http: clicks}
+    time: {field: at, format: ms, bin: 1h, grace: 5s, epoch: 4h}
+    privacy: {epsilon: 1}
+"""
+
+
+@pytest.mark.slow
+def test_files_of_the_listener_are_checked(tmp_path: Path) -> None:
+    file = tmp_path / "app.yaml"
+    file.write_text(SPOOL)
+    refused = CliRunner().invoke(main, ["check-config", "--config", str(file)])
+    assert "ingest.keys: " in refused.output
+    assert "does not exist; make it with stream-app api-key" in refused.output
+    add_key(tmp_path / "writers.ndjson", "shop", ["clicks"])
+    refused = CliRunner().invoke(main, ["check-config", "--config", str(file)])
+    assert (refused.exit_code, "ingest.tls.certificate: " in refused.output) == (2, True)
+    write_certificates(tmp_path, "server")
+    assert CliRunner().invoke(main, ["check-config", "--config", str(file)]).exit_code == 0
 
 
 @pytest.mark.slow

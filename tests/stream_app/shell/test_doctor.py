@@ -267,6 +267,22 @@ def test_a_spool_needs_no_file_and_a_free_port(folder: Path) -> None:
     assert "streams.clicks.source.file" not in states
 
 
+@pytest.mark.parametrize(("free_mib", "state"), [(9_700, "warn"), (9_900, "ok")])
+def test_doctor_compares_free_room_with_what_spools_may_take(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int, state: str
+) -> None:
+    text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
+    text = text.replace("file: clicks.ndjson", "http: clicks") + f"ingest: {{port: {free_port()}}}\n"
+    (folder / "app.yaml").write_text(text)
+    (folder / "spool/clicks").mkdir(parents=True, mode=0o700)
+    (folder / "spool/clicks" / f"{0:020}.ndjson").write_bytes(b"x" * (1 << 20))
+    usage = shutil.disk_usage(folder)._replace(free=free_mib << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+    found = asyncio.run(doctor.examine(load(folder / "app.yaml", {})))
+    [room] = (one for one in found if one.what == "ingest.max_size")
+    assert (room.state, "another 9,535 MiB" in room.said) == (state, True), room.said
+
+
 def test_a_header_without_the_time_is_found(folder: Path) -> None:
     (folder / "clicks.ndjson").write_text("id,when\n1,2\n")
     text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")

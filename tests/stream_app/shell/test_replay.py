@@ -93,6 +93,24 @@ def test_a_wrong_option_is_one_line(option, value, said):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("file", "form"),
+    [
+        ("events.csv", "csv"),
+        ("events-*.CSV.gz", "csv"),
+        ("events.ndjson", "ndjson"),
+        ("events.json.gz", "ndjson"),
+        ("events.log", "ndjson"),
+    ],
+)
+def test_a_file_s_name_says_its_format(file, form):
+    (stream,) = replay_settings(Path(file), **(OPTIONS | {"file_format": None})).streams
+    assert stream.declared.source.format == form
+    for option in ("csv", "ndjson"):
+        (stream,) = replay_settings(Path(file), **(OPTIONS | {"file_format": option})).streams
+        assert stream.declared.source.format == option
+
+
 def test_a_factor_is_a_speed():
     (stream,) = replay_settings(Path("events.csv"), **(OPTIONS | {"speed": "60"})).streams
     assert isinstance(stream.source, SourceSettings)
