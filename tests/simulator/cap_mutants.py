@@ -30,3 +30,21 @@ class FirstApplied(Pipeline):
     def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
         """Return the store that counts what is applied first."""
         return FirstAppliedStore(clock_us)
+
+
+class CountsAgainStore(MemoryStore):
+    """A store that forgets, before each bin, which users have counted."""
+
+    async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
+        """Let a user of an earlier bin count again."""
+        if stream in self._streams:
+            self._streams[stream].users.clear()
+        return await super().tally(stream, strategy_hash, max_events, up_to_bin)
+
+
+class CountsAgain(Pipeline):
+    """A user who returns in a later bin of the epoch counts twice."""
+
+    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
+        """Return the store that forgets."""
+        return CountsAgainStore(clock_us)

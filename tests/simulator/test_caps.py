@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulator.cap_mutants import FirstApplied
+from tests.simulator.cap_mutants import CountsAgain, FirstApplied
 from tests.simulator.checks import Broken
 from tests.simulator.conditions import CONDITIONS, EVERYTHING
 from tests.simulator.counting_mutants import UsersForgottenAtACrash, WhereAfterCap
@@ -64,6 +64,14 @@ def test_the_recount_catches_counting_in_order_of_application() -> None:
 
     with pytest.raises(Broken, match="the log and its cuts give"):
         run_until_caught()
+
+
+def test_a_user_who_counts_twice_in_an_epoch_is_caught() -> None:
+    users = replace(capped(0), fault_rate=0.0, stall_rate=0.0, actions=(), workers=1, sibling=None)
+    assert users.strategy.declared.count == "users"
+    run_schedule(0, schedule=users)
+    with pytest.raises(Broken, match="the log and its cuts give"):
+        run_schedule(0, pipeline=CountsAgain(), schedule=users)
 
 
 def killed(seed: int) -> Schedule:
