@@ -53,7 +53,12 @@ class ColumnSum:
     @cached_property
     def weights(self) -> FloatArray:
         """The weight of every column, shape (columns,)."""
-        return np.concatenate(self.parts) / self.divisor
+        return self.numerators / self.divisor
+
+    @cached_property
+    def numerators(self) -> FloatArray:
+        """The weights times the divisor: whole numbers stay exact in a sum that is divided at its end."""
+        return np.concatenate(self.parts)
 
     @cached_property
     def _repeated(self) -> list[list[tuple[float, int]]]:

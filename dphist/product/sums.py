@@ -89,9 +89,20 @@ def mean_of(
     Raises: ValueError for a confidence outside (0, 1).
     Cost: some 100 laws: 2 to 10 ms.
     """
-    low, high = (
-        ColumnSum(total.design, key, np.array(end), 1).of_range(total) for end in ([1.0, 0.0], [0.0, 1.0])
-    )
+    low, high = (end.of_range(total) for end in end_columns(total.design, key))
+    return mean_of_ends(low, high, amounts, confidence)
+
+
+def end_columns(design: ProductDesign, key: int | Sequence[int] | None = None) -> tuple[ColumnSum, ColumnSum]:
+    """Return what is counted at the low end of the range and at its high end, in units of weight."""
+    return ColumnSum(design, key, np.array([1.0, 0.0]), 1), ColumnSum(design, key, np.array([0.0, 1.0]), 1)
+
+
+def mean_of_ends(low: Estimate, high: Estimate, amounts: AmountRange, confidence: float = 0.95) -> Mean:
+    """Return the mean from the estimates of the two ends over one range; else as ``mean_of``.
+
+    Args: low and high, whose errors are independent and have one law.
+    """
     value, lower, upper = _fraction(low, high, confidence)
     weight = amounts.weight
     found = None if value is None else amounts.low + value * weight

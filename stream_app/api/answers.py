@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from dphist.laws.interval import half_widths
 from stream_app.api import formats, schemas, sums
 from stream_app.api.distribution import axes_of
-from stream_app.api.ranges import about_keys, counted, edge, edges_of, edges_s, estimated, released, span_of
+from stream_app.api.ranges import (
+    about_keys,
+    counted,
+    edge,
+    edges_of,
+    estimated,
+    points_answered,
+    released,
+    span_of,
+    window_of,
+)
 from stream_app.api.windows import described
 from stream_app.core.alerts.states import State
-from stream_app.core.answered import QueryError, SeriesPoints
+from stream_app.core.answered import QueryError
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import node_table
@@ -78,7 +88,7 @@ def detail(view: StreamView) -> schemas.StreamDetail:
         release=design.release,
         axes=axes_of(view.strategy),
         windows=described(view),
-        sum=sums.described(view.declared.amounts) if view.declared.amounts else None,
+        sum=sums.described(view) if view.declared.amounts else None,
         epochs=[_epoch(view, epoch) for epoch in view.epochs],
     )
 
@@ -117,35 +127,19 @@ def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer
     consistent = query.view == "consistent"
     if query.method is not None and not consistent:
         raise QueryError("method: needs view=consistent; add that, or leave method out", "method")
-    if bool(query.window) != (query.kind == "window"):
-        raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")
+    window = window_of(query.kind, query.window)
     shown = "unbiased" if query.view == "consistent" else query.view
     if shown != "unbiased" and query.keys_asked and not view.strategy.kind.keys_as_first_published:
         raise QueryError("view: only the total is kept as first published; leave out view or key", "view")
     of_key = view.of_key(query.keys_asked)
-    span, window = span_of(view, query), query.window or 1
-    found = of_key.series(query.kind, span, query.step, window, shown, query.points)
-    values, note = found.values, _note(found)
-    halves = half_widths(found.laws, query.confidence)[0] + found.roundings
-    lower, upper = values - halves, values + halves
+    found = of_key.series(query.kind, span_of(view, query), query.step, window, shown, query.points)
+    fields = points_answered(view, query, found)
     if consistent:
         starts, stops = np.array(found.spans, np.int64).reshape(-1, 2).T
-        values = of_key.consistent(starts, stops, query.method or "top_down").astype(np.float64)
-        lower, upper = np.maximum(lower, 0.0), np.maximum(upper, 0.0)
-        note = f"{_CONSISTENT} {note}"
-    return schemas.SeriesAnswer(
-        **released(view) | about_keys(view, query),
-        **query.model_dump(include={"kind", "view", "step", "window", "confidence"}),
-        **edges_s(view, found.spans),
-        value=values.tolist(),
-        stderr=found.laws.deviations().tolist(),
-        lower=lower.tolist(),
-        upper=upper.tolist(),
-        nodes=((found.laws.weights > 0) * found.laws.copies).sum(axis=1).astype(int).tolist(),
-        points_available=found.available,
-        downsampled=len(found.spans) + found.unmeasured < found.available,
-        note=note,
-    )
+        fields["value"] = of_key.consistent(starts, stops, query.method or "top_down").tolist()
+        fields |= {name: np.maximum(fields[name], 0.0).tolist() for name in ("lower", "upper")}
+        fields["note"] = f"{_CONSISTENT} {fields['note']}"
+    return schemas.SeriesAnswer(**fields)
 
 
 def rendered_series(view: StreamView, query: schemas.SeriesQuery, form: formats.Format) -> bytes:
@@ -192,8 +186,8 @@ def privacy(
 
     Args: ledger, of the stream's source; may_read, says whether the reader may see a stream's name.
     """
-    design, source = view.strategy.design, view.strategy.source
-    stated = statement(source, ledger)
+    design, source = view.strategy.design, view.labels.source(view.strategy.source)
+    stated = replace(statement(view.strategy.source, ledger), source=source)
     private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user
     for_users = stated.unit == "user"  # not if another stream protects only events, or other users
     return schemas.PrivacyAnswer(
@@ -238,7 +232,9 @@ def _summary(view: StreamView) -> dict[str, Any]:
     binning = view.binning
     calendar = binning.timezone is not None
     return released(view) | {
-        "source": view.strategy.source,
+        "title": view.labels.title or view.strategy.stream,
+        "display_timezone": view.labels.timezone,
+        "source": view.labels.source(view.strategy.source),
         "epsilon": in_words(view.strategy.epsilon),
         "bin": f"1 day ({binning.timezone})" if calendar else length_in_words(binning.bin_us),
         "bin_seconds": None if calendar else binning.bin_us / 1e6,
@@ -288,21 +284,6 @@ def _epoch(view: StreamView, epoch: EpochView) -> schemas.EpochAnswer:
         first_seq=record.first_seq,
         end_reason=record.end_reason,
     )
-
-
-def _note(found: SeriesPoints) -> str:
-    lines = []
-    shown = len(found.spans)
-    if shown + found.unmeasured < found.available:
-        lines.append(
-            f"Shown are {shown:,} of {found.available:,} points: the least and the greatest of every stretch."
-        )
-    if found.unmeasured:
-        lines.append(
-            f"{found.unmeasured:,} points are left out: an epoch ended early, their bins were not measured."
-        )
-    lines.append("Each interval holds for its own point, not for the worst of many.")
-    return " ".join(lines)
 
 
 def length_in_words(us: int) -> str:

@@ -24,6 +24,7 @@ from stream_app.api.overview import Glances
 from stream_app.api.panels import routes as panel_routes
 from stream_app.api.prometheus import routes as prometheus
 from stream_app.api.replica import Replicas
+from stream_app.core.labels import NO_LABELS, AllLabels
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 
@@ -40,12 +41,18 @@ epoch:seq. Errors are JSON with one line that says what, where and the remedy.
 """
 
 
-def create_app(reader: PublicReader, rules: AccessRules = EVERYBODY, apart: Apart | None = None) -> FastAPI:
+def create_app(
+    reader: PublicReader,
+    rules: AccessRules = EVERYBODY,
+    apart: Apart | None = None,
+    labels: AllLabels = NO_LABELS,
+) -> FastAPI:
     """Return the application that serves the visible releases of ``reader``, and reads them until shutdown.
 
-    Args: apart, the process for long computations, which ends at shutdown; None: make a new one.
+    Args: apart, the process for long computations, which ends at shutdown; None: make a new one; labels, how
+        streams are shown.
     """
-    replicas, apart = Replicas(reader), apart or Apart()
+    replicas, apart = Replicas(reader, labels), apart or Apart()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -106,14 +113,15 @@ async def serve_on(
     reader_factory: ReaderFactory,
     rules: AccessRules = EVERYBODY,
     tls: tuple[Path, Path] | None = None,
+    labels: AllLabels = NO_LABELS,
 ) -> None:
     """Serve on a listening socket until a signal or cancellation; then end followers and requests first.
 
-    Args: tls, files of the certificate and its key; None for plain HTTP.
+    Args: tls, files of the certificate and its key; None for plain HTTP; labels, how streams are shown.
     Raises: OperatorError if the files cannot be used.
     """
     async with reader_factory() as reader:
-        app = create_app(reader, rules)
+        app = create_app(reader, rules, labels=labels)
         config = uvicorn.Config(
             app,
             ws="none",

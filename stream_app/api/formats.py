@@ -10,11 +10,13 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from stream_app.api.schemas import SeriesAnswer
+from stream_app.api.sum_schemas import MeanSeriesAnswer
 from stream_app.core.answered import QueryError
 from stream_app.core.instants import format_instant
 from stream_app.core.meaning import EVERY_EVENT
 from stream_app.core.query import StreamView
 
+Columns = SeriesAnswer | MeanSeriesAnswer
 Format = Literal["json", "csv", "arrow"]
 
 CONTENT_TYPES: Mapping[Format, str] = {
@@ -45,7 +47,7 @@ def chosen(parameter: Format | None, accept: str) -> Format:
     return "json"
 
 
-def rendered(answer: SeriesAnswer, form: Format) -> bytes:
+def rendered(answer: Columns, form: Format) -> bytes:
     """Return a series in a format. Raises: QueryError if this service cannot produce it."""
     if form == "csv":
         return _csv(answer)
@@ -54,17 +56,23 @@ def rendered(answer: SeriesAnswer, form: Format) -> bytes:
     return answer.model_dump_json().encode()
 
 
-def _csv(answer: SeriesAnswer) -> bytes:
+def _csv(answer: Columns) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     # The column is left out where every event counts.
     words = {} if answer.meaning == EVERY_EVENT.counts else {"meaning": answer.meaning}
-    writer.writerow(["start", "end", *_NUMBERS, "private", *words])
+    numbers = _numbers_of(answer)
+    writer.writerow(["start", "end", *numbers, "private", *words])
     private = str(answer.private).lower()
-    columns = [getattr(answer, name) for name in _NUMBERS]
-    for start, end, *numbers in zip(answer.start, answer.end, *columns, strict=True):
-        writer.writerow([_instant(start), _instant(end), *numbers, private, *words.values()])
+    columns = [getattr(answer, name) for name in numbers]
+    for start, end, *row in zip(answer.start, answer.end, *columns, strict=True):
+        writer.writerow([_instant(start), _instant(end), *row, private, *words.values()])
     return text.getvalue().encode()
+
+
+def _numbers_of(answer: Columns) -> list[str]:
+    """Return the answer's columns of numbers; a mean has no standard error."""
+    return [name for name in _NUMBERS if hasattr(answer, name)]
 
 
 def load_arrow() -> Any:
@@ -82,14 +90,14 @@ def load_arrow() -> Any:
     return pyarrow
 
 
-def _arrow(answer: SeriesAnswer) -> bytes:
+def _arrow(answer: Columns) -> bytes:
     """Return the JSON's columns as Arrow, with UTC timestamps; single values are the schema's metadata."""
     pyarrow = load_arrow()
     times = pyarrow.timestamp("us", tz="UTC")
     columns = {
         name: pyarrow.array([_us(one) for one in getattr(answer, name)], times) for name in ("start", "end")
-    } | {name: pyarrow.array(getattr(answer, name), pyarrow.float64()) for name in _NUMBERS}
-    said = answer.model_dump(exclude={"start", "end", "nodes", *_NUMBERS}, exclude_none=True)
+    } | {name: pyarrow.array(getattr(answer, name), pyarrow.float64()) for name in _numbers_of(answer)}
+    said = answer.model_dump(exclude={"start", "end", "nodes", "amounts", *_NUMBERS}, exclude_none=True)
     table = pyarrow.table(columns).replace_schema_metadata(
         {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in said.items()}
     )

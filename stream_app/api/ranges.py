@@ -12,8 +12,8 @@ from dphist.laws.interval import half_widths
 from dphist.laws.law import LawTable
 from dphist.product.columns import KeyPlaces
 from dphist.tree.estimate import Estimate
-from stream_app.api.schemas import RangeQuery
-from stream_app.core.answered import QueryError
+from stream_app.api import schemas
+from stream_app.core.answered import QueryError, SeriesPoints
 from stream_app.core.asked_keys import AskedKeys, group_in_words
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import Span
@@ -34,7 +34,7 @@ def released(view: StreamView) -> dict[str, Any]:
     }
 
 
-def about_keys(view: StreamView, query: RangeQuery, meaning: Meaning | None = None) -> dict[str, Any]:
+def about_keys(view: StreamView, query: schemas.RangeQuery, meaning: Meaning | None = None) -> dict[str, Any]:
     """Return the fields that say which keys an answer is about; the meaning of a group's answer names it.
 
     Args: meaning, of the answer; None: what the stream counts.
@@ -81,7 +81,7 @@ def reach(estimates: Sequence[Estimate], confidence: float) -> FloatArray:
     return np.asarray(halves + np.array([one.rounding for one in estimates]))
 
 
-def span_of(view: StreamView, query: RangeQuery) -> Span:
+def span_of(view: StreamView, query: schemas.RangeQuery) -> Span:
     """Return the range of bins of a query. Raises: QueryError."""
     return view.bins_between(parsed_time("start", query.start), parsed_time("end", query.end))
 
@@ -103,6 +103,46 @@ def edges_s(view: StreamView, spans: Sequence[Span]) -> dict[str, Any]:
     """Return the starts and the ends of ranges of bins, in seconds since 1970."""
     starts, ends = ((span.start for span in spans), (span.stop for span in spans))
     return {"start": instants_s(view, starts), "end": instants_s(view, ends)}
+
+
+def window_of(kind: schemas.Kind, window: int | None) -> int:
+    """Return the bins in a window; 1 for other kinds of series. Raises: QueryError."""
+    if bool(window) != (kind == "window"):
+        raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")
+    return window or 1
+
+
+def points_answered(view: StreamView, query: schemas.SeriesQuery, found: SeriesPoints) -> dict[str, Any]:
+    """Return the fields of a series' answer."""
+    halves = half_widths(found.laws, query.confidence)[0] + found.roundings
+    return {
+        **released(view) | about_keys(view, query),
+        **query.model_dump(include={"kind", "view", "step", "window", "confidence"}),
+        **edges_s(view, found.spans),
+        "value": found.values.tolist(),
+        "stderr": found.laws.deviations().tolist(),
+        "lower": (found.values - halves).tolist(),
+        "upper": (found.values + halves).tolist(),
+        "nodes": ((found.laws.weights > 0) * found.laws.copies).sum(axis=1).astype(int).tolist(),
+        "points_available": found.available,
+        "downsampled": len(found.spans) + found.unmeasured < found.available,
+        "note": _note(found),
+    }
+
+
+def _note(found: SeriesPoints) -> str:
+    lines = []
+    shown = len(found.spans)
+    if shown + found.unmeasured < found.available:
+        lines.append(
+            f"Shown are {shown:,} of {found.available:,} points: the least and the greatest of every stretch."
+        )
+    if found.unmeasured:
+        lines.append(
+            f"{found.unmeasured:,} points are left out: an epoch ended early, their bins were not measured."
+        )
+    lines.append("Each interval holds for its own point, not for the worst of many.")
+    return " ".join(lines)
 
 
 def instants_s(view: StreamView, bins: Iterable[int]) -> list[float]:

@@ -19,6 +19,7 @@ from operator import itemgetter
 from dphist.arrays import Int64Array
 from stream_app.core.alerts.states import State
 from stream_app.core.answered import Missing
+from stream_app.core.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
 from stream_app.core.ledger import Statement, statement
 from stream_app.core.query import StreamView
 from stream_app.core.records import LedgerEntry, PublicState
@@ -47,11 +48,13 @@ class StreamReplica:
     """One stream's view for answers, and its last rows for followers.
 
     Args: stated, returns a source's privacy statement. It is read before a release is shown, because the
-        ledger already holds every measurement of visible releases.
+        ledger already holds every measurement of visible releases; labels, how the stream is shown.
     """
 
-    def __init__(self, reader: PublicReader, stream: str, stated: Stated) -> None:
-        self.stream = stream
+    def __init__(
+        self, reader: PublicReader, stream: str, stated: Stated, labels: Labels = UNLABELLED
+    ) -> None:
+        self.stream, self.labels = stream, labels
         self.view: StreamView | None = None
         self.asked_apart = asyncio.Lock()  # held by the one question that another process answers
         self.answers: dict[object, bytes] = {}  # rendered answers at the view's seq
@@ -75,6 +78,7 @@ class StreamReplica:
         view = self.view
         if view is None or not view.continues_to(state):
             view = StreamView(state.strategy)  # nobody reads it yet
+            view.labels = self.labels
             self._recent.clear()
         wanted = view.missing(state)
         width = view.strategy.kind.tables
@@ -205,7 +209,7 @@ def _wake_some(waiting: list[asyncio.Future[None]]) -> None:
 class Replicas:
     """The replicas of all streams of the store, refreshed by one task."""
 
-    def __init__(self, reader: PublicReader) -> None:
+    def __init__(self, reader: PublicReader, labels: AllLabels = NO_LABELS) -> None:
         self.by_name: dict[str, StreamReplica] = {}
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
         self._statements: dict[str, Statement] = {}
@@ -213,7 +217,7 @@ class Replicas:
         self.alerts: dict[str, State] = {}  # each rule's state, by rule
         self.transitions: dict[str, tuple[bytes, ...]] = {}  # by stream: the last ones, oldest first
         self.closed = False
-        self._reader = reader
+        self._reader, self._labels = reader, labels
         self._fresh_at: float | None = None
 
     @property
@@ -227,7 +231,7 @@ class Replicas:
         names = await self._reader.streams()
         for name in names:
             if name not in self.by_name:
-                self.by_name[name] = StreamReplica(self._reader, name, self.stated)
+                self.by_name[name] = StreamReplica(self._reader, name, self.stated, self._labels.of(name))
         await each_to_its_end(*(self.by_name[name].refresh() for name in names))
         for gone in set(self.by_name) - set(names):
             self.by_name.pop(gone).close()

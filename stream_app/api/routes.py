@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -15,10 +15,19 @@ from stream_app.api.admission.turns import Places
 from stream_app.api.admission.work import LONG_US, epochs_us
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
-from stream_app.api.sum_schemas import MeanAnswer, SumAnswer
+from stream_app.api.sum_schemas import (
+    MeanAnswer,
+    MeanSeriesAnswer,
+    MeanSeriesQuery,
+    SumAnswer,
+    SumSeriesAnswer,
+)
 from stream_app.api.window_schemas import WindowAnswer, WindowQuery
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
+_OTHER_FORMATS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {formats.CONTENT_TYPES[form]: {} for form in ("csv", "arrow")}}
+}
 
 
 def all_replicas(request: Request) -> Replicas:
@@ -92,11 +101,31 @@ async def mean(request: Request, replica: Known, query: Annotated[schemas.CountQ
     return await answered(request, replica, sums.mean, query)
 
 
-@router.get(
-    "/streams/{stream}/series",
-    response_model=schemas.SeriesAnswer,
-    responses={200: {"content": {formats.CONTENT_TYPES[form]: {} for form in ("csv", "arrow")}}},
-)
+@router.get("/streams/{stream}/sum/series", response_model=SumSeriesAnswer, responses=_OTHER_FORMATS)
+async def total_series(
+    request: Request,
+    replica: Known,
+    query: Annotated[schemas.SeriesQuery, Query()],
+    accept: Annotated[str, Header()] = "",
+) -> Response:
+    """Running sums, sums per bin or over sliding windows, in the form of /series."""
+    form = formats.chosen(query.format, accept)
+    return await rendered(request, replica, sums.rendered_totals, query, form, form=form)
+
+
+@router.get("/streams/{stream}/mean/series", response_model=MeanSeriesAnswer, responses=_OTHER_FORMATS)
+async def mean_series(
+    request: Request,
+    replica: Known,
+    query: Annotated[MeanSeriesQuery, Query()],
+    accept: Annotated[str, Header()] = "",
+) -> Response:
+    """Running means, means per bin or over sliding windows, each point with its interval."""
+    form = formats.chosen(query.format, accept)
+    return await rendered(request, replica, sums.rendered_means, query, form, form=form)
+
+
+@router.get("/streams/{stream}/series", response_model=schemas.SeriesAnswer, responses=_OTHER_FORMATS)
 async def series(
     request: Request,
     replica: Known,

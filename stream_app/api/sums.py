@@ -4,25 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_app.api import schemas
-from stream_app.api.ranges import about_keys, edges_of, estimated, released, span_of
-from stream_app.api.sum_schemas import MeanAnswer, SumAnswer
-from stream_app.core.cells import Amounts
+from stream_app.api import formats, schemas
+from stream_app.api.ranges import (
+    about_keys,
+    edges_of,
+    edges_s,
+    estimated,
+    points_answered,
+    released,
+    span_of,
+    window_of,
+)
+from stream_app.api.sum_schemas import (
+    MeanAnswer,
+    MeanSeriesAnswer,
+    MeanSeriesQuery,
+    SumAnswer,
+    SumSeriesAnswer,
+)
+from stream_app.core.answered import QueryError
 from stream_app.core.meaning import OfAmounts, amounts_in_words, meaning_of_amounts
 from stream_app.core.query import StreamView
-from stream_app.core.sums import declared_sum, mean_over, sum_of
+from stream_app.core.sums import declared_sum, mean_over, mean_series, sum_of, sum_series
 
 
 def total(view: StreamView, query: schemas.CountQuery) -> SumAnswer:
     """Answer the sum of a range. Raises: QueryError."""
-    amounts, span = described(declared_sum(view)), span_of(view, query)
+    amounts, span = described(view), span_of(view, query)
     found = estimated(sum_of(view, span, query.keys_asked), query.confidence)
     return SumAnswer(**_released(view, query, "sum"), amounts=amounts, **edges_of(view, span), **found)
 
 
 def mean(view: StreamView, query: schemas.CountQuery) -> MeanAnswer:
     """Answer the mean of a range. Raises: QueryError."""
-    amounts, span = described(declared_sum(view)), span_of(view, query)
+    amounts, span = described(view), span_of(view, query)
     found = mean_over(view, span, query.keys_asked, query.confidence)
     return MeanAnswer(
         **_released(view, query, "mean"),
@@ -34,7 +49,62 @@ def mean(view: StreamView, query: schemas.CountQuery) -> MeanAnswer:
     )
 
 
-def _released(view: StreamView, query: schemas.CountQuery, of: OfAmounts) -> dict[str, Any]:
+def total_series(view: StreamView, query: schemas.SeriesQuery) -> SumSeriesAnswer:
+    """Answer sums as a series. Raises: QueryError, also for whole numbers, which only counts have."""
+    amounts, window = described(view), window_of(query.kind, query.window)
+    if query.view == "consistent" or query.method is not None:
+        raise QueryError("view: sums are never made consistent; leave out view and method", "view")
+    if query.view != "unbiased" and not view.strategy.kind.keys_as_first_published:
+        raise QueryError("view: only the count is kept as first published; leave out view", "view")
+    found = sum_series(
+        view, query.kind, span_of(view, query), query.keys_asked, query.step, window, query.view, query.points
+    )
+    answered = points_answered(view, query, found) | _released(view, query, "sum")
+    return SumSeriesAnswer(amounts=amounts, **answered)
+
+
+def rendered_totals(view: StreamView, query: schemas.SeriesQuery, form: formats.Format) -> bytes:
+    """Answer sums as a series in a format. Raises: QueryError."""
+    return formats.rendered(total_series(view, query), form)
+
+
+def means(view: StreamView, query: MeanSeriesQuery) -> MeanSeriesAnswer:
+    """Answer means as a series. Raises: QueryError."""
+    amounts, window = described(view), window_of(query.kind, query.window)
+    found = mean_series(
+        view,
+        query.kind,
+        span_of(view, query),
+        query.keys_asked,
+        query.step,
+        window,
+        query.confidence,
+        query.points,
+    )
+    fewer = len(found.spans) + found.unmeasured < found.available
+    note = "Each interval holds for its own point, not for the worst of many."
+    if fewer:
+        note = f"Shown are {len(found.spans):,} of {found.available:,} points, evenly spaced. {note}"
+    return MeanSeriesAnswer(
+        **_released(view, query, "mean"),
+        **query.model_dump(include={"kind", "step", "window", "confidence"}),
+        **edges_s(view, found.spans),
+        amounts=amounts,
+        value=[one.value for one in found.means],
+        lower=[one.lower for one in found.means],
+        upper=[one.upper for one in found.means],
+        points_available=found.available,
+        downsampled=fewer,
+        note=note,
+    )
+
+
+def rendered_means(view: StreamView, query: MeanSeriesQuery, form: formats.Format) -> bytes:
+    """Answer means as a series in a format. Raises: QueryError."""
+    return formats.rendered(means(view, query), form)
+
+
+def _released(view: StreamView, query: schemas.RangeQuery, of: OfAmounts) -> dict[str, Any]:
     """Return the fields that every answer carries; the words are about amounts, not about events."""
     meaning = meaning_of_amounts(view.declared, of)
     words = {"meaning": meaning.counts, "intervals": meaning.intervals}
@@ -42,8 +112,12 @@ def _released(view: StreamView, query: schemas.CountQuery, of: OfAmounts) -> dic
     return said | about_keys(view, query, meaning)
 
 
-def described(amounts: Amounts) -> schemas.SummedField:
-    """Return what a stream adds up."""
+def described(view: StreamView) -> schemas.SummedField:
+    """Return what a stream adds up. Raises: QueryError if it adds up nothing."""
+    amounts = declared_sum(view)
     return schemas.SummedField(
-        field=amounts.field, min=float(amounts.low), max=float(amounts.high), unit=float(amounts.unit)
+        field=amounts.field,
+        min=float(amounts.low),
+        max=float(amounts.high),
+        unit=float(amounts.unit),
     )

@@ -182,7 +182,8 @@ class Series(_Framed):
     """Columns of equal length, shape (points,): the range that each point counts, its value and its error.
 
     ``start`` and ``end`` are datetime64[us] in UTC. Each interval holds for its own point with at least
-    ``confidence``, not for the worst of many.
+    ``confidence``, not for the worst of many. ``counted`` says what sums and means
+    are of. A mean has no ``stderr`` (NaN), and no ``value`` (NaN) where the estimated count is not above 0.
     """
 
     start: TimeArray
@@ -198,11 +199,18 @@ class Series(_Framed):
     note: str
     meaning: str = ""
     intervals: str = ""
+    counted: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Series:
         """Read the service's answer."""
-        return _taken(cls, answer, start=_instants(answer["start"]), end=_instants(answer["end"]))
+        stderr = answer.get("stderr", [None] * len(answer["value"]))
+        return _taken(
+            cls,
+            answer | {"stderr": stderr},
+            start=_instants(answer["start"]),
+            end=_instants(answer["end"]),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,6 +19,7 @@ from stream_app.client.answers import Cdf, Cdfs, Count, Mean, Quantiles, Series,
 Time = str | int | float | datetime | None
 Kind = Literal["running", "bin", "window"]
 View = Literal["unbiased", "first_published", "consistent"]
+Of = Literal["count", "sum", "mean"]
 Method = Literal["top_down", "isotonic"]  # of consistent values
 Parameters = dict[str, str | list[str]]
 Levels = float | Sequence[float]
@@ -140,15 +141,20 @@ def series(
     points: int | None = None,
     key: Keys = None,
     not_key: Keys = None,
+    of: Of = "count",
 ) -> Question[Series]:
     """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins.
 
-    Args: method, for ``view="consistent"`` only: ``top_down`` if left out, or ``isotonic``.
+    Args: method, for ``view="consistent"`` only: ``top_down`` if left out, or ``isotonic``; of, "sum" or
+        "mean" for sums or means of the stream's amounts instead of counts.
     """
-    shown = {"kind": kind, "step": step, "window": window, "view": view, "method": method, "points": points}
+    one_view = of == "mean" and view == "unbiased"  # the service knows no other view of means
+    shown: dict[str, Any] = {"kind": kind, "step": step, "window": window, "method": method}
+    shown |= {"view": None if one_view else view, "points": points}
+    path = "series" if of == "count" else f"{of}/series"
     return _about(
         stream,
-        "series",
+        path,
         Series.of,
         start=start,
         end=end,

@@ -47,6 +47,8 @@ def read_api(section: Section, directory: Path) -> ApiSettings:
         tls=read_tls(tls, directory) if tls.written else None,
         hosts=section.take("hosts", read_hosts, frozenset()),
         limits=read_limits(section.section("limits"), followers=True),
+        url=section.take("url", _page_url, None),
+        timezone=section.take("timezone", values.timezone, "UTC"),
     )
     proxy.finish()
     accept = section.take("accept", values.one_of(EVERYBODY), None)
@@ -162,6 +164,13 @@ def _header(value: object) -> str:
             "sets, such as X-Forwarded-User"
         )
     return name
+
+
+def _page_url(value: object) -> str:
+    parts = values.url(value, ("http", "https"))
+    if parts.query or parts.fragment or parts.username or parts.password:
+        raise ValueError("must end with a host or a path, for example https://counts.example.org")
+    return str(value).rstrip("/")
 
 
 def read_origins(value: object) -> tuple[str, ...]:

@@ -54,6 +54,8 @@ class ApiSettings:
         requests_per_s: for each key or address; None: no limit.
         tls: None: plain HTTP.
         hosts: accepted host names, besides localhost and addresses.
+        url: where readers open the pages, without a slash at the end; None: notifications have no link.
+        timezone: in which pages show instants, unless the reader chooses another one.
     """
 
     host: str
@@ -66,6 +68,8 @@ class ApiSettings:
     tls: TlsSettings | None = None
     hosts: frozenset[str] = frozenset()
     limits: Limits = field(default_factory=Limits)
+    url: str | None = None
+    timezone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,7 @@ class StreamSettings:
         source: where its log is.
         declared: the public part, which cannot change during the stream's life.
         accept: the text that accepts a second measurement of the same events.
+        title: what readers see in place of the name; empty: the name.
         where, privacy_where: file and line of the stream, and of its section ``privacy``.
     """
 
@@ -178,6 +183,7 @@ class StreamSettings:
     source: SourceSettings | TopicSettings
     declared: Declaration
     accept: str | None = None
+    title: str = ""
     where: str = field(default="", compare=False)
     privacy_where: str = field(default="", compare=False)
 

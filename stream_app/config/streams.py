@@ -20,6 +20,7 @@ from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
 
 MOST_BINS = 2**24  # an epoch of 16 million bins: 16 years of half minutes
 _BIN = values.duration_between("100ms", "36500d", "each bin is closed, gets noise and is stored separately")
+_LONGEST_TITLE = 80
 _MAX_EVENTS = values.whole(1, 10_000, more=": a user's events of an epoch that count")
 
 
@@ -64,12 +65,20 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
         amounts=read_sum(section.section("sum")),
     )
     where, privacy_where = section.where, section.section("privacy").where
-    stream = StreamSettings(name, source, declared, accept, where, privacy_where)
+    title = section.take("title", _title, "")
+    stream = StreamSettings(name, source, declared, accept, title, where, privacy_where)
     section.finish()
     check_axes(section, stream)
     _check_start(section, stream)
     _check_edges(section, declared)
     return stream
+
+
+def _title(value: object) -> str:
+    title = values.text(value)
+    if len(title) > _LONGEST_TITLE or not title.isprintable() or not title.strip():
+        raise ValueError(f"must be one line of at most {_LONGEST_TITLE} characters; everybody may read it")
+    return title.strip()
 
 
 def _check_start(section: Section, stream: StreamSettings) -> None:

@@ -101,7 +101,8 @@ class Assignment:
     """The bin of each record and whether it counts, in arrays of shape (n,).
 
     Args:
-        bins: the bin of each record; meaningless if the record is neither ``kept`` nor ``ahead``.
+        bins: the bin of each record; of a record that is refused as late, the first bin that was open.
+            Meaningless if the record is refused for another reason.
         kept: which records count in their bin.
         ahead: which records the next cut decides about: they will count in their own bin, or be refused.
         refused: for each reason, which records are refused for it.

@@ -14,7 +14,7 @@ import numpy as np
 
 from dphist.arrays import BoolArray, FloatArray, Int64Array
 from dphist.laws.law import WeightedNoise
-from dphist.product.columns import ColumnSum, KeyPlaces
+from dphist.product.columns import ColumnSum, KeyPlaces, column_sum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from stream_app.core.answered import Missing, QueryError, SeriesPoints, downsampled, point_ranges
@@ -25,12 +25,13 @@ from stream_app.core.kinds.epoch import EpochView, running_over
 from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
+from stream_app.core.labels import UNLABELLED
 from stream_app.core.ledger import Statement
 from stream_app.core.records import PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import visible_bins
 
-KEPT_KEYS = 32  # cached views of keys and groups, each with its own running counts
+KEPT_SUMS = 32  # cached views of single keys and other sums, each with its own running counts
 
 
 class StreamView:
@@ -49,10 +50,11 @@ class StreamView:
         self._running: dict[tuple[SeriesKind, SeriesView], FloatArray] = {}
         self._covers: EpochCovers | None = None
         self._consistent: dict[Method, Int64Array] = {}
-        self._of_key: dict[KeyPlaces, StreamView] = {}
+        self._showing: dict[ColumnSum, StreamView] = {}
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, cached by the callers
-        self._key: KeyPlaces | None = None  # the places of the keys that this view shows; None: all keys
+        self._columns: ColumnSum | None = None  # what this view counts; None: all events
         self.statement: Statement | None = None  # the source's privacy promise; None: not known yet
+        self.labels = UNLABELLED
 
     # -- the promise --------------------------------------------------------------------------------
 
@@ -143,7 +145,7 @@ class StreamView:
         self.epochs, self.visible_seq = epochs, state.visible_seq
         self._running.clear()
         self._consistent.clear()
-        self._of_key.clear()
+        self._showing.clear()
         if self._covers is not None:
             self._covers.grow(epochs)
 
@@ -162,14 +164,23 @@ class StreamView:
         place = self.place_of(key)
         if place is None:
             return self
-        own = self._of_key.get(place)
+        axes = self.strategy.kind.axes
+        assert axes is not None  # otherwise no key has a place
+        return self.showing(column_sum(axes, place))
+
+    def showing(self, columns: ColumnSum) -> StreamView:
+        """Return this view with a weighted sum of columns as its count, for example one key's; cached.
+
+        Args: columns, the same object again for the same sum.
+        """
+        own = self._showing.get(columns)
         if own is None:
             own = copy(self)
-            own.epochs = [axes.of_key(place) for epoch in self.epochs if (axes := epoch.over_axes)]
-            own._key, own._running, own._consistent = place, {}, {}
-            if len(self._of_key) >= KEPT_KEYS:
-                self._of_key.clear()
-            self._of_key[place] = own
+            own.epochs = [axes.showing(columns) for epoch in self.epochs if (axes := epoch.over_axes)]
+            own._columns, own._running, own._consistent = columns, {}, {}
+            if len(self._showing) >= KEPT_SUMS:
+                self._showing.clear()
+            self._showing[columns] = own
         own.statement = self.statement
         return own
 
@@ -292,25 +303,28 @@ class StreamView:
         Cost: O(bins) in numpy, and O(height^2) for each returned point.
         """
         starts, stops = point_ranges(kind, span, step, window, self.span.start)
-        return self._points(kind, view, starts, stops, points)
+        return self.over_ranges(kind, view, starts, stops, points)
 
     def at_ends(self, kind: SeriesKind, bins: Sequence[int]) -> SeriesPoints:
         """Return the running count at the end of each given measured bin, or that bin's count."""
         places = np.array(bins, dtype=np.int64)
         starts = np.full(len(places), self.span.start) if kind == "running" else places
-        return self._points(kind, "unbiased", starts, places + 1, max(2, len(places)))
+        return self.over_ranges(kind, "unbiased", starts, places + 1, max(2, len(places)))
 
-    def _points(
+    def over_ranges(
         self, kind: SeriesKind, view: SeriesView, starts: Int64Array, stops: Int64Array, points: int
     ) -> SeriesPoints:
-        """Return the points of those ranges that were wholly measured, at most ``points`` of them."""
+        """Return the points of those ranges that were wholly measured, at most ``points`` of them.
+
+        Args: starts, stops, visible bins, half-open, as ``point_ranges`` returns them for the kind.
+        """
         available = len(stops)
         # A running count needs only the end of a measured bin: bins that no epoch measured count nothing.
         keep = self._measured(stops - 1 if kind == "running" else starts, stops)
         starts, stops = starts[keep], stops[keep]
         running = self._running_values(kind, view)
         values = running[self._measured_before(stops)] - running[self._measured_before(starts)]
-        errors = self.strategy.kind.errors(view, self._key)
+        errors = self.strategy.kind.errors(view, self._columns)
         leaf = None if kind == "running" else errors.leaf
         over = self._over_epochs() if leaf is None else None
         if over is not None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
+
 from dphist.laws.law import WeightedNoise
-from dphist.product.sums import Mean, mean_of, sum_columns
+from dphist.product.columns import ColumnSum
+from dphist.product.sums import Mean, end_columns, mean_of, mean_of_ends, sum_columns
 from dphist.tree.estimate import Estimate
-from stream_app.core.answered import QueryError
+from stream_app.core.answered import QueryError, SeriesPoints, point_ranges
 from stream_app.core.asked_keys import AskedKeys
 from stream_app.core.cells import Amounts
-from stream_app.core.kinds.tables import Span
+from stream_app.core.kinds.tables import SeriesKind, SeriesView, Span
 from stream_app.core.query import StreamView
 
 
@@ -29,13 +34,8 @@ def sum_of(view: StreamView, span: Span, key: str | AskedKeys | None = None) -> 
     Args: key, one, several together, or None for all.
     Raises: QueryError for a stream without a sum, an unknown key, or bins that were never measured.
     """
-    amounts, axes = declared_sum(view), view.strategy.kind.axes
-    assert axes is not None  # a stream with a sum releases its cells over axes
-    place = view.place_of(key)
-    asked = ("sum", place)
-    if asked not in view.sums:
-        view.sums[asked] = sum_columns(axes, amounts.range, place)
-    return _in_amounts(view.sums[asked].of_range(view.cells(span)), amounts.unit)
+    unit = declared_sum(view).unit
+    return _in_amounts(_columns(view, key).of_range(view.cells(span)), unit)
 
 
 def mean_over(
@@ -44,9 +44,102 @@ def mean_over(
     """Return the mean of the amounts in a range of visible bins. Args, raises: as ``sum_of``."""
     amounts = declared_sum(view)
     found = mean_of(view.cells(span), amounts.range, view.place_of(key), confidence)
-    unit = amounts.unit
-    value = None if found.value is None else _times(found.value, unit)
-    return Mean(value, _times(found.lower, unit), _times(found.upper, unit))
+    return _mean_in_amounts(found, amounts.unit)
+
+
+def sum_series(
+    view: StreamView,
+    kind: SeriesKind,
+    span: Span,
+    key: str | AskedKeys | None = None,
+    step: int = 1,
+    window: int = 1,
+    known: SeriesView = "unbiased",
+    points: int = 11_000,
+) -> SeriesPoints:
+    """Return sums of the amounts as a series. Args, cost: as ``StreamView.series``; raises: as ``sum_of``."""
+    unit = declared_sum(view).unit
+    own = view.showing(_columns(view, key))
+    return _points_in_amounts(own.series(kind, span, step, window, known, points), unit)
+
+
+def sums_at_ends(
+    view: StreamView, kind: SeriesKind, bins: Sequence[int], key: str | AskedKeys | None = None
+) -> SeriesPoints:
+    """Return the running sum at the end of each given measured bin, or that bin's sum."""
+    unit = declared_sum(view).unit
+    return _points_in_amounts(view.showing(_columns(view, key)).at_ends(kind, bins), unit)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanPoints:
+    """Means as a series. Args: spans and means, one each; available and unmeasured, as ``SeriesPoints``."""
+
+    spans: Sequence[Span]
+    means: Sequence[Mean]
+    available: int
+    unmeasured: int
+
+
+def mean_series(
+    view: StreamView,
+    kind: SeriesKind,
+    span: Span,
+    key: str | AskedKeys | None = None,
+    step: int = 1,
+    window: int = 1,
+    confidence: float = 0.95,
+    points: int = 120,
+) -> MeanPoints:
+    """Return means of the amounts as a series: of the same ranges as ``sum_series``.
+
+    If there are more ranges than ``points``, the points are evenly spaced: the extremes of means are those
+    of the ranges with the fewest events, where noise is largest.
+    Cost: O(bins) in numpy, and 2 to 10 ms for each returned point. Raises: as ``sum_of``.
+    """
+    amounts = declared_sum(view)
+    starts, stops = point_ranges(kind, span, step, window, view.span.start)
+    shown = np.linspace(0, len(stops) - 1, min(len(stops), points)).astype(np.int64)
+    low, high = (
+        view.showing(end).over_ranges(kind, "unbiased", starts[shown], stops[shown], points)
+        for end in _ends(view, key)
+    )
+    means = []
+    for point, ends in enumerate(zip(low.values.tolist(), high.values.tolist(), strict=True)):
+        law, rounding = low.laws.law(point), float(low.roundings[point])
+        estimates = [Estimate(end, law.variance, law, rounding) for end in ends]
+        found = mean_of_ends(estimates[0], estimates[1], amounts.range, confidence)
+        means.append(_mean_in_amounts(found, amounts.unit))
+    return MeanPoints(low.spans, means, len(stops), low.unmeasured)
+
+
+def _columns(view: StreamView, key: str | AskedKeys | None) -> ColumnSum:
+    """Return the sum of a key's amounts, in units, as one object for each stream and key."""
+    axes, place = view.strategy.kind.axes, view.place_of(key)
+    assert axes is not None  # a stream with a sum releases its cells over axes
+    asked = ("sum", place)
+    if asked not in view.sums:
+        view.sums[asked] = sum_columns(axes, declared_sum(view).range, place)
+    return view.sums[asked]
+
+
+def _ends(view: StreamView, key: str | AskedKeys | None) -> Sequence[ColumnSum]:
+    """Return the columns of both ends of the range, as one object each for each stream and key."""
+    axes, place = view.strategy.kind.axes, view.place_of(key)
+    assert axes is not None
+    asked = [("low end", place), ("high end", place)]
+    if asked[0] not in view.sums:
+        view.sums.update(zip(asked, end_columns(axes, place), strict=True))
+    return [view.sums[end] for end in asked]
+
+
+def _points_in_amounts(units: SeriesPoints, unit: Fraction) -> SeriesPoints:
+    """Return points in units as points in amounts."""
+    scale = np.full(len(units.values), float(unit))
+    values = units.values * unit.numerator / unit.denominator
+    return replace(
+        units, values=values, laws=units.laws.scaled(scale), roundings=units.roundings * float(unit)
+    )
 
 
 def _in_amounts(units: Estimate, unit: Fraction) -> Estimate:
@@ -54,6 +147,11 @@ def _in_amounts(units: Estimate, unit: Fraction) -> Estimate:
     law = WeightedNoise.weighted([(float(unit), 1, units.law)])
     rounding = units.rounding * float(unit)
     return Estimate(_times(float(units.value), unit), law.variance, law, rounding)
+
+
+def _mean_in_amounts(units: Mean, unit: Fraction) -> Mean:
+    value = None if units.value is None else _times(units.value, unit)
+    return Mean(value, _times(units.lower, unit), _times(units.upper, unit))
 
 
 def _times(units: float, unit: Fraction) -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from dphist.arrays import Int64Array
 from stream_app.core.bins import Assignment, BinRules, assign, only, refusing, split
 from stream_app.core.bounding import UserRecords
 from stream_app.core.cells import Cells
+from stream_app.core.outcomes import Outcomes, outcomes
 from stream_app.core.records import Ahead, Apply, PartitionState, Reason, RecordBatch, Refusal, Reply, Users
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside
@@ -52,6 +52,7 @@ class _Slice:
     state: PartitionState
     assignment: Assignment
     places: Int64Array  # of each record, among the cells of its bin
+    outcomes: Outcomes
     users: NDArray[Any] | None = None  # of each record, where the unit is the user
 
 
@@ -178,7 +179,6 @@ class Ingest:
             part = self._binned(stream, batch, state)
             reply = await self._apply_slice(stream, part)
             if reply in (Reply.DONE, Reply.ALREADY):
-                await self._count_refused(stream.name, part)
                 return stream
             if reply is not Reply.CUTS_CHANGED or not await self._sees_cut(stream, part):
                 stream = await self._views.load(stream.name, self._store)
@@ -210,7 +210,8 @@ class Ingest:
         if (where := stream.declared.where) is not None:
             columns = {field: batch.columns[field][events] for field in where.fields}
             assignment = only(assignment, where.matches(columns))
-        return _Slice(batch, first, state, assignment, places, users)
+        seen = outcomes(own, batch.positions[first:], assignment, stream.declared.time.bin_us, batch.refused)
+        return _Slice(batch, first, state, assignment, places, seen, users)
 
     async def _apply_slice(self, stream: LoadedStream, part: _Slice) -> Reply:
         """Apply a slice in order; stop at a reply that refuses, and return the last reply."""
@@ -265,18 +266,10 @@ class Ingest:
                 deltas=deltas,
                 users=users,
                 ahead=aside,
+                operator_counts=part.outcomes.between(expected, new),
+                records=run.stop - run.start,
             )
             expected = new
-
-    async def _count_refused(self, name: str, part: _Slice) -> None:
-        """Count refused records for the operator, by reason. A crash may lose or repeat such a count."""
-        counts: Counter[str] = Counter()
-        for reason, mask in part.assignment.refused.items():
-            counts[reason] += int(mask.sum())
-        for refusal in part.batch.refused:
-            counts[refusal.reason] += part.state.position <= refusal.position
-        for counter, count in counts.items():
-            await self._store.count_for_operator(name, counter, count)
 
 
 def _positions(streams: Sequence[LoadedStream], partitions: Sequence[str]) -> dict[str, int]:

@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from stream_app.core.closing import Closing
 from stream_app.core.records import Ending
+from stream_app.monitoring.late_share import LateShare
+from stream_app.monitoring.stored_counts import StoredCounts
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _CELLS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
@@ -18,6 +20,8 @@ _CELLS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
 
 class Metrics:
     """All metrics of one worker, in a separate registry.
+
+    They count since this process began, except ``stored``, which the store holds for the stream.
 
     Args: wall_s, the clock in seconds since 1970 to which closings are compared.
     """
@@ -43,7 +47,10 @@ class Metrics:
             "epochs_ended", "Epochs that ended before their last bin", ["stream", "reason"]
         )
         self.bins_skipped = counter("bins_skipped", "Bins that will never be counted", stream)
-        self.refused = counter("refused_records", "Records not counted in their bin", ["stream", "reason"])
+        self.stored = StoredCounts()
+        self.registry.register(self.stored)
+        about = "Share of late records among those counted in the last 10 minutes"
+        self.late_share = LateShare(gauge("late_share", about, stream))
         self.dead_letters = counter(
             "dead_letters",
             "Records refused to the dead letters, each once; without a stream: not decodable for any",
@@ -76,8 +83,13 @@ class Metrics:
         self.clock_ahead.set(ahead_s)
         self.clock_doubt.set(in_doubt)
 
-    def know(self, stream: str) -> None:
-        """Start a stream's counters at 0; Prometheus sees no growth in a counter that first appears as 1."""
+    def know(self, stream: str, bin_s: float) -> None:
+        """Start a stream's counters at 0; Prometheus sees no growth in a counter that first appears as 1.
+
+        Args: bin_s, the length of its bins in seconds.
+        """
+        self.stored.know(stream, bin_s)
+        self.late_share.know(stream)
         for ending in Ending:
             self.epochs_ended.labels(stream, ending)
         self.bins_skipped.labels(stream)

@@ -34,7 +34,7 @@ class LogEnds(Protocol):
 
 
 def watch_store(store: S, metrics: Metrics, closings: Mapping[str, Closing]) -> S:
-    """Wrap a store so that its calls are timed, and its refusals and releases counted.
+    """Wrap a store so that its calls are timed, and its releases counted.
 
     Args: closings, by name of each live stream, to measure how late its bins are released.
     """
@@ -97,6 +97,7 @@ class _WatchedStore(_Watched[Store]):
         reply = cast("Reply", await self._timed("apply", self._inner.apply)(stream, change))
         if reply is Reply.DONE:
             self._metrics.apply_cells.labels(stream).observe(len(change.cells))
+            self._metrics.late_share.applied(stream, change)
         return reply
 
     async def release(self, stream: str, release: Release) -> Reply:
@@ -110,10 +111,6 @@ class _WatchedStore(_Watched[Store]):
             # The number of bins is not logged: in a replay it depends on the density of events.
             log.info("released", extra={"stream": stream, "epoch": release.epoch})
         return reply
-
-    async def count_for_operator(self, stream: str, name: str, by: int) -> None:
-        await self._timed("count_for_operator", self._inner.count_for_operator)(stream, name, by)
-        self._metrics.refused.labels(stream, str(name)).inc(by)
 
 
 class _WatchedSource(_Watched[Source]):

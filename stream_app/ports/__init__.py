@@ -45,8 +45,8 @@ class ClockDoubt(OSError):
 class Store(Protocol):
     """The durable state of all streams, secrets included.
 
-    Guarantee: every method is atomic, and safe to repeat except ``count_for_operator``. No error message
-        contains a count, a position or a cut.
+    Guarantee: every method is atomic, and safe to repeat. No error message contains a count, a position or a
+        cut.
     Raises (every method): OSError if it is unknown whether a call took effect (repeat it or load);
         ValueError for arguments that no state could accept.
     """
@@ -103,7 +103,7 @@ class Store(Protocol):
         """End the running epoch at its released bin, for good; CONFLICT if the stream has another seq."""
 
     async def apply(self, stream: str, change: Apply) -> Reply:
-        """Add the deltas and move the position from expected to new; both or neither.
+        """Add deltas and operator's counts, and move the position from expected to new; all or nothing.
 
         Returns: CUTS_CHANGED also if ``due_us`` has passed by the store's clock: take the due cut first;
         CONFLICT also for a partition that was not started. At most 5,000 cells, and at most 5,000 more that
@@ -169,10 +169,10 @@ class Store(Protocol):
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
         """Take or keep the stream's lease for ``for_ms``, or give it up (0); return whether it is held."""
 
-    async def count_for_operator(self, stream: str, name: str, by: int) -> None:
-        """Add to a secret operator counter (late, before_first_bin, undecodable, future), never public.
+    async def operator_counts(self, stream: str) -> Mapping[str, int]:
+        """Return the operator's counters of a stream (``core/outcomes.py``, ``Reason``). SECRET.
 
-        A repeated call counts twice; no decision depends on these counters.
+        They are exact: each record is in them once. No decision depends on them.
         """
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:

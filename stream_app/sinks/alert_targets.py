@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -25,8 +25,19 @@ _NEVER = "0001-01-01T00:00:00Z"
 _SENT = ("firing", "resolved")
 
 
-def alert_of(told: Transition) -> dict[str, Any]:
-    """Return labels, annotations and times of a transition in Alertmanager's format."""
+def page_of(told: Transition, site: str | None) -> str:
+    """Return the address of the page that shows a rule's stream; empty without a site.
+
+    Args: site, where readers open the pages, as ``api.url``.
+
+    >>> page_of({"stream": "a b"}, "https://counts.example.org")
+    'https://counts.example.org/streams/a%20b'
+    """
+    return "" if site is None else f"{site}/streams/{quote(told['stream'], safe='')}"
+
+
+def alert_of(told: Transition, site: str | None) -> dict[str, Any]:
+    """Return labels, annotations, times and link of a transition in Alertmanager's format."""
     labels = {
         **{name: str(value) for name, value in told["labels"].items()},
         "alertname": told["rule"],
@@ -55,12 +66,12 @@ def alert_of(told: Transition) -> dict[str, Any]:
         "annotations": annotations,
         "startsAt": format_instant(told["fired_us"]),
         "endsAt": ends,
-    }
+    } | ({} if site is None else {"generatorURL": page_of(told, site)})
 
 
-def webhook_body(told: Transition) -> dict[str, Any]:
+def webhook_body(told: Transition, site: str | None = None) -> dict[str, Any]:
     """Return the body that Alertmanager's webhooks, version 4, send for a group of one alert."""
-    alert = alert_of(told)
+    alert = alert_of(told, site)
     status = "resolved" if told["kind"] == "resolved" else "firing"
     return {
         "version": "4",
@@ -71,8 +82,8 @@ def webhook_body(told: Transition) -> dict[str, Any]:
         "groupLabels": {"alertname": told["rule"]},
         "commonLabels": alert["labels"],
         "commonAnnotations": alert["annotations"],
-        "externalURL": "",
-        "alerts": [alert | {"status": status, "generatorURL": "", "fingerprint": told["key"][:16]}],
+        "externalURL": site or "",
+        "alerts": [{"generatorURL": "", **alert, "status": status, "fingerprint": told["key"][:16]}],
     }
 
 
@@ -90,27 +101,27 @@ class LogTarget(AlertTarget):
 class WebhookTarget(AlertTarget):
     """A URL that accepts Alertmanager's webhook body; the header Idempotency-Key names the transition.
 
-    Args: url; it may hold a secret, so only its host is ever shown.
+    Args: url; it may hold a secret, so only its host is ever shown; site, where readers open the pages.
     """
 
-    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+    def __init__(self, url: str, client: httpx.AsyncClient, site: str | None = None) -> None:
         self.name = f"webhook {_shown(url)}"
-        self._url, self._client = url, client
+        self._url, self._client, self._site = url, client, site
 
     async def send(self, transition: Transition) -> None:
         if transition["kind"] in _SENT:
             key = {"Idempotency-Key": transition["key"]}
-            await _post(self._client, self.name, self._url, webhook_body(transition), key)
+            await _post(self._client, self.name, self._url, webhook_body(transition, self._site), key)
 
 
 class AlertmanagerTarget(AlertTarget):
     """An Alertmanager, which groups, silences and routes alerts. It identifies an alert by its labels."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+    def __init__(self, url: str, client: httpx.AsyncClient, site: str | None = None) -> None:
         self.name = f"alertmanager {_shown(url)}"
         base = httpx.URL(url)
         self._url = str(base.copy_with(path=f"{base.path.rstrip('/')}/api/v2/alerts"))
-        self._client = client
+        self._client, self._site = client, site
 
     async def send(self, transition: Transition) -> None:
         if transition["kind"] in _SENT:
@@ -122,7 +133,7 @@ class AlertmanagerTarget(AlertTarget):
 
     async def _send(self, transitions: Sequence[Transition]) -> None:
         held_until = (datetime.now(UTC) + HELD_FOR).isoformat()
-        alerts = [alert_of(told) for told in transitions]
+        alerts = [alert_of(told, self._site) for told in transitions]
         body = [alert | ({"endsAt": held_until} if alert["endsAt"] == _NEVER else {}) for alert in alerts]
         await _post(self._client, self.name, self._url, body)
 

@@ -14,16 +14,18 @@ from stream_app.core.instants import format_instant
 from stream_app.kafka_cluster import Cluster, translating_errors
 from stream_app.ports import OperatorError
 from stream_app.ports.alerts import AlertTarget, NotDelivered
+from stream_app.sinks.alert_targets import page_of
 
 CONTENT_TYPE = b"application/cloudevents+json; charset=UTF-8"
 _TYPE = "private-counts.alert"
 _ANSWER_MS = 10_000  # for the cluster to acknowledge a record
 
 
-def cloud_event(told: Mapping[str, Any]) -> dict[str, Any]:
+def cloud_event(told: Mapping[str, Any], site: str | None = None) -> dict[str, Any]:
     """Return a transition in the format of CloudEvents 1.0.
 
     Source and id together are unique, so a reader can drop a record whose id it has seen for the stream.
+    Args: site, where readers open the pages; the data then has a link to the stream's page.
     """
     instants = {"bin_end": told["at_us"], "since": told["since_us"], "decided": told["now_us"]}
     same = ("rule", "condition", "confidence", "seq", "value", "stderr", "private", "labels", "summary")
@@ -37,10 +39,10 @@ def cloud_event(told: Mapping[str, Any]) -> dict[str, Any]:
         "datacontenttype": "application/json",
         "data": {"kind": told["kind"], "stream": told["stream"]}
         | {name: told[name] for name in same}
-        | {
-            name: told.get(name, "") for name in ("unit", "meaning")
-        }  # transitions of older versions lack them
-        | {name: format_instant(us) for name, us in instants.items()},
+        # Transitions of older versions lack these two.
+        | {name: told.get(name, "") for name in ("unit", "meaning")}
+        | {name: format_instant(us) for name, us in instants.items()}
+        | ({} if site is None else {"url": page_of(told, site)}),
     }
 
 
@@ -50,15 +52,15 @@ class TopicTarget(AlertTarget):
     Delivery is at least once: a record whose acknowledgement was lost is sent again with the same id.
     """
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, site: str | None = None) -> None:
         self.name = f"topic {topic}"
-        self._cluster, self._topic = cluster, topic
+        self._cluster, self._topic, self._site = cluster, topic, site
         self._producer: AIOKafkaProducer | None = None
 
     async def send(self, transition: Mapping[str, Any]) -> None:
         try:
             producer = await self._started()
-            value = json.dumps(cloud_event(transition), separators=(",", ":")).encode()
+            value = json.dumps(cloud_event(transition, self._site), separators=(",", ":")).encode()
             headers = [("content-type", CONTENT_TYPE)]
             with translating_errors(self._cluster):
                 await producer.send_and_wait(self._topic, value, transition["rule"].encode(), headers=headers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -37,6 +37,11 @@ def packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
         rows = zip(shards, fields, strict=True)
         names, mark = [f"{shard.name} {field.hex()}" for shard, field in rows], ahead.users.key_mark
     return _pack([names, ahead.deltas.tolist(), ahead.places, ahead.weight]), mark
+
+
+def packed_counts(counts: Mapping[str, int]) -> bytes:
+    """Return the packed names and numbers of the operator's counters to add to."""
+    return _pack([list(counts), list(counts.values())])
 
 
 def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:

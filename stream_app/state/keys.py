@@ -58,7 +58,7 @@ TABLE = (
     KeyKind("sec:untallied", "zset", "apply", "the stream's", "shards of users that are not tallied, by bin"),
     KeyKind("sec:noise", "hash", "write_noise", "until released", "nonce:page: encrypted noise drawn ahead"),
     KeyKind("sec:lease", "string", "hold", "milliseconds", "the worker that closes the stream now"),
-    KeyKind("sec:operator_counts", "hash", "count_for_operator", "the stream's", "reason: records"),
+    KeyKind("sec:operator_counts", "hash", "apply", "the stream's", "reason, or class of lateness: records"),
     # Keys that belong to no stream. The tag is the Redis hash tag.
     KeyKind("pub:ledger", "hash", "reserve", "the source's", "stream:epoch: 'number entry'; tag: the source"),
     KeyKind("pub:names", "set", "open_epoch", "the store's", "names of streams; tag: streams"),

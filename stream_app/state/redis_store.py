@@ -184,11 +184,13 @@ class RedisStore(Store):
             "apply",
             [
                 *(keys.state, keys.positions, keys.base_bins, keys.cuts(change.partition), keys.open_bins),
-                *(keys.untallied, keys.open_windows, *keys.ahead(change.partition)[:2], *targets),
+                *(keys.untallied, keys.open_windows, *keys.ahead(change.partition)[:2]),
+                *(keys.operator_counts, *targets),
             ],
             [
                 *(change.strategy_hash, change.partition, change.expected, change.new, change.last_cut_bin),
-                *(due_us, *arguments.packed_ahead(change.ahead), *packed),
+                *(due_us, *arguments.packed_ahead(change.ahead)),
+                *(arguments.packed_counts(change.operator_counts), *packed),
             ],
         )
 
@@ -338,8 +340,9 @@ class RedisStore(Store):
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
         return await self._reply("hold", [StreamKeys(stream).lease], [owner, for_ms]) is Reply.DONE
 
-    async def count_for_operator(self, stream: str, name: str, by: int) -> None:
-        await batch(self._redis, [("HINCRBY", StreamKeys(stream).operator_counts, name, by)])
+    async def operator_counts(self, stream: str) -> dict[str, int]:
+        [counts] = await batch(self._redis, [("HGETALL", StreamKeys(stream).operator_counts)])
+        return {name.decode(): int(count) for name, count in counts.items()}
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
         asked = ("XRANGE", StreamKeys(stream).chain, f"{after_seq + 1}-0", "+", "COUNT", limit)

@@ -13,6 +13,7 @@ from functools import partial
 
 from stream_app.addresses import once_free
 from stream_app.config import Settings
+from stream_app.core.labels import AllLabels
 from stream_app.loops.alert_delivery import deliver
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.outage import Outage
@@ -92,10 +93,12 @@ async def run_api(settings: Settings) -> None:
     def take_keys(keys: tuple[ApiKey, ...]) -> None:
         rules.keys = keys
 
+    titles = {stream.name: stream.title for stream in settings.streams}
+    labels = AllLabels(titles, api.timezone)
     with listener:
         following = asyncio.create_task(follow_keys(api.keys, take_keys)) if api.keys is not None else None
         try:
-            await serve_on(listener, lambda: open_reader(settings), rules, tls)
+            await serve_on(listener, lambda: open_reader(settings), rules, tls, labels)
         finally:
             if following is not None:
                 following.cancel()
@@ -117,17 +120,17 @@ async def run_alerts(settings: Settings) -> None:
         resources.push_async_callback(store.close)
         reader = await resources.enter_async_context(open_reader(settings))
         client = await resources.enter_async_context(httpx.AsyncClient())
-        alerts = settings.alerts
+        alerts, site = settings.alerts, settings.api.url
         targets: list[AlertTarget] = [
             LogTarget(),
-            *(WebhookTarget(url, client) for url in alerts.webhooks),
-            *(AlertmanagerTarget(url, client) for url in alerts.alertmanagers),
+            *(WebhookTarget(url, client, site) for url in alerts.webhooks),
+            *(AlertmanagerTarget(url, client, site) for url in alerts.alertmanagers),
         ]
         if alerts.topic is not None:
             from stream_app.sinks.alert_topic import TopicTarget
             from stream_app.wiring.topics import cluster_of
 
-            topic = TopicTarget(cluster_of(settings), alerts.topic)
+            topic = TopicTarget(cluster_of(settings), alerts.topic, site)
             resources.push_async_callback(topic.close)
             targets.append(topic)
         await _register_targets(store, targets)

@@ -25,13 +25,14 @@ from stream_app.loops.stream import Ports, Stream
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
+from stream_app.monitoring.stored_counts import follow
 from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, OutsideLedger, Witness
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expiring_letters
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
-from stream_app.together import until_all_end
+from stream_app.together import until_all_end, until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.event_logs import check_files, named_by, open_source
@@ -116,7 +117,11 @@ async def _start_and_run(settings: Settings) -> None:
             for streams in by_log(settings.streams)
             if isinstance(streams[0].source, SourceSettings) and streams[0].source.keep_us is not None
         ]
-        await until_all_end(*(pipeline.run() for pipeline in pipelines), *deleting)
+        work = until_all_end(*(pipeline.run() for pipeline in pipelines), *deleting)
+        if operator is not None:
+            names = [stream.name for stream in settings.streams]
+            work = until_one_ends(work, follow(new_store(), names, metrics.stored))
+        await work
 
 
 def noise_keys(settings: Settings) -> NoiseKeys:
@@ -244,7 +249,7 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
         user_key=await adapters.noise_keys.user_key() if has_users else b"",
     )
     for stream in streams:
-        adapters.metrics.know(stream.name)
+        adapters.metrics.know(stream.name, stream.declared.time.bin_us / 1e6)
     await pipeline.agree()
     if isinstance(clock, ReplayClock):
         states = [await closer.reconcile() for closer in pipeline.closers]

@@ -10,9 +10,7 @@ from uuid import uuid4
 import pytest
 
 from stream_app.ports.reader import PublicReader
-from stream_app.state.connection import batch
 from stream_app.state.embedded import EmbeddedRedis
-from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.servers import running, server_paths
@@ -28,14 +26,6 @@ class Stores:
     store: MemoryStore | RedisStore
     reader: PublicReader
     stream: str
-
-
-async def operator_counts(store: MemoryStore | RedisStore, stream: str) -> dict[str, int]:
-    """Return the operator counters. The service only adds to them; an operator reads them in Redis."""
-    if isinstance(store, MemoryStore):
-        return await store.operator_counts(stream)
-    [fields] = await batch(store._redis, [("HGETALL", StreamKeys(stream).operator_counts)])
-    return {name.decode(): int(count) for name, count in fields.items()}
 
 
 class Servers:

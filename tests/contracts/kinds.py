@@ -13,7 +13,7 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.product.axis import KeyAxis, ValueAxis
-from dphist.product.columns import KeyPlaces
+from dphist.product.columns import ColumnSum
 from dphist.product.design import ProductDesign
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import TreeDesign
@@ -103,7 +103,7 @@ class Toy(Kind):
         laws, _ = self.errors().within(BINS, np.zeros_like(bins), bins + 1)
         return [(float(d) ** 2, 3 * float(d)) for d in laws.deviations()]
 
-    def errors(self, known: SeriesView = "unbiased", key: KeyPlaces | None = None) -> Errors:
+    def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
         return CausalTree(self.design).errors(known)
 
     def running_variances(self, bins: int) -> FloatArray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from stream_app.core.records import Cut, Reply
-from tests.contracts.conftest import Stores, operator_counts
+from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, WIDTH, setting_aside
 from tests.contracts.test_store import loaded, opened
 
@@ -42,7 +42,7 @@ async def set_aside(stores: Stores) -> None:
 
 async def refused(stores: Stores) -> tuple[int, list[int]]:
     """Return how many records were refused, and those positions of them that the store kept."""
-    number = (await operator_counts(stores.store, stores.stream)).get("future", 0)
+    number = (await stores.store.operator_counts(stores.stream)).get("future", 0)
     return number, await stores.store.refused_ahead(stores.stream, "0", 100)
 
 

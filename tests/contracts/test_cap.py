@@ -15,7 +15,7 @@ from stream_app.core.records import Cut, Reply, StreamState, Users
 from stream_app.state import checks
 from stream_app.state.connection import execute
 from stream_app.state.round_trips import RoundTrips
-from tests.contracts.conftest import Stores, operator_counts
+from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
     BINS,
     FIRST_BIN,
@@ -125,7 +125,7 @@ async def test_events_of_a_user_count_up_to_the_cap_in_a_window(stores: Stores) 
     await stores.store.apply(stores.stream, of_users(0, 3, slices[0]))
     await stores.store.apply(stores.stream, of_users(3, 6, slices[1]))
     assert await counts(stores, FIRST_BIN + 1) == [[0, 2, 1], [1, 0, 0]]
-    assert (await operator_counts(stores.store, stores.stream))["over_cap"] == 2
+    assert (await stores.store.operator_counts(stores.stream))["over_cap"] == 2
 
 
 async def test_earlier_bins_count_first_in_whatever_order_records_are_applied(stores: Stores) -> None:
@@ -159,7 +159,7 @@ async def test_neither_order_nor_partitions_nor_other_users_choose_the_cell(
     await tallied(stores, FIRST_BIN + 2, max_events=3)
     cells = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 2, WIDTH)
     assert cells.tolist() == expected(records, 3, FIRST_BIN + 2)
-    over = (await operator_counts(stores.store, stores.stream)).get("over_cap", 0)
+    over = (await stores.store.operator_counts(stores.stream)).get("over_cap", 0)
     assert over + cells.sum() == len(records)
 
 

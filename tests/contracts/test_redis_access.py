@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from uuid import uuid4
 
@@ -86,7 +87,8 @@ async def fill(store: RedisStore, stream: str) -> None:
     await store.write_noise(stream, "nonce", 0, b"page")
     await store.open_epoch(stream, TEXT, EPOCH, GENESIS, StoredNoise("nonce", 1))
     await store.start_partition(stream, HASH, "0", 0)
-    await store.apply(stream, apply(0, 5, [(FIRST_BIN, 0, 3), (FIRST_BIN + 1, 2, 4)]))
+    change = apply(0, 5, [(FIRST_BIN, 0, 3), (FIRST_BIN + 1, 2, 4)])
+    await store.apply(stream, replace(change, operator_counts={"late": 1}))
     await store.apply(stream, of_users(5, 6, [(FIRST_BIN, 0, "ann"), (FIRST_BIN + 1, 0, "ann")]))
     far = FIRST_BIN + 99
     await store.apply(stream, setting_aside(6, 7, [(far, 0, 1)], [(far, 6)]))
@@ -100,7 +102,6 @@ async def fill(store: RedisStore, stream: str) -> None:
     await store.release(stream, release_of(state, 1))
     await store.publish(stream, 1)
     await store.hold(stream, "worker", 60_000)
-    await store.count_for_operator(stream, "late", 1)
 
 
 async def fill_alerts(url: str) -> None:
@@ -196,13 +197,14 @@ def test_nobody_enters_without_a_password(filled: Filled) -> None:
 def test_errors_hold_no_secret(servers: Servers) -> None:
     """An error does not repeat the failed command, which may hold a count or a bin."""
     stream = f"stream-{uuid4().hex}"
-    key = StreamKeys(stream).operator_counts
+    key = StreamKeys(stream).state
 
     async def fail() -> OSError:
         client, store = connect(servers["bundled"].worker_url), RedisStore(servers["bundled"].worker_url)
         await execute(client, "SET", key, "not a hash")
+        change = replace(apply(0, 5, [(FIRST_BIN, 0, 31_337)]), operator_counts={"late": 31_337})
         with pytest.raises(OSError, match="WRONGTYPE") as error:
-            await store.count_for_operator(stream, "late", 31_337)
+            await store.apply(stream, change)
         await client.aclose()
         await store.close()
         return error.value

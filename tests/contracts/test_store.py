@@ -11,7 +11,7 @@ import pytest
 from stream_app.core.answered import Missing
 from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.records import GENESIS, Apply, Cut, PartitionState, Reply, StoredNoise, StreamState
-from tests.contracts.conftest import Stores, operator_counts
+from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
     BINS,
     ENTRY,
@@ -584,12 +584,16 @@ class TestRest:
         assert await store.hold(stream, "b", 0)
         assert await store.hold(stream, "a", 60_000)
 
-    async def test_operator_counts_add_up(self, stores: Stores) -> None:
+    async def test_operator_counts_add_up_once_per_applied_change(self, stores: Stores) -> None:
         await opened(stores)
-        for name, by in (("late", 2), ("future", 1), ("late", 5)):
-            await stores.store.count_for_operator(stores.stream, name, by)
-        counts = await operator_counts(stores.store, stores.stream)
-        assert counts == {"late": 7, "future": 1}
+        store, stream = stores.store, stores.stream
+        await store.start_partition(stream, HASH, "0", 0)
+        first = replace(apply(0, 5, [(FIRST_BIN, 0, 3)]), operator_counts={"late": 2, "future": 1})
+        second = replace(apply(5, 9), operator_counts={"late": 5})
+        outdated = replace(apply(5, 9, last_cut_bin=FIRST_BIN), operator_counts={"late": 100})
+        replies = [await store.apply(stream, change) for change in (first, first, outdated, second, second)]
+        assert replies == [Reply.DONE, Reply.ALREADY, Reply.CUTS_CHANGED, Reply.DONE, Reply.ALREADY]
+        assert await store.operator_counts(stream) == {"late": 7, "future": 1}
 
     async def test_clock_and_mark_do_not_go_back(self, stores: Stores) -> None:
         readings = [await stores.store.now_us() for _ in range(20)]

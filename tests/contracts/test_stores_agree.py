@@ -24,7 +24,7 @@ from stream_app.core.records import GENESIS, Cut, EpochRecord, LedgerEntry, Rele
 from stream_app.ports.reader import PublicReader
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
-from tests.contracts.conftest import SERVERS, Servers, operator_counts
+from tests.contracts.conftest import SERVERS, Servers
 from tests.contracts.examples import (
     BINS,
     ENTRY,
@@ -182,7 +182,7 @@ class StoresAgree(RuleBasedStateMachine):
             cuts.append(Cut(bin, position, overdue))
         self.both(lambda store, stream: store.take_cuts(stream, HASH, partition, last, cuts, 1))
         self.both(lambda store, stream: store.refused_ahead(stream, partition, 100))
-        self.both(lambda store, stream: operator_counts(store, stream))
+        self.both(lambda store, stream: store.operator_counts(stream))
 
     @rule(
         partition=partitions,

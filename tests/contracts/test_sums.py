@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stream_app.core.records import Cut, Reply
-from tests.contracts.conftest import Stores, operator_counts
+from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, apply, setting_aside
 from tests.contracts.test_ahead import counts
 from tests.contracts.test_store import opened
@@ -37,5 +37,5 @@ async def test_refused_records_are_counted_by_record_and_not_by_weight(stores: S
     assert await stores.store.apply(stores.stream, change) == Reply.DONE
     cuts = [Cut(FIRST_BIN, 3, 2)]
     assert await stores.store.take_cuts(stores.stream, HASH, "0", FIRST_BIN - 1, cuts, 1) == Reply.DONE
-    assert (await operator_counts(stores.store, stores.stream))["future"] == 2
+    assert (await stores.store.operator_counts(stores.stream))["future"] == 2
     assert await counts(stores, FIRST_BIN + 9) == {near: [7, 3, 0]}

@@ -52,8 +52,11 @@ def test_operator_sees_figures_and_no_output_shows_an_event(tmp_path: Path) -> N
         assert service.kill_child("stream_app.shell.child worker")
         service.until("it again, nothing is lost")
         log.write(b"".join(_events()))
-        service.until_true(lambda: _figure(operator_port, "missing_field") == 1, "it goes on")
+        service.until_true(lambda: _figure(operator_port, "missing_field") == 2, "it goes on")
         scraped += _scrape(operator_port)
+        # Each record once, although the worker was killed: the store counts, not the process.
+        assert _figure(operator_port, "undecodable") == 2 * UNDECODABLE
+        service.until_true(lambda: _figure(operator_port, "future") == 2, "the next cut refuses both")
         assert service.kill_child("redis-server")
         service.until("the embedded Redis ended")
         public = [
@@ -73,7 +76,13 @@ def test_operator_sees_figures_and_no_output_shows_an_event(tmp_path: Path) -> N
 
     logged = [json.loads(line) for line in service.lines if line.startswith("{")]
     assert {"released"} <= {line["event"] for line in logged if line["role"] == "worker"}
-    for figure in ("lag{", "batch_seconds_count{", "redis_seconds_count{", "closing_overdue_seconds{"):
+    for figure in (
+        "lag{",
+        "batch_seconds_count{",
+        "redis_seconds_count{",
+        "closing_overdue_seconds{",
+        *_LATE,
+    ):
         assert f"stream_app_{figure}" in scraped
 
 
@@ -125,6 +134,12 @@ def _letters(directory: Path) -> str:
     return "".join(file.read_text() for file in files)
 
 
+_LATE = (
+    "late_seconds_bucket{",
+    "late_share{",
+    "set_aside_records_total{",
+    'refused_records_total{reason="late"',
+)
 _PUBLIC = ("/v1/streams", "/v1/streams/clicks", "/v1/streams/clicks/privacy", "/metrics", "/")
 
 

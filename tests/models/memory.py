@@ -231,6 +231,8 @@ class MemoryStore(Store):
                 return Reply.USER_KEY
             partition.ahead.append(change.ahead)
         state.add(change)
+        for name, number in change.operator_counts.items():
+            state.count_for_operator(name, number)
         partition.move(change.new)
         return Reply.DONE
 
@@ -383,12 +385,7 @@ class MemoryStore(Store):
         self._leases[stream] = owner, now_us + for_ms * 1000
         return True
 
-    async def count_for_operator(self, stream: str, name: str, by: int) -> None:
-        counts = self._opened(stream).operator_counts
-        counts[name] = counts.get(name, 0) + by
-
     async def operator_counts(self, stream: str) -> dict[str, int]:
-        """Return the operator counters. SECRET."""
         return dict(self._opened(stream).operator_counts)
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:

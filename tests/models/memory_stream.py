@@ -116,15 +116,16 @@ class MemoryStream:
             if ahead.users is not None:
                 keys = [self.user_keys.get(window, ahead.users.key_mark) for window in ahead.users.windows]
                 future |= np.array([key != ahead.users.key_mark for key in keys]) & ~before
-            self._count_refused(Reason.FUTURE, int(ahead.deltas[future].sum()) // ahead.weight)
+            self.count_for_operator(Reason.FUTURE, int(ahead.deltas[future].sum()) // ahead.weight)
             earlier = int(ahead.deltas[before & ~future].sum()) // ahead.weight
-            self._count_refused(Reason.BEFORE_FIRST_BIN, earlier)
+            self.count_for_operator(Reason.BEFORE_FIRST_BIN, earlier)
             self.add(_rows(ahead, ~(before | future)))
         partition.ahead = []
 
-    def _count_refused(self, reason: Reason, records: int) -> None:
+    def count_for_operator(self, name: str, records: int) -> None:
+        """Add to one of the operator's counters."""
         if records:
-            self.operator_counts[reason] = self.operator_counts.get(reason, 0) + records
+            self.operator_counts[name] = self.operator_counts.get(name, 0) + records
 
     def same_key(self, users: Users) -> bool:
         """Return whether all users of these windows were hashed with this key."""
@@ -163,7 +164,7 @@ class MemoryStream:
             if chosen:
                 users[user] = before + sum(chosen.values())
             over += sum(own.values()) - sum(chosen.values())
-        self._count_refused(Reason.OVER_CAP, over)
+        self.count_for_operator(Reason.OVER_CAP, over)
 
     def forget_users(self, window: int) -> None:
         """Delete the users of a window."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dphist.arrays import Int64Array
 from stream_app.core.answered import Missing
+from stream_app.core.labels import Labels
 from stream_app.core.ledger import Statement
 from stream_app.core.query import StreamView
 from stream_app.core.records import PublicState
@@ -20,12 +21,14 @@ class Growth:
         whole: whether the copy begins empty.
         state: the view's state.
         statement: the privacy statement of the view's source; None if it is not known.
+        labels: the words that the view's stream is shown with.
         blocks: the rows that the copy lacks. They share the view's memory.
     """
 
     whole: bool
     state: PublicState
     statement: Statement | None
+    labels: Labels
     blocks: tuple[tuple[Missing, Int64Array], ...]
 
 
@@ -46,7 +49,7 @@ def growth(view: StreamView, known: PublicState | None) -> Growth:
             rows = epoch.rows(table)[first:]
             if len(rows):
                 blocks.append((Missing(number, table, first, len(rows)), rows))
-    return Growth(known is None, view.shown, view.statement, tuple(blocks))
+    return Growth(known is None, view.shown, view.statement, view.labels, tuple(blocks))
 
 
 def grown(copy: StreamView | None, growth: Growth) -> StreamView:
@@ -55,5 +58,5 @@ def grown(copy: StreamView | None, growth: Growth) -> StreamView:
         copy = StreamView(growth.state.strategy)
     if copy.shown != growth.state:
         copy.extend(growth.state, growth.blocks)
-    copy.statement = growth.statement
+    copy.statement, copy.labels = growth.statement, growth.labels
     return copy

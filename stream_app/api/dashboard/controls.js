@@ -1,9 +1,10 @@
 // The bar above the panels. The reader chooses a range of time, a kind of values and a key there.
 
-import { at, make } from "./elements.js";
+import { at, keepInWindow, make } from "./elements.js";
 import { presets } from "./ranges.js";
 
 export function listenToControls(page) {
+  keepInWindow(at("exact"), at("exact-form"));
   at("ranges").addEventListener("change", (event) => {
     if (event.target.value !== "closer") page.choose({ preset: event.target.value, closer: null });
   });
@@ -20,8 +21,11 @@ export function listenToControls(page) {
 
 export function showControls(page) {
   showRanges(page);
-  at("views").querySelector(`[value=${page.view}]`).checked = true;
-  at("views").querySelector("[value=first_published]").disabled = page.key !== null;
+  const first = at("views").querySelector("[value=first_published]");
+  first.disabled = page.key !== null;
+  first.parentElement.hidden = page.neverRevised; // both views are the same there
+  const shown = page.neverRevised && page.view === "first_published" ? "unbiased" : page.view;
+  at("views").querySelector(`[value=${shown}]`).checked = true;
   const keys = page.detail.axes?.keys ?? null;
   at("key-picker").hidden = !keys;
   if (keys && at("key-select").options.length !== keys.length + 1) {

@@ -21,6 +21,19 @@ export function facts(host, entries) {
   host.replaceChildren(...entries.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
 }
 
+// Keep the box that a <details> opens within the window, also if the window is resized. The style sheet places the box.
+export function keepInWindow(details, box) {
+  const place = () => {
+    box.style.translate = "";
+    const { left, right } = box.getBoundingClientRect();
+    const [first, last] = [8, document.documentElement.clientWidth - 8];
+    const shift = Math.max(Math.min(last - right, 0), first - left);
+    if (details.open && shift) box.style.translate = `${shift}px`;
+  };
+  details.addEventListener("toggle", place);
+  window.addEventListener("resize", place);
+}
+
 // Set an element's text if it differs. Setting an equal text would make screen readers read it again.
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

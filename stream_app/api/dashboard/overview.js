@@ -34,6 +34,7 @@ class StreamCard {
 
   show(told) {
     this.told = told;
+    say(this.link, told.title);
     this.times = timesOf(told);
     const { sparkline, this_epoch: epoch } = told;
     const running = epoch ?? told.running;

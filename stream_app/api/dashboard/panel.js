@@ -109,7 +109,7 @@ export class Panel {
     const { times } = page;
     const { start, end } = page.range();
     return [
-      `${page.stream}${page.key === null ? "" : `, ${page.key}`}: ${this.heading.textContent}`,
+      `${page.title}${page.key === null ? "" : `, ${page.key}`}: ${this.heading.textContent}`,
       `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ε = ${page.detail.epsilon} per epoch.`,
       "The band holds the true number with 95 % probability at each single point.",
       ...this.warnings(),
@@ -152,7 +152,7 @@ export function showPoint(host, point) {
     if (name) parts.push(`${name} `);
     parts.push(bold(value), lower === null ? "  " : ` (${lower} to ${upper})  `);
   }
-  if (point.nodes !== null) parts.push(`from ${point.nodes.toLocaleString("en")} ${point.nodes === 1 ? "node" : "nodes"}`);
+  if (point.nodes !== null) parts.push(`from ${point.nodes.toLocaleString("en")} noisy ${point.nodes === 1 ? "count" : "counts"}`);
   const [newest, ...others] = point.changes.toReversed();
   if (newest) parts.push(make("span", { className: "change", dataset: { kind: newest.kind } }, `  ${newest.words}`), others.length ? ` and ${others.length} more` : "");
   return host.replaceChildren(...parts);

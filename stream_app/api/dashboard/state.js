@@ -46,6 +46,16 @@ export class StreamPage {
     return this.times.bins;
   }
 
+  // Return the name of the stream for readers.
+  get title() {
+    return this.detail?.title ?? this.stream;
+  }
+
+  // Return whether all values stay as they were first published.
+  get neverRevised() {
+    return this.detail.release === "anticipating";
+  }
+
   // Return the name of the stream's value.
   get field() {
     return this.detail.axes?.value_field ?? "value";

@@ -75,7 +75,7 @@ function showNow(whole, releasedUntil, seq, now = whole) {
   at("released-until").textContent = releasedUntil ? times.onPage(times.until(seconds(releasedUntil))) : "–";
   at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${times.oneBin}`));
   at("value").dataset.seq = String(seq);
-  document.title = now ? `${words.count(now.value)} · ${page.stream}` : page.stream;
+  document.title = now ? `${words.count(now.value)} · ${page.title}` : page.title;
 }
 
 function intervalWords({ interval, confidence }) {
@@ -103,7 +103,7 @@ function showOverEpochs(whole) {
 
 // Return whether the chosen view shows counts as they are first published.
 function showsFirstPublished() {
-  return page.view === "first_published" || (page.view === "unbiased" && page.detail.release === "anticipating");
+  return page.view === "first_published" || (page.view === "unbiased" && page.neverRevised);
 }
 
 // Return the number of the chosen view and key: the last point of the panel of the running count.
@@ -214,7 +214,7 @@ async function refreshDetail() {
   if (page.key !== null && !detail.axes?.keys?.includes(page.key)) page.key = null;
   const whole = await readNow();
   showNow(whole, detail.released_until, detail.seq, await readEpoch(whole));
-  at("stream-name").textContent = page.key === null ? page.stream : `${page.stream} · ${page.key}`;
+  at("stream-name").textContent = page.key === null ? page.title : `${page.title} · ${page.key}`;
   showState();
 }
 
@@ -239,7 +239,7 @@ async function showUnknown() {
   at("unknown").dataset.names = names;
   at("unknown").replaceChildren(
     make("p", {}, streams.length ? "Streams that you can open:" : "No stream has begun yet."),
-    make("ul", {}, ...streams.map(({ stream }) => make("li", {}, make("a", { href: `/streams/${encodeURIComponent(stream)}` }, stream)))),
+    make("ul", {}, ...streams.map(({ stream, title }) => make("li", {}, make("a", { href: `/streams/${encodeURIComponent(stream)}` }, title)))),
     make("p", {}, make("a", { href: "/" }, "All streams at a glance")),
   );
 }
@@ -291,14 +291,13 @@ function showStream() {
   at("meaning").hidden = !detail.warning;
   showWhetherPrivate();
   at("epsilon").replaceChildren(`ε = ${detail.epsilon} `, make("small", {}, "per epoch"));
-  at("revised").hidden = detail.release !== "anticipating";
+  at("revised").hidden = !page.neverRevised;
 }
 
 async function showPicker() {
   const { streams } = await get("/v1/streams");
-  const names = streams.map((one) => one.stream);
-  at("stream-select").replaceChildren(...names.map((name) => new Option(name, name, false, name === page.stream)));
-  at("picker").hidden = names.length < 2;
+  at("stream-select").replaceChildren(...streams.map(({ stream, title }) => new Option(title, stream, false, stream === page.stream)));
+  at("picker").hidden = streams.length < 2;
 }
 
 // Read the alert rules' current states. Read the list of changes only if a state differs from before.

@@ -19,7 +19,7 @@ export function pictureTable(chart, most = 60) {
   const named = (name, head) => (name ? `${name}: ${head.toLowerCase()}` : head);
   const heads = [chart.options.across ?? `When (${chart.options.times().scale})`, ...picture.lines.flatMap(({ name }) => [named(name, chart.options.counted ?? "Count"), named(name, "At least"), named(name, "At most")])];
   if (picture.stderr) heads.push("Standard error");
-  if (picture.nodes) heads.push("Nodes used");
+  if (picture.nodes) heads.push("Noisy counts used");
   if (picture.marks?.length) heads.push("Alerts");
   const rows = points.map((at) => {
     const said = chart.point(at);

@@ -11,11 +11,12 @@ import numpy as np
 
 from dphist.laws.interval import half_widths
 from dphist.privacy import exact
-from dphist.product.columns import KeyPlaces
+from dphist.product.columns import KeyPlaces, column_sum
 from stream_app.api.panels.answers import shorter_in_words, slices_of
 from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
 from stream_app.api.ranges import about_keys, edges_s, released
 from stream_app.core.answered import QueryError
+from stream_app.core.kinds.errors import Errors
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import in_words
 from stream_app.core.query import StreamView
@@ -77,8 +78,14 @@ def _half_widths(
     starts, stops = np.array(slices, dtype=np.int64).T
     covers = strategy.kind.covers()
     over = covers and covers.grow(view.epochs)
-    laws, _ = strategy.kind.errors(key=place).points(view.epochs, starts, stops, over)
+    laws, _ = _errors(strategy, place).points(view.epochs, starts, stops, over)
     return list(half_widths(laws, confidence)[0].tolist())
+
+
+def _errors(strategy: Strategy, place: KeyPlaces | None) -> Errors:
+    """Return the errors of counts, of some keys if places are given."""
+    axes = strategy.kind.axes
+    return strategy.kind.errors(columns=None if place is None or axes is None else column_sum(axes, place))
 
 
 def _questions(
@@ -104,5 +111,5 @@ def _whole_epoch(
 ) -> list[float]:
     """Return half the width of the intervals of ranges within a complete epoch."""
     starts, stops = np.array(spans, dtype=np.int64).T
-    laws, _ = strategy.kind.errors(key=place).within(strategy.design.horizon, starts, stops)
+    laws, _ = _errors(strategy, place).within(strategy.design.horizon, starts, stops)
     return list(half_widths(laws, confidence)[0].tolist())

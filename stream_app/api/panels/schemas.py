@@ -83,6 +83,8 @@ class Sparkline(BaseModel):
 class OverviewStream(Released):
     """A stream on the overview."""
 
+    title: str = Field(description="what pages show as the stream's name")
+    display_timezone: str = Field(description="time zone in which pages show instants by default")
     source: str
     epsilon: str
     bin: str

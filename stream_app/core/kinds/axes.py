@@ -21,7 +21,7 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable
 from dphist.noise import NoiseSource
 from dphist.planning.product import plan_sums
-from dphist.product.columns import KeyPlaces, column_sum
+from dphist.product.columns import ColumnSum, column_sum
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
@@ -106,16 +106,16 @@ class CausalAxes(Axes):
         laws, roundings = column_sum(self.axes).live_errors(bins + 1)
         return row_errors(laws, roundings, _ONCE_MORE)
 
-    def errors(self, known: SeriesView = "unbiased", key: KeyPlaces | None = None) -> Errors:
-        columns, horizon = column_sum(self.axes, key), self.design.horizon
+    def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
+        summed, horizon = columns or column_sum(self.axes), self.design.horizon
         if known == "unbiased":
-            return Errors(horizon, columns.forest_errors)
+            return Errors(horizon, summed.forest_errors)
 
         def within(bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
-            laws, roundings = columns.live_errors(stops)
+            laws, roundings = summed.live_errors(stops)
             return RangeErrors(laws, roundings + _ONCE_MORE)
 
-        return Errors(horizon, within, LawTable.of([columns.of_nodes(self.design.shape.height, 1).law]))
+        return Errors(horizon, within, LawTable.of([summed.of_nodes(self.design.shape.height, 1).law]))
 
     def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the running count after each bin, up to a factor for all columns."""
@@ -166,10 +166,10 @@ class AnticipatingAxes(Axes):
         laws = total.published_laws(np.zeros_like(bins), bins + 1)
         return row_errors(laws, total.published_rounding(0), _ONCE_MORE)
 
-    def errors(self, known: SeriesView = "unbiased", key: KeyPlaces | None = None) -> Errors:
-        columns = column_sum(self.axes, key)
-        rounding = columns.published_rounding(0)
-        return Errors.of_published(self.design.horizon, columns.published_laws, rounding)
+    def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
+        summed = columns or column_sum(self.axes)
+        rounding = summed.published_rounding(0)
+        return Errors.of_published(self.design.horizon, summed.published_laws, rounding)
 
     def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the running count after each bin, up to a factor for all columns."""
@@ -192,7 +192,7 @@ class CausalAxesEpoch(AxesEpoch):
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count after each bin; its differences are the values of the series."""
         if view == "unbiased":
-            return self._columns.running(self._sum.weights)
+            return self._columns.running(self._sum.numerators) / self._sum.divisor
         if kind == "running":
             return np.asarray(self.published[:, 0] / UNITS_PER_COUNT, dtype=np.float64)
         leaves = self._columns.nodes(self.design.shape.height)
@@ -213,9 +213,9 @@ class AnticipatingAxesEpoch(AxesEpoch):
         super().__init__(record, axes, axes.columns)
         self._running = np.zeros(0)
 
-    def of_key(self, key: KeyPlaces) -> Self:
-        """Return this epoch for one key of the list, or several together; it shares the released rows."""
-        own = super().of_key(key)
+    def showing(self, columns: ColumnSum) -> Self:
+        """Return this epoch with a sum of columns as its count; it shares the released rows."""
+        own = super().showing(columns)
         own._running = np.zeros(0)
         return own
 
@@ -224,12 +224,12 @@ class AnticipatingAxesEpoch(AxesEpoch):
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count after each bin: the same for every kind and view."""
-        done, weights = len(self._running), self._sum.weights
+        done, weights = len(self._running), self._sum.numerators
         used = np.flatnonzero(weights)  # one key needs only its own columns and the columns of the total
         fresh = [self._running]
         for first in range(done, self.bins, _ROWS_AT_ONCE):
             rows = self.published[first : first + _ROWS_AT_ONCE, used]
-            fresh.append(rows @ weights[used] / UNITS_PER_COUNT)
+            fresh.append(rows @ weights[used] / UNITS_PER_COUNT / self._sum.divisor)
         self._running = np.concatenate(fresh)
         return self._running
 

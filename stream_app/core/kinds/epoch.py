@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.product.columns import KeyPlaces, column_sum, key_counts
+from dphist.product.columns import ColumnSum, column_sum, key_counts
 from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
 from dphist.tree.design import TreeDesign
@@ -113,7 +113,7 @@ class EpochView(ABC):
 
 
 class AxesEpoch(EpochView):
-    """An epoch over keys and values. Its answers are about all cells together, or about some keys."""
+    """An epoch over keys and values. Its answers are about one sum of columns, for example a key's count."""
 
     def __init__(
         self, record: EpochRecord, axes: ProductDesign, width: int, forest: Forest | None = None
@@ -127,10 +127,10 @@ class AxesEpoch(EpochView):
         """Return this epoch."""
         return self
 
-    def of_key(self, key: KeyPlaces) -> Self:
-        """Return this epoch for one key of the list, or several together; it shares the released rows."""
+    def showing(self, columns: ColumnSum) -> Self:
+        """Return this epoch with a sum of columns as its count; it shares the released rows."""
         own = copy(self)
-        own._sum, own._whole = column_sum(self._axes, key), (0, {})
+        own._sum, own._whole = columns, (0, {})
         return own
 
     @abstractmethod

@@ -18,7 +18,7 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.privacy import Neighbours
-from dphist.product.columns import KeyPlaces
+from dphist.product.columns import ColumnSum
 from dphist.product.design import ProductDesign
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import Release, TreeDesign
@@ -142,8 +142,8 @@ class Kind(ABC):
         """Return variance and half width of the first published running count at each of these bins."""
 
     @abstractmethod
-    def errors(self, known: SeriesView = "unbiased", key: KeyPlaces | None = None) -> Errors:
-        """Return the errors of answers about the total, about one key of the list, or several together."""
+    def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
+        """Return the errors of a sum of columns, for example of one key's count; None: of the total."""
 
     @abstractmethod
     def running_variances(self, bins: int) -> FloatArray:

@@ -17,7 +17,7 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.interval import half_widths
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.noise import NoiseSource
-from dphist.product.columns import KeyPlaces
+from dphist.product.columns import ColumnSum
 from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, bins_noise, release_bins
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
@@ -90,7 +90,7 @@ class CausalTree(Tree):
         variances = series_variance(design, so_far, "live", bins)
         return list(zip(variances.tolist(), reaches.tolist(), strict=True))
 
-    def errors(self, known: SeriesView = "unbiased", key: KeyPlaces | None = None) -> Errors:
+    def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
 
         def within(bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
             if known == "first_published":
@@ -136,7 +136,7 @@ class AnticipatingTree(Tree):
         laws = published_laws(self.design, np.zeros_like(bins), bins + 1)
         return row_errors(laws, published_rounding(self.design, 0))
 
-    def errors(self, known: SeriesView = "unbiased", key: KeyPlaces | None = None) -> Errors:
+    def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
 
         def laws(starts: Int64Array, stops: Int64Array) -> LawTable:
             return published_laws(self.design, starts, stops).repeated(self.width)
@@ -167,8 +167,8 @@ class Wrapper(Kind):
     def row_errors(self, bins: Int64Array) -> list[RowError]:
         return self.tree.row_errors(bins)
 
-    def errors(self, known: SeriesView = "unbiased", key: KeyPlaces | None = None) -> Errors:
-        return self.tree.errors(known, key)
+    def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
+        return self.tree.errors(known, columns)
 
     def running_variances(self, bins: int) -> FloatArray:
         return self.tree.running_variances(bins)

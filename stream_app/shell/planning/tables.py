@@ -12,6 +12,7 @@ from rich.table import Table
 from dphist.epochs.levels import EpochLevels
 from dphist.planning.product import Load
 from dphist.planning.report import in_decimals
+from dphist.product.columns import column_sum
 from dphist.product.design import ProductDesign
 from dphist.product.sums import sum_columns
 from dphist.tree.upward import LARGEST_COUNT
@@ -95,7 +96,9 @@ def _epochs(stream: StreamSettings, levels: EpochLevels) -> Facts:
 
 def _axes(stream: StreamSettings, kind: Kind, product: ProductDesign) -> Facts:
     load, time, horizon = Load.of(product), product.time, product.time.horizon
-    running = kind.errors("first_published", key=0).within(horizon, np.array([0]), np.array([horizon]))
+    running = kind.errors("first_published", column_sum(product, 0)).within(
+        horizon, np.array([0]), np.array([horizon])
+    )
     total = float(product.keys.total_share)
     draws = f"{load.mean_draws:,.0f} / {load.most_draws:,} per bin, mean / most"
     if load.ahead_bytes:

@@ -1,23 +1,24 @@
 -- Add one slice's counts to the cells of open bins and move the partition's position: both or neither.
 -- KEYS: state, positions, base_bins, cuts of the partition, open_bins, untallied, open_windows, the partition's records
---       set aside, the places of some of them, then the cells of each bin in `bins` (with a cap per user, in place of
---       the cells: each shard of users, then the users of each window)
+--       set aside, the places of some of them, operator_counts, then the cells of each bin in `bins` (with a cap per
+--       user, in place of the cells: each shard of users, then the users of each window)
 -- ARGV: strategy hash, partition, expected position, new position, last cut bin, due instant in us or '',
 --       packed {names, deltas, places, weight of a record} of records to set aside or '', the mark of the key of their
---       users or '',
+--       users or '', packed {names, numbers} to add to the operator's counts,
 --       packed {bins, number of cells of each bin, cells, deltas}; with a cap packed {bins, number of users' cells of
 --       each shard, {}, deltas}, the users' cells one after the other, packed {names of the shards, their bins,
 --       windows}, and the mark of the key of users
 #include counts
 local state, positions, base_bins, cuts, open_bins, untallied, open_windows = unpack(KEYS, 1, 7)
-local ahead, ahead_places = unpack(KEYS, 8, 9)
+local ahead, ahead_places, operator_counts = unpack(KEYS, 8, 10)
 local strategy_hash, partition, expected, new, last_cut_bin, due_us = unpack(ARGV, 1, 6)
-local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[9]))
-local users_cells, key_mark = ARGV[10], ARGV[12]
-local shards, shard_bins, windows = unpack(users_cells and cmsgpack.unpack(ARGV[11]) or {})
+local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[10]))
+local users_cells, key_mark = ARGV[11], ARGV[13]
+local shards, shard_bins, windows = unpack(users_cells and cmsgpack.unpack(ARGV[12]) or {})
 local names, name_deltas, places, weight = unpack(ARGV[7] ~= '' and cmsgpack.unpack(ARGV[7]) or {})
 local ahead_mark = ARGV[8]
-local GIVEN_KEYS, MOST_PLACES = 9, 1000
+local counters, numbers = unpack(cmsgpack.unpack(ARGV[9]))
+local GIVEN_KEYS, MOST_PLACES = 10, 1000
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
 if not held[1] then return 'conflict' end
@@ -100,6 +101,7 @@ end
 
 if shards then add_users() else add_all() end
 if names then set_aside() end
+for i, counter in ipairs(counters) do redis.call('HINCRBY', operator_counts, counter, numbers[i]) end
 for _, bin in ipairs(bins) do redis.call('ZADD', open_bins, bin, bin) end
 redis.call('HSET', positions, partition, new)
 

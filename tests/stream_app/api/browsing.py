@@ -17,6 +17,7 @@ from deploy.ports import free_port
 from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import EVERYBODY, listen, serve_on
 from stream_app.core.alerts.rules import Rule
+from stream_app.core.labels import NO_LABELS, AllLabels
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports.reader import PublicReader
 from tests.models.memory import MemoryStore
@@ -95,7 +96,7 @@ class Backstage:
         self.run(watcher.look())
         return watcher
 
-    def start(self, rules: AccessRules = EVERYBODY) -> str:
+    def start(self, rules: AccessRules = EVERYBODY, labels: AllLabels = NO_LABELS) -> str:
         """Start the server, on its earlier port if it had one; return its address."""
 
         @asynccontextmanager
@@ -104,7 +105,9 @@ class Backstage:
 
         self.port = self.port or free_port()  # no other process takes it while the server is down
         listener = listen("127.0.0.1", self.port)
-        self._server = asyncio.run_coroutine_threadsafe(serve_on(listener, reader, rules), self._loop)
+        self._server = asyncio.run_coroutine_threadsafe(
+            serve_on(listener, reader, rules, labels=labels), self._loop
+        )
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
@@ -173,6 +176,23 @@ def inked(page: Page, selector: str, least: int = 1_000) -> int:
     """Wait until more than ``least`` pixels of the canvases are drawn; return how many are drawn."""
     eventually(page, lambda: ink(page, selector) > least)
     return ink(page, selector)
+
+
+def drawn_from_now_on(page: Page) -> None:
+    """Record every text that the page writes on a canvas from now on: all texts, and those of a panel."""
+    page.evaluate(
+        """() => {
+          window.drawn = [];
+          const places = [];
+          window.drawnIn = (panel) => window.drawn.filter((_, i) => places[i] === panel);
+          const write = CanvasRenderingContext2D.prototype.fillText;
+          CanvasRenderingContext2D.prototype.fillText = function (words, ...where) {
+            window.drawn.push(words);
+            places.push(this.canvas.closest("section")?.id);
+            return write.call(this, words, ...where);
+          };
+        }"""
+    )
 
 
 def panel(page: Page, name: str) -> Any:

@@ -18,7 +18,7 @@ from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.shell.terminal import days_in_words
-from tests.stream_app.api.browsing import Backstage, opened, panel, table
+from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, opened, panel, table
 from tests.stream_app.published_axes import PublishedAxes, delays
 from tests.stream_app.published_windows import PublishedWindows
 
@@ -63,20 +63,6 @@ def everything_read(page: Page) -> str:
         "[...document.querySelectorAll('[aria-label]')].map((one) => one.ariaLabel).join('\\n')"
     )
     return f"{page.locator('body').inner_text()}\n{labels}"
-
-
-def drawn_from_now_on(page: Page) -> None:
-    """Record every text that the page writes on a canvas from now on."""
-    page.evaluate(
-        """() => {
-          window.drawn = [];
-          const write = CanvasRenderingContext2D.prototype.fillText;
-          CanvasRenderingContext2D.prototype.fillText = function (words, ...where) {
-            window.drawn.push(words);
-            return write.call(this, words, ...where);
-          };
-        }"""
-    )
 
 
 def test_pages_of_day_bins_show_no_time_of_day(browser: Browser, site: str) -> None:

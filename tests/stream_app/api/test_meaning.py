@@ -142,10 +142,10 @@ def test_alert_says_what_its_value_counts() -> None:
         [told] = evaluate([rule], {}, await view_of(stream), now_us=7).transitions
         words = meaning_of(stream.strategy.declared).counts
         assert told["meaning"] == for_readers(told)["meaning"] == words
-        assert alert_of(told)["annotations"]["meaning"] == words
+        assert alert_of(told, None)["annotations"]["meaning"] == words
         assert cloud_event(told)["data"]["meaning"] == words
         older = {name: value for name, value in told.items() if name != "meaning"}
-        assert "meaning" not in alert_of(older)["annotations"]
+        assert "meaning" not in alert_of(older, None)["annotations"]
         assert cloud_event(older)["data"]["meaning"] == ""
 
     asyncio.run(inside())

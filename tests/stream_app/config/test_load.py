@@ -70,6 +70,16 @@ def test_a_replay_is_read_exactly(tmp_path):
     assert (settings.api.host, settings.api.port, settings.publish_every_us) == ("127.0.0.1", 8088, 1_000_000)
 
 
+def test_title_timezone_and_url_are_read_exactly(tmp_path):
+    text = REPLAY.replace("departures:", "departures:\n    title: Départs · 2013", 1)
+    settings = read(tmp_path, f"{text}api: {{url: https://counts.example.org/x/, timezone: Europe/Paris}}\n")
+    assert settings.streams[0].title == "Départs · 2013"
+    assert (settings.api.url, settings.api.timezone) == ("https://counts.example.org/x", "Europe/Paris")
+    plain = read(tmp_path, REPLAY)
+    assert (plain.streams[0].title, plain.api.url, plain.api.timezone) == ("", None, "UTC")
+    assert plain.streams[0].declared == settings.streams[0].declared  # a title may change at any start
+
+
 def test_a_live_stream_is_read_exactly(tmp_path):
     settings = read(tmp_path, LIVE)
     (stream,) = settings.streams
@@ -268,6 +278,17 @@ WINDOWED = "keys: {field: c, list: [a], mode: window, window: 1h}"
         ),
         ("streams:", "kafka: {group: g}\nstreams:", "app.yaml:3: kafka.bootstrap_servers is missing; name a"),
         ("streams:", "outputs: {}\nstreams:", "outputs {}: must be a list, for example"),
+        (
+            "streams:",
+            "api: {url: 'https://c.org/?key=1'}\nstreams:",
+            'api.url "https://c.org/?key=1": must end with a host or a path, for example https://counts',
+        ),
+        ("streams:", "api: {timezone: Mars}\nstreams:", 'api.timezone "Mars": is not a time zone; name one'),
+        (
+            "departures:",
+            'departures:\n    title: "a\\nb"',
+            'streams.departures.title "a b": must be one line of at most 80 characters; everybody',
+        ),
         ("streams:", "api: {port: 0}\nstreams:", "api.port 0: must be a port from 1 to 65535"),
         (
             "streams:",

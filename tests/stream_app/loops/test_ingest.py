@@ -90,7 +90,8 @@ def test_late_events_can_be_refused(one: OneSource, late: str, letters: list[str
         await ingest.step()
         assert await one.cells(99) == {101: 1}
         assert one.letters.reasons() == letters
-        assert await one.store.operator_counts(STREAM) == {"late": 1}
+        how_late = {"late_bins": 1, f"late_within_{BIN_US // 10**6}": 1}
+        assert await one.store.operator_counts(STREAM) == {"late": 1} | how_late
 
     asyncio.run(count())
 
@@ -164,7 +165,7 @@ def test_an_event_from_the_future_holds_up_nothing(one: OneSource) -> None:
         assert [(letter.reason, letter.position) for letter in one.letters.kept] == [
             ("future", len(event_line(100 * BIN_US)))
         ]
-        assert await one.store.operator_counts(STREAM) == {"future": 1}
+        assert await one.store.operator_counts(STREAM) == {"future": 1, "set_aside": 1}
 
     asyncio.run(count())
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import astuple
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import httpx
+import numpy as np
+import pyarrow
+import pyarrow.ipc
 import pytest
 
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
 from stream_app.core.answered import QueryError
-from stream_app.core.kinds.tables import Span
+from stream_app.core.kinds.tables import SeriesKind, Span
 from stream_app.core.records import Reason
-from stream_app.core.sums import mean_over, sum_of
+from stream_app.core.sums import mean_over, mean_series, sum_of, sum_series
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.declared import FIRST_BIN, STREAM
 from tests.stream_app.product_stream import ProductSource, product_strategy, view_of
@@ -73,15 +78,8 @@ def test_the_api_answers_sums_and_means(tmp_path: Path, release: Release) -> Non
     one = released(tmp_path, sums_strategy(release, Fraction(1)), some_sales(8))
     counts, cents = recounted(some_sales(8))
 
-    async def ask() -> list[httpx.Response]:
-        app = create_app(one.store.reader(), apart=SHARED)
-        await app.state.replicas.refresh()
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            paths = ("sum", "mean", "sum?key=DE", "mean?key=DE&confidence=0.999999", "sum?key=ES", "")
-            return [await client.get(f"/v1/streams/{STREAM}/{path}".rstrip("/")) for path in paths]
-
-    summed, mean, of_key, mean_of_key, unknown, detail = asyncio.run(ask())
+    paths = ["sum", "mean", "sum?key=DE", "mean?key=DE&confidence=0.999999", "sum?key=ES", ""]
+    summed, mean, of_key, mean_of_key, unknown, detail = asyncio.run(asked(one, paths))
     amounts = {"field": "cart.amount", "min": -20, "max": 500, "unit": 0.01}
     for answer in (summed, mean, of_key, mean_of_key):
         assert answer.status_code == 200, answer.text
@@ -98,6 +96,100 @@ def test_the_api_answers_sums_and_means(tmp_path: Path, release: Release) -> Non
     assert unknown.status_code in (400, 404, 422)
     assert "is not on the public list" in unknown.text
     assert detail.json()["sum"] == amounts
+
+
+KINDS: list[tuple[SeriesKind, dict[str, Any]]] = [
+    ("running", {}),
+    ("bin", {}),
+    ("bin", {"step": 2}),
+    ("window", {"window": 3}),
+]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_without_noise_every_point_of_a_series_is_the_recount(tmp_path: Path, release: Release) -> None:
+    sales = some_sales(9)
+    one = released(tmp_path, sums_strategy(release), sales)
+    counts, cents = recounted(sales)
+    view = asyncio.run(view_of(one.store))
+    for key, columns in ((None, [0, 1, 2]), ("DE", [1])):
+        for kind, asked in KINDS:
+            summed = sum_series(view, kind, view.span, key, **asked)
+            means = mean_series(view, kind, view.span, key, **asked)
+            assert summed.spans == means.spans
+            assert summed.available == means.available == len(summed.spans) > 3
+            for span, value, mean in zip(summed.spans, summed.values, means.means, strict=True):
+                a, b = (bin - FIRST_BIN for bin in span)
+                number, total = (int(table[a:b, columns].sum()) for table in (counts, cents))
+                assert value == pytest.approx(total / 100, abs=1e-9)
+                assert mean.value == pytest.approx(total / 100 / number, abs=1e-9)
+                assert mean.upper - mean.lower < 0.01
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("total", [False, True])
+def test_a_point_of_a_series_is_the_answer_about_its_range(
+    tmp_path: Path, total: bool, release: Release
+) -> None:
+    one = released(tmp_path, sums_strategy(release, Fraction(1), total), some_sales(10))
+    view = asyncio.run(view_of(one.store))
+    for key in (None, "other"):
+        for kind, asked in KINDS:
+            summed = sum_series(view, kind, view.span, key, **asked)
+            means = mean_series(view, kind, view.span, key, **asked, points=4)
+            for place, span in enumerate(summed.spans):
+                alone = sum_of(view, span, key)
+                assert summed.values[place] == pytest.approx(alone.value, rel=1e-9, abs=1e-6)
+                assert summed.laws.deviations()[place] == pytest.approx(alone.stderr, rel=1e-9)
+            assert len(means.spans) == 4
+            assert means.spans[-1] == summed.spans[-1]
+            for span, mean in zip(means.spans, means.means, strict=True):
+                expected = np.array(astuple(mean_over(view, span, key)), np.float64)  # no value: NaN
+                assert np.array(astuple(mean), np.float64) == pytest.approx(expected, rel=1e-6, nan_ok=True)
+
+
+def test_the_api_answers_series_of_sums_and_means_in_every_format(tmp_path: Path) -> None:
+    one = released(tmp_path, sums_strategy("causal", Fraction(1)), some_sales(8))
+    paths = [
+        "sum/series?kind=bin",
+        "mean/series?kind=bin&points=3",
+        "sum/series?format=csv",
+        "mean/series?format=arrow",
+        "sum/series?view=consistent",
+        "sum/series?view=first_published",
+        "mean/series?kind=window",
+        "mean/series?view=unbiased",
+    ]
+    answers = asyncio.run(asked(one, paths))
+    sums, means, csv, arrow, *refused = answers
+    assert [answer.status_code for answer in answers[:4]] == [200] * 4
+    found, found_means = sums.json(), means.json()
+    assert len(found["value"]) == len(found["stderr"]) == BINS
+    assert found["lower"][0] < found["value"][0] < found["upper"][0]
+    words = "of cart.amount, each clamped to -20 to 500 and rounded to 0.01"
+    assert (found["counted"], found["meaning"]) == (f"sum {words}", f"The sum {words}.")
+    assert (found_means["counted"], found_means["meaning"]) == (f"mean {words}", f"The mean {words}.")
+    assert (len(found_means["value"]), found_means["points_available"]) == (3, BINS)
+    assert "evenly spaced" in found_means["note"]
+    assert csv.text.splitlines()[0] == "start,end,value,stderr,lower,upper,private,meaning"
+    with pyarrow.ipc.open_stream(arrow.content) as reader:
+        table = reader.read_all()
+    assert table.column_names == ["start", "end", "value", "lower", "upper"]
+    assert b"cart.amount" in table.schema.metadata[b"meaning"]
+    assert {answer.status_code for answer in refused} <= {400, 422}
+    lines = [answer.json()["error"] for answer in refused]
+    assert lines[0] == "view: sums are never made consistent; leave out view and method"
+    assert lines[1] == "view: only the count is kept as first published; leave out view"
+    assert "window: say how many bins" in lines[2]
+
+
+async def asked(one: Sales, paths: list[str]) -> list[httpx.Response]:
+    """Return what the API answers about the stream."""
+    app = create_app(one.store.reader(), apart=SHARED)
+    await app.state.replicas.refresh()
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        return [await client.get(f"/v1/streams/{STREAM}/{path}".rstrip("/")) for path in paths]
 
 
 def test_a_stream_without_a_sum_says_so(tmp_path: Path) -> None:

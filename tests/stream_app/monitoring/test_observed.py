@@ -97,7 +97,6 @@ def test_watched_store_times_and_counts_calls() -> None:
         assert await store.release("clicks", release_of(state, 1)) is Reply.DONE
         await store.load("clicks")
         assert value(metrics, "closing_overdue_seconds", stream="clicks") == 0
-        await store.count_for_operator("clicks", Reason.LATE, 4)
 
     asyncio.run(use())
     assert value(metrics, "redis_seconds_count", call="apply") == 2
@@ -107,7 +106,6 @@ def test_watched_store_times_and_counts_calls() -> None:
     assert value(metrics, "apply_cells_count", stream="clicks") == 1
     assert value(metrics, "releases_total", stream="clicks") == 1
     assert value(metrics, "release_delay_seconds_sum", stream="clicks") == pytest.approx(3)
-    assert value(metrics, "refused_records_total", stream="clicks", reason="late") == 4
     assert value(metrics, "redis_failures_total", call="apply") is None
 
 

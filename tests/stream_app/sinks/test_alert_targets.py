@@ -11,6 +11,7 @@ import pytest
 
 from stream_app.ports.alerts import NotDelivered
 from stream_app.sinks.alert_targets import AlertmanagerTarget, WebhookTarget
+from stream_app.sinks.alert_topic import cloud_event
 
 TOLD: dict[str, Any] = {
     "key": "0123456789abcdef0123456789abcdef",
@@ -33,7 +34,11 @@ TOLD: dict[str, Any] = {
 
 
 def sent(
-    kind: str, target: type = WebhookTarget, status: int = 200, told: dict[str, Any] | None = None
+    kind: str,
+    target: type = WebhookTarget,
+    status: int = 200,
+    told: dict[str, Any] | None = None,
+    site: str | None = None,
 ) -> list[httpx.Request]:
     requests: list[httpx.Request] = []
 
@@ -43,7 +48,7 @@ def sent(
 
     async def run() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-            await target("https://user:word@example.org:8443/secret?token=x", client).send(
+            await target("https://user:word@example.org:8443/secret?token=x", client, site).send(
                 (told or TOLD) | {"kind": kind}
             )
 
@@ -67,6 +72,24 @@ def test_a_webhook_gets_the_body_of_alertmanager_version_4() -> None:
     assert request.headers["idempotency-key"] == TOLD["key"] == alert["annotations"]["idempotency_key"]
     [resolved] = sent("resolved")
     assert json.loads(resolved.content)["alerts"][0]["endsAt"] == "1970-01-01T01:01:40Z"
+
+
+@pytest.mark.parametrize(
+    ("site", "page"),
+    [
+        (None, ""),
+        ("https://counts.example.org/private", "https://counts.example.org/private/streams/a%2Fb%20c"),
+    ],
+)
+def test_alert_links_to_page_of_its_stream_if_site_is_known(site: str | None, page: str) -> None:
+    told = TOLD | {"stream": "a/b c"}
+    [webhook], [manager] = (
+        sent("firing", target, told=told, site=site) for target in (WebhookTarget, AlertmanagerTarget)
+    )
+    body = json.loads(webhook.content)
+    assert (body["externalURL"], body["alerts"][0]["generatorURL"]) == (site or "", page)
+    assert json.loads(manager.content)[0].get("generatorURL", "") == page
+    assert cloud_event(told, site)["data"].get("url", "") == page
 
 
 def test_a_target_gets_firing_and_resolved_transitions_only() -> None:

@@ -18,7 +18,7 @@ export class Preview extends Panel {
     this.tools.append(make("label", { className: "picker" }, make("span", {}, "ε"), this.slider, this.output));
     this.slider.addEventListener("input", () => this.#said());
     this.slider.addEventListener("change", () => page.choose({ epsilon: this.#epsilon() }));
-    this.band = this.chart({ stepped: true });
+    this.band = this.chart({ stepped: true, fromZero: true });
     this.questions = make("div", { className: "questions" });
     this.body.append(this.questions);
   }

@@ -11,7 +11,7 @@ const UNITS = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
 export class Rate extends Panel {
   constructor(page) {
     super(page, "rate", "Rate");
-    this.band = this.chart({ numbers: AMOUNTS, counted: "Rate" });
+    this.band = this.chart({ numbers: AMOUNTS, counted: "Rate", fromZero: true });
     this.select = make("select", { id: "rate-window" });
     this.select.addEventListener("change", () => page.choose({ window: Number(this.select.value) }));
     this.tools.append(make("label", { className: "picker" }, make("span", {}, "Window"), this.select));

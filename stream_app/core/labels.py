@@ -1,0 +1,47 @@
+"""What readers see in place of names that belong to the operator: titles, and no path of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_FILE = "file:"
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The words that a stream is shown with. They change no number and may change at any start.
+
+    Args: title, empty for a stream without one; timezone, in which pages show instants.
+    """
+
+    title: str = ""
+    timezone: str = "UTC"
+
+    def source(self, name: str) -> str:
+        """Return how readers see a source: a file has the stream's title, or its name without directories.
+
+        >>> Labels().source("file:../../srv/shop/clicks.ndjson"), Labels("Shop").source("file:clicks.ndjson")
+        ('file:clicks.ndjson', 'Shop')
+        >>> Labels("Shop").source("topic:clicks")
+        'topic:clicks'
+        """
+        if not name.startswith(_FILE):
+            return name
+        return self.title or _FILE + name.removeprefix(_FILE).rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class AllLabels:
+    """The labels of all streams. Args: titles, by stream."""
+
+    titles: Mapping[str, str] = field(default_factory=dict)
+    timezone: str = "UTC"
+
+    def of(self, stream: str) -> Labels:
+        """Return the labels of a stream."""
+        return Labels(self.titles.get(stream, ""), self.timezone)
+
+
+UNLABELLED = Labels()
+NO_LABELS = AllLabels()

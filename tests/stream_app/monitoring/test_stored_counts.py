@@ -1,0 +1,97 @@
+"""The operator sees how many records were late, how late, refused or set aside, as the store counted them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.parser import text_string_to_metric_families
+
+from stream_app.core.records import Reason
+from stream_app.monitoring.late_share import OVER_S, LateShare
+from stream_app.monitoring.metrics import Metrics
+from stream_app.monitoring.stored_counts import StoredCounts, follow
+from tests.contracts.examples import apply
+from tests.models.memory import MemoryStore
+
+
+class Wall:
+    """A clock in seconds that the test sets."""
+
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def shown(counts: StoredCounts) -> dict[tuple[str, str], float]:
+    """Return the values of all samples, by name and the label beside the stream."""
+    metrics = Metrics()
+    metrics.registry.unregister(metrics.stored)
+    metrics.registry.register(counts)
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    samples = [sample for family in families for sample in family.samples if "stream" in sample.labels]
+    return {(one.name, one.labels.get("reason") or one.labels.get("le") or ""): one.value for one in samples}
+
+
+def test_counters_of_the_store_become_metrics() -> None:
+    counts = StoredCounts()
+    counts.know("clicks", 10.0)
+    counts.show(
+        "clicks", {"late": 2, "late_within_10": 2, "late_within_300": 1, "late_bins": 7, "set_aside": 4}
+    )
+    found = shown(counts)
+    assert found["stream_app_refused_records_total", "late"] == 2
+    assert found["stream_app_refused_records_total", "future"] == 0
+    assert {reason for name, reason in found if name == "stream_app_refused_records_total"} == set(Reason)
+    assert found["stream_app_set_aside_records_total", ""] == 4
+    buckets = {le: n for (name, le), n in found.items() if name == "stream_app_late_seconds_bucket"}
+    assert [buckets[le] for le in ("5.0", "10.0", "60.0", "300.0", "604800.0", "+Inf")] == [0, 2, 2, 3, 3, 3]
+    assert found["stream_app_late_seconds_count", ""] == 3
+    assert found["stream_app_late_seconds_sum", ""] == 70
+
+
+def test_late_share_is_of_the_records_of_the_last_ten_minutes() -> None:
+    wall, registry = Wall(), CollectorRegistry()
+    late_share = LateShare(Gauge("late_share", "", ["stream"], registry=registry), wall)
+    late_share.know("clicks")
+
+    def share(seconds: float, records: int, **counts: int) -> float:
+        wall.now_s = 1_000 + seconds
+        change = replace(apply(0, 5), records=records, operator_counts=counts)
+        late_share.applied("clicks", change)
+        shown = registry.get_sample_value("late_share", {"stream": "clicks"})
+        assert shown is not None
+        return shown
+
+    assert share(0, 0) == 0
+    assert share(10, 200, late_within_60=10) == pytest.approx(0.05)
+    assert share(20, 190, late=10, late_longer=10) == pytest.approx(0.05)  # these are refused
+    assert share(300, 0, unknown_key=1000) == pytest.approx(0.05)
+    assert share(OVER_S + 14, 200) == pytest.approx(10 / 400)
+    assert share(OVER_S + 100, 0) == 0
+
+
+def test_counters_are_read_again_after_the_store_was_down() -> None:
+    class Down(MemoryStore):
+        answers = [{}, {"late": 1}, None, {"late": 5}]
+
+        async def operator_counts(self, stream: str) -> dict[str, int]:
+            answer = self.answers.pop(0)
+            if answer is None:
+                raise ConnectionError("redis: no answer")
+            return answer
+
+    async def read() -> list[float]:
+        counts, found = StoredCounts(), []
+        counts.know("clicks", 1.0)
+        for _ in range(4):
+            following = asyncio.create_task(follow(Down(), ["clicks"], counts))
+            await asyncio.sleep(0.01)
+            following.cancel()
+            found.append(shown(counts)["stream_app_refused_records_total", "late"])
+        return found
+
+    assert asyncio.run(read()) == [0, 1, 1, 5]
