@@ -204,7 +204,7 @@ def new_ledger(config: Path) -> None:
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the errors over time here."
 )
 def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path | None) -> None:
-    """Show the tree of every stream, its error, and the errors of other ways to count.
+    """Show the errors of readers' answers, the tree of every stream, and the errors of other ways to count.
 
     \b
     Examples:
@@ -213,6 +213,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
       stream-app plan --config examples/flights.yaml --stream departures --plot error.png
     """
     from dphist.planning.report import print_whole
+    from stream_app.shell.planning.answers import answers_table
     from stream_app.shell.planning.plan import chosen_streams, comparisons, epsilons_for
     from stream_app.shell.planning.promises import meanings
     from stream_app.shell.planning.tables import tables
@@ -223,7 +224,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
         for line in epsilons_for(streams, target_rmse):
             click.echo(line)
         return
-    for table in (*tables(streams), *comparisons(streams, plot)):
+    for table in (answers_table(streams), *tables(streams), *comparisons(streams, plot)):
         print_whole(table)
     for line in meanings(streams):
         click.echo(line)
