@@ -88,9 +88,11 @@ chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 2
 	$(BIN)/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.chaos --freezes $(FREEZES) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.e2e.differential
+	$(BIN)/python -m tests.e2e.logs_under_faults $(if $(SEED),--seed $(SEED))
 
-bench-ingest: $(STAMP) ## events per second of the Kafka worker beside bare aiokafka, Faust, kafka-python, librdkafka
+bench-ingest: $(STAMP) ## events per second of the Kafka worker beside bare aiokafka, Faust, kafka-python, librdkafka; of the HTTP listener
 	$(BIN)/python -m benchmarks.ingest
+	$(BIN)/python -m benchmarks.receiving
 
 bench: $(STAMP) ## ratio tables with JSON results under benchmarks/results
 	$(BIN)/python -m benchmarks

@@ -99,11 +99,14 @@ class FileList:
             number -= 1
         return number
 
-    def refresh(self) -> None:
-        """List the directory again if it may have changed, and note the files that are new."""
+    def refresh(self, *, certainly: bool = False) -> None:
+        """List the directory again if it may have changed, and note the files that are new.
+
+        Args: certainly, whether to list it in any case, because a file was missing.
+        """
         try:
             changed_ns = self.pattern.parent.stat().st_mtime_ns
-            if changed_ns == self._listed_ns:
+            if changed_ns == self._listed_ns and not certainly:
                 return
             listed_ns = time.time_ns()
             self.paths = files_of(self.pattern)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import shutil
@@ -36,6 +37,10 @@ def decompressed(path: Path, directory: Path | None = None, most: int | None = N
         copy.seek(0)
     except (OSError, EOFError, zlib.error) as failure:
         copy.close()
+        if isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = directory or "the folder of temporary files"
+            text = f"{path}: no room is left to decompress it; make room in {where}"
+            raise OperatorError(text) from None
         raise OperatorError(
             f"{path}: cannot be decompressed ({failure}); put a whole file there, under its final name"
         ) from None

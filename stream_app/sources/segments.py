@@ -125,6 +125,14 @@ class SegmentedSource(OneFile):
     def _advance(self) -> int:
         """Look at the files again; return the end of the log."""
         self._list.refresh()
+        try:
+            return self._end()
+        except OperatorError:
+            self._list.refresh(certainly=True)  # a file may have been compressed just now
+            return self._end()
+
+    def _end(self) -> int:
+        """Return the end of the log, as the files are listed."""
         number = len(self._list.files) - 1
         if number < 0:
             raise OperatorError(f"{self._list.pattern}: no such file; create the first one")
@@ -148,11 +156,12 @@ class SegmentedSource(OneFile):
             raise OperatorError(f"{path}: it was replaced; put the first file back, it may only grow")
         if opened.st_size < before:
             raise OperatorError(f"{path}: it was truncated; put its records back, it may only grow")
-        self._grown_to[number] = after = lines.after_last_line(before)
+        after = lines.after_last_line(before)
         if after > FILE_SPAN:
             raise OperatorError(f"{path}: it is larger than 64 GiB; begin a new file earlier")
         if not before:
             self._recognise(number, lines, after)
+        self._grown_to[number] = after
         return after
 
     async def _batch(self, number: int, offset: int) -> RecordBatch | None:
@@ -193,7 +202,11 @@ class SegmentedSource(OneFile):
             last = len(self._list.files) - 1
             for other in [other for other in self._open if other != last]:
                 self._forget(other)
-            lines = await asyncio.to_thread(self._open_file, self._list.path(number))
+            try:
+                lines = await asyncio.to_thread(self._open_file, self._list.path(number))
+            except OperatorError:
+                self._list.refresh(certainly=True)  # it may have been compressed just now
+                lines = await asyncio.to_thread(self._open_file, self._list.path(number))
             self._take(number, lines)
             self._recognise(number, lines, lines.stat().st_size)
         return self._open[number]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from stream_app.core.records import RecordBatch
 from stream_app.ports import OperatorError
+from stream_app.sources.file_list import FileList
 from stream_app.sources.segments import FILE_SPAN, SegmentedSource
 from tests.stream_app.files import AT, event_line, write_events
 
@@ -152,6 +153,25 @@ def test_a_finished_file_may_be_compressed_where_it_is_read(folder: Folder, rest
     source = folder.source() if restart else source
     batches, _ = read(source, middle)
     assert times(batches) == [*range(20, 50), 100]
+
+
+@pytest.mark.parametrize("day", [1, 2])
+def test_a_file_may_be_compressed_between_the_look_at_the_folder_and_its_opening(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, day: int
+) -> None:
+    files = [folder.events(1, 10, 20), folder.events(2, 30)]
+    source = folder.source()
+    refresh = FileList.refresh
+
+    def too_early(self: FileList, *, certainly: bool = False) -> None:
+        if certainly:
+            refresh(self, certainly=True)
+
+    monkeypatch.setattr(FileList, "refresh", too_early)
+    pack(files[day - 1])
+    batches, _ = read(source)
+    assert times(batches) == [10, 20, 30]
+    assert end_of(source) // FILE_SPAN == day
 
 
 def test_a_finished_files_last_line_needs_no_end(folder: Folder) -> None:
