@@ -201,7 +201,7 @@ def run(folder: Path, faults: int, seed: int, tell: Callable[[str], None] = lamb
     for number, fault in enumerate(order):
         tell(f"fault {number + 1}: {fault}")
         happening.happen(fault, random_)
-        time.sleep(random_.uniform(0.5, 3.0))
+        time.sleep(random_.uniform(0.3, 1.5))
     traffic.stop()
     with happening.service as service:
         stored = [json.loads(text)["name"] for text in spooled(folder / "spool/pages")]
