@@ -9,7 +9,7 @@ from dphist.product.answers import Cdf, Histogram, Quantile
 from stream_app.api import schemas
 from stream_app.api.ranges import about_keys, edges_of, released, span_of
 from stream_app.core.answered import QueryError
-from stream_app.core.cells import Buckets
+from stream_app.core.cells import Buckets, KeyList
 from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 
@@ -58,6 +58,7 @@ def axes_of(strategy: Strategy) -> schemas.AxesAnswer | None:
     declared = strategy.declared
     return schemas.AxesAnswer(
         keys=None if declared.keys is None else list(declared.keys.labels),
+        key_fields=_key_fields(declared.keys),
         edges=None if declared.value is None else declared.value.edges.tolist(),
         value_field=None if declared.value is None else declared.value.field,
         value_branching=list(axes.values.shape.branching),
@@ -75,6 +76,12 @@ def axes_of(strategy: Strategy) -> schemas.AxesAnswer | None:
             for group in axes.groups
         ],
     )
+
+
+def _key_fields(keys: KeyList | None) -> list[schemas.KeyFieldAnswer] | None:
+    if keys is None or not keys.fields:
+        return None
+    return [schemas.KeyFieldAnswer(field=one.field, values=list(one.values)) for one in keys.fields]
 
 
 def _cdf(view: StreamView, query: schemas.CdfQuery) -> tuple[Cdf, Buckets, dict[str, Any]]:

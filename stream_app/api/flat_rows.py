@@ -18,6 +18,7 @@ from stream_app.api.replies import answered
 from stream_app.api.routes import replica_of
 from stream_app.api.schemas import CdfQuery, CountQuery, QuantileQuery
 from stream_app.core.answered import declared_keys
+from stream_app.core.asked_keys import label_values
 from stream_app.core.meaning import meaning_of
 from stream_app.core.query import StreamView
 
@@ -75,9 +76,9 @@ def key_rows(view: StreamView, query: KeyRows) -> Rows:
     return Rows(
         [
             {"stream": query.stream, "key": key, "value": value, "stderr": counts.stderr}
-            | {"lower": lower, "upper": upper, "private": view.private}
+            | {"lower": lower, "upper": upper, "private": view.private, **label_values(declared, place)}
             | words
-            for key, value, lower, upper in (rows[place] for place in shown)
+            for place, (key, value, lower, upper) in ((place, rows[place]) for place in shown)
         ]
     )
 

@@ -17,6 +17,7 @@ from dphist.tree.estimate import Estimate
 from stream_app.api.answers import DEFAULT_CONFIDENCE, users_of_epoch
 from stream_app.api.schemas import EpochCount
 from stream_app.core.alerts.states import State
+from stream_app.core.asked_keys import labels_of_keys
 from stream_app.core.meaning import meaning_of
 from stream_app.core.query import StreamView
 
@@ -55,7 +56,7 @@ class Newest:
     seq: int
     until_us: int | None
     running: Estimate | None
-    keys: Sequence[str]
+    key_labels: Sequence[Mapping[str, str]]
     of_keys: Estimate | None
     counts: str = ""
     users: EpochCount | None = None
@@ -71,7 +72,7 @@ class Newest:
             view.visible_seq,
             until_us,
             None if until_us is None else view.running(),
-            () if keys is None else keys.labels,
+            () if keys is None else labels_of_keys(keys),
             None if until_us is None or keys is None else key_counts(view.cells()),
             words_of(view),
             users_of_epoch(view) if view.declared.count == "users" else None,
@@ -146,17 +147,18 @@ def _of_epochs(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
 
 def _of_keys(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     """Return gauges of keys, under separate names, so that a sum over one name counts events once."""
-    labels, what = ["stream", "key", "private"], "of a key: estimated events since the stream's first bin"
-    counts = {one.stream: one.counts for one in streams if one.keys}
+    names, what = ["stream", "key", "private"], "of a key: estimated events since the stream's first bin"
+    counts = {one.stream: one.counts for one in streams if one.key_labels}
     gauges = {
-        part: _gauge(f"key_running{part}", with_words(f"{part[1:]} {what}".strip(), counts), labels)
+        part: _gauge(f"key_running{part}", with_words(f"{part[1:]} {what}".strip(), counts), names)
         for part in ("", "_lower", "_upper", "_stderr")
     }
     for one in streams:
         if one.of_keys is not None:
-            for part, column in _parts(one.of_keys, len(one.keys)).items():
-                for key, value in zip(one.keys, column.tolist(), strict=True):
-                    gauges[part].add_metric([one.stream, key, one.private], value)
+            for part, column in _parts(one.of_keys, len(one.key_labels)).items():
+                for labels, value in zip(one.key_labels, column.tolist(), strict=True):
+                    own = {"stream": one.stream, "private": one.private, **labels}
+                    gauges[part].add_sample(gauges[part].name, own, value)
     return gauges.values()
 
 

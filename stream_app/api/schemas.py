@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from stream_app.core.answered import QueryError
 from stream_app.core.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
+from stream_app.core.cells import ANY
 
 Confidence = Annotated[
     float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true number")
@@ -84,7 +85,7 @@ class RangeQuery(NoQuery):
     @property
     def of_group(self) -> bool:
         """Whether the question may be about a group of keys, which costs more than one key."""
-        return len(self.key) > 1 or bool(self.not_key)
+        return len(self.key) > 1 or bool(self.not_key) or any(ANY in key for key in self.key)
 
 
 class CountQuery(RangeQuery):
@@ -278,10 +279,20 @@ class ColumnsAnswer(BaseModel):
     scales: list[float] = Field(description="of the noise, per level of the tree over time")
 
 
+class KeyFieldAnswer(BaseModel):
+    """One of several key fields."""
+
+    field: str
+    values: list[str] = Field(description="the listed ones, and other if all else counts under it")
+
+
 class AxesAnswer(BaseModel):
     """The axes besides time: keys and values."""
 
     keys: list[str] | None
+    key_fields: list[KeyFieldAnswer] | None = Field(
+        default=None, description="fields whose values make a key, in the order of its parts; null: one field"
+    )
     edges: list[float] | None = Field(description="edges of the buckets of the value; one more than buckets")
     value_field: str | None = Field(description="name of the value's field; null without a value")
     value_branching: list[int]

@@ -21,6 +21,8 @@ from stream_app.core.alerts.rules import (
     parse_condition,
     text_of_key,
 )
+from stream_app.core.asked_keys import AskedKeys, KeyNameError, label_values
+from stream_app.core.cells import KeyList
 from stream_app.core.instants import format_instant
 
 SET_BY_THE_SERVICE = ("alertname", "stream", "private")  # labels of every alert
@@ -53,7 +55,7 @@ def _rules(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> 
         return
     keys = streams[rule.condition.stream].declared.keys
     assert keys is not None  # checked with the condition
-    for key in keys.labels:
+    for place, key in enumerate(keys.labels):
         try:
             text = text_of_key(rule.text, rule.condition, key)
         except RuleError as refusal:
@@ -63,7 +65,7 @@ def _rules(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> 
             name=f"{name}[{key}]",
             text=text,
             condition=parse_condition(text),
-            labels={"key": key, **rule.labels},
+            labels={"key": key, **label_values(keys, place), **rule.labels},
             written=name,
         )
 
@@ -152,12 +154,8 @@ def _check_axes(condition: Condition, stream: StreamSettings) -> None:
         raise condition.error("stream", line)
     if condition.each and cells.keys is None:
         raise condition.error("each", f"{stream.name} has no keys; take [each] out")
-    for key in condition.keys:
-        if cells.keys is None:
-            raise condition.error(f"key {key}", f"{stream.name} has no keys; take them out")
-        if key not in cells.keys.labels:
-            known = ", ".join(cells.keys.labels[:10])
-            raise condition.error(f"key {key}", f"{key!r} is not on the list of {stream.name}: {known}")
+    if condition.keys:
+        _check_keys(condition, stream.name, cells.keys)
     if condition.measure in OF_AMOUNTS:
         _check_amounts(condition, stream)
     if condition.measure not in OF_VALUES:
@@ -172,6 +170,20 @@ def _check_axes(condition: Condition, stream: StreamSettings) -> None:
         edge_of(cells.buckets, point)
     except ValueError as refusal:
         raise condition.error(part, str(refusal)) from None
+
+
+def _check_keys(condition: Condition, stream: str, keys: KeyList | None) -> None:
+    """Refuse keys and patterns that are not on the list, or that share a key."""
+    if keys is None:
+        raise condition.error(f"key {condition.keys[0]}", f"{stream} has no keys; take them out")
+    for key in condition.keys:
+        if key not in keys.place_of_label and not keys.matching(key):
+            known = ", ".join([*keys.labels[:10], *filter(None, [keys.a_pattern])])
+            raise condition.error(f"key {key}", f"{key!r} is not on the list of {stream}: {known}")
+    try:
+        AskedKeys(condition.keys).places(keys)
+    except KeyNameError as refusal:
+        raise condition.error(f"key {refusal.name}", str(refusal)) from None
 
 
 def _check_amounts(condition: Condition, stream: StreamSettings) -> None:

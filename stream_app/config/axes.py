@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import partial
 from typing import TypeVar
@@ -16,7 +17,7 @@ from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import StreamSettings
-from stream_app.core.cells import OTHER, Amounts, Axis, Buckets, KeyList, Option
+from stream_app.core.cells import OTHER, Amounts, Axis, Buckets, KeyField, KeyList, Option
 
 A = TypeVar("A", bound=Axis)
 
@@ -29,23 +30,52 @@ def read_keys(section: Section) -> KeyList | None:
     """Read the list of keys. Raises: ConfigError."""
     if not section.written:
         return None
+    settings = _several_fields(section) if "fields" in section.names() else _one_field(section)
+    settings = _with_windows(settings, section, "sorted_isotonic")
+    section.finish()
+    keys = math.prod(settings.sizes)
+    if keys > LARGEST_KEYS:
+        made = "is longer than" if not settings.fields else f"makes {keys:,} combinations, more than"
+        raise section.error("list", f"{made} {LARGEST_KEYS} keys; count fewer keys separately")
+    if settings.total and keys == 1:
+        raise section.error("total", "is not needed for one key, which is its own total; take it out")
+    return settings
+
+
+def _one_field(section: Section) -> KeyList:
     settings = KeyList(
         field=section.take("field", values.text),
         names=section.take("list", _names, read=as_written),
         other=section.take("other", values.flag, True),
         total=section.take("total", values.flag, False),
     )
-    settings = _with_windows(settings, section, "sorted_isotonic")
-    section.finish()
-    if settings.other and OTHER in settings.names:
-        raise section.error(
-            "list", f'holds "{OTHER}", which is the key of all others; take it out of the list'
-        )
-    if len(settings.names) + settings.other > LARGEST_KEYS:
-        raise section.error("list", f"is longer than {LARGEST_KEYS} keys; count fewer keys separately")
-    if settings.total and len(settings.names) + settings.other == 1:
-        raise section.error("total", "is not needed for one key, which is its own total; take it out")
+    _check_other(section, "list", settings.parts[0])
     return settings
+
+
+def _several_fields(section: Section) -> KeyList:
+    section.refuse("field", "does not stand beside keys.fields; take one of them out")
+    fields = section.take("fields", _fields)
+    lists, others = section.section("list"), None
+    if section.holds_keys("other"):
+        others = section.section("other")
+    every = section.take("other", values.flag, True) if others is None else True
+    parts = []
+    for field in fields:
+        names = lists.take(field, _names, read=as_written)
+        part = KeyField(field, names, every if others is None else others.take(field, values.flag, True))
+        _check_other(lists, field, part)
+        parts.append(part)
+    lists.finish()
+    if others is not None:
+        others.finish()
+    return KeyList(fields=tuple(parts), total=section.take("total", values.flag, False))
+
+
+def _check_other(section: Section, key: str, part: KeyField) -> None:
+    if part.other and OTHER in part.names:
+        line = f'holds "{OTHER}", which is the key of all others; take it out of the list'
+        raise section.error(key, line)
 
 
 def read_value(section: Section) -> Buckets | None:
@@ -150,12 +180,13 @@ def check_axes(section: Section, stream: StreamSettings) -> None:
         text = "@timestamp is not built yet beside keys, value, sum or where; name a field"
         raise section.error("time.field", text)
     readers = {
-        "keys.field": declared.keys,
         "value.field": declared.value,
         "sum.field": declared.amounts,
         "privacy.unit.user": declared.privacy.per_user,
     }
-    read = [(key, reader.field) for key, reader in readers.items() if reader]
+    keys = declared.keys
+    read = [("keys.fields" if keys.fields else "keys.field", one) for one in keys.columns] if keys else []
+    read += [(key, reader.field) for key, reader in readers.items() if reader]
     read += [("where", field) for field in (declared.where.fields if declared.where else ())]
     for key, field in read:
         if f"{field}.".startswith(f"{time}.") or time.startswith(f"{field}."):
@@ -166,6 +197,18 @@ def _options(mechanism: str, value: object) -> dict[str, Option]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"must hold options of {mechanism}: {', '.join(known_options(mechanism)) or 'none'}")
     return checked_options(mechanism, value)
+
+
+def _fields(value: object) -> tuple[str, ...]:
+    if (
+        not isinstance(value, list)
+        or len(value) < 2
+        or not all(isinstance(one, str) and one for one in value)
+    ):
+        raise ValueError("must be a list of two or more fields, for example [country, device]")
+    if len(set(value)) < len(value):
+        raise ValueError("holds a field twice; take one out")
+    return tuple(value)
 
 
 def _names(value: object) -> tuple[str, ...]:

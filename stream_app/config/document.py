@@ -209,6 +209,7 @@ _EXAMPLES = {
     "privacy": "epsilon: 1.0",
     "tree": "release: anticipating",
     "keys": "field: country, list: [DE, FR, US]",
+    "list": "country: [FR, DE], device: [mobile, desktop]",
     "value": "field: seconds, min: 0, max: 60, buckets: 120",
     "alerts": "rules: {busy: {when: 'count(clicks) > 1000'}}",
     "rules": "busy: {when: 'count(clicks) > 1000'}",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product, repeat
 from typing import NoReturn
 
 from dphist.product.columns import KeyPlaces
-from stream_app.core.cells import KeyList
+from stream_app.core.cells import ANY, KeyList
 
 MOST_NAMES = 1_000  # in one question
 _SHOWN = 10
+_TAKEN = {"stream", "key", "private", "alertname", "rule"}  # labels that the service sets itself
 
 
 class KeyNameError(ValueError):
@@ -96,12 +98,48 @@ def group_in_words(asked: AskedKeys, places: KeyPlaces) -> str:
     return f"These numbers are of {keys}: {'all but ' if asked.without else ''}{names}."
 
 
+def label_values(keys: KeyList, place: int) -> dict[str, str]:
+    """Return a key's values by field, under names that Prometheus allows; empty if there is only one field.
+
+    >>> from stream_app.core.cells import KeyField
+    >>> fields = (KeyField("user.country", ("FR",), False), KeyField("stream", ("tv",), False))
+    >>> label_values(KeyList(fields=fields), 0)
+    {'user_country': 'FR', 'field_stream': 'tv'}
+    """
+    return dict(zip(_label_names(keys), keys.values_at(place).values(), strict=True))
+
+
+def labels_of_keys(keys: KeyList) -> list[dict[str, str]]:
+    """Return every key's labels in Prometheus: the key, and the value of each field if there are several."""
+    names = _label_names(keys)
+    values = product(*(part.values for part in keys.fields)) if names else repeat(())
+    return [
+        {"key": key, **dict(zip(names, own, strict=True))}
+        for key, own in zip(keys.labels, values, strict=False)
+    ]
+
+
+def _label_names(keys: KeyList) -> tuple[str, ...]:
+    """Return a label's name for each of several fields; none for a single field."""
+    names: list[str] = []
+    for part in keys.fields:
+        name = re.sub(r"[^a-zA-Z0-9_]", "_", part.field)
+        while name in _TAKEN or name in names or not re.match(r"[a-zA-Z]", name):
+            name = f"field_{name}"
+        names.append(name)
+    return tuple(names)
+
+
 def _places_of(keys: KeyList, name: str) -> KeyPlaces:
     """Return the places that one name stands for. Raises: KeyNameError for an unknown name."""
     place = keys.place_of_label.get(name)
-    if place is None:
-        raise KeyNameError(f"{name[:80]!r} is not on the public list; known are {_some(keys.labels)}", name)
-    return place
+    if place is not None:
+        return place
+    if ANY in name and (places := keys.matching(name)):
+        return places
+    stars = f", and patterns such as {keys.a_pattern}" if keys.fields else ""
+    known = f"known are {_some(keys.labels)}{stars}"
+    raise KeyNameError(f"{name[:80]!r} is not on the public list; {known}", name)
 
 
 def _some(labels: Sequence[str]) -> str:

@@ -6,10 +6,13 @@ of the buckets and the range of the amount are declared, never learned from data
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import product, repeat
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +25,8 @@ from stream_app.core.bins import aggregate
 from stream_app.core.records import Reason
 
 OTHER = "other"  # the key for all events whose key is not on the list
+ANY = "*"  # in a pattern of keys: any value of a field
+_PARTS = re.compile(r"((?:[^/\\]|\\.)*)/", re.DOTALL)  # the parts of a label, which each end with a slash
 _NONE = -1
 _NUMBERS = {int, float}
 _LONGEST_NUMBER = 40
@@ -51,45 +56,31 @@ class Axis(
             msgspec.structs.force_setattr(self, "share", _NOTHING)
 
 
-class KeyList(Axis, frozen=True, rename={"names": "list"}):
-    """The keys that are counted separately.
-
-    Args:
-        field: the column of keys, with dots for nested objects.
-        names: the public list.
-        other: whether all other keys count as ``other``; else their events are refused.
-        total: whether the total over keys is measured too, with its own share of epsilon.
-    """
+class KeyField(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True, rename={"names": "list"}):
+    """A field whose values are listed. Args: as of ``KeyList``."""
 
     field: str
     names: tuple[str, ...]
     other: bool
-    total: bool
 
     @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """Return the key at each place of the list, ``other`` included."""
+    def values(self) -> tuple[str, ...]:
+        """Return the value at each place of the list, ``other`` included."""
         return (*self.names, OTHER) if self.other else self.names
-
-    @cached_property
-    def place_of_label(self) -> dict[str, int]:
-        """Return the place of each key by its label, ``other`` included."""
-        return {label: place for place, label in enumerate(self.labels)}
 
     @cached_property
     def _places(self) -> dict[str, int]:
         return {name: place for place, name in enumerate(self.names)}
 
     def places(self, column: Sequence[Any]) -> Int64Array:
-        """Return the place in the list of each event's key, -1 if it has none.
+        """Return the place in the list of each event's value, -1 if it has none.
 
-        Args: column, the keys as read; only texts, whole numbers and truth values are keys.
-
-        >>> KeyList("c", ("UA", "7"), False, False).places(["UA", 7, "AA", None]).tolist()
-        [0, 1, -1, -1]
+        Args: column, the values as read; only texts, whole numbers and truth values are on a list.
         """
         missing = len(self.names) if self.other else _NONE
         known = self._places
+        if set(map(type, column)) <= {str}:
+            return np.fromiter(map(known.get, column, repeat(missing)), np.int64, len(column))
         try:
             found = [known.get(key, _NONE) for key in column]
         except TypeError:  # a key that cannot be hashed is on no list
@@ -98,6 +89,117 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         for index in np.flatnonzero(places == _NONE).tolist():
             places[index] = known.get(_as_text(column[index]), missing)
         return places
+
+
+class KeyList(Axis, frozen=True, rename={"names": "list"}):
+    """The keys that are counted separately: the values of one field, or every combination of several fields.
+
+    Args:
+        field: the column of keys, with dots for nested objects.
+        names: the public list.
+        other: whether all other keys count as ``other``; else their events are refused.
+        total: whether the total over keys is measured too, with its own share of epsilon.
+        fields: of a stream with several key fields, which has no ``field``, ``names`` and ``other`` then.
+    """
+
+    field: str = ""
+    names: tuple[str, ...] = ()
+    other: bool | None = None
+    total: bool | None = None
+    fields: tuple[KeyField, ...] = ()
+
+    @cached_property
+    def parts(self) -> tuple[KeyField, ...]:
+        """Return every field with its values; the first one varies slowest in the list of keys."""
+        return self.fields or (KeyField(self.field, self.names, bool(self.other)),)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Return the number of values of each field."""
+        return tuple(len(part.values) for part in self.parts)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns from which an event's key is determined."""
+        return tuple(part.field for part in self.parts)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Return the key at each place of the list, ``other`` included.
+
+        >>> keys = KeyList(fields=(KeyField("c", ("FR", "a/b"), False), KeyField("d", ("tv",), True)))
+        >>> keys.labels
+        ('FR/tv', 'FR/other', 'a\\\\/b/tv', 'a\\\\/b/other')
+        """
+        if not self.fields:
+            return self.parts[0].values
+        return tuple(map("/".join, product(*self._written)))
+
+    @cached_property
+    def _written(self) -> tuple[tuple[str, ...], ...]:
+        """The values of each field as parts of a label, so that no two combinations have one label."""
+        return tuple(tuple(map(_escaped, part.values)) for part in self.parts)
+
+    @cached_property
+    def place_of_label(self) -> dict[str, int]:
+        """Return the place of each key by its label, ``other`` included."""
+        return {label: place for place, label in enumerate(self.labels)}
+
+    def matching(self, pattern: str) -> tuple[int, ...]:
+        """Return the places of the keys that match a pattern of several fields; none if it is no pattern.
+
+        >>> keys = KeyList(fields=(KeyField("c", ("FR", "DE"), False), KeyField("d", ("tv", "pc"), False)))
+        >>> keys.matching("DE/*"), keys.matching("*/tv"), keys.matching("FR/radio"), keys.matching("FR")
+        ((2, 3), (0, 2), (), ())
+        """
+        written = _PARTS.findall(f"{pattern}/") if self.fields else []
+        if len(written) != len(self.parts) or "".join(f"{one}/" for one in written) != f"{pattern}/":
+            return ()
+        chosen: list[Sequence[int]] = []
+        for one, values in zip(written, self._written, strict=True):
+            chosen.append(range(len(values)) if one == ANY else [values.index(one)] if one in values else [])
+        places = np.arange(math.prod(self.sizes)).reshape(self.sizes)[
+            np.ix_(*(np.array(one, np.int64) for one in chosen))
+        ]
+        return tuple(places.ravel().tolist())
+
+    @property
+    def a_pattern(self) -> str:
+        """Return one pattern that matches keys; empty if there is only one field."""
+        return self.pattern_of(0, 0) if self.fields else ""
+
+    def pattern_of(self, field: int, value: int) -> str:
+        """Return the pattern of all keys with one value of one field. Args: the field's and value's index."""
+        return "/".join(self._written[field][value] if at == field else ANY for at in range(len(self.sizes)))
+
+    def values_at(self, place: int) -> dict[str, str]:
+        """Return the value of each field for the key at a place; empty if there is only one field."""
+        if not self.fields:
+            return {}
+        indices = np.unravel_index(place, self.sizes)
+        return {part.field: part.values[index] for part, index in zip(self.parts, indices, strict=True)}
+
+    def places(self, *columns: Sequence[Any]) -> Int64Array:
+        """Return the place in the list of each event's key, -1 if it has none.
+
+        Args: for each field the values as read; only texts, whole numbers and truth values are keys.
+
+        >>> KeyList("c", ("UA", "7"), False, False).places(["UA", 7, "AA", None]).tolist()
+        [0, 1, -1, -1]
+        """
+        first, *others = (part.places(column) for part, column in zip(self.parts, columns, strict=True))
+        for size, places in zip(self.sizes[1:], others, strict=True):
+            first = np.where((first < 0) | (places < 0), _NONE, first * size + places)
+        return first
+
+
+def _escaped(value: str) -> str:
+    """Return a value as a part of a label: a slash, a backslash and a lone star get a backslash before them.
+
+    >>> print(_escaped("/price"), _escaped("*"), _escaped("5*"))
+    \\/price \\* 5*
+    """
+    return "\\*" if value == ANY else value.replace("\\", "\\\\").replace("/", "\\/")
 
 
 class Buckets(Axis, frozen=True, rename={"low": "min", "high": "max", "count": "buckets"}):
@@ -115,6 +217,11 @@ class Buckets(Axis, frozen=True, rename={"low": "min", "high": "max", "count": "
     low: Fraction
     high: Fraction
     count: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the column that is read."""
+        return (self.field,)
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
@@ -151,6 +258,11 @@ class Amounts(
     low: Fraction
     high: Fraction
     unit: Fraction
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the column that is read."""
+        return (self.field,)
 
     @cached_property
     def range(self) -> AmountRange:
@@ -196,7 +308,7 @@ class Cells:
     def fields(self) -> tuple[str, ...]:
         """Return the columns from which an event's cells are determined, each once."""
         axes = (self.keys, self.buckets, self.amounts)
-        return tuple(dict.fromkeys(axis.field for axis in axes if axis))
+        return tuple(dict.fromkeys(column for axis in axes if axis for column in axis.columns))
 
     def keys_of(self, places: Int64Array) -> Int64Array:
         """Return a number for each place; places with equal numbers add to the same cells."""
@@ -238,7 +350,7 @@ class Cells:
         ):
             if axis is None:
                 continue
-            places = axis.places(columns[axis.field][events])
+            places = axis.places(*(columns[column][events] for column in axis.columns))
             none = good & (places < 0)
             if none.any():
                 refused[reason] = none

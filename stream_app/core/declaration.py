@@ -184,8 +184,9 @@ class Declaration(
     @property
     def cell_fields(self) -> tuple[str, ...]:
         """The fields, besides the time, that decide whether and in which cell an event counts."""
-        readers = (self.keys, self.value, self.amounts, self.privacy.per_user)
-        return (*(axis.field for axis in readers if axis), *(self.where.fields if self.where else ()))
+        axes, user = (self.keys, self.value, self.amounts), self.privacy.per_user
+        columns = (column for axis in axes if axis for column in axis.columns)
+        return (*columns, *((user.field,) if user else ()), *(self.where.fields if self.where else ()))
 
     @property
     def until_us(self) -> int | None:

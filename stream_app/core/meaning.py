@@ -92,7 +92,8 @@ def epoch_in_words(declared: Declaration, start: str) -> str:
 def left_out(declared: Declaration) -> str:
     """Return which events no count holds, because they have no place among keys, buckets or amounts."""
     keys, of_number = declared.keys, declared.value or declared.amounts
-    missing = [f"whose {keys.field} is not one of its keys"] if keys and not keys.other else []
+    strict = [part.field for part in keys.parts if not part.other] if keys else []
+    missing = [f"whose {field} is not one of its keys" for field in strict]
     missing += [f"without a number in {of_number.field}"] if of_number else []
     return f"Events {' or '.join(missing)} are not counted." if missing else ""
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from dphist.consistency.trellis import rising_cdfs
 from dphist.product.answers import Histogram
-from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import check_work, slices_us
 from stream_app.api.distribution import buckets_of, check_quantiles, in_values
 from stream_app.api.panels import schemas
+from stream_app.api.panels.key_rows import key_rows_of
 from stream_app.api.ranges import about_keys, edge, edges_s, estimated, instants_s, reach, released, span_of
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
@@ -82,14 +82,12 @@ def shorter_in_words(slices: Sequence[Span]) -> str:
 def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     """Return the keys with the largest estimates, with counts over the whole range and in every slice."""
     declared = declared_keys(view.strategy, "configure keys, and start another stream")
-    slices = slices_of(view, query)
-    totals = view.counts_of_keys(span_of(view, query))
-    wanted = view.place_of(query.keys_asked)
-    listed = np.arange(len(declared.labels)) if wanted is None else np.atleast_1d(wanted)
+    rows, slices = key_rows_of(view, query, declared), slices_of(view, query)
+    totals, listed = rows.over(span_of(view, query)), rows.listed
     largest_first = listed[np.argsort(-np.asarray(totals.value)[listed], kind="stable")]
     order = largest_first[: query.limit].tolist()
     # Slice by slice, keeping only the keys shown: all slices at once may not fit in memory.
-    counts = [_at(key_counts(view.cells(one)), order) for one in slices]
+    counts = [_at(rows.of(view.cells(one)), order) for one in slices]
     values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)
     left_out = len(listed) - len(order)
     note = f"{left_out:,} keys with smaller estimates are not shown. " if left_out else ""
@@ -99,7 +97,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
         keys=[
             schemas.KeyCounts(
                 **estimated(_at(totals, place), query.confidence),
-                key=declared.labels[place],
+                key=rows.labels[place],
                 counts=of_key.tolist(),
                 lower=(of_key - halves).tolist(),
                 upper=(of_key + halves).tolist(),

@@ -42,6 +42,11 @@ class KeysQuery(SlicesQuery):
     """The keys with the largest estimates, of those that are named or of all, in slices of a range."""
 
     limit: int = Field(default=12, ge=1, le=MOST_KEYS, description="at most so many keys")
+    by: str | None = Field(
+        default=None,
+        description="one of several key fields: a row for each of its values, all other fields"
+        " together; not beside key",
+    )
     confidence: Confidence = 0.95
 
 

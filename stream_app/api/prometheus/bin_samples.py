@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,6 +16,7 @@ from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.api.prometheus.promql import NAME_LABEL, Selector
 from stream_app.api.ranges import reach
 from stream_app.core.answered import SeriesPoints as Points
+from stream_app.core.asked_keys import labels_of_keys
 from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
 
@@ -172,8 +173,9 @@ def selected(view: StreamView, selectors: Sequence[Selector]) -> Iterator[BinSer
     """
     common = {"stream": view.strategy.stream, "private": str(view.private).lower()}
     keys = view.strategy.axes.keys
-    labels = () if keys is None else keys.labels
-    of_keys = [(one.without("key"), _places(one, labels)) for one in selectors]
+    labels = [] if keys is None else labels_of_keys(keys)
+    names = list(labels[0]) if labels else ["key"]
+    of_keys = [(one.without(*names), _places(one, names, labels)) for one in selectors]
     for name, (quantity, part, _) in METRICS.items():
         own = {NAME_LABEL: name, **common}
         if not selectors or any(one.matches(own) for one in selectors):
@@ -182,10 +184,10 @@ def selected(view: StreamView, selectors: Sequence[Selector]) -> Iterator[BinSer
         of_metric = {NAME_LABEL: name, **common}
         wanted = [places for of_others, places in of_keys if of_others.matches(of_metric)]
         for place in sorted(set().union(*wanted)) if selectors else range(len(labels)):
-            yield BinSeries(place, quantity, part, of_metric | {"key": labels[place]})
+            yield BinSeries(place, quantity, part, of_metric | labels[place])
 
 
-def _places(selector: Selector, labels: Sequence[str]) -> set[int]:
-    """Return the indices of the keys that match a selector's conditions on the key."""
-    of_key = [one for one in selector.matchers if one.label == "key"]
-    return {place for place, key in enumerate(labels) if all(one.matches({"key": key}) for one in of_key)}
+def _places(selector: Selector, names: Sequence[str], labels: Sequence[Mapping[str, str]]) -> set[int]:
+    """Return the indices of the keys that match a selector's conditions on the key and its fields."""
+    of_key = [one for one in selector.matchers if one.label in names]
+    return {place for place, own in enumerate(labels) if all(one.matches(own) for one in of_key)}

@@ -56,9 +56,9 @@ class Selector:
         """Return whether a series with these labels, including its name, matches."""
         return all(matcher.matches(labels) for matcher in self.matchers)
 
-    def without(self, label: str) -> Selector:
-        """Return the selector without its conditions on one label."""
-        return Selector(tuple(one for one in self.matchers if one.label != label))
+    def without(self, *labels: str) -> Selector:
+        """Return the selector without its conditions on these labels."""
+        return Selector(tuple(one for one in self.matchers if one.label not in labels))
 
 
 def parse(query: str) -> Selector | float:

@@ -10,7 +10,6 @@ law.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from dphist.product.forest import RangeSum
 from dphist.product.sums import mean_of
 from dphist.tree.estimate import Estimate
 from stream_app.core.alerts.rules import OF_AMOUNTS, OF_VALUES, Condition
+from stream_app.core.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.cells import Amounts, Buckets, Cells
 from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
@@ -97,17 +97,16 @@ def edge_of(buckets: Buckets, point: float) -> int:
 
 
 def places_of(condition: Condition, cells: Cells) -> Places:
-    """Return the places of a condition's keys that are on the list; None for all keys together."""
+    """Return the places of a condition's keys; None for all together, empty if one is not on the list."""
     if not condition.keys:
         return None
-    labels = () if cells.keys is None else cells.keys.labels
-    return _places(labels, condition.keys)
-
-
-@lru_cache(maxsize=2**14)
-def _places(labels: tuple[str, ...], keys: tuple[str, ...]) -> tuple[int, ...]:
-    wanted = set(keys)
-    return tuple(place for place, label in enumerate(labels) if label in wanted)
+    if cells.keys is None:
+        return ()
+    try:
+        places = AskedKeys(condition.keys).places(cells.keys)
+    except KeyNameError:
+        return ()
+    return (places,) if isinstance(places, int) else places
 
 
 class Ranges:
@@ -129,10 +128,9 @@ class Ranges:
         bins = None if condition.window_us is None else condition.window_us // self.view.binning.bin_us
         cells, (first, stop) = self.view.strategy.axes, self.span
         keys = places_of(condition, cells)
-        unknown = keys is not None and len(keys) < len(condition.keys)
         of_cells = keys is not None or condition.measure in OF_VALUES | OF_AMOUNTS
         in_windows = of_cells and self.view.strategy.kind.axes is None
-        if unknown or in_windows or stop == first or (bins is not None and stop - bins < first):
+        if keys == () or in_windows or stop == first or (bins is not None and stop - bins < first):
             return None
         question, buckets = Question(bins, keys), cells.buckets
         if condition.measure in OF_AMOUNTS:

@@ -136,3 +136,28 @@ def test_counts_of_parts_add_up_to_the_whole() -> None:
         assert sum(parts) == pytest.approx(column_sum(design).value_of(total), rel=1e-12, abs=1e-9)
         single = sum(column_sum(design, place).value_of(total) for place in (1, 2, 3))
         assert parts[1] == pytest.approx(single, rel=1e-12, abs=1e-9)
+
+
+LEVEL_GAINS = {  # decision 0033: cells below a value, then errors of the value and of one cell at 1/5 and 1/2
+    2: (1.20, 1.23, 1.19, 1.68),
+    3: (1.17, 1.24, 1.03, 1.79),
+    5: (1.11, 1.24, 0.84, 1.88),
+    10: (1.00, 1.24, 0.62, 1.97),
+    20: (0.86, 1.25, 0.45, 2.01),
+    50: (0.64, 1.26, 0.29, 2.04),
+    500: (0.23, 1.27, 0.09, 2.06),
+}
+
+
+@pytest.mark.parametrize("cells", LEVEL_GAINS)
+def test_a_level_per_field_gains_only_with_many_cells(cells: int) -> None:
+    """A value of the first field and the cells below it are a list of keys with a measured total."""
+
+    def errors(share: Fraction) -> np.ndarray:
+        design = plan_product(1, 1, keys=cells, total_share=share, release="causal")
+        total = released_by(design, np.zeros((1, cells), np.int64), 1)
+        return np.array([column_sum(design, key).of_range(total).stderr for key in (None, 0)])
+
+    without = errors(Fraction(0))
+    found = [*(errors(Fraction(1, 5)) / without), *(errors(Fraction(1, 2)) / without)]
+    assert found == pytest.approx(LEVEL_GAINS[cells], abs=0.006)

@@ -1,0 +1,63 @@
+"""The rows of /keys: the keys of the list, or the values of one of several key fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from dphist.arrays import Int64Array
+from dphist.product.columns import column_sum, key_counts
+from dphist.product.forest import RangeSum
+from dphist.tree.estimate import Estimate
+from stream_app.api.panels.schemas import KeysQuery
+from stream_app.core.answered import QueryError
+from stream_app.core.cells import KeyList
+from stream_app.core.kinds.tables import Span
+from stream_app.core.query import StreamView
+
+
+@dataclass(frozen=True)
+class KeyRows:
+    """What each row counts.
+
+    Args: labels of all rows; listed, the places of the rows that are asked for; over, returns the counts of
+        all rows over a range of bins; of, returns them from the counts of all cells. All rows have one law.
+    """
+
+    labels: Sequence[str]
+    listed: Int64Array
+    over: Callable[[Span], Estimate]
+    of: Callable[[RangeSum], Estimate]
+
+
+def key_rows_of(view: StreamView, query: KeysQuery, keys: KeyList) -> KeyRows:
+    """Return the rows that a question asks for. Raises: QueryError."""
+    wanted = view.place_of(query.keys_asked)
+    if query.by is None:
+        listed = np.arange(len(keys.labels)) if wanted is None else np.atleast_1d(np.array(wanted, np.int64))
+        return KeyRows(keys.labels, listed, view.counts_of_keys, key_counts)
+    fields = [part.field for part in keys.fields]
+    if query.by not in fields:
+        known = f"those of this stream are {', '.join(fields)}" if fields else "this stream has only one"
+        raise QueryError(f"by: {query.by[:80]!r} is not a key field; {known}", "by")
+    if wanted is not None:
+        raise QueryError("by: leave key and not_key out; rows are of all values of the field", "by")
+    axis = fields.index(query.by)
+    labels = [keys.pattern_of(axis, value) for value in range(keys.sizes[axis])]
+    of = partial(rolled_up, keys, axis)
+    return KeyRows(labels, np.arange(len(labels)), lambda span: of(view.cells(span)), of)
+
+
+def rolled_up(keys: KeyList, axis: int, total: RangeSum) -> Estimate:
+    """Return the counts of every value of a field: (values,), and one law, since all have as many keys.
+
+    Guarantee: sums of the keys' own estimates, so rows of all fields add up to the total.
+    Args: axis, the field's index.
+    """
+    counts = np.asarray(key_counts(total).value).reshape(keys.sizes)
+    others = tuple(at for at in range(len(keys.sizes)) if at != axis)
+    together = keys.matching(keys.pattern_of(axis, 0))
+    return replace(column_sum(total.design, together).of_range(total), value=counts.sum(axis=others))
