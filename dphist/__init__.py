@@ -2,7 +2,7 @@
 
 May import: numpy, scipy and opendp; never ``stream_app``, a clock, a network or a file of state.
 Start at: ``tree/shape.py`` (geometry), then ``tree/counter.py`` (release once), then ``tree/estimate.py``.
-Must stay true: noise comes from ``noise.py`` alone, counts and noise are integers, and every public
+Must stay true: noise comes from ``noise`` alone, counts and noise are integers, and every public
 function that touches data states its guarantee.
 """
 

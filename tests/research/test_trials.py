@@ -99,7 +99,7 @@ def imported_modules(path):
 
 def test_everything_that_a_trial_can_reach_is_hashed():
     reached = reached_source()
-    folder = reached["noise.py"].parent
+    folder = reached["privacy.py"].parent
     wanted = {describe(name).function.__module__ for name in names()}
     wanted |= {module for path in reached.values() for module in imported_modules(path)}
     files = set()
