@@ -101,14 +101,16 @@ async def _through_topic(settings: Settings, file: Path, pace: str, service: Ser
     assert isinstance(stream.source, TopicSettings)
     assert settings.kafka is not None
     topic, servers = stream.source.topic, settings.kafka.bootstrap_servers
-    async with _producing(servers, topic, file, pace):
+    async with _producing(servers, topic, file, pace, report):
         report.say(f"topic {topic} on {servers}: the departures of 2013 at {pace}, their times moved to now")
         return await run_service(settings, report, service)
 
 
 @asynccontextmanager
-async def _producing(servers: str, topic: str, file: Path, pace: str) -> AsyncIterator[None]:
+async def _producing(servers: str, topic: str, file: Path, pace: str, report: Report) -> AsyncIterator[None]:
     """Create the topic, then send events from a separate process while the block runs.
+
+    What that process says, for example that it falls behind its pace, is shown.
 
     Raises: OperatorError if the topic cannot be created.
     """
@@ -120,6 +122,7 @@ async def _producing(servers: str, topic: str, file: Path, pace: str) -> AsyncIt
     process = await _produce(
         servers, topic, file, "--as-live", pace, "--time-field", "scheduled", "--key", "carrier"
     )
+    showing = asyncio.create_task(_show(process, report))
     try:
         yield
     finally:
@@ -127,10 +130,18 @@ async def _producing(servers: str, topic: str, file: Path, pace: str) -> AsyncIt
             process.terminate()
             try:
                 async with asyncio.timeout(_STOP_S):
-                    await process.communicate()
+                    await process.wait()
             except TimeoutError:
                 process.kill()
                 await process.wait()
+        await showing
+
+
+async def _show(process: asyncio.subprocess.Process, report: Report) -> None:
+    """Show each line that a process writes to its standard error, until it ends."""
+    assert process.stderr is not None
+    async for line in process.stderr:
+        report.say(line.decode(errors="replace").rstrip().removeprefix("stream-app: "))
 
 
 async def _produce(servers: str, topic: str, file: Path, *options: str) -> asyncio.subprocess.Process:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import click
 from kafka import KafkaAdminClient, KafkaProducer, codec
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from stream_app.config.values import format_duration
 from stream_app.core.instants import format_instant
 from stream_app.kafka_cluster import Cluster, reach
 from stream_app.ports import OperatorError
@@ -29,6 +33,8 @@ LOCAL_BROKER = "127.0.0.1:9092"  # where `make kafka` listens
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SHOW_EVERY_S = 0.1
 _LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate
+_BEHIND_S = 2.0  # a producer that is further behind its pace says so,
+_SAY_EVERY_S = 30.0  # at most this often
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +106,13 @@ def produce(what: Production, console: Console | None = None) -> Tally:
         raise OperatorError(f"produce: {what.file} does not exist; name a file with one event per line")
     console = console or Console()
     tally, began_s = Tally(), time.monotonic()
+    behind = Behind(partial(click.echo, err=True))
     with _one_line(what):
         _find_topic(what)
         producer = _producer(what)
         try:
             with suppress(KeyboardInterrupt), _bar(what, console, tally) as show:
-                _send(what, producer, tally, show)
+                _send(what, producer, tally, behind, show)
         finally:
             producer.flush()
             producer.close()
@@ -120,9 +127,15 @@ def produce(what: Production, console: Console | None = None) -> Tally:
     return tally
 
 
-def _send(what: Production, producer: KafkaProducer, tally: Tally, show: Callable[[int], None]) -> None:
-    pace, read = _pace(what.rate), 0
-    moved = LiveTimes(what) if what.as_live is not None else None
+def _send(
+    what: Production,
+    producer: KafkaProducer,
+    tally: Tally,
+    behind: Behind,
+    show: Callable[[int], None],
+) -> None:
+    pace, read = _pace(what.rate, behind), 0
+    moved = LiveTimes(what, behind=behind) if what.as_live is not None else None
     key_of = key_reader(what)
     for line in islice(_lines(what), what.limit):
         read += len(line)
@@ -142,13 +155,38 @@ def _send(what: Production, producer: KafkaProducer, tally: Tally, show: Callabl
         show(read)
 
 
+class Behind:
+    """Says when a producer does not keep the pace that it was asked for, and when it keeps it again.
+
+    Args: say, which shows a line; now_s, a clock in seconds.
+    """
+
+    def __init__(self, say: Callable[[str], None], now_s: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._now_s = say, now_s
+        self._said_s: float | None = None  # when it was said last; None: it keeps the pace
+
+    def by(self, seconds: float, asked: str) -> None:
+        """Take note of how far the producer is behind. Args: asked, the pace in words."""
+        if seconds <= _BEHIND_S:
+            if self._said_s is not None and seconds < _BEHIND_S / 2:
+                self._say(f"produce: keeps {asked} again")
+                self._said_s = None
+        elif self._said_s is None or self._now_s() - self._said_s >= _SAY_EVERY_S:
+            self._said_s = self._now_s()
+            self._say(
+                f"produce: {seconds:,.0f} s behind {asked}, so events arrive late; ask for less, or see "
+                "whether the broker or this machine is busy"
+            )
+
+
 class LiveTimes:
     """Moves the times of past events to now: the first is sent at once, the others at the given pace.
 
     ``move`` waits until an event's moved time has come. An event that follows a later one in the file is sent
     at once with its own, earlier time, so it stays late.
 
-    Args: wall_s, the clock in seconds since 1970; sleep, the function that waits.
+    Args: wall_s, the clock in seconds since 1970; sleep, the function that waits; behind, which is notified
+        of how late the newest event so far is sent.
     """
 
     def __init__(
@@ -156,6 +194,7 @@ class LiveTimes:
         what: Production,
         wall_s: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
+        behind: Behind | None = None,
     ) -> None:
         if what.as_live is None or what.time_field is None:
             raise OperatorError(
@@ -168,6 +207,8 @@ class LiveTimes:
         self._path = what.time_field.split(".")
         self._wall_s = wall_s
         self._sleep = sleep
+        self._behind = behind
+        self._newest_s = -math.inf
         self._first: tuple[int, float] | None = None
 
     def move(self, record: bytes) -> bytes:
@@ -181,6 +222,11 @@ class LiveTimes:
         self._first = self._first or (then_us, now_s)
         first_us, began_s = self._first
         at_s = began_s + (then_us - first_us) / 1e6 / self._pace
+        if at_s >= self._newest_s:  # an earlier event is late by itself, not because of the pace
+            self._newest_s = at_s
+            if self._behind is not None:
+                pace = format_duration(round(self._pace * 1e6))
+                self._behind.by(now_s - at_s, f"--as-live {pace}/s")
         if at_s - now_s > _LATE_ENOUGH_S:
             self._sleep(at_s - now_s)
         within[last] = self._written(at_s)
@@ -252,7 +298,7 @@ def _lines(what: Production) -> Iterator[bytes]:
         yield from lines
 
 
-def _pace(rate: float | None) -> Callable[[], None]:
+def _pace(rate: float | None, behind: Behind) -> Callable[[], None]:
     """Return a function that waits before each record, so that at most ``rate`` are sent per second."""
     if rate is None:
         return lambda: None
@@ -261,6 +307,7 @@ def _pace(rate: float | None) -> Callable[[], None]:
     def wait() -> None:
         nonlocal sent
         ahead_s = began_s + sent / rate - time.monotonic()
+        behind.by(-ahead_s, f"--rate {rate:g}")
         if ahead_s > _LATE_ENOUGH_S:
             time.sleep(ahead_s)
         sent += 1

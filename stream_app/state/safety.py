@@ -63,19 +63,22 @@ async def _asked(name: str, url: str) -> AsyncIterator[RoundTrips]:
         yield redis
     except (RedisError, OSError) as error:
         refusal = Unreachable if _may_answer_later(error) else OperatorError
-        raise refusal(
-            f"{name}: no use of {redis.place}: {_one_line(error)}; start it or correct the URL"
-        ) from None
+        remedy = "correct its user and password" if _refuses_user(error) else "start it or correct the URL"
+        raise refusal(f"{name}: no use of {redis.place}: {_one_line(error)}; {remedy}") from None
     finally:
         await redis.aclose()
 
 
 def _may_answer_later(error: Exception) -> bool:
     """Return whether the same call may succeed later. With a wrong password it never succeeds."""
+    return not _refuses_user(error) and isinstance(
+        error, OSError | exceptions.ConnectionError | exceptions.TimeoutError
+    )
+
+
+def _refuses_user(error: Exception) -> bool:
     refused = exceptions.AuthenticationError, exceptions.AuthorizationError
-    if isinstance(error, refused) or isinstance(error.__cause__, refused):  # the client wraps these errors
-        return False
-    return isinstance(error, OSError | exceptions.ConnectionError | exceptions.TimeoutError)
+    return isinstance(error, refused) or isinstance(error.__cause__, refused)  # the client wraps these errors
 
 
 def _unusable(info: Mapping[str, Any]) -> Iterator[str]:

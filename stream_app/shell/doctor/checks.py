@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
-from stream_app.config.access import check_operator
 from stream_app.config.second_measurement import check_measurements
 from stream_app.config.settings import IngestSettings
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import file_sample
+from stream_app.shell.doctor.fields import field_findings
 from stream_app.shell.doctor.findings import Finding, capped, sampled
+from stream_app.shell.doctor.grace import arrivals_in_file, grace_findings
 from stream_app.shell.doctor.kafka import kafka_findings
+from stream_app.shell.doctor.ports import port_findings
 from stream_app.shell.doctor.redis import key_file_findings, redis_findings
-from stream_app.shell.supervision import family
 from stream_app.spool import bytes_kept
 from stream_app.wiring.event_logs import time_field, why_unreadable
 from stream_app.wiring.workers import outside_ledger
@@ -44,7 +45,7 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += _measurements(settings)
     findings += key_file_findings(settings)
     findings += await _ledger(settings)
-    findings += _ports(settings)
+    findings += port_findings(settings)
     findings += await redis_findings(settings)
     findings += await kafka_findings(settings)
     return findings
@@ -86,6 +87,9 @@ def _file(stream: StreamSettings, file: Path) -> Iterator[Finding]:
     if batch is not None:
         yield sampled(what, at.path, at.format, len(batch.positions), len(batch.refused))
         yield from capped(stream, batch.columns)
+        yield from field_findings(stream, batch.columns, len(batch.positions))
+        times_us = np.asarray(batch.columns[at.path])
+        yield from grace_findings(stream, times_us, arrivals_in_file(times_us))
 
 
 def _directory(what: str, directory: Path) -> Iterator[Finding]:
@@ -123,40 +127,3 @@ def _room_for_spools(settings: Settings, ingest: IngestSettings) -> Finding:
     if free - missing < LEAST_FREE_BYTES:
         return Finding("ingest.max_size", "warn", f"{said}; lower it, or make room")
     return Finding("ingest.max_size", "ok", said)
-
-
-def _ports(settings: Settings) -> Iterator[Finding]:
-    yield _port("api.port", settings.api.host, settings.api.port, "/healthz", '"status"')
-    if (ingest := settings.ingest) is not None:
-        yield _port("ingest.port", ingest.host, ingest.port, "/healthz", '"status"')
-    if settings.operator is None:
-        yield Finding("operator.port", "ok", "closed: nobody can scrape lag and late records")
-        return
-    host, port = settings.operator.host, settings.operator.port
-    try:
-        check_operator(settings.operator)
-    except OperatorError as refusal:
-        yield Finding("operator.host", "fail", str(refusal).removeprefix("operator.host: "))
-    yield _port("operator.port", host, port, "/metrics", "stream_app_", settings.operator.token)
-
-
-def _port(what: str, host: str, port: int, path: str, sign: str, token: str | None = None) -> Finding:
-    """Return whether a port is free or already served by this service."""
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    try:
-        socket.create_server((host, port), family=family(host)).close()
-    except OSError as failure:
-        if _answers(f"http://{address}{path}", sign, token):
-            return Finding(what, "ok", f"{address} is served by a running service")
-        reason = os.strerror(failure.errno or 0)
-        return Finding(what, "fail", f"{address} cannot be served ({reason}); free it or choose another")
-    return Finding(what, "ok", f"{address} is free")
-
-
-def _answers(url: str, sign: str, token: str | None) -> bool:
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=2) as answer:
-            return sign in answer.read(1 << 16).decode(errors="replace")
-    except (OSError, ValueError):
-        return False

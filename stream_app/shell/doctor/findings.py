@@ -15,6 +15,8 @@ from stream_app.shell.capped import cap_warning
 
 State = Literal["ok", "warn", "fail"]
 
+EXACT = "These numbers of events are exact and private: for the operator only, publish none of them."
+
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -26,11 +28,13 @@ class Finding:
         what: the configuration key, or the object that it names.
         state: "ok"; "warn", which may be intended; "fail", if the service cannot start or keep its guarantee.
         said: the result and, if it is not "ok", the remedy.
+        exact: whether it states numbers of events, which are private.
     """
 
     what: str
     state: State
     said: str
+    exact: bool = False
 
 
 def sampled(what: str, time_field: str, time_format: str, kept: int, refused: int) -> Finding:
@@ -55,14 +59,18 @@ def capped(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Findi
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:
-    """Print a table on a terminal, one line per finding elsewhere."""
+    """Print a table on a terminal, one line per finding elsewhere, and say whether numbers are private."""
     if not console.is_terminal:
         for finding in findings:
             line = f"{finding.state:4} {finding.what}: {finding.said}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if any(finding.exact for finding in findings):
+            console.print(f"note {EXACT}", highlight=False, soft_wrap=True)
         return
     table = Table(box=None, show_header=False, padding=(0, 1))
     for finding in findings:
         colour = _COLOURS[finding.state]
         table.add_row(f"[{colour}]{finding.state}[/]", escape(finding.what), escape(finding.said))
     console.print(table)
+    if any(finding.exact for finding in findings):
+        console.print(EXACT, style="bold", highlight=False)

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from stream_app.config import Settings, StreamSettings, TopicSettings
@@ -18,12 +19,14 @@ from stream_app.kafka_cluster import (
     translating_errors,
 )
 from stream_app.ports import OperatorError
+from stream_app.shell.doctor.fields import field_findings
 from stream_app.shell.doctor.findings import Finding, capped, sampled
+from stream_app.shell.doctor.grace import grace_findings
 from stream_app.sources.decode import Decoded, TimeField
 from stream_app.wiring.event_logs import decoder_of, time_field
 from stream_app.wiring.topics import cluster_of
 
-SAMPLE_RECORDS = 100
+SAMPLE_RECORDS = 2_000
 AHEAD_S = 5.0
 _READ_MS = 5_000
 
@@ -94,7 +97,12 @@ async def _topic(
         return
     records = records[:ready]
     decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
-    for finding in (*_sampled(what, field, source, records, decoded), *capped(stream, decoded.columns)):
+    for finding in (
+        *_sampled(what, field, source, records, decoded),
+        *capped(stream, decoded.columns),
+        *field_findings(stream, decoded.columns, len(decoded.kept)),
+        *_grace(stream, records, decoded),
+    ):
         yield finding
 
 
@@ -107,6 +115,18 @@ async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
     except OSError as failure:
         return Finding(what, "fail", str(failure))
     return Finding(what, "ok", "answers")
+
+
+def _grace(stream: StreamSettings, records: Sequence[ConsumerRecord], decoded: Decoded) -> Iterator[Finding]:
+    """Yield whether the grace is long enough, by when the topic got the records of each partition."""
+    kept = [records[index] for index in decoded.kept.tolist()]
+    newest_us: dict[int, int] = {}
+    arrived_us = np.zeros(len(kept), dtype=np.int64)
+    for index, record in enumerate(kept):
+        newest_us[record.partition] = max(newest_us.get(record.partition, 0), record.timestamp * 1000)
+        arrived_us[index] = newest_us[record.partition]
+    times_us = np.asarray(decoded.columns[stream.declared.time.field], dtype=np.int64)
+    yield from grace_findings(stream, times_us, arrived_us)
 
 
 def _output_topic(topic: str, facts: TopicFacts | None) -> Finding:

@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient
 
 from deploy.ports import free_port
 from stream_app.config import load
+from stream_app.shell.doctor import kafka
 from stream_app.shell.doctor.findings import Finding
 from stream_app.shell.doctor.kafka import kafka_findings
 from tests.brokers import Topic, settings_untold
@@ -31,6 +32,13 @@ streams:
 ALERTS = "alerts: {{topic: {topic}, rules: {{many: {{when: count(clicks) > 1}}}}}}"
 SENTINEL = "Ada-Lovelace"
 GOOD = b'{"at":1357016400000,"who":"Ada-Lovelace"}'
+
+
+def dated(ms_from_now: int) -> bytes:
+    """Return an event that happened this long after now."""
+    return b'{"at":%d,"who":"Ada-Lovelace"}' % (time.time() * 1000 + ms_from_now)
+
+
 BAD = b'{"at":"Ada-Lovelace"}'
 
 
@@ -66,12 +74,32 @@ def examined(
 
 @pytest.mark.kafka
 class TestOverABroker:
-    def test_good_topic_is_ok(self, tmp_path: Path, bootstrap_servers: str) -> None:
+    def test_good_topic_is_ok(
+        self, tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         # There are more records than the sample takes. One has no value, so it is no event.
-        found = examined(tmp_path, bootstrap_servers, [*[GOOD] * 119, None])
-        assert [state for state, _ in found] == ["ok", "ok"]
+        monkeypatch.setattr(kafka, "SAMPLE_RECORDS", 102)
+        found = examined(tmp_path, bootstrap_servers, [*[dated(0)] * 119, None])
+        assert [state for state, _ in found] == ["ok", "ok", "ok"]
         assert "has 2 partition(s)" in found[0][1]
         assert "every event of a sample" in found[1][1]
+        assert "with 5s, 0 of 101 events of a sample would be late (0.0%)" in found[2][1]
+
+    def test_topic_with_more_disorder_than_the_grace_is_found(
+        self, tmp_path: Path, bootstrap_servers: str
+    ) -> None:
+        values = [dated(-400_000 if number % 30 == 29 else 0) for number in range(120)]
+        *_, (state, said) = examined(tmp_path, bootstrap_servers, values)
+        assert state == "warn"
+        assert "4 of 120 events of a sample would be late (3.3%)" in said
+        assert "m would lose fewer than 0.1%. Choosing it by the events has a cost" in said
+
+    def test_topic_with_history_gets_another_remedy_than_a_longer_grace(
+        self, tmp_path: Path, bootstrap_servers: str
+    ) -> None:
+        *_, (state, said) = examined(tmp_path, bootstrap_servers, [GOOD] * 110)
+        assert state == "warn"
+        assert "(100.0%); most happened long before they arrived: set time.first" in said
 
     def test_empty_topic_is_ok(self, tmp_path: Path, bootstrap_servers: str) -> None:
         assert examined(tmp_path, bootstrap_servers)[1][1].endswith("has no events yet")

