@@ -11,7 +11,7 @@ from stream_app.config import values
 from stream_app.config.document import ConfigError, Section
 from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import ApiSettings, OperatorSettings, TlsSettings
-from stream_app.ports.access import Limits
+from stream_app.ports.access import Limits, digest_of
 
 OPERATOR_TOKEN = "STREAM_APP_OPERATOR_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")  # characters that a header carries unchanged
@@ -88,11 +88,19 @@ def read_operator(section: Section, environment: Mapping[str, str]) -> OperatorS
 
 def check_operator(operator: OperatorSettings | None) -> None:
     """Check that only the operator can read the metrics: beyond loopback a token is needed."""
-    if operator is not None and operator.token is None and not is_loopback(operator.host):
+    if operator is None or operator.token_digest is not None:
+        return
+    if operator.token is None and not is_loopback(operator.host):
         raise ConfigError(
             f"operator.host: {operator.host} is not loopback, and a worker's metrics are secret; put a token "
             f"into {OPERATOR_TOKEN} (openssl rand -hex 32) and let the scraper send it as its bearer token"
         )
+
+
+def at_port(operator: OperatorSettings, port: int) -> OperatorSettings:
+    """Return where another process serves its metrics. It can check the token only."""
+    digest = None if operator.token is None else digest_of(f"Bearer {operator.token}")
+    return OperatorSettings(operator.host, port, token_digest=digest)
 
 
 def is_loopback(host: str) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from stream_app.config import values
-from stream_app.config.access import is_loopback, read_hosts, read_limits, read_origins, read_tls
+from stream_app.config.access import at_port, is_loopback, read_hosts, read_limits, read_origins, read_tls
 from stream_app.config.document import Section
 from stream_app.config.settings import DAY_US, IngestSettings, OperatorSettings
 from stream_app.config.storage import read_size
@@ -40,7 +39,7 @@ def read_ingest(section: Section, directory: Path, operator: OperatorSettings | 
         most_keys=section.take("most_keys", _MOST_KEYS, 1_000_000),
         limits=read_limits(section.section("limits"), followers=False),
         tls=read_tls(tls, directory) if tls.written else None,
-        operator=replace(operator, port=metrics_port) if operator is not None and metrics_port else None,
+        operator=at_port(operator, metrics_port) if operator is not None and metrics_port else None,
     )
     accept = section.take("accept", values.one_of(EVERYBODY), None)
     section.finish()

@@ -74,11 +74,15 @@ class ApiSettings:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """Where the operator's metrics are served, and the token to read them. Metrics and token are secret."""
+    """Where the operator's metrics are served, and the token to read them. Metrics and token are secret.
+
+    Args: token_digest, of the token's header, for a process that checks the token and must not know it.
+    """
 
     host: str
     port: int
     token: str | None = field(default=None, repr=False)
+    token_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import socket
@@ -19,6 +18,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from stream_app.addresses import once_free
 from stream_app.ports import OperatorError
+from stream_app.ports.access import digest_of
 
 _LOOK_S = 0.05  # seconds between checks for the end of the service and for slow requests
 _MOST_REQUESTS = 8  # at once, each in a thread; further connections are closed at once
@@ -35,18 +35,27 @@ class Registered(Protocol):
 
 @asynccontextmanager
 async def serving(
-    metrics: Registered, host: str, port: int, token: str | None = None, key: str = "operator.port"
+    metrics: Registered,
+    host: str,
+    port: int,
+    token: str | None = None,
+    *,
+    token_digest: str | None = None,
+    key: str = "operator.port",
 ) -> AsyncIterator[None]:
     """Serve metrics at ``http://host:port/metrics`` in a separate thread, during the block.
 
     Guarantee: connections use at most ``_MOST_REQUESTS`` threads, none much longer than ``_REQUEST_S``.
     Args:
-        token: which a request must carry (``Authorization: Bearer TOKEN``); None: everybody may read.
+        token: which a request must carry (``Authorization: Bearer TOKEN``).
+        token_digest: SHA-256 of that header, instead of the token. Without both everybody may read.
         key: of the configuration, which sets the port; for messages.
     Raises: OperatorError if it cannot listen on the address.
     """
     answer = make_wsgi_app(metrics.registry)
-    guarded = answer if token is None else _only_with(token, answer)
+    if token is not None:
+        token_digest = digest_of(f"Bearer {token}")
+    guarded = answer if token_digest is None else _only_with(token_digest, answer)
     try:
         server = await once_free(lambda: _listen(host, port, guarded))
     except OSError as failure:
@@ -64,22 +73,17 @@ async def serving(
         thread.join()
 
 
-def _only_with(token: str, answer: Wsgi) -> Wsgi:
+def _only_with(expected: str, answer: Wsgi) -> Wsgi:
     """Return an application that requires the token; every wrong token takes the same time to refuse."""
-    expected = _digest(f"Bearer {token}")
 
     def guarded(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        if hmac.compare_digest(_digest(request.get("HTTP_AUTHORIZATION", "")), expected):
+        if hmac.compare_digest(digest_of(request.get("HTTP_AUTHORIZATION", "")), expected):
             return answer(request, start)
         headers = [("WWW-Authenticate", "Bearer"), ("Content-Type", "text/plain; charset=utf-8")]
         start("401 Unauthorized", headers)
         return [b"operator.token is needed: send Authorization: Bearer TOKEN\n"]
 
     return guarded
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 class _Bounded(ThreadingWSGIServer):

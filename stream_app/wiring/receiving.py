@@ -85,9 +85,14 @@ async def run_ingest(settings: Settings) -> None:
         listener = await _listen(ingest)
         resources.callback(listener.close)
         if (operator := ingest.operator) is not None:
-            key = "ingest.operator_port"
             await resources.enter_async_context(
-                serving(metrics, operator.host, operator.port, operator.token, key)
+                serving(
+                    metrics,
+                    operator.host,
+                    operator.port,
+                    token_digest=operator.token_digest,
+                    key="ingest.operator_port",
+                )
             )
         is_over = asyncio.Event()
         loops = [_outliving(commit.run(), is_over) for commit in commits.values()]
