@@ -407,7 +407,9 @@ streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01
   privacy: {epsilon: 1, unit: {user: u, max_events: 1}}},
   u: {source: {topic: g}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
   privacy: {epsilon: 1}, sum: {field: a, min: 0, max: 1, unit: 1}},
-  h: {source: {http: h}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h}, privacy: {epsilon: 1}}}
+  h: {source: {http: h}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h}, privacy: {epsilon: 1}},
+  p: {source: {http: p}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h}, privacy: {epsilon: 1},
+  keys: {fields: [f, g], list: {f: [a], g: [a]}, other: {f: false}}}}
 api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
 ingest: {tls: {certificate: c, key: k}}
 alerts: {rules: {r: {when: count(n) > 1}}}
@@ -429,10 +431,15 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     for name in ("take", "section", "sections"):
         monkeypatch.setattr(Section, name, noted(getattr(Section, name)))
     load_text(EVERY_SECTION, Path("app.yaml"), {})
-    named = {re.sub(r"^streams\.[ntuh]\b", "streams.<name>", key) for key in found}
+    named = {re.sub(r"^streams\.[ntuhp]\b", "streams.<name>", key) for key in found}
     nested = re.compile(r"where\.(all\[1\]|any\[1\]|not)\.")
     named = {key.replace("where.f", "where.<field>") for key in named if not nested.search(key)}
+    named = {re.sub(r"keys\.(list|other)\.[fg]$", r"keys.\1.<field>", key) for key in named}
     return {key.replace("alerts.rules.r", "alerts.rules.<name>", 1) for key in named}
+
+
+# Each of these is one value, or a mapping of keys.
+BOTH = ("privacy.unit", "where", "where.<field>", "keys.list", "keys.other")
 
 
 def test_every_key_is_documented_and_every_documented_key_exists(monkeypatch):
@@ -440,8 +447,7 @@ def test_every_key_is_documented_and_every_documented_key_exists(monkeypatch):
     documented = re.findall(r"^\| `([a-z_.<>]+)` \|", page, flags=re.MULTILINE)
     assert len(documented) == len(set(documented))
     known = known_keys(monkeypatch)
-    # Each of these is one value, or a mapping of keys.
-    both = {f"streams.<name>.{key}" for key in ("privacy.unit", "where", "where.<field>")}
+    both = {f"streams.<name>.{key}" for key in BOTH}
     sections = {key.rpartition(".")[0] for key in known} - both
     assert set(documented) == known - sections
 
