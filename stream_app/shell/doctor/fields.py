@@ -9,7 +9,7 @@ import numpy as np
 
 from dphist.planning.report import in_decimals
 from stream_app.config import StreamSettings
-from stream_app.core.cells import Amounts, Buckets, KeyList, numbers
+from stream_app.core.cells import Amounts, Buckets, KeyField, numbers
 from stream_app.shell.doctor.findings import Finding, State
 
 _FEW = 0.95  # with less in the list or the range, the operator should look at the declaration again
@@ -23,8 +23,8 @@ def field_findings(stream: StreamSettings, columns: Mapping[str, Any], events: i
     declared, what = stream.declared, f"streams.{stream.name}"
     if not events:
         return
-    if declared.keys is not None:
-        yield _keys(f"{what}.keys", declared.keys, columns[declared.keys.field])
+    for part in declared.keys.parts if declared.keys else ():
+        yield _keys(f"{what}.keys", part, columns[part.field])
     if declared.value is not None:
         yield _values(f"{what}.value", declared.value, columns[declared.value.field])
     if declared.amounts is not None:
@@ -43,7 +43,7 @@ def field_findings(stream: StreamSettings, columns: Mapping[str, Any], events: i
         yield Finding(f"{what}.where", state, said + remedy, exact=True)
 
 
-def _keys(what: str, keys: KeyList, column: Sequence[Any]) -> Finding:
+def _keys(what: str, keys: KeyField, column: Sequence[Any]) -> Finding:
     events, had = len(column), sum(key is not None for key in column)
     places = keys.places(column)
     listed = int(((places >= 0) & (places < len(keys.names))).sum())

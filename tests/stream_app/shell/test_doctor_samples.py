@@ -150,3 +150,17 @@ def test_a_lone_event_moves_no_arrival(times: list[int], data: st.DataObject) ->
     spoiled = np.insert(rising, place, 10**12)
     if len(times) >= 5:
         assert arrivals_in_file(spoiled).max() <= rising.max()
+
+
+def test_each_of_several_key_fields_is_counted(tmp_path: Path) -> None:
+    keys = "    keys: {fields: [country, user], list: {country: [FR, DE], user: [a, b]}, other: false}\n"
+    (tmp_path / "clicks.ndjson").write_text(
+        "".join(json.dumps({"at": BEGIN_MS} | one) + "\n" for one in EVENTS)
+    )
+    (tmp_path / "app.yaml").write_text(STREAM + PLAIN + keys)
+    found = asyncio.run(examine(load(tmp_path / "app.yaml", {})))
+    said = [one.said.partition(";")[0] for one in found if one.what == "streams.clicks.keys"]
+    assert said == [
+        "3 of 4 events of a sample have country",
+        "3 of 4 events of a sample have user",
+    ]
