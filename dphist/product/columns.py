@@ -44,6 +44,7 @@ class ColumnSum:
             # A bucket is the difference of two prefixes.
             steps = buckets - np.append(buckets[1:], 0.0)
             of_value = [steps @ weights for weights in prefixes]
+        self.of_value: list[FloatArray] = of_value  # for each level of values, the weight of each column
         of_total, of_keys = key_weights(design.keys, key)
         self.parts: list[FloatArray] = []
         for group in design.groups:
@@ -167,12 +168,18 @@ def key_weights(keys: KeyAxis, key: int | Sequence[int] | None) -> tuple[float, 
 
 def key_counts(total: RangeSum) -> Estimate:
     """Return the best estimate of the events of every key: values (keys,), and one law for all keys."""
+    return of_every_key(column_sum(total.design, 0), total)
+
+
+def of_every_key(one: ColumnSum, total: RangeSum) -> Estimate:
+    """Return for every key what a weighted sum of buckets is for one: values (keys,), one law for all keys.
+
+    Args: one, the sum of any single key; total, the released columns over a range.
+    """
     design = total.design
-    one = column_sum(design, 0)
-    of_value = [weights[-1] / design.weight for weights in design.values.prefix_weights]
     keys, whole = np.zeros(design.keys.keys), 0.0
     for group, found in zip(design.groups, total.groups, strict=True):
-        sums = found.values @ of_value[group.value_level - 1]
+        sums = found.values @ (one.of_value[group.value_level - 1] / one.divisor)
         if group.total:
             whole += float(sums[0])
         else:

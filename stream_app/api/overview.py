@@ -8,17 +8,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from weakref import WeakKeyDictionary
 
 from dphist.laws.interval import half_widths
+from stream_app.api import sums
 from stream_app.api.admission.apart import Apart
 from stream_app.api.answers import DEFAULT_CONFIDENCE, ends, next_release, summary
 from stream_app.api.formats import as_json
-from stream_app.api.panels.schemas import Overview, OverviewStream, Sparkline
+from stream_app.api.panels.schemas import Overview, OverviewStream, OverviewSum, Sparkline
 from stream_app.api.ranges import edges_s
 from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api.schemas import CountQuery
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
 from stream_app.core.alerts.states import State
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
+from stream_app.core.sums import sum_series
 
 SPARKLINE_POINTS = 60
 LOOK_S = 0.25
@@ -30,6 +33,7 @@ def overview_of(view: StreamView, states: Mapping[str, State]) -> OverviewStream
     said = summary(view)
     return OverviewStream(
         **said.model_dump(exclude={"start"}),
+        sum=_sum(view),
         sparkline=sparkline(view),
         next_release=next_release(view),
         ends=ends(view),
@@ -43,7 +47,8 @@ def sparkline(view: StreamView) -> Sparkline | None:
     first, stop = view.span
     if stop == first:
         return None
-    found = view.series("bin", Span(max(first, stop - SPARKLINE_POINTS), stop))
+    points = sum_series if view.declared.amounts else StreamView.series
+    found = points(view, "bin", Span(max(first, stop - SPARKLINE_POINTS), stop))
     halves = half_widths(found.laws, DEFAULT_CONFIDENCE)[0] + found.roundings
     return Sparkline(
         bins=1,
@@ -52,6 +57,14 @@ def sparkline(view: StreamView) -> Sparkline | None:
         lower=(found.values - halves).tolist(),
         upper=(found.values + halves).tolist(),
     )
+
+
+def _sum(view: StreamView) -> OverviewSum | None:
+    """Return the sum of all amounts so far; None if there is none."""
+    if view.declared.amounts is None or view.released_until_us is None:
+        return None
+    found = sums.total(view, CountQuery(confidence=DEFAULT_CONFIDENCE))
+    return OverviewSum.model_validate(found.model_dump(include=set(OverviewSum.model_fields)))
 
 
 class Glances:

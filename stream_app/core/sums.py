@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from dphist.laws.law import WeightedNoise
-from dphist.product.columns import ColumnSum
+from dphist.product.columns import ColumnSum, of_every_key
 from dphist.product.sums import Mean, end_columns, mean_of, mean_of_ends, sum_columns
 from dphist.tree.estimate import Estimate
 from stream_app.core.answered import QueryError, SeriesPoints, point_ranges
@@ -36,6 +36,16 @@ def sum_of(view: StreamView, span: Span, key: str | AskedKeys | None = None) -> 
     """
     unit = declared_sum(view).unit
     return _in_amounts(_columns(view, key).of_range(view.cells(span)), unit)
+
+
+def sums_of_keys(view: StreamView, span: Span) -> Estimate:
+    """Return the sum of every key in a range of visible bins: values (keys,), one law for all keys.
+
+    Args, raises: as ``sum_of``; the stream has keys.
+    """
+    amounts, axes = declared_sum(view), view.strategy.kind.axes
+    assert axes is not None
+    return _in_amounts(of_every_key(sum_columns(axes, amounts.range, 0), view.cells(span)), amounts.unit)
 
 
 def mean_over(
@@ -146,7 +156,7 @@ def _in_amounts(units: Estimate, unit: Fraction) -> Estimate:
     """Return an estimate in units as one in amounts."""
     law = WeightedNoise.weighted([(float(unit), 1, units.law)])
     rounding = units.rounding * float(unit)
-    return Estimate(_times(float(units.value), unit), law.variance, law, rounding)
+    return Estimate(units.value * unit.numerator / unit.denominator, law.variance, law, rounding)
 
 
 def _mean_in_amounts(units: Mean, unit: Fraction) -> Mean:

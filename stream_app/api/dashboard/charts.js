@@ -4,6 +4,7 @@
 // A chart draws a picture: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` has the position of each
 // point on the horizontal axis. If each point counts a span of that axis, ``start`` has the starts of the spans.
 // A line is {name, value, lower, upper}. A line with ``dash`` is dashed; a line with ``quiet`` has a muted colour.
+// ``numbers`` writes the lines' values, and ``counted`` names them; without them the options of the chart do.
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 import { colour } from "./frame.js";
@@ -63,11 +64,21 @@ export class BandChart {
   // Return the texts that describe one point. They name all changes of alerts since the previous point.
   point(index) {
     const { lines, start, end, nodes } = this.picture;
-    const { numbers, unit = "", times } = this.options;
+    const { unit = "", times } = this.options;
+    const { numbers } = this;
     const when = this.options.value ? this.#where(index) : this.options.stepped && start
       ? times().period(start[index], end[index], this.spanSeconds) : `until ${times().until(end[index], this.spanSeconds)}`;
     const said = lines.map((line) => lineWords(line, index, numbers, unit));
     return { when, lines: said, nodes: nodes ? nodes[index] : null, changes: this.#changes(index) };
+  }
+
+  get numbers() {
+    return this.picture?.numbers ?? this.options.numbers;
+  }
+
+  // Return the name of the values, for heads of columns.
+  get counted() {
+    return this.picture?.counted ?? this.options.counted ?? "Count";
   }
 
   #where(index) {
@@ -130,7 +141,7 @@ export class BandChart {
       scales: { x: { time: !overValue, range: () => this.domain }, y: { range: (u, low, high) => this.#limits(low, high) } },
       axes: [
         { ...axis, space: 70, ...across, size: overValue ? 32 : 50, show: !strip },
-        { ...axis, size: 58, space: strip ? 24 : 40, values: (u, ticks) => ticks.map((tick) => (strip && tick > 0 ? "+" : "") + compact.format(tick)) },
+        { ...axis, size: 58, space: strip ? 24 : 40, values: (u, ticks, place, space, distance) => ticks.map((tick) => (strip && tick > 0 ? "+" : "") + tickText(tick, distance)) },
       ],
       series: [
         {},
@@ -157,7 +168,8 @@ export class BandChart {
   #limits(low, high) {
     if (low === null || high === null) return [0, 1];
     const [least, most] = levelsWithin(this.picture.levels ?? [], low, high);
-    const room = Math.max((most - least) * 0.06, this.options.numbers === COUNTS ? 0.5 : 1e-9);
+    const flat = this.numbers === COUNTS || most - least < 1e-6;
+    const room = Math.max((most - least) * 0.06, flat ? 0.5 : 1e-9);
     return [this.options.fromZero && least >= 0 ? 0 : least - room, most + room];
   }
 
@@ -223,10 +235,15 @@ export class BandChart {
   }
 }
 
+// Return the text of a tick. Neighbouring ticks that are close have the decimals that tell them apart.
+function tickText(tick, distance) {
+  return distance < 0.1 ? tick.toFixed(Math.min(Math.ceil(-Math.log10(distance) - 1e-9), 6)) : compact.format(tick);
+}
+
 function lineWords(line, index, numbers, unit) {
   const value = line.value[index];
   if (line.half) return { name: line.name, value: around(0, line.lower[index], line.upper[index]), lower: null, upper: null };
-  const said = value === null ? "none seen" : numbers.value(value) + unit;
+  const said = value === null ? numbers.none ?? "none seen" : numbers.value(value) + unit;
   const [lower, upper] = line.lower[index] === null ? [null, null] : numbers.between(line.lower[index], line.upper[index]);
   return { name: line.name, value: said, lower, upper };
 }

@@ -1,7 +1,10 @@
 // The bar above the panels. The reader chooses a range of time, a kind of values and a key there.
 
 import { at, keepInWindow, make } from "./elements.js";
+import { KeyPicker } from "./key_picker.js";
 import { presets } from "./ranges.js";
+
+let keyPicker;
 
 export function listenToControls(page) {
   keepInWindow(at("exact"), at("exact-form"));
@@ -9,7 +12,8 @@ export function listenToControls(page) {
     if (event.target.value !== "closer") page.choose({ preset: event.target.value, closer: null });
   });
   at("views").addEventListener("change", (event) => page.choose({ view: event.target.value }));
-  at("key-select").addEventListener("change", (event) => page.choose({ key: event.target.value || null }));
+  at("measures").addEventListener("change", (event) => page.choose({ show: event.target.value }));
+  keyPicker = new KeyPicker(page);
   at("exact-form").addEventListener("submit", (event) => {
     event.preventDefault();
     const { start, end } = page.times.fromForm(at("exact-from").value, at("exact-to").value);
@@ -22,16 +26,12 @@ export function listenToControls(page) {
 export function showControls(page) {
   showRanges(page);
   const first = at("views").querySelector("[value=first_published]");
-  first.disabled = page.key !== null;
+  first.disabled = page.keys.length > 0;
   first.parentElement.hidden = page.neverRevised; // both views are the same there
   const shown = page.neverRevised && page.view === "first_published" ? "unbiased" : page.view;
   at("views").querySelector(`[value=${shown}]`).checked = true;
-  const keys = page.detail.axes?.keys ?? null;
-  at("key-picker").hidden = !keys;
-  if (keys && at("key-select").options.length !== keys.length + 1) {
-    at("key-select").replaceChildren(new Option("All keys", ""), ...keys.map((key) => new Option(key, key)));
-  }
-  if (keys) at("key-select").value = page.key ?? "";
+  at("views").hidden = page.measure.name !== "count"; // only counts have other views
+  keyPicker.show();
 }
 
 function showRanges(page) {

@@ -21,14 +21,16 @@ class StreamCard {
     this.state = make("span", { className: "chip" });
     this.about = make("p", { className: "muted" });
     this.canvas = make("canvas", { className: "sparkline", role: "img" });
+    this.what = make("p", { className: "muted what" });
     this.value = make("p", { className: "number", dataset: { testid: "value" } });
     this.interval = make("p", { className: "interval" });
     this.last = make("p", { className: "muted" });
     this.next = make("p", { className: "muted next" });
+    this.meaning = make("p", { className: "muted" });
     this.element = make("article", { className: "card stream", "aria-labelledby": id },
       make("div", { className: "card-head" }, make("h2", {}, this.link), this.state),
-      this.about, this.value, this.interval, this.canvas,
-      make("div", { className: "card-foot" }, this.last, this.next));
+      this.about, this.what, this.value, this.interval, this.canvas,
+      make("div", { className: "card-foot" }, this.last, this.next, this.meaning));
     new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
 
@@ -36,35 +38,39 @@ class StreamCard {
     this.told = told;
     say(this.link, told.title);
     this.times = timesOf(told);
-    const { sparkline, this_epoch: epoch } = told;
-    const running = epoch ?? told.running;
+    const { sparkline, sum, this_epoch: epoch } = told;
+    const headline = sum ?? epoch ?? told.running;
     this.about.textContent = `Counted per ${this.times.per}, ε = ${told.epsilon} per epoch`;
-    if (told.counted !== "events") this.about.append(`. ${told.meaning}`);
+    say(this.meaning, told.counted === "events" ? "" : told.meaning);
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
-    this.value.textContent = running ? words.count(running.value) : "–";
+    const numbers = sum ? words.decimals(words.places(sum.amounts.unit)) : words.COUNTS;
+    say(this.what, headline ? this.counted() : "");
+    this.value.textContent = headline ? numbers.value(headline.value) : "–";
     this.value.dataset.seq = String(told.seq);
-    this.interval.replaceChildren(...(running ? [...this.counted(epoch), ...sure(running)] : ["Nothing is released yet: the first bin is still open."]));
+    this.interval.replaceChildren(...(headline ? sure(headline, numbers) : ["Nothing is released yet: the first bin is still open."]));
     this.canvas.hidden = !sparkline;
-    if (sparkline) this.showLast(sparkline);
+    if (sparkline) this.showLast(sparkline, numbers);
     this.showState();
     this.tick();
   }
 
-  // Return what the number counts, where that is not all since the stream's start: the users of the last epoch.
-  counted(epoch) {
-    if (!epoch) return [];
-    return [`${epoch.counted.replace(epoch.start, this.times.onPage(this.times.from(seconds(epoch.start))))}: `];
+  // Return what the number is of: "Events", "Total amount" or "Users first seen since 1 Jan 2013, 00:00 UTC".
+  counted() {
+    const { counted, sum, this_epoch: epoch } = this.told;
+    if (sum) return `Total ${sum.amounts.field}`;
+    if (!epoch) return counted === "events" ? "Events" : "Counted events";
+    return words.sentence(epoch.counted.replace(epoch.start, this.times.onPage(this.times.from(seconds(epoch.start)))));
   }
 
-  showLast({ value, lower, upper, end }) {
+  showLast({ value, lower, upper, end }, numbers) {
     const last = value.length - 1;
-    const [low, high] = words.between(lower[last], upper[last]);
+    const [low, high] = numbers.between(lower[last], upper[last]);
     const { times } = this;
-    this.last.replaceChildren(`Last ${times.bin} `, bold(words.count(value[last])), ` (${low} to ${high})`);
+    this.last.replaceChildren(`Last ${times.bin} `, bold(numbers.value(value[last])), ` (${low} to ${high})`);
     this.canvas.setAttribute("aria-label",
       `The last ${value.length} bins until ${times.onPage(times.until(end[last]))}: from `
-      + `${words.count(Math.min(...value))} to ${words.count(Math.max(...value))} per bin; `
-      + `the last ${words.count(value[last])}, between ${low} and ${high}`);
+      + `${numbers.value(Math.min(...value))} to ${numbers.value(Math.max(...value))} per bin; `
+      + `the last ${numbers.value(value[last])}, between ${low} and ${high}`);
     this.draw();
   }
 
@@ -94,9 +100,9 @@ class StreamCard {
   }
 }
 
-function sure({ interval, confidence }) {
-  const [lower, upper] = words.between(...interval);
-  return ["between ", bold(lower), " and ", bold(upper), ` (${words.percent(confidence)})`];
+function sure({ interval, confidence }, numbers) {
+  const [lower, upper] = numbers.between(...interval);
+  return ["between ", bold(lower), " and ", bold(upper), " ", make("span", {}, `(${words.percent(confidence)})`)];
 }
 
 function show(told) {
@@ -117,7 +123,7 @@ function showSummary() {
   const firing = told.flatMap((one) => one.firing).length;
   const alerts = firing ? `${firing} ${firing === 1 ? "alert fires" : "alerts fire"}.` : "No alert fires.";
   say(at("summary"), told.length
-    ? `${told.length} ${told.length === 1 ? "stream" : "streams"}: the number so far, and the interval that holds the true number with 95 % probability. ${alerts}`
+    ? `${told.length} ${told.length === 1 ? "stream" : "streams"}: each number is what was counted so far, with the interval that holds the true one with 95 % probability. ${alerts}`
     : "No stream has begun yet. This page shows the first one as soon as it does.");
 }
 

@@ -33,6 +33,7 @@ export class Panel {
       this.readout, this.body, this.note,
       make("div", { className: "card-end" }, this.details, this.saving));
     this.answer = null;
+    this.measure = null; // what the answer is about
     this.asked = "";
     this.restUntil = 0;
   }
@@ -59,10 +60,14 @@ export class Panel {
   // Request the answer and draw it. If the service refuses the request, show its message instead of the chart.
   async load() {
     try {
-      this.answer = await this.ask(this.page);
+      const { choice, measure } = this.page;
+      const answer = await this.ask(this.page);
+      if (choice !== this.page.choice) return; // the reader chose something else meanwhile, so the panel is loaded again
+      Object.assign(this, { answer, measure });
       this.element.classList.remove("failed");
       this.show(this.answer, this.page);
       say(this.note, this.answer.note ?? "");
+      this.#nameSavers();
       this.element.dataset.seq = String(this.answer.seq);
       this.fillTable();
     } catch (error) {
@@ -109,7 +114,7 @@ export class Panel {
     const { times } = page;
     const { start, end } = page.range();
     return [
-      `${page.title}${page.key === null ? "" : `, ${page.key}`}: ${this.heading.textContent}`,
+      `${page.fullTitle}: ${this.heading.textContent}`,
       `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ε = ${page.detail.epsilon} per epoch.`,
       "The band holds the true number with 95 % probability at each single point.",
       ...this.warnings(),
@@ -118,18 +123,25 @@ export class Panel {
 
   // Return the rows of a file, with a column that says what the stream counts, if it does not count every event.
   words(heads, rows) {
-    const { warning, meaning } = this.page.detail;
-    return warning ? [[...heads, "meaning"], rows.map((row) => [...row, meaning])] : [heads, rows];
+    const { warning } = this.page.detail;
+    const { meaning, amounts } = this.answer;
+    return warning || amounts ? [[...heads, "meaning"], rows.map((row) => [...row, meaning])] : [heads, rows];
   }
 
   // Return the lines of a saved picture that say what the stream counts, if it does not count every event. Each
   // sentence is a line, because a picture is narrow.
   warnings() {
-    return this.page.detail.warning.match(/[^.]+\.(?= |$)/g)?.map((line) => line.trim()) ?? [];
+    const { amounts, meaning } = this.answer;
+    return (amounts ? meaning : this.page.detail.warning).match(/.+?\.(?= |$)/g)?.map((line) => line.trim()) ?? [];
   }
 
   file() {
-    return `${this.page.stream}-${this.name}`.replace(/[^\w-]+/g, "-");
+    return [this.page.stream, ...this.page.keys.slice(0, 4), this.name].join("-").replace(/[^\w-]+/g, "-");
+  }
+
+  // Name the buttons by the heading, which may have changed with what the panel shows.
+  #nameSavers() {
+    for (const button of this.saving.children) button.setAttribute("aria-label", `Save ${this.heading.textContent} as ${button.textContent}`);
   }
 
   #saver(name, act) {
@@ -141,8 +153,16 @@ export class Panel {
 
 // Return the data of a chart with one line, from an answer of /series.
 export function pictureOf(answer, page, name = "") {
-  const { start, end, value, lower, upper, stderr, nodes, seq, view } = answer;
-  return { start, end, stderr, nodes, seq, view, lines: [{ name, value, lower, upper }], levels: [], marks: page.marks };
+  const { start, end, stderr, nodes, seq, view } = answer;
+  const { numbers, counted } = page.measure;
+  return { start, end, stderr, nodes, seq, view, numbers, counted, lines: [{ name, ...shown(answer, page.measure) }], levels: [], marks: page.marks };
+}
+
+// Return the columns of an answer without the points that the measure leaves out.
+function shown({ value, lower, upper }, { enough }) {
+  if (!enough) return { value, lower, upper };
+  const kept = value.map((one, i) => enough({ value: one, interval: [lower[i], upper[i]] }));
+  return Object.fromEntries(Object.entries({ value, lower, upper }).map(([name, column]) => [name, column.map((one, i) => (kept[i] ? one : null))]));
 }
 
 export function showPoint(host, point) {

@@ -31,6 +31,30 @@ export function drawSparkline(canvas, { value, lower, upper }, scale = ownScale(
   paper.fill();
 }
 
+// Draw a value as a dot and its interval as a bar, on a horizontal axis. Args: one {value, interval}, or null for an
+// empty axis; scale, the ends {low, high} of the axis.
+export function drawInterval(canvas, one, scale) {
+  const ratio = window.devicePixelRatio || 1;
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  if (!width || !height) return;
+  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
+  const paper = canvas.getContext("2d");
+  paper.scale(ratio, ratio);
+  const [middle, span] = [height / 2, Math.max(scale.high - scale.low, 1e-9)];
+  const x = (number) => 6 + ((number - scale.low) / span) * (width - 12);
+  line(paper, [[3, middle], [width - 3, middle]], colour("--line"), 1);
+  if (!one) return;
+  const [from, to] = one.interval.map(x);
+  paper.fillStyle = colour("--band");
+  paper.beginPath();
+  paper.roundRect(from - 3, middle - 9, to - from + 6, 18, 5);
+  paper.fill();
+  paper.beginPath();
+  paper.arc(x(one.value), middle, 4, 0, 2 * Math.PI);
+  paper.fillStyle = colour("--accent");
+  paper.fill();
+}
+
 export function ownScale(value, lower, upper) {
   return { low: Math.min(0, ...lower, ...value), high: Math.max(...upper, ...value, 1) };
 }

@@ -2,6 +2,8 @@
 // choices, so a copied address shows the same page.
 
 import { get, streamPath } from "./api.js";
+import { nameOf } from "./key_choice.js";
+import { measuresOf } from "./measures.js";
 import { chooseStep, presets, snapRange } from "./ranges.js";
 import { seconds, timesOf } from "./times.js";
 
@@ -23,7 +25,8 @@ export class StreamPage {
     this.preset = asked.get("range") ?? "all";
     this.closer = readRange(asked.get("from"), asked.get("to"));
     this.view = VIEWS.includes(asked.get("view")) ? asked.get("view") : "unbiased";
-    this.key = asked.get("key");
+    this.keys = asked.getAll("key"); // the chosen keys; none: all keys together
+    this.show = asked.get("show"); // what the charts show, if the stream has a sum
     this.compare = asked.get("compare") === "1";
     this.window = number("window");
     this.ending = asked.get("ending"); // end of the chosen tumbling window; null: the last window in the range
@@ -49,6 +52,30 @@ export class StreamPage {
   // Return the name of the stream for readers.
   get title() {
     return this.detail?.title ?? this.stream;
+  }
+
+  // Return the name of the stream for readers, with the chosen keys.
+  get fullTitle() {
+    return [this.title, this.group()].filter(Boolean).join(" · ");
+  }
+
+  // Return the name of the chosen keys; empty for all keys. Args: most, the largest number of values that are named.
+  group(most = 3) {
+    return nameOf(this.detail?.axes, this.keys, most);
+  }
+
+  // Return what the charts show: of a stream with a sum its total, mean or count.
+  get measures() {
+    return measuresOf(this.detail);
+  }
+
+  get measure() {
+    return this.measures.find(({ name }) => name === this.show) ?? this.measures[0];
+  }
+
+  // Return a text that differs for choices that show other numbers.
+  get choice() {
+    return JSON.stringify([this.keys, this.measure.name, this.view]);
   }
 
   // Return whether all values stay as they were first published.
@@ -103,12 +130,21 @@ export class StreamPage {
   }
 
   async ask(path, query) {
-    return get(`${streamPath(this.stream)}/${path}`, { key: this.key, ...query });
+    return get(`${streamPath(this.stream)}/${path}`, { key: this.keys, ...query });
   }
 
-  // Return the alert rules about the shown counts: those of all events, or of the chosen key.
+  // Request points of what the charts show. Args: the query of /series, without the view.
+  async points(query) {
+    const { measure, view } = this;
+    if (measure.name === "count") return this.ask(measure.series, { ...query, view });
+    const answer = await this.ask(measure.series, query);
+    return { ...answer, note: `${answer.meaning} ${answer.note}` };
+  }
+
+  // Return the alert rules about the shown counts: those of all events, or of exactly the chosen keys.
   get rules() {
-    return this.alerts.filter(({ keys }) => (this.key === null ? keys.length === 0 : keys.length === 1 && keys[0] === this.key));
+    const chosen = new Set(this.keys);
+    return this.alerts.filter(({ keys }) => keys.length === chosen.size && keys.every((key) => chosen.has(key)));
   }
 
   // Return the changes of these rules as marks for charts over time.
@@ -126,7 +162,7 @@ export class StreamPage {
   choose(chosen) {
     if ("closer" in chosen) this.ending = null;
     Object.assign(this, chosen);
-    if (this.key !== null && this.view === "first_published") this.view = "unbiased"; // first-published values exist for totals only, not for single keys
+    if ((this.keys.length || this.measure.name !== "count") && this.view === "first_published") this.view = "unbiased"; // first-published values exist for totals only, not for single keys
     this.remember();
     this.changed(chosen);
   }
@@ -145,7 +181,9 @@ export class StreamPage {
     put("from", this.closer && instant(this.closer[0]));
     put("to", this.closer && instant(this.closer[1]));
     put("view", this.view === "unbiased" ? null : this.view);
-    put("key", this.key);
+    url.searchParams.delete("key");
+    this.keys.forEach((key) => url.searchParams.append("key", key));
+    put("show", this.measure === this.measures[0] ? null : this.measure.name);
     put("compare", this.compare ? "1" : null);
     put("window", this.window);
     put("ending", this.ending);

@@ -6,8 +6,10 @@
 
 import { ApiError, follow, get, serverNow, streamPath } from "./api.js";
 import { listenToControls, showControls } from "./controls.js";
-import { at, bold, make, say } from "./elements.js";
+import { at, make, say } from "./elements.js";
 import { setConnection, watchTheme } from "./frame.js";
+import { readHeadline, showHeadline } from "./headline.js";
+import { isKnown } from "./key_choice.js";
 import { Alerts } from "./panels/alerts.js";
 import { Bins } from "./panels/bins.js";
 import { Cdf } from "./panels/cdf.js";
@@ -22,7 +24,6 @@ import { showPrivacy } from "./privacy.js";
 import { StreamPage } from "./state.js";
 import { stateOf } from "./stream_state.js";
 import { seconds } from "./times.js";
-import * as words from "./words.js";
 
 const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
 // Choices that change one panel only. All other choices change all panels.
@@ -49,7 +50,7 @@ const page = new StreamPage(window.location.href, {
     const own = OWN.find(([name]) => name in chosen);
     if (own) load(panels.get(own[1]), true); // load it even if it is not visible, because the reader waits for it
     else KINDS.forEach((kind) => load(panels.get(kind)));
-    if ("key" in chosen || "view" in chosen) refresh();
+    if ("keys" in chosen || "view" in chosen || "show" in chosen) refresh();
   },
 });
 
@@ -64,66 +65,9 @@ const sight = new IntersectionObserver((entries) => {
 
 // ---- the number -----------------------------------------------------------------------------------
 
-// Show the number. Args: whole, since the stream's start; now, what the number shows: the same, or the users of the
-// last epoch.
-function showNow(whole, releasedUntil, seq, now = whole) {
-  const { times } = page;
-  at("value").textContent = now ? words.count(now.value) : "–";
-  at("interval").replaceChildren(...(now ? intervalWords(now) : ["Nothing is released yet: the first bin is still open."]));
-  showOverEpochs(whole);
-  at("stderr").textContent = now ? words.error(now.stderr) : "–";
-  at("released-until").textContent = releasedUntil ? times.onPage(times.until(seconds(releasedUntil))) : "–";
-  at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${times.oneBin}`));
-  at("value").dataset.seq = String(seq);
-  document.title = now ? `${words.count(now.value)} · ${page.title}` : page.title;
-}
-
-function intervalWords({ interval, confidence }) {
-  const [lower, upper] = words.between(...interval);
-  return [`True number of ${countedWords()}: between `, bold(lower), " and ", bold(upper), `, with ${words.percent(confidence)} probability`];
-}
-
-// Return what the number counts. A stream that counts users shows those of the last epoch.
-function countedWords() {
-  const { counted, this_epoch: epoch } = page.detail;
-  if (!epoch) return counted;
-  return epoch.counted.replace(epoch.start, page.times.onPage(page.times.from(seconds(epoch.start))));
-}
-
-// Say how many users the stream has counted in all epochs together, once there are several.
-function showOverEpochs(whole) {
-  const { this_epoch: epoch, epochs } = page.detail;
-  const several = epoch && epochs.filter((one) => one.bins_released).length;
-  at("over-epochs").hidden = !(several > 1);
-  if (!(several > 1)) return;
-  const [lower, upper] = words.between(...whole.interval);
-  at("over-epochs").replaceChildren("Sum over all ", `${words.count(several)} epochs: `, bold(words.count(whole.value)),
-    `, between ${lower} and ${upper}. The sum counts a user once in every epoch.`);
-}
-
 // Return whether the chosen view shows counts as they are first published.
 function showsFirstPublished() {
   return page.view === "first_published" || (page.view === "unbiased" && page.neverRevised);
-}
-
-// Return the number of the chosen view and key: the last point of the panel of the running count.
-async function readNow() {
-  const { running } = page.detail;
-  if (!running || (page.view === "unbiased" && page.key === null)) return running;
-  const { end } = page.whole();
-  const said = await page.ask("series", { kind: "running", view: page.view, start: page.before(end, 1), end });
-  return { value: said.value[0], stderr: said.stderr[0], interval: [said.lower[0], said.upper[0]], confidence: said.confidence };
-}
-
-// Return the number of users first seen in the last epoch, for the chosen key and view; otherwise what is given.
-async function readEpoch(whole) {
-  const { this_epoch: epoch, epochs } = page.detail;
-  if (!epoch || epochs.filter((one) => one.bins_released).length < 2) return whole;
-  if (page.view !== "consistent" && page.key === null) return epoch;
-  const [start, end] = [seconds(epoch.start), seconds(epoch.end)];
-  const view = page.view === "consistent" ? "consistent" : "unbiased";
-  const said = await page.ask("series", { kind: "bin", step: page.bins.of(end) - page.bins.of(start), view, start, end });
-  return { value: said.value[0], stderr: said.stderr[0], interval: [said.lower[0], said.upper[0]], confidence: said.confidence };
 }
 
 // Show the newest release in the number. A release has a count per cell since the start of its epoch. This is the
@@ -132,11 +76,11 @@ async function readEpoch(whole) {
 function drawReleased() {
   const text = newest;
   newest = null;
-  if (text === null || !page.detail || page.key !== null || !showsFirstPublished()) return;
+  if (text === null || !page.detail || page.keys.length || !showsFirstPublished()) return;
   const row = JSON.parse(text);
-  if (row.estimate.length !== 1 || page.detail.epochs[0]?.epoch !== row.epoch) return;
+  if (row.estimate.length !== 1 || page.measures.length > 1 || page.detail.epochs[0]?.epoch !== row.epoch) return;
   const now = { value: row.estimate[0], stderr: Math.sqrt(row.variance), interval: row.interval[0], confidence: row.confidence };
-  showNow(now, row.end, row.seq);
+  showHeadline(page, { count: { ...now, whole: now } }, row.end, row.seq);
 }
 
 function onRelease(seq, text) {
@@ -182,6 +126,7 @@ function loadRested() {
 
 // Read the stream's summary. Then load the visible stale panels that may be loaded again by now.
 async function refresh() {
+  if (refreshing) behind = true;
   if (document.hidden || refreshing) return;
   refreshing = refreshDetail();
   try {
@@ -211,11 +156,19 @@ async function refreshDetail() {
     listen();
   }
   page.seq = Math.max(page.seq, detail.seq);
-  if (page.key !== null && !detail.axes?.keys?.includes(page.key)) page.key = null;
-  const whole = await readNow();
-  showNow(whole, detail.released_until, detail.seq, await readEpoch(whole));
-  at("stream-name").textContent = page.key === null ? page.title : `${page.title} · ${page.key}`;
+  page.keys = page.keys.filter((key) => isKnown(detail.axes, key));
+  showHeadline(page, await newestHeadline(), detail.released_until, detail.seq);
+  at("stream-name").textContent = page.fullTitle;
   showState();
+}
+
+// Return the numbers for the reader's choice, which may change while the service is asked.
+async function newestHeadline() {
+  for (;;) {
+    const { choice } = page;
+    const found = await readHeadline(page);
+    if (choice === page.choice) return found;
+  }
 }
 
 // Say whether the stream is live, complete, late or stopped. This depends on the time, so it is called every second.

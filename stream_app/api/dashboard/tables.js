@@ -17,14 +17,14 @@ export function pictureTable(chart, most = 60) {
   const last = picture.end.length - 1;
   const points = Array.from({ length: Math.min(most, last + 1) }, (_, back) => last - back);
   const named = (name, head) => (name ? `${name}: ${head.toLowerCase()}` : head);
-  const heads = [chart.options.across ?? `When (${chart.options.times().scale})`, ...picture.lines.flatMap(({ name }) => [named(name, chart.options.counted ?? "Count"), named(name, "At least"), named(name, "At most")])];
+  const heads = [chart.options.across ?? `When (${chart.options.times().scale})`, ...picture.lines.flatMap(({ name }) => [named(name, chart.counted), named(name, "At least"), named(name, "At most")])];
   if (picture.stderr) heads.push("Standard error");
   if (picture.nodes) heads.push("Noisy counts used");
   if (picture.marks?.length) heads.push("Alerts");
   const rows = points.map((at) => {
     const said = chart.point(at);
     const cells = [said.when, ...said.lines.flatMap(({ value, lower, upper }) => [value, lower ?? "", upper ?? ""])];
-    if (picture.stderr) cells.push(chart.options.numbers.value(picture.stderr[at]));
+    if (picture.stderr) cells.push(chart.numbers.value(picture.stderr[at]));
     if (picture.nodes) cells.push(said.nodes);
     if (picture.marks?.length) cells.push(said.changes.map(({ words }) => words).join("; "));
     return cells;

@@ -18,12 +18,32 @@ export function around(value, lower, upper) {
   return Math.abs(above - below) <= 1e-6 * Math.max(above, below, 1) ? `± ${error(above)}` : `−${error(below)} to +${error(above)}`;
 }
 
+// Return a text that begins with a capital letter.
+export const sentence = (text) => text.replace(/^./, (letter) => letter.toUpperCase());
+
 // Return a number that need not be whole as text: a rate, or a value of events.
 export const amount = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : fine.format(value || 0));
 export function spread(lower, upper) {
   const size = Math.max(Math.abs(lower), Math.abs(upper), 1e-9);
   const unit = size >= 1000 ? 1 : 10 ** (Math.floor(Math.log10(size)) - 2);
   return [amount((Math.floor(lower / unit + 1e-9) || 0) * unit), amount((Math.ceil(upper / unit - 1e-9) || 0) * unit)];
+}
+
+// Return how many decimals a unit has: 2 for 0.01.
+export function places(unit) {
+  const [digits, power = "0"] = String(unit).split("e");
+  return Math.max(0, (digits.split(".")[1] ?? "").length - Number(power));
+}
+
+// Return a way to write numbers with a fixed number of decimals. Ends of intervals are rounded outwards.
+export function decimals(places) {
+  const fixed = new Intl.NumberFormat("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+  const size = 10 ** places;
+  const outwards = (value, round, dust) => fixed.format(round(value * size + dust) / size || 0);
+  return {
+    value: (value) => fixed.format(Math.round(value * size) / size || 0),
+    between: (lower, upper) => [outwards(lower, Math.floor, 1e-6), outwards(upper, Math.ceil, -1e-6)],
+  };
 }
 
 export const COUNTS = { value: count, between };

@@ -30,7 +30,7 @@ _RISING = (
     "Whole counts that fall neither over the value nor over time; they are biased, and stderr is that of the "
     "unbiased ones. /cdf has those of one end, with a band."
 )
-_OWN_POINT = "Each interval holds for its own point, not for the worst of many."
+OWN_POINT = "Each interval holds for its own point, not for the worst of many."
 
 
 def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
@@ -87,7 +87,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     largest_first = listed[np.argsort(-np.asarray(totals.value)[listed], kind="stable")]
     order = largest_first[: query.limit].tolist()
     # Slice by slice, keeping only the keys shown: all slices at once may not fit in memory.
-    counts = [_at(rows.of(view.cells(one)), order) for one in slices]
+    counts = [at_places(rows.of(view.cells(one)), order) for one in slices]
     values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)
     left_out = len(listed) - len(order)
     note = f"{left_out:,} keys with smaller estimates are not shown. " if left_out else ""
@@ -96,7 +96,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
         **edges_s(view, slices),
         keys=[
             schemas.KeyCounts(
-                **estimated(_at(totals, place), query.confidence),
+                **estimated(at_places(totals, place), query.confidence),
                 key=rows.labels[place],
                 counts=of_key.tolist(),
                 lower=(of_key - halves).tolist(),
@@ -105,7 +105,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
             for place, of_key in zip(order, values.T, strict=True)
         ],
         keys_available=len(listed),
-        note=note + shorter_in_words(slices) + _OWN_POINT,
+        note=note + shorter_in_words(slices) + OWN_POINT,
     )
 
 
@@ -248,7 +248,7 @@ def _row_edges(buckets: Buckets, rows: int) -> list[int]:
     return [*range(0, buckets.count, joined), buckets.count]
 
 
-def _at(counts: Estimate, places: int | list[int]) -> Estimate:
+def at_places(counts: Estimate, places: int | list[int]) -> Estimate:
     """Return the counts of the keys at these indices: an array, or one number for a single index."""
     found = np.asarray(counts.value)[places]
     return replace(counts, value=float(found) if isinstance(places, int) else found)

@@ -11,7 +11,7 @@ from stream_app.api import errors
 from stream_app.api.admission.access import may_read
 from stream_app.api.overview import Glances
 from stream_app.api.panels import answers as panels
-from stream_app.api.panels import schemas
+from stream_app.api.panels import schemas, sums
 from stream_app.api.panels.preview import plan, preview
 from stream_app.api.replies import answered, apart_of, making_turn
 from stream_app.api.routes import Known, Nothing, all_replicas, followed
@@ -45,6 +45,22 @@ async def overview_events(request: Request, _query: Nothing) -> StreamingRespons
 async def keys(request: Request, replica: Known, query: Annotated[schemas.KeysQuery, Query()]) -> Response:
     """The keys with the largest estimates, over the range and in slices of it."""
     return await answered(request, replica, panels.keys, query)
+
+
+@router.get("/streams/{stream}/sum/keys", response_model=schemas.SumKeysAnswer)
+async def sum_keys(
+    request: Request, replica: Known, query: Annotated[schemas.KeysQuery, Query()]
+) -> Response:
+    """The keys with the largest sums, over the range and in slices of it."""
+    return await answered(request, replica, sums.sums_by_key, query)
+
+
+@router.get("/streams/{stream}/mean/keys", response_model=schemas.MeanKeysAnswer)
+async def mean_keys(
+    request: Request, replica: Known, query: Annotated[schemas.KeysQuery, Query()]
+) -> Response:
+    """The means over the range of the keys with the most events."""
+    return await answered(request, replica, sums.means_by_key, query)
 
 
 @router.get("/streams/{stream}/heat", response_model=schemas.HeatAnswer)

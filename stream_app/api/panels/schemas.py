@@ -15,6 +15,7 @@ from stream_app.api.schemas import (
     EstimatedCount,
     RangeQuery,
     Released,
+    SummedField,
 )
 
 MOST_SLICES = 120
@@ -76,13 +77,20 @@ class PreviewQuery(SlicesQuery):
 
 
 class Sparkline(BaseModel):
-    """The last counts of a stream, oldest first."""
+    """The last counts of a stream, or its last sums if it adds up an amount, oldest first."""
 
     bins: int = Field(description="bins in each count")
     end: list[float] = Field(description="seconds since 1970")
     value: list[float]
     lower: list[float]
     upper: list[float]
+
+
+class OverviewSum(EstimatedCount):
+    """The sum of the amounts of all events so far."""
+
+    counted: str = Field(description="what the sum is of, in words")
+    amounts: SummedField
 
 
 class OverviewStream(Released):
@@ -101,6 +109,7 @@ class OverviewStream(Released):
         description="users first seen in the last epoch with a release; null: the stream counts no users, or "
         "has released nothing"
     )
+    sum: OverviewSum | None = Field(description="null: the stream adds up no amount, or has released nothing")
     sparkline: Sparkline | None
     next_release: str | None = Field(
         description="when the next bin closes, RFC 3339; null for replays, whose clock is not ours"
@@ -134,6 +143,32 @@ class KeysAnswer(Released):
     keys: list[KeyCounts] = Field(description="largest estimate first")
     keys_available: int = Field(description="all of the list, or those that the question names")
     note: str = Field(description="totals are over the whole range, whatever the slices")
+
+
+class SumKeysAnswer(KeysAnswer):
+    """Small multiples of sums: the keys with the largest sums in the range."""
+
+    amounts: SummedField
+
+
+class KeyMean(BaseModel):
+    """The mean of one key's amounts over the whole range."""
+
+    key: str
+    value: float | None = Field(description="null if the estimated count is not above 0")
+    interval: tuple[float, float]
+
+
+class MeanKeysAnswer(Released):
+    """The means of the keys with the most events in the range."""
+
+    start: str
+    end: str
+    confidence: float
+    amounts: SummedField
+    keys: list[KeyMean] = Field(description="largest estimated count first")
+    keys_available: int
+    note: str
 
 
 class HeatAnswer(AboutKeys):

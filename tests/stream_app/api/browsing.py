@@ -142,8 +142,8 @@ def opened(browser: Browser, address: str, expect_errors: bool = False, **option
     page.goto(address)
     yield page
     context.close()
-    assert strangers == []
-    assert faults == [] or expect_errors
+    assert strangers == [], strangers
+    assert faults == [] or expect_errors, faults
 
 
 def eventually(page: Page, condition: Callable[[], bool]) -> None:

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from stream_app.core.alerts.rules import Rule, parse_condition
 from tests.stream_app.api.browsing import Backstage, opened, panel
 from tests.stream_app.published_axes import PublishedAxes, delays
+from tests.stream_app.published_sums import PublishedSums, sales_of
 from tests.stream_app.published_windows import PublishedWindows
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -26,6 +27,8 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 PAGES = (
     *("/", "/streams/departures?compare=1&range=7+days", "/streams/delays", "/streams/windows", "/docs"),
+    "/streams/sales",
+    "/streams/sales?show=mean&key=FR&key=DE",
 )
 
 
@@ -48,6 +51,9 @@ def site() -> Iterator[str]:
     windows = PublishedWindows(behind.store, epoch_bins=24, window_bins=12, buckets=20)
     behind.run(windows.open())
     behind.run(windows.close_cells(delays(windows, 24)))
+    sales = PublishedSums(behind.store, source="shop", epoch_bins=24)
+    behind.run(sales.open())
+    behind.run(sales.close_cells(sales_of(sales, 24)[0]))
     yield behind.start()
     behind.close()
 

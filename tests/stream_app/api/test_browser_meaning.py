@@ -99,7 +99,7 @@ def test_number_of_users_is_that_of_this_epoch_beside_the_sum_over_epochs(
         expect(page.locator("#interval")).to_contain_text("since 1 Jan 2013, 04:00 UTC")
         page.goto(address.rsplit("/streams", 1)[0])
         card = page.locator("article.stream")
-        expect(card).to_contain_text("users first seen since 1 Jan 2013, 04:00 UTC")
+        expect(card).to_contain_text("Users first seen since 1 Jan 2013, 04:00 UTC")
         expect(card.get_by_test_id("value")).to_have_text(now)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.stream_app.api.browsing import Backstage, opened
-from tests.stream_app.published import Published
+from stream_app.core.bounding import PerUser
+from tests.stream_app.api.browsing import Backstage, opened, photograph
+from tests.stream_app.published import FIRST_BIN, Published
+from tests.stream_app.published_sums import PublishedSums, sales_of
 
 pytestmark = pytest.mark.browser
 
@@ -81,3 +83,33 @@ def test_overview_counts_down_to_the_next_release(browser: Browser, backstage: B
         before = card(page, "departures").locator(".next").inner_text()
         expect(card(page, "departures").locator(".next")).not_to_have_text(before)
         expect(card(page, "stopped").locator(".next")).to_contain_text("next overdue")
+
+
+def test_every_stream_shows_the_number_that_describes_it(browser: Browser, backstage: Backstage) -> None:
+    users = PerUser("visitor", 1)
+    backstage.stream([30, 20], epsilon="1000000000")
+    people = backstage.stream(
+        [30, 10], name="people", source="b", user=users, count="users", epoch_bins=2, epsilon="1000000000"
+    )
+    backstage.run(people.open(1, FIRST_BIN + 2))
+    backstage.run(people.close([5]))
+    sales = PublishedSums(backstage.store, source="c", epoch_bins=24, epsilon="1000000000")
+    cells, cents = sales_of(sales, 24)
+    backstage.run(sales.open())
+    backstage.run(sales.close_cells(cells))
+    total = f"{cents.sum() / 100:,.2f}"
+    said = {
+        "departures": ("Events", "50", "between 50 and 50"),
+        "people": ("Users first seen since 1 Jan 2013, 02:00 UTC", "5", "between 5 and 5"),
+        "sales": ("Total amount", total, f"between {total} and {total}"),
+    }
+    with opened(browser, backstage.start()) as page:
+        for stream, (what, value, interval) in said.items():
+            expect(card(page, stream).locator(".what")).to_contain_text(what)
+            expect(card(page, stream).get_by_test_id("value")).to_have_text(value)
+            expect(card(page, stream).locator(".interval")).to_contain_text(interval)
+        photograph(page, "overview-kinds-desktop")
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.emulate_media(color_scheme="dark")
+        photograph(page, "overview-kinds-phone-dark")
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

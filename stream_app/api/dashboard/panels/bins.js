@@ -3,7 +3,7 @@
 import { bold, make } from "../elements.js";
 import { Panel, pictureOf } from "../panel.js";
 import { roomFor } from "../ranges.js";
-import { between, count, length } from "../words.js";
+import { length } from "../words.js";
 
 // Each interval has 97.5 %, so both together hold with at least 95 %, even if their errors are correlated.
 const EACH = 0.975;
@@ -20,14 +20,14 @@ export class Bins extends Panel {
   }
 
   async ask(page) {
-    const slices = page.groups(roomFor(this.body.clientWidth));
-    const asked = { kind: "bin", view: page.view, ...slices };
+    const slices = page.groups(Math.min(roomFor(this.body.clientWidth), page.measure.most ?? Infinity));
+    const asked = { kind: "bin", ...slices };
     const { week } = page.bins;
     const possible = week !== null && page.before(slices.start, week) >= page.whole().start;
     this.compare.disabled = !possible;
     this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
     const [answer, earlier] = await Promise.all([
-      page.ask("series", asked),
+      page.points(asked),
       possible && page.compare ? this.#earlier(page, asked) : null,
     ]);
     return { ...answer, earlier, note: [this.#leftOut(answer, page), answer.note].filter(Boolean).join(" ") };
@@ -46,9 +46,9 @@ export class Bins extends Panel {
     const { start, end } = asked;
     const before = { start: page.before(start, page.bins.week), end: page.before(end, page.bins.week) };
     const [series, now, then] = await Promise.all([
-      page.ask("series", { ...asked, ...before }),
-      page.ask("count", { start, end, confidence: EACH }),
-      page.ask("count", { ...before, confidence: EACH }),
+      page.points({ ...asked, ...before }),
+      page.ask(page.measure.single, { start, end, confidence: EACH }),
+      page.ask(page.measure.single, { ...before, confidence: EACH }),
     ]);
     return { series, now, then };
   }
@@ -56,14 +56,14 @@ export class Bins extends Panel {
   show(answer, page) {
     const { binSeconds } = page;
     const { step } = answer;
-    this.heading.textContent = `${page.noun} per ${length(step * page.bins.length)}`;
+    this.heading.textContent = `${page.measure.title} per ${length(step * page.bins.length)}`;
     const picture = pictureOf(answer, page, answer.earlier ? "now" : "");
     picture.levels = page.levels(({ measure, window_bins: bins }) => measure === "sum" && bins === step);
     if (answer.earlier) picture.lines.push(this.#line(answer, page));
     const shown = step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
     this.band.show(picture, shown, page.range());
     this.difference.hidden = !answer.earlier;
-    if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier));
+    if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier, page.measure));
   }
 
   // Return the week before as a line that is moved forward by a week. Bins that were not measured stay empty.
@@ -74,12 +74,16 @@ export class Bins extends Panel {
   }
 }
 
-function inWords({ now, then }) {
+// Return the difference of two ranges in words. Args: now and then, the chosen range and the same one a week before.
+function inWords({ now, then }, measure) {
+  if ([now, then].some((one) => measure.enough?.(one) === false)) return ["Too few events for a mean, here or a week before."];
+  const { numbers: { value, between }, more, fewer } = measure;
   const difference = now.value - then.value;
   const low = now.interval[0] - then.interval[1], high = now.interval[1] - then.interval[0];
   const [least, most] = between(Math.min(Math.abs(low), Math.abs(high)), Math.max(Math.abs(low), Math.abs(high)));
-  const verdict = low > 0 ? [`more by ${least} to ${most}`] : high < 0 ? [`fewer by ${least} to ${most}`]
+  const verdict = low > 0 ? [`${more} by ${least} to ${most}`] : high < 0 ? [`${fewer} by ${least} to ${most}`]
     : [`no difference is certain: between ${between(low, high).join(" and ")}`];
-  return [bold(count(now.value)), ` ${now.counted} here, `, bold(count(then.value)), " in the same range a week before: ",
-    `${difference >= 0 ? "+" : "−"}${count(Math.abs(difference))}, `, ...verdict, " (95 %)."];
+  const what = measure.name === "count" ? ` ${now.counted} here, ` : " here, ";
+  return [bold(value(now.value)), what, bold(value(then.value)), " in the same range a week before: ",
+    `${difference >= 0 ? "+" : "−"}${value(Math.abs(difference))}, `, ...verdict, " (95 %)."];
 }

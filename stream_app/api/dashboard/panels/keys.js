@@ -2,15 +2,15 @@
 
 import { bold, make } from "../elements.js";
 import { Panel } from "../panel.js";
-import { drawSparkline } from "../sparkline.js";
+import { drawInterval, drawSparkline } from "../sparkline.js";
 import { grid } from "../tables.js";
-import { around, between, count, error } from "../words.js";
+import { around, error } from "../words.js";
 
 const MOST = 12, SLICES = 60;
 
 export class Keys extends Panel {
   constructor(page) {
-    super(page, "keys", "By key", "Largest estimates in this range first. All charts have one scale. Choose a key to see the whole page for it.");
+    super(page, "keys", "By key", "Largest estimates in this range first. All charts have one scale. Choose a key to see the whole page for it; with Ctrl or Shift, add it to the keys that are chosen.");
     this.small = make("div", { className: "multiples" });
     this.body.append(this.small);
     this.cards = new Map();
@@ -22,10 +22,11 @@ export class Keys extends Panel {
   }
 
   async ask(page) {
-    return page.ask("keys", { ...page.slices(SLICES), limit: MOST, key: null });
+    return page.ask(page.measure.keys, { ...page.slices(SLICES), limit: MOST, key: null });
   }
 
   show({ keys }, page) {
+    this.heading.textContent = page.measure.name === "count" ? "By key" : `${page.measure.title} by key`;
     const wanted = new Set(keys.map((one) => one.key));
     for (const [key, card] of this.cards) if (!wanted.has(key)) this.#drop(key, card);
     keys.forEach((one) => this.#card(one, page));
@@ -39,17 +40,21 @@ export class Keys extends Panel {
     let card = this.cards.get(key);
     if (!card) {
       const choose = make("button", { type: "button" }, key);
-      choose.addEventListener("click", () => page.choose({ key: page.key === key ? null : key }));
+      choose.addEventListener("click", (event) => page.choose({ keys: chosenBy(event, page.keys, key) }));
       const canvas = make("canvas", { role: "img" });
       const words = make("p", { className: "muted" });
       const element = make("div", { className: "multiple" }, make("div", { className: "multiple-head" }, choose, words), canvas);
       card = { element, choose, canvas, words };
       this.cards.set(key, card);
     }
-    const [low, high] = between(...interval);
-    card.choose.setAttribute("aria-pressed", String(page.key === key));
-    card.words.replaceChildren(bold(count(value)), ` ${around(value, ...interval)}`);
-    card.canvas.setAttribute("aria-label", `${key}: ${count(value)} ${page.detail.noun}, between ${low} and ${high}; by time from ${count(Math.min(...one.counts))} to ${count(Math.max(...one.counts))}`);
+    const { measure } = this;
+    const [low, high] = measure.numbers.between(...interval);
+    const said = numberOf(one, measure);
+    card.choose.setAttribute("aria-pressed", String(page.keys.includes(key)));
+    card.words.replaceChildren(bold(said), one.counts ? ` ${around(value, ...interval)}` : ` ${low} to ${high}`);
+    const what = measure.name === "count" ? page.detail.noun : measure.title;
+    const time = one.counts ? `; by time from ${measure.numbers.value(Math.min(...one.counts))} to ${measure.numbers.value(Math.max(...one.counts))}` : "";
+    card.canvas.setAttribute("aria-label", `${key}: ${said} ${what}, between ${low} and ${high}${time}`);
   }
 
   #drop(key, card) {
@@ -60,11 +65,24 @@ export class Keys extends Panel {
   #draw() {
     const keys = this.answer?.keys ?? [];
     if (!keys.length) return;
+    if (!keys[0].counts) return this.#drawMeans(keys);
     const low = Math.min(0, ...keys.flatMap((one) => one.lower));
     const high = Math.max(1, ...keys.flatMap((one) => one.upper));
     for (const one of keys) {
       const canvas = this.cards.get(one.key)?.canvas;
       if (canvas) drawSparkline(canvas, { value: one.counts, lower: one.lower, upper: one.upper }, { low, high });
+    }
+    return undefined;
+  }
+
+  // Draw the mean of each key and its interval along one horizontal axis.
+  #drawMeans(keys) {
+    const { enough } = this.measure;
+    const known = keys.filter(enough);
+    const scale = { low: Math.min(...known.map(({ interval }) => interval[0])), high: Math.max(...known.map(({ interval }) => interval[1])) };
+    for (const one of keys) {
+      const canvas = this.cards.get(one.key)?.canvas;
+      if (canvas) drawInterval(canvas, enough(one) ? one : null, scale);
     }
   }
 
@@ -73,12 +91,19 @@ export class Keys extends Panel {
   }
 
   table() {
-    const rows = this.answer.keys.map(({ key, value, stderr, interval }) => [key, count(value), ...between(...interval), error(stderr)]);
-    return grid(`${rows.length} of ${this.answer.keys_available} keys, over the whole range`, ["Key", "Count", "At least", "At most", "Standard error"], rows);
+    const { measure } = this;
+    const { numbers } = measure;
+    const rows = this.answer.keys.map((one) => [one.key, numberOf(one, measure), ...numbers.between(...one.interval), ...(one.counts ? [error(one.stderr)] : [])]);
+    const heads = ["Key", measure.counted, "At least", "At most", ...(measure.enough ? [] : ["Standard error"])];
+    return grid(`${rows.length} of ${this.answer.keys_available} keys, over the whole range`, heads, rows);
   }
 
   csv() {
     const { keys, start, end } = this.answer;
+    if (this.measure.enough) {
+      return this.words(["key", "start", "end", "value", "lower", "upper", "private"],
+        keys.map(({ key, value, interval }) => [key, start, end, value, ...interval, this.answer.private]));
+    }
     const time = (seconds) => new Date(seconds * 1000).toISOString();
     const rows = keys.flatMap((one) => start.map((from, i) => [one.key, time(from), time(end[i]), one.counts[i], one.lower[i], one.upper[i], this.answer.private]));
     return this.words(["key", "start", "end", "value", "lower", "upper", "private"], rows);
@@ -89,6 +114,16 @@ export class Keys extends Panel {
   }
 
   labels() {
-    return this.answer.keys.map(({ key, value, interval }) => `${key}  ${count(value)} ${around(value, ...interval)}`);
+    return this.answer.keys.map((one) => `${one.key}  ${numberOf(one, this.measure)} ${one.counts ? around(one.value, ...one.interval) : ""}`);
   }
+}
+
+// Return the text of a key's number.
+const numberOf = (one, { enough, numbers }) => (enough?.(one) === false ? numbers.none : numbers.value(one.value));
+
+// Return the chosen keys after a click on a key: this key alone, or the others with it or without it.
+function chosenBy(event, chosen, key) {
+  const others = chosen.filter((one) => one !== key);
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return others.length < chosen.length ? others : [...chosen, key];
+  return chosen.length === 1 && !others.length ? [] : [key];
 }

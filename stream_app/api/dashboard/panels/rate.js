@@ -27,18 +27,20 @@ export class Rate extends Panel {
     const bins = this.window / page.bins.length;
     const from = Math.max(page.before(start, bins - 1), page.whole().start);
     const points = Math.round(Math.min(Math.max(this.body.clientWidth / 2, 240), 600));
-    const asked = { kind: "window", window: bins, start: from, end, points };
-    const answer = await page.ask("series", { ...asked, view: page.view });
+    const most = Math.min(points, page.measure.most ?? points);
+    const answer = await page.points({ kind: "window", window: bins, start: from, end, points: most });
     return { ...answer, note: answer.note + page.times.lengthNote };
   }
 
   show(answer, page) {
     // Give the rate per day only if bins are days. A window of some hours does not tell how many events a day has.
     const [unit, name] = UNITS.find(([seconds]) => seconds <= this.window && (seconds < 86400 || page.bins.length >= 86400));
-    const scale = unit / this.window;
-    const scaled = (column) => column.map((value) => value * scale);
-    this.heading.textContent = `${page.noun} per ${name}, over the last ${length(this.window)}`;
-    const picture = pictureOf(answer, page);
+    const { measure } = page;
+    const scale = measure.rates ? unit / this.window : 1;
+    const scaled = (column) => column?.map((value) => (value === null ? null : value * scale));
+    this.heading.textContent = `${measure.title}${measure.rates ? ` per ${name},` : ""} over the last ${length(this.window)}`;
+    const picture = { ...pictureOf(answer, page), counted: measure.rates ? "Rate" : measure.counted };
+    if (measure.rates) picture.numbers = AMOUNTS;
     picture.lines = picture.lines.map((line) => ({ ...line, value: scaled(line.value), lower: scaled(line.lower), upper: scaled(line.upper) }));
     picture.stderr = scaled(answer.stderr);
     picture.levels = page.levels(({ measure, window_bins: bins }) => ["rate", "sum"].includes(measure) && bins === answer.window, scale);

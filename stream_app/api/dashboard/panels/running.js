@@ -20,19 +20,19 @@ export class Running extends Panel {
 
   async ask(page) {
     const points = Math.round(Math.min(Math.max(this.body.clientWidth / 2, 240), 600));
-    return page.ask("series", { kind: "running", view: page.view, ...page.range(), points });
+    return page.points({ kind: "running", ...page.range(), points: Math.min(points, page.measure.most ?? points) });
   }
 
   show(answer, page) {
+    this.heading.textContent = page.measure.running;
     const picture = pictureOf(answer, page);
     picture.levels = page.levels(({ measure }) => measure === "count");
     this.band.show(picture, page.binSeconds, page.range());
-    const { value, lower, upper } = answer;
-    const around = {
-      name: "", half: true,
-      value: value.map(() => 0), lower: lower.map((low, i) => low - value[i]), upper: upper.map((high, i) => high - value[i]),
-    };
-    this.strip.show({ ...pictureOf(answer, page), nodes: null, marks: [], lines: [around] }, page.binSeconds, page.range());
+    const { value, lower, upper } = picture.lines[0];
+    const from = (column) => column.map((end, i) => (end === null ? null : end - value[i]));
+    const around = { name: "", half: true, value: value.map((one) => (one === null ? null : 0)), lower: from(lower), upper: from(upper) };
+    const strip = { ...picture, numbers: undefined, counted: undefined, nodes: null, levels: [], marks: [], lines: [around] };
+    this.strip.show(strip, page.binSeconds, page.range());
   }
 
   restyle() {

@@ -1,0 +1,104 @@
+// The large number at the top of a stream's page, with its interval. A stream with a sum has three numbers side by side:
+// its total, its mean and its events. The reader chooses the one that the charts show.
+
+import { at, bold, make, say } from "./elements.js";
+import { seconds } from "./times.js";
+import * as words from "./words.js";
+
+// Return the numbers of all measures for the chosen view and keys, by the names of the measures: {value, stderr,
+// interval, confidence}. A number is null before the first release.
+export async function readHeadline(page) {
+  const found = await Promise.all(page.measures.map((measure) => read(page, measure)));
+  return Object.fromEntries(page.measures.map(({ name }, i) => [name, found[i]]));
+}
+
+async function read(page, measure) {
+  if (!page.detail.running) return null;
+  if (measure.name !== "count") return page.ask(measure.single, {});
+  const whole = await readWhole(page);
+  return { ...await readEpoch(page, whole), whole };
+}
+
+// Return the number of all events so far: the last point of the panel of the running count.
+async function readWhole(page) {
+  if (page.view === "unbiased" && !page.keys.length) return page.detail.running;
+  const { end } = page.whole();
+  return only(await page.ask("series", { kind: "running", view: page.view, start: page.before(end, 1), end }));
+}
+
+// Return the number of users first seen in the last epoch, for the chosen keys and view; otherwise what is given.
+async function readEpoch(page, whole) {
+  const { this_epoch: epoch } = page.detail;
+  if (!epoch || releasedEpochs(page) < 2) return whole;
+  if (page.view !== "consistent" && !page.keys.length) return epoch;
+  const [start, end] = [seconds(epoch.start), seconds(epoch.end)];
+  const view = page.view === "consistent" ? "consistent" : "unbiased";
+  return only(await page.ask("series", { kind: "bin", step: page.bins.of(end) - page.bins.of(start), view, start, end }));
+}
+
+const only = ({ value, stderr, lower, upper, confidence }) => ({ value: value[0], stderr: stderr[0], interval: [lower[0], upper[0]], confidence });
+const releasedEpochs = (page) => page.detail.epochs.filter((one) => one.bins_released).length;
+
+// Args: found, as ``readHeadline`` returns it; until, the end of the last released bin; seq, of that release.
+export function showHeadline(page, found, until, seq) {
+  const { times, measure } = page;
+  const now = found[measure.name];
+  const shown = now ? value(measure, now) : null;
+  at("value").textContent = shown ?? "–";
+  at("value").dataset.seq = String(seq);
+  at("interval").replaceChildren(...(now ? intervalWords(page, now) : ["Nothing is released yet: the first bin is still open."]));
+  at("stderr").textContent = now?.stderr === undefined ? "–" : words.error(now.stderr);
+  at("released-until").textContent = until ? times.onPage(times.until(seconds(until))) : "–";
+  at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${times.oneBin}`));
+  document.title = shown ? `${shown} · ${page.fullTitle}` : page.fullTitle;
+  showOverEpochs(page, now);
+  showMeasures(page, found);
+}
+
+// Say how many users the stream has counted in all epochs together, once there are several.
+function showOverEpochs(page, now) {
+  const several = page.detail.this_epoch ? releasedEpochs(page) : 0;
+  at("over-epochs").hidden = several < 2;
+  if (several < 2) return;
+  const { value: sum, interval } = now.whole;
+  const [lower, upper] = words.between(...interval);
+  at("over-epochs").replaceChildren("Sum over all ", `${words.count(several)} epochs: `, bold(words.count(sum)),
+    `, between ${lower} and ${upper}. The sum counts a user once in every epoch.`);
+}
+
+// Return the text of a number; null if the measure says that there are too few events for it.
+const value = (measure, one) => (measure.enough?.(one) === false ? null : measure.numbers.value(one.value));
+
+function intervalWords(page, now) {
+  const { measure } = page;
+  const [lower, upper] = measure.numbers.between(...now.interval);
+  const subject = measure.name === "count" ? `True number of ${countedWords(page)}` : `True ${now.counted}`;
+  const few = value(measure, now) === null ? ["Too few events for a mean. "] : [];
+  const whose = page.keys.length ? ` for ${page.group(5)}` : "";
+  return [...few, `${subject}${whose}: between `, bold(lower), " and ", bold(upper), `, with ${words.percent(now.confidence)} probability`];
+}
+
+// Return what the number counts. A stream that counts users shows those of the last epoch.
+function countedWords({ detail: { counted, this_epoch: epoch }, times }) {
+  return epoch ? epoch.counted.replace(epoch.start, times.onPage(times.from(seconds(epoch.start)))) : counted;
+}
+
+function showMeasures(page, found) {
+  const host = at("measures");
+  host.hidden = page.measures.length === 1;
+  if (host.hidden) return;
+  if (host.children.length === 1) host.append(...page.measures.map(tile));
+  for (const measure of page.measures) {
+    const now = found[measure.name];
+    const [number, interval] = host.querySelectorAll(`[data-measure=${measure.name}] :is(b, small)`);
+    say(number, now ? value(measure, now) ?? "too few events" : "–");
+    say(interval, now ? measure.numbers.between(...now.interval).join(" to ") : "");
+  }
+  host.querySelector(`[value=${page.measure.name}]`).checked = true;
+}
+
+function tile({ name, title }) {
+  return make("label", { dataset: { measure: name } },
+    make("input", { type: "radio", name: "measure", value: name }),
+    make("span", {}, title, make("b", {}), make("small", {})));
+}

@@ -1,0 +1,49 @@
+// What a reader has chosen of a stream's keys. A stream has one field of keys, or several: a key of the fields country
+// and device is "FR/mobile", and "FR/*" means all keys of FR. In a value "/" is written "\/", and "\" is written "\\".
+
+// Return the fields of the keys: {field, values} each. A stream with one field has one entry, without a name.
+// Args: axes, of the answer of /v1/streams/{s}.
+export const fieldsOf = (axes) => axes?.key_fields ?? (axes?.keys ? [{ field: "", values: axes.keys }] : []);
+
+// Return the chosen values of each field, in the order of the list; an empty list means any value.
+export function chosenOf(axes, keys) {
+  const parts = keys.map((key) => partsOf(axes, key));
+  return fieldsOf(axes).map(({ values }, i) => values.filter((value) => parts.some((one) => one[i] === value)));
+}
+
+// Return the keys to ask for. Args: chosen, as ``chosenOf`` returns it.
+export function keysOf(axes, chosen) {
+  if (chosen.every((values) => !values.length)) return [];
+  if (!axes.key_fields) return chosen[0];
+  const columns = chosen.map((values) => (values.length ? values.map(escaped) : ["*"]));
+  return columns.reduce((begun, column) => begun.flatMap((one) => column.map((part) => [...one, part])), [[]]).map((one) => one.join("/"));
+}
+
+// Return whether the stream has a key, or any key that a pattern means.
+export function isKnown(axes, key) {
+  const [fields, parts] = [fieldsOf(axes), partsOf(axes, key)];
+  return parts.length === fields.length && parts.every((part, i) => part === null || fields[i].values.includes(part));
+}
+
+// Return the name of the chosen keys, such as "FR + DE", or "country: FR + DE, device: mobile"; empty for all keys.
+// Args: most, the largest number of values of a field that are named.
+export function nameOf(axes, keys, most) {
+  const fields = fieldsOf(axes);
+  if (fields.length < 2) return joined(keys, most);
+  const chosen = chosenOf(axes, keys);
+  if (keysOf(axes, chosen).length !== keys.length) return joined(keys, most); // keys from an address that are no product
+  return fields.flatMap(({ field }, i) => (chosen[i].length ? [`${field}: ${joined(chosen[i], most)}`] : [])).join(", ");
+}
+
+function joined(names, most) {
+  const named = names.length > most ? names.slice(0, most - 1) : names;
+  return [...named, ...(named.length < names.length ? [`${names.length - named.length} more`] : [])].join(" + ");
+}
+
+const escaped = (value) => value.replace(/[\\/]/g, "\\$&");
+
+// Return a key's values, one for each field; null for any value.
+function partsOf(axes, key) {
+  if (!axes?.key_fields) return [key];
+  return (key.match(/(?:\\.|[^\\/])+/g) ?? []).map((part) => (part === "*" ? null : part.replace(/\\(.)/g, "$1")));
+}

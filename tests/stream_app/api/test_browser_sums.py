@@ -1,0 +1,139 @@
+"""The page of a stream with a sum shows its total, its mean and its events, as the service answers them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.stream_app.api.browsing import Backstage, inked, opened, panel, photograph, table
+from tests.stream_app.api.test_browser_meaning import SIZES
+from tests.stream_app.published_sums import PublishedSums, sales_of
+
+pytestmark = pytest.mark.browser
+
+HOURS = 15 * 24
+CHARTS = ("running", "bins", "rate")
+DAY = "start=2013-01-15T00:00:00Z&end=2013-01-16T00:00:00Z"
+LAST_DAY = "from=2013-01-15T00:00:00Z&to=2013-01-16T00:00:00Z"
+WORDS = "amount, each clamped to 0 to 500 and rounded to 0.01"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """Serve two weeks of sales, and a stream with too few sales for a mean; return the pages' address."""
+    behind = Backstage()
+    for name, source, busiest in (("sales", "a", 600), ("few", "b", 1)):
+        stream = PublishedSums(behind.store, name=name, source=source, epsilon="2", epoch_bins=HOURS)
+        behind.run(stream.open())
+        behind.run(stream.close_cells(sales_of(stream, HOURS, busiest)[0]))
+    yield behind.start() + "/streams/"
+    behind.close()
+
+
+def asked(page: Page, path: str) -> Any:
+    return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/sales/{path}")
+
+
+def cents(value: float) -> str:
+    return f"{value:,.2f}"
+
+
+def test_total_is_the_headline_and_every_number_has_the_decimals_of_the_unit(
+    browser: Browser, site: str
+) -> None:
+    with opened(browser, site + "sales") as page:
+        total, mean, count = (asked(page, path) for path in ("sum", "mean", "count"))
+        expect(page.get_by_test_id("value")).to_have_text(cents(total["value"]))
+        expect(page.locator("#interval")).to_contain_text(f"True sum of {WORDS}: between")
+        low, high = (float(text.replace(",", "")) for text in page.locator("#interval b").all_inner_texts())
+        assert low <= total["interval"][0] <= low + 0.01
+        assert high - 0.01 <= total["interval"][1] <= high
+        assert page.locator("#measures b").all_inner_texts() == [
+            cents(total["value"]),
+            cents(mean["value"]),
+            f"{round(count['value']):,}",
+        ]
+        expect(page.get_by_role("radio", name="Total amount")).to_be_checked()
+        expect(page.locator("#views")).to_be_hidden()  # sums have one view only
+
+
+@pytest.mark.parametrize("measure", ["sum", "mean"])
+def test_charts_show_the_series_of_the_chosen_measure(browser: Browser, site: str, measure: str) -> None:
+    titles = {
+        "sum": ("Running total of amount", "Total amount per hour", "Total amount per hour, over the last"),
+        "mean": ("Running mean of amount", "Mean amount per hour", "Mean amount over the last"),
+    }
+    with opened(browser, f"{site}sales?show={measure}&{LAST_DAY}") as page:
+        bins = asked(page, f"{measure}/series?kind=bin&{DAY}")
+        rows = table(page, "bins")
+        points = list(zip(bins["value"], bins["lower"], bins["upper"], strict=True))[::-1]
+        few = [measure == "mean" and high - low > 125 for _, low, high in points]
+        expected = ["too few events" if no else cents(one[0]) for no, one in zip(few, points, strict=True)]
+        assert [row[1] for row in rows] == expected
+        for row, (_, low, high) in [pair for no, *pair in zip(few, rows, points, strict=True) if not no]:
+            shown = [float(text.replace(",", "")) for text in row[2:4]]
+            assert shown[0] <= low <= shown[0] + 0.01
+            assert shown[1] - 0.01 <= high <= shown[1]
+        for name, title in zip(CHARTS, titles[measure], strict=True):
+            panel(page, name)
+            expect(page.locator(f"#{name}-title")).to_contain_text(title)
+            expect(page.locator(f"#{name} .note")).to_contain_text(f"{measure} of {WORDS}")
+            inked(page, f"#{name} canvas")
+
+
+def test_chosen_measure_is_in_the_address_and_in_the_saved_file(
+    browser: Browser, site: str, tmp_path: Path
+) -> None:
+    with opened(browser, site + "sales?range=24+hours") as page:
+        page.get_by_role("radio", name="Mean amount").check()
+        expect(page.get_by_test_id("value")).to_have_text(cents(asked(page, "mean")["value"]))
+        assert "show=mean" in page.url
+        panel(page, "bins")
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=re.compile("Save .* per .* as CSV")).click()
+        saved.value.save_as(tmp_path / "saved.csv")
+        first = next(csv.DictReader((tmp_path / "saved.csv").read_text().splitlines()))
+        assert first["meaning"] == f"The mean of {WORDS}."
+        page.get_by_role("radio", name="Events").check()
+        expect(page.locator("#views")).to_be_visible()
+        panel(page, "bins")
+        expect(page.locator("#bins-title")).to_have_text("Events per hour")
+        page.get_by_role("radio", name="Total amount").check()
+        panel(page, "bins")
+        expect(page.locator("#bins-title")).to_have_text("Total amount per hour")
+        assert "show=" not in page.url
+
+
+def test_total_and_mean_of_a_key(browser: Browser, site: str) -> None:
+    with opened(browser, site + "sales?key=ES&show=mean") as page:
+        expect(page.get_by_test_id("value")).to_have_text(cents(asked(page, "mean?key=ES")["value"]))
+        expect(page.locator("#interval")).to_contain_text(f"mean of {WORDS} for ES: between")
+        page.get_by_role("radio", name="Total amount").check()
+        expect(page.get_by_test_id("value")).to_have_text(cents(asked(page, "sum?key=ES")["value"]))
+
+
+def test_mean_of_too_few_events_says_so_instead_of_a_number(browser: Browser, site: str) -> None:
+    with opened(browser, site + "few?show=mean&range=24+hours&key=IT") as page:
+        expect(page.get_by_test_id("value")).to_have_text("–")
+        expect(page.locator("#interval")).to_contain_text("Too few events for a mean. True mean of amount")
+        expect(page.locator("[data-measure=mean] b")).to_have_text("too few events")
+        assert {row[1] for row in table(page, "bins")} == {"too few events"}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_page_of_a_sum_fits_and_is_photographed(browser: Browser, site: str, size: str) -> None:
+    with opened(browser, site + "sales", **SIZES[size]) as page:
+        for name in CHARTS:
+            panel(page, name)
+        photograph(page, f"sums-{size}")
+        page.get_by_role("radio", name="Mean amount").check()
+        for name in CHARTS:
+            panel(page, name)
+        photograph(page, f"sums-mean-{size}")
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
