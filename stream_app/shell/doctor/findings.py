@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from stream_app.config import StreamSettings
 from stream_app.shell.capped import cap_warning
@@ -67,7 +67,7 @@ def show(findings: Sequence[Finding], console: Console) -> None:
         if any(finding.exact for finding in findings):
             console.print(f"note {EXACT}", highlight=False, soft_wrap=True)
         return
-    table = Table(box=None, show_header=False, padding=(0, 1))
+    table = Table("", "", Column(overflow="fold"), box=None, show_header=False, padding=(0, 1))
     for finding in findings:
         colour = _COLOURS[finding.state]
         table.add_row(f"[{colour}]{finding.state}[/]", escape(finding.what), escape(finding.said))
