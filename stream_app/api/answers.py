@@ -26,6 +26,7 @@ from stream_app.api.ranges import (
 from stream_app.api.windows import described
 from stream_app.core.alerts.states import State
 from stream_app.core.answered import QueryError
+from stream_app.core.closing import next_public_instant_us
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import node_table
@@ -70,8 +71,8 @@ def summary(view: StreamView) -> schemas.StreamSummary:
     return schemas.StreamSummary(**_summary(view))
 
 
-def detail(view: StreamView) -> schemas.StreamDetail:
-    """Return the description of a stream with its tree and epochs."""
+def detail(view: StreamView, publish_every_us: int) -> schemas.StreamDetail:
+    """Return the description of a stream with its tree and epochs. Args: as for ``next_release``."""
     design, meaning = view.strategy.design, meaning_of(view.declared)
     return schemas.StreamDetail(
         **_summary(view),
@@ -79,7 +80,7 @@ def detail(view: StreamView) -> schemas.StreamDetail:
         where=str(view.declared.where) if view.declared.where else None,
         left_out=left_out(view.declared),
         warning=meaning.warning,
-        next_release=next_release(view),
+        next_release=next_release(view, publish_every_us),
         ends=ends(view),
         strategy_hash=view.strategy.hash,
         branching=list(design.branching),
@@ -93,12 +94,16 @@ def detail(view: StreamView) -> schemas.StreamDetail:
     )
 
 
-def next_release(view: StreamView) -> str | None:
-    """Return when a live stream's next bin closes; this is public, since only the clock decides it."""
+def next_release(view: StreamView, publish_every_us: int) -> str | None:
+    """Return when a live stream's next bin becomes visible if no worker is late. Only the clock decides this.
+
+    Args: publish_every_us, results become visible at multiples of this.
+    """
     declared = view.declared
     if declared.until_us is not None or not view.epochs:
         return None
-    return format_instant(declared.time.closing.instant_us(view.next_bin))
+    closed_us = declared.time.closing.instant_us(view.next_bin)
+    return format_instant(next_public_instant_us(closed_us, publish_every_us))
 
 
 def ends(view: StreamView) -> str | None:

@@ -31,6 +31,7 @@ from stream_app.ports.reader import PublicReader
 ReaderFactory = Callable[[], AbstractAsyncContextManager[PublicReader]]
 
 EVERYBODY = AccessRules()
+PUBLISH_EVERY_US = 1_000_000
 _GRACE_S = 3  # time for requests in progress when the server stops
 _ABOUT = """\
 Differentially private live counts. Every value here is computed from released, noisy values.
@@ -46,11 +47,12 @@ def create_app(
     rules: AccessRules = EVERYBODY,
     apart: Apart | None = None,
     labels: AllLabels = NO_LABELS,
+    publish_every_us: int = PUBLISH_EVERY_US,
 ) -> FastAPI:
     """Return the application that serves the visible releases of ``reader``, and reads them until shutdown.
 
     Args: apart, the process for long computations, which ends at shutdown; None: make a new one; labels, how
-        streams are shown.
+        streams are shown; publish_every_us, results become visible at multiples of this.
     """
     replicas, apart = Replicas(reader, labels), apart or Apart()
 
@@ -73,7 +75,8 @@ def create_app(
         redoc_url=None,
     )
     app.state.replicas = replicas
-    app.state.glances = Glances(replicas, apart)
+    app.state.glances = Glances(replicas, apart, publish_every_us)
+    app.state.publish_every_us = publish_every_us
     app.state.long_turns = LongTurns(together=2)
     app.state.followers = Places(
         "streams of events",
@@ -114,14 +117,16 @@ async def serve_on(
     rules: AccessRules = EVERYBODY,
     tls: tuple[Path, Path] | None = None,
     labels: AllLabels = NO_LABELS,
+    publish_every_us: int = PUBLISH_EVERY_US,
 ) -> None:
     """Serve on a listening socket until a signal or cancellation; then end followers and requests first.
 
-    Args: tls, files of the certificate and its key; None for plain HTTP; labels, how streams are shown.
+    Args: tls, files of the certificate and its key; None for plain HTTP; labels, how streams are shown;
+        publish_every_us, results become visible at multiples of this.
     Raises: OperatorError if the files cannot be used.
     """
     async with reader_factory() as reader:
-        app = create_app(reader, rules, labels=labels)
+        app = create_app(reader, rules, labels=labels, publish_every_us=publish_every_us)
         config = uvicorn.Config(
             app,
             ws="none",

@@ -28,14 +28,14 @@ LOOK_S = 0.25
 MayRead = Callable[[str], bool]
 
 
-def overview_of(view: StreamView, states: Mapping[str, State]) -> OverviewStream:
+def overview_of(view: StreamView, states: Mapping[str, State], publish_every_us: int) -> OverviewStream:
     """Return a stream's entry in the overview. Args: states, those of the alert rules over the stream."""
     said = summary(view)
     return OverviewStream(
         **said.model_dump(exclude={"start"}),
         sum=_sum(view),
         sparkline=sparkline(view),
-        next_release=next_release(view),
+        next_release=next_release(view, publish_every_us),
         ends=ends(view),
         firing=[name for name, state in sorted(states.items()) if state.phase == "firing"],
         pending=[name for name, state in sorted(states.items()) if state.phase == "pending"],
@@ -70,8 +70,8 @@ def _sum(view: StreamView) -> OverviewSum | None:
 class Glances:
     """The overview of every stream, computed once after each release or change of an alert."""
 
-    def __init__(self, replicas: Replicas, apart: Apart) -> None:
-        self._replicas, self._apart = replicas, apart
+    def __init__(self, replicas: Replicas, apart: Apart, publish_every_us: int) -> None:
+        self._replicas, self._apart, self._every_us = replicas, apart, publish_every_us
         self._alerts: dict[str, State] = {}
         self._by_stream: dict[str, dict[str, State]] = {}
         self._last: WeakKeyDictionary[StreamReplica, bytes] = WeakKeyDictionary()
@@ -133,7 +133,7 @@ class Glances:
                 return None
             if (found := replica.answers.get(key)) is None:
                 seq, private = view.visible_seq, view.private
-                found = await self._apart.of_view(view, as_json, overview_of, states)
+                found = await self._apart.of_view(view, as_json, overview_of, states, self._every_us)
                 if (replica.view, view.visible_seq, view.private) == (view, seq, private):
                     replica.answers[key] = found
             self._last[replica] = found

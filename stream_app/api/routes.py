@@ -42,6 +42,12 @@ def readable(request: Request) -> list[StreamReplica]:
     return [one for name, one in replicas if one.view is not None and may_read(request, name)]
 
 
+def publish_every_us(request: Request) -> int:
+    """Return the period at whose multiples results become visible."""
+    every_us: int = request.app.state.publish_every_us
+    return every_us
+
+
 def replica_of(request: Request, stream: str) -> StreamReplica:
     """Return a stream's replica. Raises: HTTPException 404."""
     by_name = all_replicas(request).by_name
@@ -79,7 +85,9 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
 @router.get("/streams/{stream}", response_model=schemas.StreamDetail)
 async def show_stream(request: Request, replica: Known, _query: Nothing) -> Response:
     """One stream: its running count, its tree and its epochs."""
-    return await answered(request, replica, answers.detail, us=epochs_us(replica.view))
+    return await answered(
+        request, replica, answers.detail, publish_every_us(request), us=epochs_us(replica.view)
+    )
 
 
 @router.get("/streams/{stream}/count", response_model=schemas.CountAnswer)

@@ -321,7 +321,8 @@ class StreamDetail(StreamSummary):
 
     noun: str = Field(description="what a chart's points are numbers of: events, users first seen")
     next_release: str | None = Field(
-        description="when the next bin closes, RFC 3339; null for replays, whose clock is not ours"
+        description="when the next bin becomes visible if no worker is late, RFC 3339; null for replays, "
+        "whose clock is not ours"
     )
     ends: str | None = Field(description="where a replay ends, RFC 3339; null for live streams")
     where: str | None = Field(

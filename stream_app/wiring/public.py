@@ -98,7 +98,8 @@ async def run_api(settings: Settings) -> None:
     with listener:
         following = asyncio.create_task(follow_keys(api.keys, take_keys)) if api.keys is not None else None
         try:
-            await serve_on(listener, lambda: open_reader(settings), rules, tls, labels)
+            every_us = settings.publish_every_us
+            await serve_on(listener, lambda: open_reader(settings), rules, tls, labels, every_us)
         finally:
             if following is not None:
                 following.cancel()

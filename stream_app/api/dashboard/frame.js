@@ -9,6 +9,9 @@ export function setConnection(state) {
   say(at("connection"), SAID[state]);
 }
 
+// Return whether the page hears of releases.
+export const isConnected = () => at("connection").dataset.state === "live";
+
 export function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;

@@ -3,9 +3,9 @@
 
 import { get } from "./api.js";
 import { at, bold, make, say } from "./elements.js";
-import { setConnection, watchTheme } from "./frame.js";
+import { isConnected, setConnection, watchTheme } from "./frame.js";
 import { drawSparkline } from "./sparkline.js";
-import { stateOf } from "./stream_state.js";
+import { stateOf, Watched } from "./stream_state.js";
 import { seconds, timesOf } from "./times.js";
 import * as words from "./words.js";
 
@@ -35,6 +35,8 @@ class StreamCard {
   }
 
   show(told) {
+    this.watched ??= new Watched(now());
+    if (this.told && told.seq > this.told.seq) this.watched.moved = now();
     this.told = told;
     say(this.link, told.title);
     this.times = timesOf(told);
@@ -86,11 +88,13 @@ class StreamCard {
   // Update the texts that depend on the current time. This is called every second.
   tick() {
     const { next_release: next, released_until: until } = this.told;
-    const { state, text } = stateOf(this.told, now());
+    const { state, text } = stateOf(this.told, now(), this.watched, isConnected());
     this.element.dataset.state = state;
     const upto = until ? `Until ${this.times.onPage(this.times.until(seconds(until)))}` : "";
     if (!next) return say(this.next, [upto, text].filter(Boolean).join(" · "));
+    if (text.startsWith("Catching up")) return say(this.next, `${upto} · ${text}`);
     const left = seconds(next) - now();
+    if (left < 0 && !isConnected()) return say(this.next, upto);
     const said = left > 0 ? `in ${words.wait(left)}` : left > -60 ? "any moment" : left > -172800 ? `overdue by ${words.wait(-left)}` : "overdue";
     return say(this.next, upto ? `${upto}, next ${said}` : `First release ${said}`);
   }

@@ -7,7 +7,7 @@
 import { ApiError, follow, get, serverNow, streamPath } from "./api.js";
 import { listenToControls, showControls } from "./controls.js";
 import { at, make, say } from "./elements.js";
-import { setConnection, watchTheme } from "./frame.js";
+import { isConnected, setConnection, watchTheme } from "./frame.js";
 import { readHeadline, showHeadline } from "./headline.js";
 import { isKnown } from "./key_choice.js";
 import { Alerts } from "./panels/alerts.js";
@@ -22,7 +22,7 @@ import { Running } from "./panels/running.js";
 import { Windows } from "./panels/windows.js";
 import { showPrivacy } from "./privacy.js";
 import { StreamPage } from "./state.js";
-import { stateOf } from "./stream_state.js";
+import { stateOf, Watched } from "./stream_state.js";
 import { seconds } from "./times.js";
 
 const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
@@ -40,6 +40,7 @@ const again = new Set(); // panels to load again after their current load
 const stale = new Set();
 let newest = null; // the newest release as JSON, if it is not drawn yet
 let refreshing = null;
+let watched = null; // what the page has seen of the stream's releases
 let behind = false; // whether a release is newer than page.detail
 let unfollow = () => {};
 
@@ -84,6 +85,7 @@ function drawReleased() {
 }
 
 function onRelease(seq, text) {
+  if (watched) watched.moved = serverNow();
   page.seq = seq;
   if (newest === null) requestAnimationFrame(drawReleased);
   newest = text;
@@ -173,7 +175,8 @@ async function newestHeadline() {
 
 // Say whether the stream is live, complete, late or stopped. This depends on the time, so it is called every second.
 function showState() {
-  const { state, text } = stateOf(page.detail, serverNow());
+  watched ??= new Watched(serverNow());
+  const { state, text } = stateOf(page.detail, serverNow(), watched, isConnected());
   at("stream-state").dataset.state = state;
   say(at("stream-state"), text);
 }
@@ -186,7 +189,7 @@ async function showUnknown() {
   document.title = "No such stream · Private counts";
   document.body.classList.add("unknown");
   at("stream-name").textContent = `There is no stream “${page.stream}” here`;
-  say(at("stream-about"), "The address may be misspelled, or your key does not open this stream. This page looks again every few seconds.");
+  say(at("stream-about"), "The address may be misspelled, your key may not open this stream, or it has not begun yet. This page looks again every few seconds.");
   const names = JSON.stringify(streams.map(({ stream }) => stream));
   if (at("unknown").dataset.names === names) return; // or a link that has the focus would lose it
   at("unknown").dataset.names = names;

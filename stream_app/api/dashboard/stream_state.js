@@ -6,17 +6,29 @@ import { wait } from "./words.js";
 
 const PUNCTUAL_S = 60; // a release takes some seconds after its bin has closed
 const LEAST_STOPPED_S = 600, MOST_STOPPED_S = 86400;
+const WATCHED_S = 10; // a stream is said to have stopped only after the page has watched it for this long
+const MOVING_S = 30; // a stream that is behind is catching up if it released something this recently
 
-// Args: what the service says of a stream: released_until; next_release, when a live stream's next bin closes; ends,
-// where a replay ends; bin_seconds. now, by the service's clock.
-export function stateOf({ released_until: until, next_release: next, ends, bin_seconds: bin }, now) {
-  if (ends) {
-    return until && seconds(until) >= seconds(ends) ? { state: "complete", text: "Complete" } : { state: "replaying", text: "Replaying" };
+// What a page has seen of a stream's releases since it was opened: `since` and `moved`, by the service's clock.
+export class Watched {
+  constructor(now) {
+    this.since = now;
+    this.moved = -Infinity; // when the last release arrived
   }
+}
+
+// Args: what the service says of a stream: released_until; next_release, when a live stream's next bin becomes visible;
+// ends, where a replay ends; bin_seconds. now, by the service's clock. watched, what the page has seen; connected,
+// whether the page hears of releases.
+export function stateOf({ released_until: until, next_release: next, ends, bin_seconds: bin }, now, watched, connected) {
+  if (ends && until && seconds(until) >= seconds(ends)) return { state: "complete", text: "Complete" };
+  if (!connected) return { state: "quiet", text: "" };
+  if (ends) return { state: "replaying", text: now - Math.max(watched.since, watched.moved) < PUNCTUAL_S ? "Replaying" : "Replay not complete" };
   if (!next) return { state: "waiting", text: "Not begun" };
   const late = now - seconds(next);
-  if (late <= PUNCTUAL_S) return { state: "live", text: "Live" };
+  if (late <= PUNCTUAL_S) return until ? { state: "live", text: "Live" } : { state: "waiting", text: late < 0 ? `First release in ${wait(-late)}` : "First release any moment" };
+  if (now - watched.moved < MOVING_S) return { state: "late", text: `Catching up: ${wait(late)} behind` };
   const stopped = Math.max(LEAST_STOPPED_S, Math.min(3 * (bin ?? MOST_STOPPED_S), MOST_STOPPED_S));
-  if (late < stopped) return { state: "late", text: `Late by ${wait(late)}` };
-  return { state: "stopped", text: `Stopped: no release for ${wait(late)}` };
+  if (late < stopped || now - watched.since < WATCHED_S) return { state: "late", text: `Late by ${wait(late)}` };
+  return { state: "stopped", text: `Stopped: overdue by ${wait(late)}` };
 }

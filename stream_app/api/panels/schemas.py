@@ -112,7 +112,8 @@ class OverviewStream(Released):
     sum: OverviewSum | None = Field(description="null: the stream adds up no amount, or has released nothing")
     sparkline: Sparkline | None
     next_release: str | None = Field(
-        description="when the next bin closes, RFC 3339; null for replays, whose clock is not ours"
+        description="when the next bin becomes visible if no worker is late, RFC 3339; null for replays, "
+        "whose clock is not ours"
     )
     ends: str | None = Field(description="where a replay ends, RFC 3339; null for live streams")
     firing: list[str] = Field(description="alert rules that fire")

@@ -96,7 +96,12 @@ class Backstage:
         self.run(watcher.look())
         return watcher
 
-    def start(self, rules: AccessRules = EVERYBODY, labels: AllLabels = NO_LABELS) -> str:
+    def start(
+        self,
+        rules: AccessRules = EVERYBODY,
+        labels: AllLabels = NO_LABELS,
+        publish_every_us: int = 1_000_000,
+    ) -> str:
         """Start the server, on its earlier port if it had one; return its address."""
 
         @asynccontextmanager
@@ -106,7 +111,7 @@ class Backstage:
         self.port = self.port or free_port()  # no other process takes it while the server is down
         listener = listen("127.0.0.1", self.port)
         self._server = asyncio.run_coroutine_threadsafe(
-            serve_on(listener, reader, rules, labels=labels), self._loop
+            serve_on(listener, reader, rules, None, labels, publish_every_us), self._loop
         )
         return f"http://127.0.0.1:{self.port}"
 

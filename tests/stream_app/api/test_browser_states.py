@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from stream_app.api.admission.access import AccessRules
+from stream_app.ports.access import ApiKey
 from tests.stream_app.api.browsing import Backstage, opened, photograph
-from tests.stream_app.published import FIRST_BIN, HOUR_US
+from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 
 pytestmark = pytest.mark.browser
 
@@ -16,15 +20,13 @@ MINUTE_US = 60_000_000
 PAGE = "/streams/departures"
 
 
-def bins_until(ago_s: float, bins: int = 3) -> dict[str, int]:
+def bins_until(ago_s: float, bins: int = 3) -> dict[str, Any]:
     """Return options of a stream of minutes whose next bin closed, or closes, so many seconds ago."""
     next_bin = int((time.time() - ago_s) * 1e6) // MINUTE_US
     return {"bin_us": MINUTE_US, "first_bin": next_bin - bins}
 
 
-@pytest.mark.parametrize(
-    ("ago_s", "state"), [(0, "Live"), (300, "Late by"), (7_200, "Stopped: no release for")]
-)
+@pytest.mark.parametrize(("ago_s", "state"), [(0, "Live"), (300, "Late by"), (7_200, "Stopped: overdue by")])
 def test_page_says_whether_a_stream_is_live_late_or_stopped(
     browser: Browser, backstage: Backstage, ago_s: float, state: str
 ) -> None:
@@ -37,6 +39,74 @@ def test_page_says_whether_a_stream_is_live_late_or_stopped(
         bar = page.locator("header.bar").bounding_box()
         assert bar is not None
         assert bar["height"] < 90  # one row
+
+
+def test_stream_whose_results_are_published_every_day_is_live_until_then(
+    browser: Browser, backstage: Backstage
+) -> None:
+    backstage.stream([5, 6, 7], **bins_until(300))
+    with opened(browser, backstage.start(publish_every_us=86_400_000_000) + PAGE) as page:
+        expect(page.locator("#stream-state")).to_have_text("Live")
+
+
+def test_stream_that_works_through_its_past_is_catching_up_and_not_stopped(
+    browser: Browser, backstage: Backstage
+) -> None:
+    stream = backstage.stream([5, 6, 7], **bins_until(7_200))
+    address = backstage.start()
+    with opened(browser, address + PAGE) as page:
+        expect(page.locator("#connection")).to_have_text("Connected")
+        backstage.run(stream.close([8]))
+        expect(page.locator("#stream-state")).to_contain_text("Catching up: 1 h 59 min behind")
+        page.goto(address)
+        expect(page.locator("article.stream .next")).to_contain_text("next overdue by 1 h 59 min")
+        expect(page.locator("#connection")).to_have_text("Connected")
+        backstage.run(stream.close([9]))
+        expect(page.locator("article.stream .next")).to_contain_text("Catching up: 1 h 58 min behind")
+
+
+def test_stream_before_its_first_release_says_when_it_comes(browser: Browser, backstage: Backstage) -> None:
+    stream = Published(backstage.store, **bins_until(-1_800, bins=0))
+    backstage.run(stream.open())
+    with opened(browser, backstage.start() + PAGE) as page:
+        expect(page.locator("#stream-state")).to_contain_text("First release in 3")
+        expect(page.locator("#value")).to_have_text("–")
+        expect(page.locator("#interval")).to_contain_text("Nothing is released yet")
+
+
+def test_page_without_a_connection_does_not_say_that_the_stream_stopped(
+    browser: Browser, backstage: Backstage
+) -> None:
+    backstage.stream([5, 6, 7], **bins_until(300))
+    with opened(browser, backstage.start() + PAGE, expect_errors=True) as page:
+        expect(page.locator("#stream-state")).to_contain_text("Late by")
+        backstage.stop()
+        expect(page.locator("#stream-state")).to_have_text("")
+
+
+def test_reader_learns_of_no_stream_that_the_key_does_not_open(
+    browser: Browser, backstage: Backstage
+) -> None:
+    for name in ("departures", "secret"):
+        backstage.stream([5, 6, 7], name=name)
+    key, digest = "k" * 40, hashlib.sha256(b"k" * 40).hexdigest()
+    rules = AccessRules(keys=(ApiKey("reader", digest, frozenset({"departures"})),))
+    password = {"http_credentials": {"username": "reader", "password": key}}
+    said = {}
+    address = backstage.start(rules)
+    for name in ("secret", "nosuch"):
+        with opened(browser, f"{address}/streams/{name}", True, **password) as page:
+            expect(page.locator("h1")).to_have_text(f"There is no stream “{name}” here")
+            expect(page.locator("#unknown").get_by_role("link", name="departures")).to_be_visible()
+            said[name] = page.locator("body").inner_text().replace(name, "?")
+            for path in ("", "/count", "/privacy"):
+                answer = page.request.get(f"{address}/v1/streams/{name}{path}")
+                assert answer.status == 404
+                said[name + path] = answer.text().replace(name, "?")
+            page.goto(address)
+            expect(page.locator("article.stream")).to_have_count(1)
+    assert said["secret"] == said["nosuch"]
+    assert {said[f"secret{path}"] == said[f"nosuch{path}"] for path in ("", "/count", "/privacy")} == {True}
 
 
 def test_page_of_a_finished_replay_says_complete(browser: Browser, backstage: Backstage) -> None:

@@ -66,7 +66,7 @@ async def test_overview_equals_the_stream_summary(api: Api) -> None:
     assert glance["seq"] == 100
     for column in ("end", "value", "lower", "upper"):
         assert glance["sparkline"][column] == bins[column]
-    assert glance["next_release"] == "2013-01-05T05:00:00Z"  # the end of the next bin, without grace
+    assert glance["next_release"] == "2013-01-05T05:00:01Z"  # after the end of the next bin, without grace
     assert (glance["firing"], glance["pending"]) == ([], [])
 
 
@@ -140,7 +140,7 @@ async def test_transitions_lists_exactly_the_visible_ones(api: Api) -> None:
     ]
     assert found["transitions"][2]["value"] == 300.0
     assert set(found["transitions"][0]) == {
-        *("rule", "kind", "condition", "at", "seq", "value", "stderr", "unit")
+        *("rule", "kind", "condition", "at", "seq", "value", "stderr", "unit", "meaning")
     }
     # A store that an older version wrote has no list of transitions, only each rule's last transition.
     replicas.transitions.clear()
