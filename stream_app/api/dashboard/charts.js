@@ -5,6 +5,7 @@
 // point on the horizontal axis. If each point counts a span of that axis, ``start`` has the starts of the spans.
 // A line is {name, value, lower, upper}. A line with ``dash`` is dashed; a line with ``quiet`` has a muted colour.
 // ``numbers`` writes the lines' values, and ``counted`` names them; without them the options of the chart do.
+// With ``afloat`` the vertical axis need not begin at 0.
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 import { colour } from "./frame.js";
@@ -170,7 +171,7 @@ export class BandChart {
     const [least, most] = levelsWithin(this.picture.levels ?? [], low, high);
     const flat = this.numbers === COUNTS || most - least < 1e-6;
     const room = Math.max((most - least) * 0.06, flat ? 0.5 : 1e-9);
-    return [this.options.fromZero && least >= 0 ? 0 : least - room, most + room];
+    return [this.options.fromZero && !this.picture.afloat && least >= 0 ? 0 : least - room, most + room];
   }
 
   #size() {
@@ -237,7 +238,7 @@ export class BandChart {
 
 // Return the text of a tick. Neighbouring ticks that are close have the decimals that tell them apart.
 function tickText(tick, distance) {
-  return distance < 0.1 ? tick.toFixed(Math.min(Math.ceil(-Math.log10(distance) - 1e-9), 6)) : compact.format(tick);
+  return distance < 0.1 && distance > 1e-4 ? tick.toFixed(Math.min(Math.ceil(-Math.log10(distance) - 1e-9), 6)) : compact.format(tick);
 }
 
 function lineWords(line, index, numbers, unit) {

@@ -1,5 +1,6 @@
 // What a reader has chosen of a stream's keys. A stream has one field of keys, or several: a key of the fields country
-// and device is "FR/mobile", and "FR/*" means all keys of FR. In a value "/" is written "\/", and "\" is written "\\".
+// and device is "FR/mobile", and "FR/*" means all keys of FR. In a value "/" is written "\/", and "\" is written "\\";
+// the value "*" is written "\*".
 
 // Return the fields of the keys: {field, values} each. A stream with one field has one entry, without a name.
 // Args: axes, of the answer of /v1/streams/{s}.
@@ -18,6 +19,9 @@ export function keysOf(axes, chosen) {
   const columns = chosen.map((values) => (values.length ? values.map(escaped) : ["*"]));
   return columns.reduce((begun, column) => begun.flatMap((one) => column.map((part) => [...one, part])), [[]]).map((one) => one.join("/"));
 }
+
+// Return the value that a pattern has in a field, for the keys of one value: "FR" for "FR/*".
+export const valueOf = (axes, key, field) => partsOf(axes, key)[fieldsOf(axes).findIndex((one) => one.field === field)];
 
 // Return whether the stream has a key, or any key that a pattern means.
 export function isKnown(axes, key) {
@@ -40,7 +44,7 @@ function joined(names, most) {
   return [...named, ...(named.length < names.length ? [`${names.length - named.length} more`] : [])].join(" + ");
 }
 
-const escaped = (value) => value.replace(/[\\/]/g, "\\$&");
+const escaped = (value) => (value === "*" ? "\\*" : value.replace(/[\\/]/g, "\\$&"));
 
 // Return a key's values, one for each field; null for any value.
 function partsOf(axes, key) {

@@ -155,7 +155,7 @@ export class Panel {
 export function pictureOf(answer, page, name = "") {
   const { start, end, stderr, nodes, seq, view } = answer;
   const { numbers, counted } = page.measure;
-  return { start, end, stderr, nodes, seq, view, numbers, counted, lines: [{ name, ...shown(answer, page.measure) }], levels: [], marks: page.marks };
+  return { start, end, stderr, nodes, seq, view, numbers, counted, afloat: page.measure.name === "mean", lines: [{ name, ...shown(answer, page.measure) }], levels: [], marks: page.marks };
 }
 
 // Return the columns of an answer without the points that the measure leaves out.

@@ -26,6 +26,7 @@ export class StreamPage {
     this.closer = readRange(asked.get("from"), asked.get("to"));
     this.view = VIEWS.includes(asked.get("view")) ? asked.get("view") : "unbiased";
     this.keys = asked.getAll("key"); // the chosen keys; none: all keys together
+    this.by = asked.get("by"); // the key field by which the panel of keys groups; "*": each combination
     this.show = asked.get("show"); // what the charts show, if the stream has a sum
     this.compare = asked.get("compare") === "1";
     this.window = number("window");
@@ -183,6 +184,7 @@ export class StreamPage {
     put("view", this.view === "unbiased" ? null : this.view);
     url.searchParams.delete("key");
     this.keys.forEach((key) => url.searchParams.append("key", key));
+    put("by", this.by);
     put("show", this.measure === this.measures[0] ? null : this.measure.name);
     put("compare", this.compare ? "1" : null);
     put("window", this.window);

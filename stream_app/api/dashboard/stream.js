@@ -27,7 +27,7 @@ import { seconds } from "./times.js";
 
 const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
 // Choices that change one panel only. All other choices change all panels.
-const OWN = [["epsilon", Preview], ["window", Rate], ["compare", Bins], ["ending", Windows], ["histogram", Windows], ["cumulative", Windows]];
+const OWN = [["epsilon", Preview], ["by", Keys], ["window", Rate], ["compare", Bins], ["ending", Windows], ["histogram", Windows], ["cumulative", Windows]];
 const REFRESH_MS = 1000;
 const SHARE_OF_SERVER = 4; // a panel that took t seconds to load is not loaded again for 3 t seconds
 const PRIVACY_MS = 15000;

@@ -2,6 +2,7 @@
 
 import { bold, make } from "../elements.js";
 import { Panel } from "../panel.js";
+import { valueOf } from "../key_choice.js";
 import { drawInterval, drawSparkline } from "../sparkline.js";
 import { grid } from "../tables.js";
 import { around, error } from "../words.js";
@@ -11,6 +12,11 @@ const MOST = 12, SLICES = 60;
 export class Keys extends Panel {
   constructor(page) {
     super(page, "keys", "By key", "Largest estimates in this range first. All charts have one scale. Choose a key to see the whole page for it; with Ctrl or Shift, add it to the keys that are chosen.");
+    const fields = (page.detail.axes.key_fields ?? []).map(({ field }) => field);
+    this.by = make("select", { id: "keys-by" }, ...fields.map((field) => new Option(field, field)), new Option("each combination", "*"));
+    this.by.addEventListener("change", () => page.choose({ by: this.by.value }));
+    this.grouping = make("label", { className: "picker" }, make("span", {}, "Group by"), this.by);
+    this.tools.append(this.grouping);
     this.small = make("div", { className: "multiples" });
     this.body.append(this.small);
     this.cards = new Map();
@@ -22,11 +28,28 @@ export class Keys extends Panel {
   }
 
   async ask(page) {
-    return page.ask(page.measure.keys, { ...page.slices(SLICES), limit: MOST, key: null });
+    const by = this.#field(page);
+    this.grouping.hidden = !page.detail.axes.key_fields || page.measure.name !== "count"; // sums are by key only
+    this.by.value = by ?? "*";
+    const answer = await page.ask(page.measure.keys, { ...page.slices(SLICES), limit: MOST, key: null, by });
+    return { ...answer, by };
   }
 
-  show({ keys }, page) {
-    this.heading.textContent = page.measure.name === "count" ? "By key" : `${page.measure.title} by key`;
+  // Return the key field by which to group: the reader's choice, at first the first field; null: show each key.
+  #field(page) {
+    const fields = page.detail.axes.key_fields?.map(({ field }) => field) ?? [];
+    if (!fields.length || page.by === "*" || page.measure.name !== "count") return null;
+    return fields.includes(page.by) ? page.by : fields[0];
+  }
+
+  // Return the name of a row: its key, or its value of the field by which the rows are grouped.
+  #name({ key }) {
+    const { by } = this.answer;
+    return by ? valueOf(this.page.detail.axes, key, by) : key;
+  }
+
+  show({ keys, by }, page) {
+    this.heading.textContent = page.measure.name === "count" ? `By ${by ?? "key"}` : `${page.measure.title} by key`;
     const wanted = new Set(keys.map((one) => one.key));
     for (const [key, card] of this.cards) if (!wanted.has(key)) this.#drop(key, card);
     keys.forEach((one) => this.#card(one, page));
@@ -39,7 +62,7 @@ export class Keys extends Panel {
     const { key, value, interval } = one;
     let card = this.cards.get(key);
     if (!card) {
-      const choose = make("button", { type: "button" }, key);
+      const choose = make("button", { type: "button" }, this.#name(one));
       choose.addEventListener("click", (event) => page.choose({ keys: chosenBy(event, page.keys, key) }));
       const canvas = make("canvas", { role: "img" });
       const words = make("p", { className: "muted" });
@@ -54,7 +77,7 @@ export class Keys extends Panel {
     card.words.replaceChildren(bold(said), one.counts ? ` ${around(value, ...interval)}` : ` ${low} to ${high}`);
     const what = measure.name === "count" ? page.detail.noun : measure.title;
     const time = one.counts ? `; by time from ${measure.numbers.value(Math.min(...one.counts))} to ${measure.numbers.value(Math.max(...one.counts))}` : "";
-    card.canvas.setAttribute("aria-label", `${key}: ${said} ${what}, between ${low} and ${high}${time}`);
+    card.canvas.setAttribute("aria-label", `${this.#name(one)}: ${said} ${what}, between ${low} and ${high}${time}`);
   }
 
   #drop(key, card) {
@@ -93,9 +116,9 @@ export class Keys extends Panel {
   table() {
     const { measure } = this;
     const { numbers } = measure;
-    const rows = this.answer.keys.map((one) => [one.key, numberOf(one, measure), ...numbers.between(...one.interval), ...(one.counts ? [error(one.stderr)] : [])]);
-    const heads = ["Key", measure.counted, "At least", "At most", ...(measure.enough ? [] : ["Standard error"])];
-    return grid(`${rows.length} of ${this.answer.keys_available} keys, over the whole range`, heads, rows);
+    const rows = this.answer.keys.map((one) => [this.#name(one), numberOf(one, measure), ...numbers.between(...one.interval), ...(one.counts ? [error(one.stderr)] : [])]);
+    const heads = [this.answer.by ?? "Key", measure.counted, "At least", "At most", ...(measure.enough ? [] : ["Standard error"])];
+    return grid(`${rows.length} of ${this.answer.keys_available} ${this.answer.by ? "values" : "keys"}, over the whole range`, heads, rows);
   }
 
   csv() {
@@ -114,7 +137,7 @@ export class Keys extends Panel {
   }
 
   labels() {
-    return this.answer.keys.map((one) => `${one.key}  ${numberOf(one, this.measure)} ${one.counts ? around(one.value, ...one.interval) : ""}`);
+    return this.answer.keys.map((one) => `${this.#name(one)}  ${numberOf(one, this.measure)} ${one.counts ? around(one.value, ...one.interval) : ""}`);
   }
 }
 
