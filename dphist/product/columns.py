@@ -17,6 +17,10 @@ from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
 from dphist.tree.published_laws import published_laws, published_rounding
+from dphist.tree.upward import LARGEST_COUNT
+
+# Weight that an epoch of sums may hold. Half of what its numbers can, so that the check sees it in time.
+MOST_WEIGHT = LARGEST_COUNT // 2
 
 KeyPlaces = int | tuple[int, ...]  # indices in the list of keys: of one key, or of several together
 
@@ -137,6 +141,21 @@ class ColumnSum:
         scales = (float(group.design.scales[level - 1]) for group in self.design.groups)
         law = self.law([WeightedNoise.of([(1.0, nodes, scale)]) for scale in scales])
         return Estimate(0.0, law.variance, law)
+
+
+def check_room(design: ProductDesign, noisy: FloatArray) -> None:
+    """Refuse to go on if an epoch of sums has used half of the range of its numbers.
+
+    An epoch of sums may come near the limit, and the refusal is visible. So it depends on noisy values only.
+    Args: noisy, the running counts of all columns, with their noise, shape (columns,).
+    Raises: ValueError.
+    """
+    if design.weight > 1 and float(noisy @ column_sum(design).numerators) > MOST_WEIGHT:
+        raise ValueError(
+            f"sum: this epoch has {MOST_WEIGHT // design.weight:,} events, noise included; with "
+            f"{design.weight:,} units from min to max it holds no more. Count on in a new stream, with a "
+            "coarser unit or shorter epochs"
+        )
 
 
 def weight_groups(weights: FloatArray) -> list[tuple[float, int]]:

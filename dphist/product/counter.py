@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.noise import NoiseSource
+from dphist.product.columns import check_room
 from dphist.product.design import ProductDesign
 from dphist.tree.anticipating import AnticipatingCounter, new_counter
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.release import BinReleases, LevelRelease
 from dphist.tree.upward import checked_counts
+from dphist.units import UNITS_PER_COUNT
 
 
 class ProductCounter:
@@ -55,9 +57,11 @@ class ProductCounter:
         Guarantee: see the class. If anything fails, nothing was released and the counter is unchanged.
         Args: exact counts of shape (bins, cells), none negative.
         Returns: per time level int64 (nodes, columns); ``published`` (bins, columns), in units of 2^-16.
-        Raises: ValueError beyond the horizon or for counts of a wrong kind; the message never shows a count.
+        Raises: ValueError beyond the horizon, for counts of a wrong kind (the message never shows a count),
+            and if the published counts already fill an epoch of sums.
         Cost: one call of the noise source per group and time level.
         """
+        self._check_room()
         columns = self.design.columns_of(
             checked_counts(cells, self.design.cells, self.bin, self.design.time.horizon)
         )
@@ -78,6 +82,12 @@ class ProductCounter:
         )
         published = np.concatenate([release.published for release in releases], axis=1)
         return BinReleases(self.design.time.shape, releases[0].first_bin, levels, published)
+
+    def _check_room(self) -> None:
+        """Refuse to go on if the running counts as last published fill a causal epoch of sums."""
+        causal = [counter.live_units() for counter in self._counters if isinstance(counter, TreeCounter)]
+        if causal:
+            check_room(self.design, np.concatenate(causal) / UNITS_PER_COUNT)
 
     def to_bytes(self) -> bytes:
         """Return a copy of a causal counter's state: SECRET, it holds exact counts of incomplete nodes.

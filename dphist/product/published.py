@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
+from dphist.product.columns import check_room
 from dphist.product.design import ProductDesign
 from dphist.product.forest import GroupSum, RangeSum
 from dphist.snapshots import FirstVersion, Snapshot
@@ -75,7 +76,8 @@ def publish_bins(
     Args: the state before these bins; exact counts, shape (bins, cells), none negative; the errors of exactly
         these bins, shape (bins, columns).
     Returns: int64 (bins, columns), in units of 2^-16, and the state after them.
-    Raises: ValueError beyond the horizon or for arrays of a wrong kind; the message never shows a count.
+    Raises: ValueError beyond the horizon, for arrays of a wrong kind (the message never shows a count), and
+        if these bins, noise included, fill an epoch of sums.
     Cost: O(bins * columns).
     """
     rows = checked_counts(counts, design.cells, before.bin, design.time.horizon)
@@ -84,9 +86,13 @@ def publish_bins(
             f"noise: {errors.dtype} {errors.shape} given; int64 {len(rows), design.columns} needed"
         )
     running = before.cells + rows.cumsum(axis=0)
+    columns = design.columns_of(running)
+    if columns.size:
+        # Noise before exact counts: whoever sees a stream stop learns what noisy values tell, and no more.
+        check_room(design, columns[-1] + errors[-1] / UNITS_PER_COUNT)
     if running.size and int(running[-1].sum(dtype=np.float64)) > LARGEST_COUNT:
         raise ValueError("counts: an epoch holds more than 2^45 events; shorten it")
-    published = (design.columns_of(running) << VALUE_BITS) + errors
+    published = (columns << VALUE_BITS) + errors
     after = running[-1].copy() if len(running) else before.cells
     return published, CellTotals(before.bin + len(rows), after)
 

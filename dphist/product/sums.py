@@ -22,7 +22,7 @@ from dphist.product.design import ProductDesign
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 
-# An epoch holds 2^45 of weight: with this weight some 350 million events.
+# With this weight an epoch holds some 176 million events.
 LARGEST_WEIGHT = 100_000
 _CELLS = 32  # parts into which a search for an interval's end divides what remains
 _ROUNDS = 3

@@ -143,6 +143,10 @@ class TreeCounter(BinCounter):
             self._forest.append_many(releases)
         return releases
 
+    def live_units(self) -> Int64Array:
+        """Return the running count as last published, shape (width,), in units of 2^-16."""
+        return self._upward.live()
+
     def live(self) -> Estimate:
         """Return the running count after the last closed bin: the best estimate from complete nodes."""
         return live_estimate(self.design, self.bin, self._upward.live())

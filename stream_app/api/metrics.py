@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from dphist.arrays import FloatArray
 from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
 from stream_app.api.answers import DEFAULT_CONFIDENCE, users_of_epoch
+from stream_app.api.gauges import new_gauge, parts_of, with_words
 from stream_app.api.schemas import EpochCount
+from stream_app.api.sum_metrics import NewestSums, of_sums
 from stream_app.core.alerts.states import State
 from stream_app.core.asked_keys import labels_of_keys
 from stream_app.core.meaning import meaning_of
@@ -48,6 +48,7 @@ class Newest:
     Args: running, over all events; of_keys, per key, None without keys. Both are None before a release.
         counts: what the stream counts, in words; empty if it counts every event.
         users: those first seen in the last epoch with a release; None for streams of events.
+        sums: the newest sums and means; None for a stream without a sum.
     """
 
     stream: str
@@ -60,6 +61,7 @@ class Newest:
     of_keys: Estimate | None
     counts: str = ""
     users: EpochCount | None = None
+    sums: NewestSums | None = None
 
     @classmethod
     def of(cls, view: StreamView) -> Newest:
@@ -76,6 +78,7 @@ class Newest:
             None if until_us is None or keys is None else key_counts(view.cells()),
             words_of(view),
             users_of_epoch(view) if view.declared.count == "users" else None,
+            NewestSums.of(view) if view.declared.amounts else None,
         )
 
 
@@ -85,25 +88,12 @@ def words_of(view: StreamView) -> str:
     return "" if meaning.plain else meaning.counts
 
 
-def with_words(text: str, counts: Mapping[str, str]) -> str:
-    """Return a metric's description with what each stream counts that does not count every event.
-
-    >>> with_words("Estimated events", {"a": "", "b": "Counts each user once per epoch."})
-    'Estimated events. Stream b: Counts each user once per epoch.'
-    """
-    return " ".join([f"{text}.", *said]) if (said := _said(counts)) else text
-
-
-def _said(counts: Mapping[str, str]) -> list[str]:
-    return [f"Stream {stream}: {words}" for stream, words in counts.items() if words]
-
-
 def exposition(streams: Sequence[Newest], alerts: Mapping[str, State]) -> bytes:
     """Return the text that Prometheus scrapes. Args: alerts, the state of every rule by name."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(
-        _Gauges([*_of_streams(streams), *_of_epochs(streams), *_of_keys(streams), _of_alerts(alerts)])
-    )
+    summed = {one.stream: (one.private, one.key_labels, one.sums) for one in streams if one.sums}
+    gauges = [*_of_streams(streams), *_of_epochs(streams), *_of_keys(streams), *of_sums(summed)]
+    registry.register(_Gauges([*gauges, _of_alerts(alerts)]))
     return generate_latest(registry)
 
 
@@ -120,14 +110,14 @@ class _Gauges(Collector):
 def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     counts = {one.stream: one.counts for one in streams}
     gauges = {
-        name: _gauge(name, with_words(what, counts) if name in _COUNTS else what, ["stream", "private"])
+        name: new_gauge(name, with_words(what, counts) if name in _COUNTS else what, ["stream", "private"])
         for name, what in _STREAM.items()
     }
     for one in streams:
         values = {"released_bins": one.seq, "epsilon": one.epsilon}
         if one.until_us is not None and one.running is not None:
             values["released_until_seconds"] = one.until_us / 1e6
-            values |= {f"running{part}": value.item() for part, value in _parts(one.running, 1).items()}
+            values |= {f"running{part}": value.item() for part, value in parts_of(one.running, 1).items()}
         for name, value in values.items():
             gauges[name].add_metric([one.stream, one.private], value)
     return gauges.values()
@@ -135,7 +125,7 @@ def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
 
 def _of_epochs(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     """Return gauges of the users of the last epoch, for streams that count users; else none."""
-    gauges = {name: _gauge(name, what, ["stream", "private"]) for name, what in _EPOCH.items()}
+    gauges = {name: new_gauge(name, what, ["stream", "private"]) for name, what in _EPOCH.items()}
     counting = [one for one in streams if one.users is not None]
     for one in counting:
         users = one.users
@@ -150,33 +140,22 @@ def _of_keys(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     names, what = ["stream", "key", "private"], "of a key: estimated events since the stream's first bin"
     counts = {one.stream: one.counts for one in streams if one.key_labels}
     gauges = {
-        part: _gauge(f"key_running{part}", with_words(f"{part[1:]} {what}".strip(), counts), names)
+        part: new_gauge(f"key_running{part}", with_words(f"{part[1:]} {what}".strip(), counts), names)
         for part in ("", "_lower", "_upper", "_stderr")
     }
     for one in streams:
         if one.of_keys is not None:
-            for part, column in _parts(one.of_keys, len(one.key_labels)).items():
+            for part, column in parts_of(one.of_keys, len(one.key_labels)).items():
                 for labels, value in zip(one.key_labels, column.tolist(), strict=True):
                     own = {"stream": one.stream, "private": one.private, **labels}
                     gauges[part].add_sample(gauges[part].name, own, value)
     return gauges.values()
 
 
-def _parts(counts: Estimate, width: int) -> dict[str, FloatArray]:
-    """Return the counts' value, interval and standard error, each under the ending of its metric's name."""
-    interval = counts.interval(DEFAULT_CONFIDENCE)
-    columns = {"": counts.value, "_lower": interval.lower, "_upper": interval.upper, "_stderr": counts.stderr}
-    return {part: np.broadcast_to(np.asarray(column, np.float64), width) for part, column in columns.items()}
-
-
 def _of_alerts(alerts: Mapping[str, State]) -> GaugeMetricFamily:
     """Return a gauge per rule: 1 while it fires. PromQL cannot decide this: it lacks the noise's law."""
-    firing = _gauge("alert_firing", "1 while an alert rule fires", ["rule", "stream"])
+    firing = new_gauge("alert_firing", "1 while an alert rule fires", ["rule", "stream"])
     for name, state in sorted(alerts.items()):
         if state.last is not None:
             firing.add_metric([name, state.last["stream"]], float(state.phase == "firing"))
     return firing
-
-
-def _gauge(name: str, what: str, labels: Sequence[str]) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"private_counts_{name}", what, labels=labels)

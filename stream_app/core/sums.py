@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from dphist.laws.law import WeightedNoise
-from dphist.product.columns import ColumnSum, of_every_key
+from dphist.product.columns import MOST_WEIGHT, ColumnSum, of_every_key
 from dphist.product.sums import Mean, end_columns, mean_of, mean_of_ends, sum_columns
 from dphist.tree.estimate import Estimate
 from stream_app.core.answered import QueryError, SeriesPoints, point_ranges
@@ -17,6 +17,8 @@ from stream_app.core.asked_keys import AskedKeys
 from stream_app.core.cells import Amounts
 from stream_app.core.kinds.tables import SeriesKind, SeriesView, Span
 from stream_app.core.query import StreamView
+
+_KEPT = 96  # sums of columns for each stream
 
 
 def declared_sum(view: StreamView) -> Amounts:
@@ -46,6 +48,16 @@ def sums_of_keys(view: StreamView, span: Span) -> Estimate:
     amounts, axes = declared_sum(view), view.strategy.kind.axes
     assert axes is not None
     return _in_amounts(of_every_key(sum_columns(axes, amounts.range, 0), view.cells(span)), amounts.unit)
+
+
+def epoch_filled(view: StreamView) -> float:
+    """Return the released part of what the newest epoch can hold; a worker stops the stream at 1."""
+    weight = declared_sum(view).range.weight
+    newest = next((epoch for epoch in reversed(view.epochs) if epoch.bins), None)
+    if newest is None:
+        return 0.0
+    count = float(np.sum(newest.estimate(Span(0, newest.bins), "unbiased").value))
+    return max(0.0, count * weight / MOST_WEIGHT)
 
 
 def mean_over(
@@ -129,6 +141,7 @@ def _columns(view: StreamView, key: str | AskedKeys | None) -> ColumnSum:
     assert axes is not None  # a stream with a sum releases its cells over axes
     asked = ("sum", place)
     if asked not in view.sums:
+        _make_room(view)
         view.sums[asked] = sum_columns(axes, declared_sum(view).range, place)
     return view.sums[asked]
 
@@ -138,9 +151,16 @@ def _ends(view: StreamView, key: str | AskedKeys | None) -> Sequence[ColumnSum]:
     axes, place = view.strategy.kind.axes, view.place_of(key)
     assert axes is not None
     asked = [("low end", place), ("high end", place)]
-    if asked[0] not in view.sums:
+    if asked[1] not in view.sums:
+        _make_room(view)
         view.sums.update(zip(asked, end_columns(axes, place), strict=True))
     return [view.sums[end] for end in asked]
+
+
+def _make_room(view: StreamView) -> None:
+    """Forget the sums of other keys if they are many: each holds a number for every column."""
+    if len(view.sums) >= _KEPT:
+        view.sums.clear()
 
 
 def _points_in_amounts(units: SeriesPoints, unit: Fraction) -> SeriesPoints:

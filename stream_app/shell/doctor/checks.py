@@ -16,7 +16,7 @@ from stream_app.config.settings import IngestSettings
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import file_sample
 from stream_app.shell.doctor.fields import field_findings
-from stream_app.shell.doctor.findings import Finding, capped, sampled
+from stream_app.shell.doctor.findings import Finding, capped, filling, sampled
 from stream_app.shell.doctor.grace import arrivals_in_file, grace_findings
 from stream_app.shell.doctor.kafka import kafka_findings
 from stream_app.shell.doctor.ports import port_findings
@@ -90,6 +90,7 @@ def _file(stream: StreamSettings, file: Path) -> Iterator[Finding]:
         yield from field_findings(stream, batch.columns, len(batch.positions))
         times_us = np.asarray(batch.columns[at.path])
         yield from grace_findings(stream, times_us, arrivals_in_file(times_us))
+        yield from filling(stream, batch.columns)
 
 
 def _directory(what: str, directory: Path) -> Iterator[Finding]:

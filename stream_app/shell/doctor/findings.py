@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from stream_app.config import StreamSettings
 from stream_app.shell.capped import cap_warning
+from stream_app.shell.filling import filling_warning
 
 State = Literal["ok", "warn", "fail"]
 
@@ -56,6 +57,12 @@ def capped(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Findi
     """Yield a finding if the cap per user leaves out many events of a sample. Args: its columns by field."""
     if warning := cap_warning(stream, columns):
         yield Finding(f"streams.{stream.name}.privacy.unit.max_events", "warn", warning)
+
+
+def filling(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a finding if an epoch may have more events than its sum holds. Args: a sample, by field."""
+    if warning := filling_warning(stream, columns):
+        yield Finding(f"streams.{stream.name}.sum.unit", "warn", warning)
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:

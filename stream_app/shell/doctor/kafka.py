@@ -20,7 +20,7 @@ from stream_app.kafka_cluster import (
 )
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor.fields import field_findings
-from stream_app.shell.doctor.findings import Finding, capped, sampled
+from stream_app.shell.doctor.findings import Finding, capped, filling, sampled
 from stream_app.shell.doctor.grace import grace_findings
 from stream_app.sources.decode import Decoded, TimeField
 from stream_app.wiring.event_logs import decoder_of, time_field
@@ -102,6 +102,7 @@ async def _topic(
         *capped(stream, decoded.columns),
         *field_findings(stream, decoded.columns, len(decoded.kept)),
         *_grace(stream, records, decoded),
+        *filling(stream, decoded.columns),
     ):
         yield finding
 

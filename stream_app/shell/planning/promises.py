@@ -15,6 +15,7 @@ from stream_app.core.ledger import statement
 from stream_app.core.meaning import meaning_of
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import cap_warning, file_sample
+from stream_app.shell.filling import filling_warning
 from stream_app.wiring.event_logs import why_unreadable
 
 
@@ -45,12 +46,17 @@ def meanings(streams: Sequence[StreamSettings]) -> Iterator[str]:
         if not meaning.plain:
             yield f"{stream.name}: {meaning.sentences}"
         source = stream.source
-        if stream.declared.privacy.per_user is None or not isinstance(source, SourceSettings):
+        bounded = stream.declared.privacy.per_user is not None or stream.declared.amounts is not None
+        if not bounded or not isinstance(source, SourceSettings):
             continue
         with suppress(OperatorError):
             batch = None if why_unreadable(source.file) else file_sample(stream)
-            if batch is not None and (warning := cap_warning(stream, batch.columns)):
+            if batch is None:
+                continue
+            if warning := cap_warning(stream, batch.columns):
                 yield f"warning: streams.{stream.name}.privacy.unit: {warning}"
+            if warning := filling_warning(stream, batch.columns):
+                yield f"warning: streams.{stream.name}.sum.unit: {warning}"
 
 
 def _neighbours(stream: StreamSettings) -> str:

@@ -12,10 +12,9 @@ from rich.table import Table
 from dphist.epochs.levels import EpochLevels
 from dphist.planning.product import Load
 from dphist.planning.report import in_decimals
-from dphist.product.columns import column_sum
+from dphist.product.columns import MOST_WEIGHT, column_sum
 from dphist.product.design import ProductDesign
 from dphist.product.sums import sum_columns
-from dphist.tree.upward import LARGEST_COUNT
 from dphist.windows.design import WindowDesign
 from dphist.windows.error import window_error
 from stream_app.config import StreamSettings
@@ -132,7 +131,7 @@ def _of_values(stream: StreamSettings, product: ProductDesign) -> Facts:
     return {
         "sum": f"{amounts.field}, from {low} to {high} in steps of {unit}; values beyond count as the end",
         "error of a key's sum": f"{laws.deviations()[0] * float(amounts.unit):,.1f}",
-        "an epoch holds": f"at most {LARGEST_COUNT // product.weight:,} events",
+        "an epoch holds": f"at most {MOST_WEIGHT // product.weight:,} events; the stream stops beyond",
     }
 
 

@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow
 import pyarrow.ipc
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
+from stream_app.api.metrics import Newest, exposition
 from stream_app.core.answered import QueryError
 from stream_app.core.kinds.tables import SeriesKind, Span
 from stream_app.core.records import Reason
@@ -96,6 +98,47 @@ def test_the_api_answers_sums_and_means(tmp_path: Path, release: Release) -> Non
     assert unknown.status_code in (400, 404, 422)
     assert "is not on the public list" in unknown.text
     assert detail.json()["sum"] == amounts
+
+
+@pytest.mark.parametrize("total", [False, True])
+def test_metrics_are_the_answers_of_the_api(tmp_path: Path, total: bool) -> None:
+    one = released(tmp_path, sums_strategy("causal", Fraction(1), total), some_sales(11))
+    view = asyncio.run(view_of(one.store))
+    text = exposition([Newest.of(view)], {}).decode()
+    found = {
+        (line.name.removeprefix("private_counts_"), line.labels.get("key")): line.value
+        for family in text_string_to_metric_families(text)
+        for line in family.samples
+    }
+    for key in (None, "FR", "DE", "other"):
+        name = "sum_running" if key is None else "key_sum_running"
+        summed = sum_of(view, view.span, key)
+        interval = summed.interval(0.95)
+        parts = {
+            "": summed.value,
+            "_stderr": summed.stderr,
+            "_lower": interval.lower,
+            "_upper": interval.upper,
+        }
+        for part, value in parts.items():
+            assert found[f"{name}{part}", key] == pytest.approx(float(value), rel=1e-9)
+    mean = mean_over(view, view.span)
+    names = ("mean_running", "mean_running_lower", "mean_running_upper")
+    assert [found[name, None] for name in names] == pytest.approx(list(astuple(mean)), rel=1e-12)
+    events = float(np.sum(view.epochs[-1].estimate(Span(0, 3), "unbiased").value))
+    filled = found["sum_epoch_filled", None]
+    assert filled == pytest.approx(max(events, 0) * 52_000 / 2**44, rel=1e-9)
+    assert "Stream shop: The sum of cart.amount, each clamped to" in text.replace(
+        f"Stream {STREAM}", "Stream shop"
+    )
+
+
+def test_a_service_without_sums_has_no_metric_of_them(tmp_path: Path) -> None:
+    one = ProductSource(tmp_path, product_strategy())
+    one.append_events([(FIRST_BIN + 0.5, "UA", 3)])
+    one.run_until(FIRST_BIN + 1)
+    one.close()
+    assert b"sum" not in exposition([Newest.of(asyncio.run(view_of(one.store)))], {})
 
 
 KINDS: list[tuple[SeriesKind, dict[str, Any]]] = [

@@ -1,0 +1,81 @@
+"""Gauges of sums and means for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily
+
+from dphist.tree.estimate import Estimate
+from stream_app.api.answers import DEFAULT_CONFIDENCE
+from stream_app.api.gauges import new_gauge, parts_of, with_words
+from stream_app.core.meaning import meaning_of_amounts
+from stream_app.core.query import StreamView
+from stream_app.core.sums import epoch_filled, mean_over, sum_of, sums_of_keys
+
+_SUMS = {
+    "sum_running": "Estimated sum of the amounts since the stream's first bin",
+    "sum_running_lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval of the sum",
+    "sum_running_upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of the sum",
+    "sum_running_stderr": "Standard error of the running sum",
+    "mean_running": "Estimated mean of the amounts since the stream's first bin",
+    "mean_running_lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval of the mean",
+    "mean_running_upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of the mean",
+    "sum_epoch_filled": "Part of what the epoch's sum can hold, by released counts; the stream stops at 1",
+}
+
+
+@dataclass(frozen=True)
+class NewestSums:
+    """The newest sums and means of a stream.
+
+    Args: counts, what is added up, in words; values, by the names of gauges, none before a release; of_keys,
+        the sum of every key, None without keys.
+    """
+
+    counts: str
+    values: Mapping[str, float]
+    of_keys: Estimate | None
+
+    @classmethod
+    def of(cls, view: StreamView) -> NewestSums:
+        """Return a stream's newest sums. Cost: 2 to 10 ms for the mean, O(columns) if it has keys."""
+        words = meaning_of_amounts(view.declared).counts
+        if view.released_until_us is None:
+            return cls(words, {}, None)
+        total, mean = sum_of(view, view.span), mean_over(view, view.span, confidence=DEFAULT_CONFIDENCE)
+        found = {f"sum_running{part}": value.item() for part, value in parts_of(total, 1).items()}
+        found |= {"mean_running_lower": mean.lower, "mean_running_upper": mean.upper}
+        if mean.value is not None:
+            found["mean_running"] = mean.value
+        found["sum_epoch_filled"] = epoch_filled(view)
+        return cls(words, found, sums_of_keys(view, view.span) if view.strategy.axes.keys else None)
+
+
+def of_sums(
+    streams: Mapping[str, tuple[str, Sequence[Mapping[str, str]], NewestSums]],
+) -> Iterable[GaugeMetricFamily]:
+    """Return gauges of sums and means; none without streams.
+
+    Args: streams, of each whether it is private, the labels of its keys, and its sums.
+    """
+    if not streams:
+        return []
+    words = {stream: sums.counts for stream, (_, _, sums) in streams.items()}
+    whole, each = ["stream", "private"], ["stream", "key", "private"]
+    gauges = {name: new_gauge(name, with_words(what, words), whole) for name, what in _SUMS.items()}
+    what = "of a key: estimated sum of the amounts since the stream's first bin"
+    of_keys = {
+        part: new_gauge(f"key_sum_running{part}", with_words(f"{part[1:]} {what}".strip(), words), each)
+        for part in ("", "_lower", "_upper", "_stderr")
+    }
+    for stream, (private, keys, sums) in streams.items():
+        for name, value in sums.values.items():
+            gauges[name].add_metric([stream, private], value)
+        if sums.of_keys is not None:
+            for part, column in parts_of(sums.of_keys, len(keys)).items():
+                for labels, value in zip(keys, column.tolist(), strict=True):
+                    own = {"stream": stream, "private": private, **labels}
+                    of_keys[part].add_sample(of_keys[part].name, own, value)
+    return [*gauges.values(), *of_keys.values()]
