@@ -17,6 +17,7 @@ from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import StreamSettings
+from stream_app.core.bounding import LARGEST_PLACES
 from stream_app.core.cells import OTHER, Amounts, Axis, Buckets, KeyField, KeyList, Option
 
 A = TypeVar("A", bound=Axis)
@@ -112,7 +113,7 @@ def read_sum(section: Section) -> Amounts | None:
         if (end / settings.unit).denominator > 1:
             raise section.error(key, "must be a whole number of sum.unit; move it, or take another unit")
     if settings.high - settings.low > LARGEST_WEIGHT * settings.unit:
-        text = f"makes more than {LARGEST_WEIGHT:,} steps from sum.min to sum.max; take a larger one"
+        text = "makes more than {LARGEST_WEIGHT:,} steps from sum.min to sum.max; take a larger one"
         raise section.error("unit", text)
     return settings
 
@@ -163,12 +164,17 @@ def _check_sum(section: Section, stream: StreamSettings) -> None:
         return
     for key, other in (
         ("value", declared.value),
-        ("privacy.unit", declared.privacy.per_user),
         ("keys.mode", declared.windows_of),
         ("tree.epochs", declared.tree.epochs),
     ):
         if other is not None:
             raise section.error(key, "is not built yet beside sum; give one of them another stream")
+    if declared.count == "users":
+        text = "counts one event of each user, and a sum is of events; write max_events: 1 in privacy.unit"
+        raise section.error("count", text)
+    if declared.privacy.per_user and declared.cells.places > LARGEST_PLACES:
+        text = "makes more than 2^32 steps over all keys, too many for a cap per user; take a larger one"
+        raise section.error("sum.unit", text)
 
 
 def check_axes(section: Section, stream: StreamSettings) -> None:

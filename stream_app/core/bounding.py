@@ -23,6 +23,7 @@ from stream_app.core.records import Users
 
 ID_BYTES = 16  # 128 bits: the probability that two users of a window get one id is negligible
 CELL_BYTES = 4
+LARGEST_PLACES = 1 << 8 * CELL_BYTES  # numbers of cells, or of keys and amounts of a sum
 KEY_BYTES = 32
 # Shards of a bin's users. With more shards, one shard is tallied faster, but adding to all takes longer.
 SHARDS = 64
@@ -184,6 +185,26 @@ def user_fields(ids: ByteArray, cells: Int64Array) -> list[bytes]:
     fields[:, :ID_BYTES] = ids
     fields[:, ID_BYTES:] = cells.astype(">u4").view(np.uint8).reshape(-1, CELL_BYTES)
     return fields.view(f"V{fields.shape[1]}").ravel().tolist()
+
+
+def cells_added(chosen: Mapping[int, int], weight: int | None) -> dict[int, int]:
+    """Return what a user's chosen records add to the cells of their bin.
+
+    Args: chosen, the number of records by place; weight, of a sum, whose places are those of ``core.cells``:
+        the key and the amount, which is counted at the two ends of its range; None if places are cells.
+
+    >>> cells_added({3: 2, 9: 1}, weight=5)
+    {0: 4, 1: 6, 2: 2, 3: 3}
+    """
+    if weight is None:
+        return dict(chosen)
+    added: dict[int, int] = {}
+    for place, number in chosen.items():
+        key, units = divmod(place, weight + 1)
+        for cell, share in ((2 * key, weight - units), (2 * key + 1, units)):
+            if share:
+                added[cell] = added.get(cell, 0) + number * share
+    return added
 
 
 def counted(records: Mapping[bytes, int], room: int) -> dict[int, int]:

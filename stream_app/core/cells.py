@@ -310,6 +310,11 @@ class Cells:
         axes = (self.keys, self.buckets, self.amounts)
         return tuple(dict.fromkeys(column for axis in axes if axis for column in axis.columns))
 
+    @property
+    def places(self) -> int:
+        """Return the number of places."""
+        return self.width // 2 * (self.weight + 1) if self.amounts else self.width
+
     def keys_of(self, places: Int64Array) -> Int64Array:
         """Return a number for each place; places with equal numbers add to the same cells."""
         return places // (self.weight + 1) if self.amounts else places

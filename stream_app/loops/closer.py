@@ -216,11 +216,14 @@ class Closer:
 
     async def _tally(self, last_bin: int) -> None:
         """For capped streams, choose the users' records that count in all bins up to this one."""
-        per_user = self._strategy.declared.privacy.per_user
+        declared = self._strategy.declared
+        per_user, weight = declared.privacy.per_user, declared.cells.weight if declared.amounts else None
         reply = Reply.ALREADY if per_user is None else Reply.DONE
         while per_user is not None and reply is Reply.DONE:
             await self._leadership.leads()  # tallying many users may outlast the lease
-            reply = await self._store.tally(self._name, self._strategy.hash, per_user.max_events, last_bin)
+            reply = await self._store.tally(
+                self._name, self._strategy.hash, per_user.max_events, last_bin, weight
+            )
         check_strategy(self._name, reply)
 
     def _wake_forget(self, epoch: int) -> None:

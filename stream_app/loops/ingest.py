@@ -253,7 +253,7 @@ class Ingest:
             if len(far):
                 named = far[:MOST_NAMED_AHEAD]
                 places = zip(rows.bins[named].tolist(), positions[named].tolist(), strict=True)
-                aside = Ahead(*rows.aggregated(far), list(places), rows.cells.weight)
+                aside = Ahead(*rows.aggregated(far), list(places), rows.weight)
             yield Apply(
                 strategy_hash=stream.strategy.hash,
                 partition=part.batch.partition,
@@ -294,8 +294,16 @@ class _Rows:
     @cached_property
     def keys(self) -> Int64Array:
         """A number for each record; the store counts records with equal numbers together."""
-        keys = self.bins * self.cells.width + self.cells.keys_of(self.places)
-        return keys if self.users is None else self.users.keys(keys)
+        if self.users is None:
+            return self.bins * self.cells.width + self.cells.keys_of(self.places)
+        # The cap chooses among a user's records, so the store keeps records of different amounts apart.
+        _, places = np.unique(self.places, return_inverse=True)
+        return self.users.keys(self.bins * (len(places) + 1) + places)
+
+    @property
+    def weight(self) -> int:
+        """What each record adds to what the store keeps; users' records are numbers of records at first."""
+        return self.cells.weight if self.users is None else 1
 
     def aggregated(self, some: Int64Array | slice) -> tuple[Int64Array, Int64Array, Int64Array, Users | None]:
         """Return bins, cells, deltas and users of some records, with one row per distinct key."""

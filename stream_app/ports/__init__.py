@@ -141,10 +141,13 @@ class Store(Protocol):
         A partition allows bin b once its cut of b is taken and its position has reached that cut.
         """
 
-    async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
+    async def tally(
+        self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int, weight: int | None = None
+    ) -> Reply:
         """Choose the users' records that count in sealed bins up to ``up_to_bin``; add them to the cells.
 
         At most ``max_events`` records of each user count per window (``core.bounding``).
+        Args: weight, of the stream's sum, whose records are kept by amount (``cells_added``); None without.
         Returns: DONE after a bounded part of the work (call again); ALREADY if nothing is left.
         """
 

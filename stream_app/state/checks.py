@@ -69,11 +69,13 @@ def _check_users(users: Users, cells: Int64Array) -> None:
         raise ValueError(f"apply: users' cells must be below 2^{8 * CELL_BYTES}")
 
 
-def check_tally(max_events: int, up_to_bin: int) -> None:
-    """Raise ValueError for a cap below 1."""
+def check_tally(max_events: int, up_to_bin: int, weight: int | None = None) -> None:
+    """Raise ValueError for a cap or a weight below 1."""
     check_integers(max_events=max_events, up_to_bin=up_to_bin)
     if max_events < 1:
         raise ValueError(f"tally: {max_events} events of a user; at least 1")
+    if weight is not None and weight < 1:
+        raise ValueError(f"tally: events have weight {weight}; at least 1")
 
 
 def check_read(last_bin: int, sealed_bin: int, untallied: int) -> None:

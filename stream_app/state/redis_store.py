@@ -267,8 +267,10 @@ class RedisStore(Store):
         sealed_bin = await script("seal")(self._redis, [keys.state, keys.base_bins], given)
         return codec.decode_sealed_bin(stream, sealed_bin)
 
-    async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
-        checks.check_tally(max_events, up_to_bin)
+    async def tally(
+        self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int, weight: int | None = None
+    ) -> Reply:
+        checks.check_tally(max_events, up_to_bin, weight)
         keys = StreamKeys(stream)
         limits = ("LIMIT", 0, checks.LARGEST_TALLY_SHARDS)
         [names] = await batch(self._redis, [("ZRANGEBYSCORE", keys.untallied, "-inf", up_to_bin, *limits)])
@@ -277,7 +279,10 @@ class RedisStore(Store):
         return await self._reply(
             "tally",
             [*(keys.state, keys.untallied, keys.operator_counts), *chain.from_iterable(targets)],
-            [strategy_hash, up_to_bin, max_events, checks.LARGEST_TALLY_FIELDS, ID_BYTES, *names],
+            [
+                *(strategy_hash, up_to_bin, max_events, checks.LARGEST_TALLY_FIELDS, ID_BYTES, weight or 0),
+                *names,
+            ],
         )
 
     async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:

@@ -1,16 +1,20 @@
-"""Weighted deltas in every store: exact beyond the whole numbers of doubles, and refused by record."""
+"""Sums in every store: large deltas exactly, records refused by record, users' records by amount."""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from stream_app.core.bounding import counted, user_fields, user_ids
 from stream_app.core.records import Cut, Reply
 from tests.contracts.conftest import Stores
-from tests.contracts.examples import FIRST_BIN, HASH, apply, setting_aside
+from tests.contracts.examples import FIRST_BIN, HASH, WINDOWS, apply, of_users, setting_aside
 from tests.contracts.test_ahead import counts
-from tests.contracts.test_store import opened
+from tests.contracts.test_store import cut_and_seal, opened
 
 pytestmark = pytest.mark.anyio
 LARGEST = 2**53 - 1  # the largest delta that Lua's numbers hold with all smaller ones
@@ -39,3 +43,39 @@ async def test_refused_records_are_counted_by_record_and_not_by_weight(stores: S
     assert await stores.store.take_cuts(stores.stream, HASH, "0", FIRST_BIN - 1, cuts, 1) == Reply.DONE
     assert (await stores.store.operator_counts(stores.stream))["future"] == 2
     assert await counts(stores, FIRST_BIN + 9) == {near: [7, 3, 0]}
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_users_records_count_by_amount_up_to_the_cap(stores: Stores, seed: int) -> None:
+    """Records of one user in a bin with different amounts are chosen one by one, by the hash of the store."""
+    weight, most, rng = 40, 2, random.Random(seed)
+    records = [
+        (FIRST_BIN + rng.randrange(2), rng.randrange(weight + 1), rng.choice("abcd")) for _ in range(30)
+    ]
+    await opened(stores)
+    await stores.store.apply(stores.stream, of_users(0, 30, records))
+    await cut_and_seal(stores, FIRST_BIN + 1)
+    while await stores.store.tally(stores.stream, HASH, most, FIRST_BIN + 1, weight) == Reply.DONE:
+        pass
+    rows = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 1, 3)
+    assert rows.tolist() == by_hand(records, weight, most)
+    assert (await stores.store.operator_counts(stores.stream))["over_cap"] == 30 - rows.sum() // weight
+
+
+def by_hand(records: list[tuple[int, int, str]], weight: int, most: int) -> list[list[int]]:
+    """Return the two ends' counts per bin of one key, counted record by record."""
+    numbers, room = Counter(records), Counter({user: most for _, _, user in records})
+    rows = [[0, 0, 0], [0, 0, 0]]
+    for row in (0, 1):
+        bin = FIRST_BIN + row
+        window = WINDOWS.of(np.array([bin]))
+        for user in sorted(room):
+            amounts = sorted({amount for at, amount, name in records if (at, name) == (bin, user)})
+            ids, places = user_ids([user] * len(amounts), window.repeat(len(amounts)), bytes(32))
+            fields = user_fields(ids[places], np.array(amounts, dtype=np.int64))
+            own = {name: numbers[bin, amount, user] for name, amount in zip(fields, amounts, strict=True)}
+            for amount, number in counted(own, room[user]).items():
+                rows[row][0] += number * (weight - amount)
+                rows[row][1] += number * amount
+                room[user] -= number
+    return rows

@@ -292,8 +292,10 @@ class MemoryStore(Store):
             state.sealed_bin = max(state.sealed_bin, min(allowed, up_to_bin))
         return state.sealed_bin
 
-    async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
-        check_tally(max_events, up_to_bin)
+    async def tally(
+        self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int, weight: int | None = None
+    ) -> Reply:
+        check_tally(max_events, up_to_bin, weight)
         state = self._streams.get(stream)
         if state is None:
             return Reply.CONFLICT
@@ -301,7 +303,7 @@ class MemoryStore(Store):
             return Reply.STRATEGY
         if up_to_bin > state.sealed_bin:
             return Reply.NOT_SEALED
-        return Reply.DONE if state.tally(max_events, up_to_bin) else Reply.ALREADY
+        return Reply.DONE if state.tally(max_events, up_to_bin, weight) else Reply.ALREADY
 
     async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
         state = self._opened(stream)

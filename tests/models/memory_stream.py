@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.core.bounding import ID_BYTES, UserShard, counted, shard_numbers, user_fields
+from stream_app.core.bounding import ID_BYTES, UserShard, cells_added, counted, shard_numbers, user_fields
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Reason, TileKey, Users
 from stream_app.core.restored import Restored
 from stream_app.core.strategy import Strategy
@@ -132,7 +132,7 @@ class MemoryStream:
         windows = set(users.windows.tolist())
         return all(self.user_keys.get(window, users.key_mark) == users.key_mark for window in windows)
 
-    def tally(self, max_events: int, up_to_bin: int) -> bool:
+    def tally(self, max_events: int, up_to_bin: int, weight: int | None = None) -> bool:
         """Choose which users' records count, in a bounded number of shards; return whether there were any.
 
         Shards come in the order of bins.
@@ -143,14 +143,14 @@ class MemoryStream:
             fields += len(self.untallied[shard])
             if number and fields > LARGEST_TALLY_FIELDS:
                 break
-            self._tally_shard(shard, max_events)
+            self._tally_shard(shard, max_events, weight)
         return bool(shards)
 
     def untallied_shards(self, up_to_bin: int) -> list[UserShard]:
         """Return the shards that are not tallied yet, of bins up to this bin."""
         return [shard for shard in self.untallied if shard.bin <= up_to_bin]
 
-    def _tally_shard(self, shard: UserShard, max_events: int) -> None:
+    def _tally_shard(self, shard: UserShard, max_events: int, weight: int | None) -> None:
         by_user: dict[bytes, dict[bytes, int]] = {}
         for name, records in self.untallied.pop(shard).items():
             by_user.setdefault(name[:ID_BYTES], {})[name] = records
@@ -159,7 +159,7 @@ class MemoryStream:
         for user, own in by_user.items():
             before = users.get(user, 0)
             chosen = counted(own, max(max_events - before, 0))
-            for cell, number in chosen.items():
+            for cell, number in cells_added(chosen, weight).items():
                 cells[cell] = cells.get(cell, 0) + number
             if chosen:
                 users[user] = before + sum(chosen.values())

@@ -24,11 +24,13 @@ AMOUNTS = Amounts("cart.amount", Fraction(-20), Fraction(500), Fraction(1, 100))
 COUNTRIES = ("FR", "DE")
 BINS = 9  # an epoch and a half
 RELEASES: list[Release] = ["causal", "anticipating"]
-Sale = tuple[float, str, Any]  # place on the time line in bins, country, amount
+Sale = tuple[float, str, Any] | tuple[float, str, Any, str]  # place in bins, country, amount, user
 
 
-def sums_strategy(release: Release, epsilon: Fraction = NO_NOISE, total: bool = False) -> Strategy:
-    """Return a strategy over countries and amounts."""
+def sums_strategy(
+    release: Release, epsilon: Fraction = NO_NOISE, total: bool = False, max_events: int | None = None
+) -> Strategy:
+    """Return a strategy over countries and amounts. Args: max_events, of each user; None: no cap."""
     design = plan_sums(
         6,
         epsilon,
@@ -36,10 +38,13 @@ def sums_strategy(release: Release, epsilon: Fraction = NO_NOISE, total: bool = 
         3,
         total_share=Fraction(1, 5) if total else Fraction(0),
         release=release,
+        max_events=max_events or 1,
         branching=(2, 3),
     )
     keys = KeyList("country", COUNTRIES, True, total)
-    return replace(strategy_of(design.time, keys=keys, amounts=AMOUNTS), kind=kind_of(design))
+    return replace(
+        strategy_of(design.time, keys=keys, amounts=AMOUNTS, max_events=max_events), kind=kind_of(design)
+    )
 
 
 class Sales(ProductSource):
@@ -48,16 +53,21 @@ class Sales(ProductSource):
     def source(self) -> FileSource:
         """Open the file."""
         self._sources.append(
-            FileSource(self.path, "ndjson", AT, self.directory / "notes", ["country", "cart.amount"])
+            FileSource(self.path, "ndjson", AT, self.directory / "notes", ["country", "cart.amount", "user"])
         )
         return self._sources[-1]
 
     def append_sales(self, sales: list[Sale]) -> None:
         """Append sales; an amount of None is left out of the record."""
         with self.path.open("ab") as file:
-            for bin, country, amount in sales:
+            for bin, country, amount, *user in sales:
                 cart = {} if amount is None else {"amount": amount}
-                line = {"at": int(bin * BIN_US), "country": country, "cart": cart}
+                line = {
+                    "at": int(bin * BIN_US),
+                    "country": country,
+                    "cart": cart,
+                    "user": (user or ["all"])[0],
+                }
                 file.write(json.dumps(line).encode() + b"\n")
 
 
@@ -77,7 +87,7 @@ def some_sales(seed: int) -> list[Sale]:
 def recounted(sales: list[Sale]) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of sales, and the sum of their clamped amounts in cents, (bins, countries)."""
     counts, cents = np.zeros((2, BINS, 3), np.int64)
-    for bin, country, amount in sales:
+    for bin, country, amount, *_ in sales:
         if amount in (None, "?"):
             continue
         place = int(bin) - FIRST_BIN, ["FR", "DE", "IT"].index(country)

@@ -2,13 +2,16 @@
 -- first, and within a bin cells in the order of a hash. A call either adds the records of a shard that count and deletes
 -- the shard, or leaves it unchanged.
 -- KEYS: state, untallied, operator_counts, then for each shard: its records, the users of its window, the cells of its bin
--- ARGV: strategy hash, up to bin, most events of a user, most fields of a call, bytes of an id, names of the shards
+-- ARGV: strategy hash, up to bin, most events of a user, most fields of a call, bytes of an id, weight of an
+--       event of a sum (0: none), names of the shards. With a sum, a record's cell is its key and its amount:
+--       key * (weight + 1) + amount, which adds weight - amount to cell 2 * key and amount to the next one
 -- Replies: 'already' if no shard is left; 'done' means call again, also if the caller saw other shards
 #include counts
 local state, untallied, operator_counts = unpack(KEYS, 1, 3)
 local strategy_hash, up_to_bin = ARGV[1], ARGV[2]
 local most_events, most_fields, id_bytes = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 5
+local weight = tonumber(ARGV[6])
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 6
 local shards = #ARGV - GIVEN_ARGUMENTS
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
@@ -85,9 +88,21 @@ local function tally(records, window_users, bin_cells)
   local added, over = chosen(entries, owners, totals, rooms)
   set_counts(window_users, changed, counted, 1, #changed)
   local cells, numbers = {}, {}
+  local function add(cell, number)
+    if number == 0 then return end
+    if not numbers[cell] then cells[#cells + 1], numbers[cell] = cell, 0 end
+    numbers[cell] = numbers[cell] + number
+  end
   for packed, number in pairs(added) do
     local cell = cell_of(packed)
-    cells[#cells + 1], numbers[cell] = cell, number
+    if weight == 0 then
+      add(cell, number)
+    else
+      local amount = cell % (weight + 1)
+      local key = (cell - amount) / (weight + 1)
+      add(2 * key, number * (weight - amount))
+      add(2 * key + 1, number * amount)
+    end
   end
   local counts = get_counts(bin_cells, cells, 1, #cells)
   for cell, number in pairs(numbers) do counts[cell] = counts[cell] + number end
