@@ -150,7 +150,7 @@ class MemoryStream:
         """Return the shards that are not tallied yet, of bins up to this bin."""
         return [shard for shard in self.untallied if shard.bin <= up_to_bin]
 
-    def _tally_shard(self, shard: UserShard, max_events: int, weight: int | None) -> None:
+    def _tally_shard(self, shard: UserShard, max_events: int, weight: int | None = None) -> None:
         by_user: dict[bytes, dict[bytes, int]] = {}
         for name, records in self.untallied.pop(shard).items():
             by_user.setdefault(name[:ID_BYTES], {})[name] = records

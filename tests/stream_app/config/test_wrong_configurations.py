@@ -427,6 +427,32 @@ CASES: list[tuple[str, str, str | None]] = [
     ),
     ("sum", yaml_with(extra="sum: {field: v, min: -5, max: 500, unit: 0.01}"), None),
     (
+        "sum of users",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u, max_events: 3}}",
+            extra="sum: {field: v, min: 0, max: 5, unit: 1}",
+        ),
+        None,
+    ),
+    (
+        "sum beside count: users",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u}}",
+            extra="count: users\n    sum: {field: v, min: 0, max: 5, unit: 1}",
+        ),
+        "streams.s.count counts one event of each user, and a sum is of events; write max_events: 1 in",
+    ),
+    (
+        "sum of users, too fine for the list",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u, max_events: 3}}",
+            extra="sum: {field: v, min: 0, max: 1000, unit: 0.01}\n    keys: {field: k, list: ["
+            + ",".join(f"k{i}" for i in range(43_000))
+            + "]}",
+        ),
+        "streams.s.sum.unit makes more than 2^32 steps over all keys, too many for a cap per user",
+    ),
+    (
         "keys x value huge",
         yaml_with(
             extra="keys: {field: k, list: ["
