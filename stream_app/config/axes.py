@@ -113,7 +113,7 @@ def read_sum(section: Section) -> Amounts | None:
         if (end / settings.unit).denominator > 1:
             raise section.error(key, "must be a whole number of sum.unit; move it, or take another unit")
     if settings.high - settings.low > LARGEST_WEIGHT * settings.unit:
-        text = "makes more than {LARGEST_WEIGHT:,} steps from sum.min to sum.max; take a larger one"
+        text = f"makes more than {LARGEST_WEIGHT:,} steps from sum.min to sum.max; take a larger one"
         raise section.error("unit", text)
     return settings
 

@@ -17,10 +17,11 @@ class FirstAppliedStore(MemoryStore):
         """Decide at once which records count, instead of after the bin is sealed."""
         reply = await super().apply(stream, change)
         state = self._streams[stream]
-        per_user = Strategy.from_json(state.strategy).declared.privacy.per_user
+        declared = Strategy.from_json(state.strategy).declared
+        per_user, weight = declared.privacy.per_user, declared.cells.weight if declared.amounts else None
         for shard in list(state.untallied):
             assert per_user is not None
-            state._tally_shard(shard, per_user.max_events)
+            state._tally_shard(shard, per_user.max_events, weight)
         return reply
 
 
@@ -35,11 +36,13 @@ class FirstApplied(Pipeline):
 class CountsAgainStore(MemoryStore):
     """A store that forgets, before each bin, which users have counted."""
 
-    async def tally(self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int) -> Reply:
+    async def tally(
+        self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int, weight: int | None = None
+    ) -> Reply:
         """Let a user of an earlier bin count again."""
         if stream in self._streams:
             self._streams[stream].users.clear()
-        return await super().tally(stream, strategy_hash, max_events, up_to_bin)
+        return await super().tally(stream, strategy_hash, max_events, up_to_bin, weight)
 
 
 class CountsAgain(Pipeline):

@@ -50,7 +50,7 @@ def counting(sales: list[Sale]) -> list[Sale]:
     for sale in sorted(sales, key=lambda sale: int(sale[0])):
         if sale[2] in (None, "?"):
             continue
-        window = ((int(sale[0]) - FIRST_BIN) // EPOCH, str(sale[3:][0]))
+        window = ((int(sale[0]) - FIRST_BIN) // EPOCH, str(sale[-1]))
         taken[window] = taken.get(window, 0) + 1
         if taken[window] <= MOST:
             kept.append(sale)
