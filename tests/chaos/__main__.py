@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.chaos.schedule import draw_freezes, draw_steps
-from tests.chaos.world import World
+from tests.chaos.world import RECOVERY_S, World
 from tests.simulator.checks import Broken
 
 LOAD = 5  # the more records wait when a worker goes on, the more a wrong cut loses
@@ -27,8 +27,9 @@ LOAD = 5  # the more records wait when a worker goes on, the more a wrong cut lo
 @click.option("--faults", default=200, show_default=True, help="How many faults.")
 @click.option("--freezes", default=0, help="So many freezes at closing instants, instead of faults.")
 @click.option("--seed", type=int, default=None, help="Which schedule; drawn and printed if not given.")
+@click.option("--recovery", default=RECOVERY_S, show_default=True, help="The longest recovery, in seconds.")
 @click.option("--keep", is_flag=True, help="Keep the folder with all logs, also when every rule held.")
-def main(faults: int, freezes: int, seed: int | None, keep: bool) -> None:
+def main(faults: int, freezes: int, seed: int | None, recovery: float, keep: bool) -> None:
     """Run a schedule of faults on real processes."""
     logging.disable(logging.CRITICAL)
     console, started = Console(), time.monotonic()
@@ -46,7 +47,7 @@ def main(faults: int, freezes: int, seed: int | None, keep: bool) -> None:
                 console.print(line, highlight=False, soft_wrap=True)
 
         try:
-            summary = World(folder, seed, steps, tell, LOAD if freezes else 1).run()
+            summary = World(folder, seed, steps, tell, LOAD if freezes else 1, recovery).run()
         except Broken as broken:
             progress.stop()
             console.print(f"seed {seed}: {broken}", markup=False, highlight=False, soft_wrap=True)

@@ -75,7 +75,7 @@ class Traffic:
         self._going.clear()
         if not self._idle.wait(120):
             raise TimeoutError("traffic: the broker does not take what was written before its restart")
-        self._check()
+        self.check()
 
     def resume(self) -> None:
         """Continue to write."""
@@ -87,9 +87,10 @@ class Traffic:
         self._ended.set()
         self._going.set()
         self._thread.join(60)
-        self._check()
+        self.check()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Check that everything could be written in time. Raises: what went wrong."""
         if self._failure is not None:
             raise self._failure
 
@@ -114,7 +115,7 @@ class Traffic:
                 if self._rng.random() < 0.3:
                     self._transaction(careful)
                 time.sleep(25 / EVENTS_PER_S)
-        except BaseException as failure:  # raised in ``pause`` and ``end``
+        except BaseException as failure:  # raised in ``check``
             self._failure = failure
             self._idle.set()
 

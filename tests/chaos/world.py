@@ -53,6 +53,8 @@ class World:
         self._load = load
         self._recovery_s = recovery_s
         self._recovered_s: list[float] = []
+        self._traffic: Traffic | None = None
+        self._set_back_at_bin = -1  # the last bin that was seen when Redis was last set back
 
     def run(self) -> str:
         """Run the schedule; return one line that says what happened. Raises: Broken, with a readable line."""
@@ -64,6 +66,7 @@ class World:
             deployment.start()
             traffic = Traffic(deployment.servers, TOPIC, self._seed, GRACE_S, self._load)
             traffic.start()
+            self._traffic = traffic
             recount = Recount(deployment.servers, TOPIC)
             collector = Collector(deployment.servers)
             followers |= {stream: Follower(deployment.port, stream) for stream in STREAMS}
@@ -123,6 +126,7 @@ class World:
             case Fault.KILL_REDIS:
                 deployment.restart_redis(step.down_s)
             case Fault.SET_REDIS_BACK:
+                self._set_back_at_bin = collector.last_bin
                 deployment.restart_redis(step.down_s, restore=step.choice)
             case Fault.EMPTY_REDIS:
                 deployment.empty_redis(step.down_s)
@@ -134,6 +138,9 @@ class World:
             case Fault.WRONG_CLOCK:
                 self._set_clock_wrong(deployment, collector, step)
             case Fault.RETENTION:
+                # A store that was set back reads on from its old positions: their records must still exist.
+                before = self._set_back_at_bin
+                self._await(deployment, collector, lambda: collector.last_bin > before, "it reads on")
                 deployment.renew_backups()
                 recount.delete_before((collector.last_bin - KEPT_BINS) * BIN_MS)
 
@@ -178,6 +185,8 @@ class World:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             deployment.check()
+            if self._traffic is not None:
+                self._traffic.check()
             time.sleep(0.05)
 
     def _await_recovery(self, deployment: Deployment, collector: Collector) -> None:

@@ -22,6 +22,7 @@ def _between(entry: Entry, low: int, below: int) -> bool:
     return entry.value is not None and low <= entry.value < below
 
 
+LEFT_OUT = "left out"  # the note of an entry that the condition "noted" leaves out
 _SOME = OneOf("key", ("a", "c"))
 _MIDDLE = Within("value", min=Fraction(3), below=Fraction(8))
 _ANN = OneOf("user", ("ann",))
@@ -32,6 +33,7 @@ CONDITIONS = {
     "all": Stated(AllOf((_SOME, _MIDDLE)), lambda entry: entry.key in "ac" and _between(entry, 3, 8)),
     "any": Stated(AnyOf((_ANN, _MIDDLE)), lambda entry: entry.user == "ann" or _between(entry, 3, 8)),
     "not": Stated(Not(_ANN), lambda entry: entry.user != "ann"),
+    "noted": Stated(Not(OneOf("note", (LEFT_OUT,))), lambda entry: entry.note != LEFT_OUT),
     "not all": Stated(
         Not(AllOf((_ANN, _MIDDLE))), lambda entry: not (entry.user == "ann" and _between(entry, 3, 8))
     ),

@@ -13,11 +13,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from stream_app.core.outcomes import LATE_BINS
+from tests.simulator.conditions import EVERYTHING
 from tests.simulator.hostile import (
     HOSTILE,
     KNOWN_ID,
     NEW_ID,
     REGISTERED_US,
+    UNSEEN,
     WAITS,
     Form,
     Hostile,
@@ -26,20 +28,28 @@ from tests.simulator.hostile import (
 )
 from tests.simulator.log import Log, LogSource
 from tests.simulator.pipeline import Pipeline
-from tests.simulator.schedule import BIN_US, FIRST_BIN, STREAM, Action, Deed, Schedule
+from tests.simulator.schedule import AMOUNTS, BIN_US, FIRST_BIN, STREAM, Action, Deed, Schedule
 from tests.simulator.world import World, cells_of, run_world
 from tests.simulator.written import Written, WrittenSource, make_decoder, registry
 
-FORMS = (Form(), Form(avro=True), Form(max_events=4), Form(avro=True, max_events=4))
+FORMS = (
+    Form(),
+    Form(avro=True),
+    Form(max_events=4),
+    Form(avro=True, max_events=4),
+    Form(where=True, max_events=4),
+    Form(where=True, sums=True),
+    Form(where=True, max_events=1, users=True, avro=True),
+)
 MISFORTUNES = (Deed.KILL, Deed.STOP, Deed.STALL, Deed.STALL, Deed.HANDOVER, Deed.CUT_OFF)
 # How many records a counter may differ by because of the hostile record; this counter adds up bins.
 MOST_MORE = {LATE_BINS: 10**9}
 
 
-def draw_differential(seed: int) -> tuple[Schedule, Form]:
-    """Draw a busy stream and its faults. Seeds whose remainder by 4 is equal draw the same form of stream."""
+def draw_differential(seed: int, form: Form | None = None) -> tuple[Schedule, Form]:
+    """Draw a busy stream and its faults. Seeds with one remainder by ``len(FORMS)`` draw one form."""
     rng = random.Random(f"differential {seed}")
-    form = FORMS[seed % len(FORMS)]
+    form = form or FORMS[seed % len(FORMS)]
     bins = rng.randint(5, 6)
     deeds = [rng.choice(MISFORTUNES) for _ in range(rng.choice([0, 0, 1, 2, 4]))]
     instants = sorted(rng.randrange(BIN_US, bins * BIN_US) for _ in deeds)
@@ -56,6 +66,9 @@ def draw_differential(seed: int) -> tuple[Schedule, Form]:
         late=rng.choice(["next_bin", "drop", "dead_letter"]),
         publish_every_us=BIN_US // 10,
         max_events=form.max_events,
+        where="noted" if form.where else EVERYTHING,
+        sums=form.sums,
+        count="users" if form.users else None,
         actions=tuple(Action(at, deed) for at, deed in zip(instants, deeds, strict=True)),
     )
     return schedule, form
@@ -129,6 +142,8 @@ def differences(kind: Hostile, schedule: Schedule, without: Seen, with_it: Seen)
     """Describe each difference between two outcomes, apart from the hostile record itself."""
     deeds = {action.deed for action in schedule.actions}
     found = _of_cells(schedule, without, with_it)
+    if kind in UNSEEN and (with_it.cells != without.cells or HOSTILE in with_it.letters):
+        found.append("a record that the condition leaves out is counted or refused")
     letters = {name: reason for name, reason in with_it.letters.items() if name != HOSTILE}
     if letters != without.letters:
         other = set(letters.items()) ^ set(without.letters.items())
@@ -166,21 +181,25 @@ def waits(kind: Hostile, deeds: set[Deed]) -> bool:
 
 def _of_cells(schedule: Schedule, without: Seen, with_it: Seen) -> list[str]:
     more, less = with_it.cells - without.cells, without.cells - with_it.cells
-    moved = sorted(cell for cell in more.keys() | less.keys() if cell[1] != 0)
+    first, weight = (2, AMOUNTS.range.weight) if schedule.sums else (1, 1)  # the cells of the first key
+    moved = sorted(cell for cell in more.keys() | less.keys() if cell[1] >= first)
     if moved:
         return [f"cells of others differ: {moved[:5]}"]
     if less.total() and not schedule.max_events:
-        return [f"{less.total()} other records of the first cell moved"]
-    if more.total() > max(1, schedule.max_events):
-        return [f"one record more changed the first cell by {more.total()}"]
+        return [f"{less.total()} other records of the first key moved"]
+    if more.total() > weight * max(1, schedule.max_events):
+        return [f"one record more changed the first key by {more.total()}"]
     return []
 
 
 def tried(
-    seed: int, kinds: Collection[Hostile] = tuple(Hostile), pipeline: Pipeline | None = None
+    seed: int,
+    kinds: Collection[Hostile] = tuple(Hostile),
+    pipeline: Pipeline | None = None,
+    form: Form | None = None,
 ) -> list[str]:
     """Run a seed's log without and with a record of each kind; describe differences and broken rules."""
-    schedule, form = draw_differential(seed)
+    schedule, form = draw_differential(seed, form)
     log = draw_written(schedule, form, random.Random(f"written {seed}"))
     found = []
     try:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tests.simulator.conditions import LEFT_OUT
 from tests.simulator.log import Kind, Log
 from tests.simulator.schedule import BIN_US, KEYS, START_US, Schedule
-from tests.simulator.written import Written, avro_value, json_value
+from tests.simulator.written import AMOUNT, Written, avro_value, json_value
 
 HOSTILE = "hostile"  # the name of the record by which two logs differ
 # The user of that record. All records of this user are in the first cell, and no other records are.
@@ -43,18 +44,30 @@ class Hostile(StrEnum):
     EARLY_SCHEMA = "of a schema that is registered later"
     SLOW_LOOK_UP = "of an unknown schema, while a bin closes"
     OVER_CAP = "over the cap"
+    LEFT_OUT = "that the condition leaves out"
+    LEFT_OUT_LATE = "late, and left out"
+    LEFT_OUT_FUTURE = "in the future, and left out"
+    LEFT_OUT_NO_KEY = "without key, and left out"
 
 
 # Counting waits for the look-up of a schema, up to a stated time: docs/privacy.md, "the schema registry".
+# Records that change nothing at all, because the condition leaves them out.
+UNSEEN = {Hostile.LEFT_OUT, Hostile.LEFT_OUT_LATE, Hostile.LEFT_OUT_FUTURE, Hostile.LEFT_OUT_NO_KEY}
 WAITS = {Hostile.NO_SCHEMA, Hostile.EARLY_SCHEMA, Hostile.SLOW_LOOK_UP}
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a stream's records are written, and its cap."""
+    """How a stream's records are written, and what it counts.
+
+    Args: where, whether it has a condition; sums, whether it adds up amounts; users, whether it counts users.
+    """
 
     avro: bool = False
     max_events: int = 0
+    where: bool = False
+    sums: bool = False
+    users: bool = False
 
     def kinds(self) -> list[Hostile]:
         """Return the kinds of record that this form of stream can meet."""
@@ -63,18 +76,36 @@ class Form:
         left_out = set() if self.avro else of_avro
         left_out |= set() if self.max_events else of_users
         left_out |= {Hostile.DEEP} if self.avro else set()
+        left_out |= set() if self.where else UNSEEN
         return [kind for kind in Hostile if kind not in left_out]
 
     def value(
-        self, time_us: int, key: str | None, user: str | None, note: str = "", id: int = KNOWN_ID
+        self,
+        time_us: int,
+        key: str | None,
+        user: str | None,
+        note: str = "",
+        id: int = KNOWN_ID,
+        amount: int = AMOUNT,
     ) -> bytes:
         """Return the bytes of a record."""
-        return avro_value(id, time_us, key, user, note) if self.avro else json_value(time_us, key, user, note)
+        said = time_us, key, user, note, amount
+        return avro_value(id, *said) if self.avro else json_value(*said)
 
-    def written(self, name: str, arrival_us: int, time_us: int, key: str, user: str, id: int) -> Written:
+    def written(
+        self,
+        name: str,
+        arrival_us: int,
+        time_us: int,
+        key: str,
+        user: str,
+        id: int,
+        note: str = "",
+        amount: int = AMOUNT,
+    ) -> Written:
         """Return a well-formed record."""
-        value = self.value(time_us, key, user, id=id)
-        return Written(Kind.EVENT, arrival_us, time_us, name, value, key, user)
+        value = self.value(time_us, key, user, note, id, amount)
+        return Written(Kind.EVENT, arrival_us, time_us, name, value, key, user, note, amount)
 
 
 def draw_written(schedule: Schedule, form: Form, rng: random.Random) -> Log:
@@ -108,7 +139,10 @@ def _draw(name: str, arrival_us: int, form: Form, rng: random.Random) -> Written
     key = KEY if user == USER else rng.choice(KEYS[1:])
     new = form.avro and arrival_us >= REGISTERED_US + BIN_US // 10 and rng.random() < 0.5
     time_us = max(arrival_us - lag_us, START_US)
-    return form.written(name, arrival_us, time_us, key, user, NEW_ID if new else KNOWN_ID)
+    more = random.Random(f"more of {name} {arrival_us}")  # so that other draws are those of any form
+    note = LEFT_OUT if form.where and more.random() < 0.3 else ""
+    id, amount = NEW_ID if new else KNOWN_ID, more.randrange(10) if form.sums else AMOUNT
+    return form.written(name, arrival_us, time_us, key, user, id, note, amount)
 
 
 def with_hostile(log: Log, kind: Hostile, form: Form, schedule: Schedule, rng: random.Random) -> Log:
@@ -147,6 +181,14 @@ def _dated(lag_us: int) -> Callable[[int, Form], Written]:
     return make
 
 
+def _left_out(lag_us: int) -> Callable[[int, Form], Written]:
+    def make(arrival_us: int, form: Form) -> Written:
+        time_us = arrival_us - lag_us
+        return form.written(HOSTILE, arrival_us, time_us, KEY, USER, KNOWN_ID, LEFT_OUT)
+
+    return make
+
+
 def _uncounted(value: Callable[[int, Form], bytes | None]) -> Callable[[int, Form], Written]:
     def make(arrival_us: int, form: Form) -> Written:
         return Written(Kind.UNDECODABLE, arrival_us, arrival_us, HOSTILE, value(arrival_us, form), KEY, USER)
@@ -174,6 +216,10 @@ _MADE: dict[Hostile, Callable[[int, Form], Written]] = {
     Hostile.DEEP: _uncounted(lambda at, form: b'{"time": ' + b"[" * 100_000),
     Hostile.NO_KEY: _uncounted(lambda at, form: form.value(at, None, USER)),
     Hostile.OTHER_KEY: _uncounted(lambda at, form: form.value(at, "zebra", USER)),
+    Hostile.LEFT_OUT: _left_out(0),
+    Hostile.LEFT_OUT_LATE: _left_out(2 * BIN_US),
+    Hostile.LEFT_OUT_FUTURE: _left_out(-YEAR_US),
+    Hostile.LEFT_OUT_NO_KEY: _uncounted(lambda at, form: form.value(at, None, USER, LEFT_OUT)),
     Hostile.NO_USER: _uncounted(lambda at, form: form.value(at, KEY, None)),
     Hostile.TOMBSTONE: _uncounted(lambda at, form: None),
     Hostile.NO_SCHEMA: _uncounted(lambda at, form: form.value(at, KEY, USER, id=NO_ID)),

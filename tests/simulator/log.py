@@ -49,6 +49,11 @@ class Entry:
         return 10**30 if self.arrival_us % 25 == 0 else self.value
 
     @property
+    def note(self) -> str:
+        """Return the event's note, which a condition may leave out."""
+        return "left out" if self.arrival_us % 4 == 1 else ""
+
+    @property
     def user(self) -> str | None:
         """Return the event's user, one of three; sometimes None."""
         return None if self.arrival_us % 30 == 0 else USERS[self.arrival_us // 7 % 3]
@@ -257,6 +262,7 @@ class LogSource:
             "key": [entries[p].key for p in events],
             "value": [entries[p].value for p in events],
             "amount": [entries[p].amount for p in events],
+            "note": [entries[p].note for p in events],
             "user": np.array([entries[p].user for p in events], dtype=object),
         }
         return RecordBatch(partition, start, end, np.array(events, dtype=np.int64), columns, refused)

@@ -25,7 +25,8 @@ FETCH_S = 0.02  # seconds of a read,
 RECORD_S = 0.012  # more for each record,
 BYTE_S = 1e-7  # and more for each of its bytes
 LOOK_UP_S = 0.2  # seconds until the registry answers
-TIME, OTHERS = TimeField("time", "us"), ["key", "user"]
+TIME, OTHERS = TimeField("time", "us"), ["key", "user", "note", "amount"]
+AMOUNT = 5  # of a record that says no other
 _TEXT = ["null", "string"]
 SCHEMA = fastavro.parse_schema(
     {
@@ -36,6 +37,7 @@ SCHEMA = fastavro.parse_schema(
             {"name": "key", "type": _TEXT},
             {"name": "user", "type": _TEXT},
             {"name": "note", "type": "string"},
+            {"name": "amount", "type": "long"},
         ],
     }
 )
@@ -53,18 +55,24 @@ class Written(Entry):
     value: bytes | None = b""  # type: ignore[assignment]  # an Entry's value is that of an axis
     key: str | None = None  # type: ignore[assignment]
     user: str = ""
+    note: str = ""
+    amount: int = AMOUNT
 
 
-def json_value(time_us: int, key: str | None, user: str | None, note: str = "") -> bytes:
+def json_value(
+    time_us: int, key: str | None, user: str | None, note: str = "", amount: int = AMOUNT
+) -> bytes:
     """Return an event as JSON; a key or user that is None is left out."""
-    said = {"time": time_us, "key": key, "user": user, "note": note}
+    said = {"time": time_us, "key": key, "user": user, "note": note, "amount": amount}
     return json.dumps({name: value for name, value in said.items() if value is not None}).encode()
 
 
-def avro_value(schema_id: int, time_us: int, key: str | None, user: str | None, note: str = "") -> bytes:
+def avro_value(
+    schema_id: int, time_us: int, key: str | None, user: str | None, note: str = "", amount: int = AMOUNT
+) -> bytes:
     """Return an event in Confluent's wire format."""
     body = io.BytesIO()
-    event = {"time": time_us, "key": key, "user": user, "note": note}
+    event = {"time": time_us, "key": key, "user": user, "note": note, "amount": amount}
     fastavro.schemaless_writer(body, SCHEMA, event)
     return b"\0" + schema_id.to_bytes(4, "big") + body.getvalue()
 
