@@ -27,6 +27,8 @@ from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.files import AT
 from tests.stream_app.product_stream import ProductSource, view_of
 
+pytestmark = pytest.mark.slow  # many releases: only ``make test`` runs this module
+
 BINS = 12
 EVENTS = 3_000
 LAST_DAY = 3  # bins; the tests shorten the day
