@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from confluent_kafka import Producer
 
 from tests.brokers import Topic
+from tests.simulator.conditions import LEFT_OUT
 from tests.simulator.hostile import HOSTILE, KNOWN_ID, NEW_ID, NO_ID, USER, Form, Hostile, hostile_value
 from tests.simulator.schedule import KEYS
 from tests.simulator.written import SCHEMA
@@ -95,11 +96,12 @@ class Writer:
         """Write records with these times to every topic, in the format of the topic's form."""
         users = self._rng.choices([USER, "bob", "cid", "eve"], k=len(times_us))
         keys = [KEYS[0] if user == USER else self._rng.choice(KEYS[1:]) for user in users]
+        notes = self._rng.choices(["", LEFT_OUT], k=len(times_us))
         partitions = self._rng.choices(range(PARTITIONS), k=len(times_us))
         for form, streams in self._streams_of_forms():
             id = NEW_ID if new_schema else KNOWN_ID
-            said = zip(times_us, keys, users, strict=True)
-            values = [form.value(at_us, key, user, id=id) for at_us, key, user in said]
+            said = zip(times_us, keys, users, notes, strict=True)
+            values = [form.value(*facts, id=id) for facts in said]
             for stream in streams:
                 for partition, value in zip(partitions, values, strict=True):
                     self._produce(stream, partition, value)

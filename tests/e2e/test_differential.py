@@ -18,6 +18,7 @@ def test_a_hostile_record_changes_nothing_else(tmp_path: Path, bootstrap_servers
         *pairs_of(Form(), [Hostile.FUTURE_YEAR, Hostile.HUGE]),
         *pairs_of(Form(avro=True), [Hostile.EARLY_SCHEMA, Hostile.SLOW_LOOK_UP]),
         *pairs_of(Form(max_events=4), [Hostile.OVER_CAP]),
+        *pairs_of(Form(max_events=4, where=True), [Hostile.LEFT_OUT]),
     ]
     found = {str(kind): words for (_, kind), words, _ in tried(tmp_path, bootstrap_servers, pairs)}
     assert found == {str(kind): [] for _, kind in pairs if kind is not None}
