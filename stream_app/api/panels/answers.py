@@ -39,7 +39,8 @@ def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
     Raises: QueryError if there are too many or none.
     """
     span = span_of(view, query)
-    slices = slices_between(span, query)
+    # Multiples of seven days since 1970 would be weeks that begin on Thursdays.
+    slices = slices_between(span, query, origin=span.start if view.binning.timezone else 0)
     if not slices:
         raise QueryError("step: longer than the range; ask for a shorter step or a longer range", "step")
     if len(slices) > schemas.MOST_SLICES:
@@ -52,13 +53,17 @@ def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
     return measured
 
 
-def slices_between(span: Span, query: schemas.SlicesQuery) -> Sequence[Span]:
-    """Return all slices of a range, also those that were never measured; a few more than allowed at most."""
+def slices_between(span: Span, query: schemas.SlicesQuery, origin: int = 0) -> Sequence[Span]:
+    """Return all slices of a range, also those that were never measured; a few more than allowed at most.
+
+    Args: origin, a bin at which an aligned slice begins.
+    """
     step = query.step or _least_step(span, query.aligned)
     if not query.aligned:
         starts = range(span.start, span.stop - step + 1, step)[: schemas.MOST_SLICES + 1]
         return [Span(start, start + step) for start in starts]
-    inner = range((span.start // step + 1) * step, span.stop, step)[: schemas.MOST_SLICES + 1]
+    first = span.start + step - (span.start - origin) % step
+    inner = range(first, span.stop, step)[: schemas.MOST_SLICES + 1]
     return [Span(*edges) for edges in pairwise((span.start, *inner, span.stop))]
 
 
