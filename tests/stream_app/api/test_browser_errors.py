@@ -71,3 +71,15 @@ def test_interval_that_is_not_symmetric_shows_both_ends(browser: Browser, backst
     with opened(browser, backstage.start() + "/streams/departures?view=consistent") as page:
         panel(page, "running")
         expect(page.locator("#band-readout")).to_contain_text(re.compile(r"−[\d.,]+ to \+[\d.,]+"))
+
+
+def test_alert_on_a_rate_shows_the_rate_in_the_unit_of_its_condition(
+    browser: Browser, backstage: Backstage
+) -> None:
+    stream = backstage.stream([60] * 12, epsilon="1000000000", epoch_bins=64)
+    text = "rate(departures, 6h) > 70/h"
+    watcher = backstage.watch([Rule("busy", text, parse_condition(text))])
+    backstage.run(stream.close([240] * 6))
+    backstage.run(watcher.look())
+    with opened(browser, backstage.start() + "/streams/departures") as page:
+        expect(panel(page, "alerts").locator("li")).to_contain_text("then 90/h")  # not 540, the events of 6 h
