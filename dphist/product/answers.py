@@ -101,6 +101,11 @@ class Histogram:
         values = self.buckets.cumsum()
         # A sum of doubles may come out slightly below a count that is known exactly.
         slack += _FLOATING_ERROR * (1.0 + np.abs(values).max())
+        whole = np.rint(values)
+        if not stderr.any() and np.all(np.abs(values - whole) <= np.minimum(slack, 0.4)):
+            return Cdf(
+                whole, stderr, np.zeros_like(stderr), confidence
+            )  # true counts are whole, so they are known
         reach = sup_error(self.axis, self.laws, confidence) * stderr + slack
         return Cdf(values, stderr, reach, confidence)
 

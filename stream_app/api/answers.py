@@ -15,6 +15,7 @@ from stream_app.api.distribution import axes_of
 from stream_app.api.ranges import (
     about_keys,
     counted,
+    days_of,
     edge,
     edges_of,
     estimated,
@@ -29,8 +30,9 @@ from stream_app.core.answered import QueryError
 from stream_app.core.closing import next_public_instant_us
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
-from stream_app.core.kinds.tables import node_table
+from stream_app.core.kinds.tables import Span, node_table
 from stream_app.core.ledger import in_words, neighbouring_in_words, statement
+from stream_app.core.local_days import whole_groups
 from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
 from stream_app.core.query import StreamView
 from stream_app.core.records import LedgerEntry
@@ -137,14 +139,35 @@ def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer
     if shown != "unbiased" and query.keys_asked and not view.strategy.kind.keys_as_first_published:
         raise QueryError("view: only the total is kept as first published; leave out view or key", "view")
     of_key = view.of_key(query.keys_asked)
-    found = of_key.series(query.kind, span_of(view, query), query.step, window, shown, query.points)
+    span = span_of(view, query)
+    groups = _groups(view, query, span)
+    if groups is None:
+        found = of_key.series(query.kind, span, query.step, window, shown, query.points)
+    else:
+        starts, stops = np.array(groups, np.int64).reshape(-1, 2).T
+        found = of_key.over_ranges("bin", shown, starts, stops, query.points)
     fields = points_answered(view, query, found)
+    if groups is not None:
+        fields |= {"days": query.days, "timezone": query.timezone or "UTC"}
     if consistent:
         starts, stops = np.array(found.spans, np.int64).reshape(-1, 2).T
         fields["value"] = of_key.consistent(starts, stops, query.method or "top_down").tolist()
         fields |= {name: np.maximum(fields[name], 0.0).tolist() for name in ("lower", "upper")}
         fields["note"] = f"{_CONSISTENT} {fields['note']}"
     return schemas.SeriesAnswer(**fields)
+
+
+def _groups(view: StreamView, query: schemas.SeriesQuery, span: Span) -> list[Span] | None:
+    """Return the whole groups of calendar days that a series counts; None if it counts groups of bins.
+
+    Raises: QueryError.
+    """
+    if query.days is not None and (query.kind != "bin" or query.step != 1):
+        raise QueryError("days: need kind=bin and no step; change them, or leave days out", "days")
+    groups = days_of(view, query, span, schemas.MAX_POINTS)
+    if groups is None or query.days is None:
+        return None
+    return whole_groups(view.binning, groups, query.days, query.timezone or "UTC")
 
 
 def rendered_series(view: StreamView, query: schemas.SeriesQuery, form: formats.Format) -> bytes:

@@ -21,6 +21,7 @@ from stream_app.core.answered import declared_keys
 from stream_app.core.asked_keys import label_values
 from stream_app.core.meaning import meaning_of
 from stream_app.core.query import StreamView
+from stream_app.core.whole import whole_estimate
 
 router = APIRouter(prefix="/api/v1/rows", include_in_schema=False)
 
@@ -68,7 +69,7 @@ def key_rows(view: StreamView, query: KeyRows) -> Rows:
     declared = declared_keys(view.strategy, "ask for /count")
     wanted = view.place_of(query.keys_asked)
     shown = range(len(declared.labels)) if wanted is None else np.atleast_1d(wanted).tolist()
-    counts = key_counts(view.cells(span_of(view, query)))
+    counts = whole_estimate(key_counts(view.cells(span_of(view, query))))
     interval = counts.interval(query.confidence)
     columns = (np.asarray(part) for part in (counts.value, interval.lower, interval.upper))
     rows = list(zip(declared.labels, *(column.tolist() for column in columns), strict=True))

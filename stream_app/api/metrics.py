@@ -20,6 +20,7 @@ from stream_app.core.alerts.states import State
 from stream_app.core.asked_keys import labels_of_keys
 from stream_app.core.meaning import meaning_of
 from stream_app.core.query import StreamView
+from stream_app.core.whole import whole_estimate
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _STREAM = {
@@ -75,7 +76,7 @@ class Newest:
             until_us,
             None if until_us is None else view.running(),
             () if keys is None else labels_of_keys(keys),
-            None if until_us is None or keys is None else key_counts(view.cells()),
+            None if until_us is None or keys is None else whole_estimate(key_counts(view.cells())),
             words_of(view),
             users_of_epoch(view) if view.declared.count == "users" else None,
             NewestSums.of(view) if view.declared.amounts else None,

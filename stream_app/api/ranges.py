@@ -17,6 +17,7 @@ from stream_app.core.answered import QueryError, SeriesPoints
 from stream_app.core.asked_keys import AskedKeys, group_in_words
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import Span
+from stream_app.core.local_days import groups_of_days
 from stream_app.core.meaning import EVERY_EVENT, Meaning, meaning_of, range_in_words
 from stream_app.core.query import StreamView
 
@@ -84,6 +85,18 @@ def reach(estimates: Sequence[Estimate], confidence: float) -> FloatArray:
 def span_of(view: StreamView, query: schemas.RangeQuery) -> Span:
     """Return the range of bins of a query. Raises: QueryError."""
     return view.bins_between(parsed_time("start", query.start), parsed_time("end", query.end))
+
+
+def days_of(view: StreamView, query: schemas.DaysQuery, span: Span, most: int) -> list[Span] | None:
+    """Return a query's groups of calendar days over a range; None for a query without days.
+
+    Raises: QueryError.
+    """
+    if query.days is None:
+        if query.timezone is not None:
+            raise QueryError("timezone: belongs to days; add days=1, or leave timezone out", "timezone")
+        return None
+    return groups_of_days(view.binning, span, query.days, query.timezone or "UTC", most)
 
 
 def parsed_time(parameter: str, text: str | None) -> int | None:

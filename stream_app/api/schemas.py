@@ -88,6 +88,22 @@ class RangeQuery(NoQuery):
         return len(self.key) > 1 or bool(self.not_key) or any(ANY in key for key in self.key)
 
 
+class DaysQuery(RangeQuery):
+    """A range of time in groups of calendar days, or of bins."""
+
+    days: int | None = Field(
+        default=None,
+        ge=1,
+        le=3_660,
+        description="calendar days of timezone in a group, in place of step; 7 begin on Mondays",
+    )
+    timezone: str | None = Field(
+        default=None,
+        max_length=80,
+        description="time zone of days, whose midnights must be edges of bins; default: UTC",
+    )
+
+
 class CountQuery(RangeQuery):
     """A half-open range of time, and the confidence of the interval."""
 
@@ -106,7 +122,7 @@ class QuantileQuery(CdfQuery):
     q: list[float] = Field(min_length=1, max_length=100, description="above 0 and below 1; may be repeated")
 
 
-class SeriesQuery(CountQuery):
+class SeriesQuery(CountQuery, DaysQuery):
     """A series over a range; ``step`` and ``window`` are numbers of bins."""
 
     kind: Kind = Field(
@@ -359,6 +375,8 @@ class SeriesAnswer(AboutKeys):
     lower: list[float]
     upper: list[float]
     nodes: list[int] = Field(description="number of noisy counts that each point is computed from")
+    days: int | None = Field(default=None, description="calendar days of each point; null: step bins each")
+    timezone: str | None = Field(default=None, description="time zone of these days")
     points_available: int
     downsampled: bool
     note: str = Field(description="what was omitted, if anything, and what the intervals do not promise")

@@ -56,6 +56,8 @@ def total_series(view: StreamView, query: schemas.SeriesQuery) -> SumSeriesAnswe
         raise QueryError("view: sums are never made consistent; leave out view and method", "view")
     if query.view != "unbiased" and not view.strategy.kind.keys_as_first_published:
         raise QueryError("view: only the count is kept as first published; leave out view", "view")
+    if query.days is not None or query.timezone is not None:
+        raise QueryError("days: series of sums have groups of bins; ask for /sum of each day", "days")
     found = sum_series(
         view, query.kind, span_of(view, query), query.keys_asked, query.step, window, query.view, query.points
     )

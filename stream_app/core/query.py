@@ -30,6 +30,7 @@ from stream_app.core.ledger import Statement
 from stream_app.core.records import PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.core.visible import visible_bins
+from stream_app.core.whole import whole_estimate, whole_points
 
 KEPT_SUMS = 32  # cached views of single keys and other sums, each with its own running counts
 
@@ -53,6 +54,7 @@ class StreamView:
         self._showing: dict[ColumnSum, StreamView] = {}
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, cached by the callers
         self._columns: ColumnSum | None = None  # what this view counts; None: all events
+        self._counts = True  # whether true values are whole numbers
         self.statement: Statement | None = None  # the source's privacy promise; None: not known yet
         self.labels = UNLABELLED
 
@@ -166,18 +168,20 @@ class StreamView:
             return self
         axes = self.strategy.kind.axes
         assert axes is not None  # otherwise no key has a place
-        return self.showing(column_sum(axes, place))
+        return self.showing(column_sum(axes, place), counts=True)
 
-    def showing(self, columns: ColumnSum) -> StreamView:
+    def showing(self, columns: ColumnSum, counts: bool = False) -> StreamView:
         """Return this view with a weighted sum of columns as its count, for example one key's; cached.
 
-        Args: columns, the same object again for the same sum.
+        Args: columns, the same object again for the same sum; counts, whether it counts events, so that true
+            values are whole numbers.
         """
         own = self._showing.get(columns)
         if own is None:
             own = copy(self)
             own.epochs = [axes.showing(columns) for epoch in self.epochs if (axes := epoch.over_axes)]
             own._columns, own._running, own._consistent = columns, {}, {}
+            own._counts = counts
             if len(self._showing) >= KEPT_SUMS:
                 self._showing.clear()
             self._showing[columns] = own
@@ -223,7 +227,9 @@ class StreamView:
         Cost: O(columns) for each epoch that the range only partly covers, O(keys) for each whole epoch.
         """
         parts = [axes.of_keys(part) for epoch, part in self.parts(span) if (axes := epoch.over_axes)]
-        return parts[0] if len(parts) == 1 else _added(sum(part.value for part in parts), parts)
+        return whole_estimate(
+            parts[0] if len(parts) == 1 else _added(sum(part.value for part in parts), parts)
+        )
 
     # -- time ---------------------------------------------------------------------------------------
 
@@ -338,7 +344,8 @@ class StreamView:
             if leaf is None
             else sums_of_nodes(leaf, ends - starts)
         )
-        return SeriesPoints(spans, values[shown], laws, roundings, available, available - len(stops))
+        found = SeriesPoints(spans, values[shown], laws, roundings, available, available - len(stops))
+        return whole_points(found) if self._counts else found
 
     def _over_epochs(self) -> EpochCovers | None:
         """Return the nodes over epochs; None if the stream has no levels over epochs."""
@@ -369,8 +376,10 @@ class StreamView:
         parts, axes = list(estimates), self.strategy.kind.axes
         width = 1 if axes else self.strategy.kind.tables[PUBLISHED]
         if width == 1 and len(parts) == 1 and isinstance(parts[0].value, float):
-            return parts[0]
-        return _added(float(sum(np.sum(part.value) for part in parts)), parts, width)
+            found = parts[0]
+        else:
+            found = _added(float(sum(np.sum(part.value) for part in parts)), parts, width)
+        return whole_estimate(found) if self._counts else found
 
     def _running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count at every measured edge, shape (measured bins + 1,)."""

@@ -114,7 +114,7 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
             "end": format_instant(binning.end_us(bin)),
             "estimate": estimate,
             "variance": variance,
-            "interval": [[value - half_width, value + half_width] for value in estimate],
+            "interval": [_interval(value, variance, half_width) for value in estimate],
             "confidence": CONFIDENCE,
             "not_private": not declared.privacy.private,  # of this stream; the ledger covers the whole source
             "published": closed.running[position].tolist(),
@@ -127,6 +127,12 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
         row = canonical_json(message)
         prev = row_hash(row)
         yield row
+
+
+def _interval(value: float, variance: float, half_width: float) -> list[float]:
+    """Return both ends; without noise they are the value, if it is whole: ``half_width`` is then rounding."""
+    known = variance == 0.0 and value.is_integer() and half_width < 0.5
+    return [value, value] if known else [value - half_width, value + half_width]
 
 
 def _row_nonce(attempt: str, seq: int) -> str:

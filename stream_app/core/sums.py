@@ -17,6 +17,7 @@ from stream_app.core.asked_keys import AskedKeys
 from stream_app.core.cells import Amounts
 from stream_app.core.kinds.tables import SeriesKind, SeriesView, Span
 from stream_app.core.query import StreamView
+from stream_app.core.whole import whole_estimate, whole_points
 
 _KEPT = 96  # sums of columns for each stream
 
@@ -165,6 +166,7 @@ def _make_room(view: StreamView) -> None:
 
 def _points_in_amounts(units: SeriesPoints, unit: Fraction) -> SeriesPoints:
     """Return points in units as points in amounts."""
+    units = whole_points(units)
     scale = np.full(len(units.values), float(unit))
     values = units.values * unit.numerator / unit.denominator
     return replace(
@@ -174,6 +176,7 @@ def _points_in_amounts(units: SeriesPoints, unit: Fraction) -> SeriesPoints:
 
 def _in_amounts(units: Estimate, unit: Fraction) -> Estimate:
     """Return an estimate in units as one in amounts."""
+    units = whole_estimate(units)
     law = WeightedNoise.weighted([(float(unit), 1, units.law)])
     rounding = units.rounding * float(unit)
     return Estimate(units.value * unit.numerator / unit.denominator, law.variance, law, rounding)

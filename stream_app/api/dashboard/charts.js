@@ -129,7 +129,7 @@ export class BandChart {
     const across = place ? places : overValue ? { values: (u, ticks) => ticks.map(amount) } : times().axis;
     return {
       ...this.#size(),
-      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), this.options.times().clockZone),
       padding: [10, lines.length > 1 && !strip ? 74 : 24, 0, 0],
       legend: { show: false },
       cursor: {

@@ -1,8 +1,9 @@
 // The bar above the panels. The reader chooses a range of time, a kind of values and a key there.
 
-import { at, keepInWindow, make } from "./elements.js";
+import { at, keepInWindow, make, say } from "./elements.js";
 import { KeyPicker } from "./key_picker.js";
 import { presets } from "./ranges.js";
+import { offeredZones } from "./zone.js";
 
 let keyPicker;
 
@@ -14,6 +15,7 @@ export function listenToControls(page) {
   at("views").addEventListener("change", (event) => page.choose({ view: event.target.value }));
   at("measures").addEventListener("change", (event) => page.choose({ show: event.target.value }));
   keyPicker = new KeyPicker(page);
+  at("zone-select").addEventListener("change", (event) => page.choose({ zone: event.target.value }));
   at("exact-form").addEventListener("submit", (event) => {
     event.preventDefault();
     const { start, end } = page.times.fromForm(at("exact-from").value, at("exact-to").value);
@@ -25,6 +27,7 @@ export function listenToControls(page) {
 
 export function showControls(page) {
   showRanges(page);
+  showZones(page);
   const first = at("views").querySelector("[value=first_published]");
   first.disabled = page.keys.length > 0;
   first.parentElement.hidden = page.neverRevised; // both views are the same there
@@ -34,6 +37,20 @@ export function showControls(page) {
   keyPicker.show();
 }
 
+// A stream whose bins are calendar days is shown in the time zone of these days.
+function showZones(page) {
+  const { detail, times } = page;
+  const zones = offeredZones([detail.display_timezone, times.zone]);
+  at("zone-picker").hidden = detail.timezone !== null || zones.length < 2;
+  if (at("zone-select").dataset.zones !== String(zones)) {
+    at("zone-select").dataset.zones = String(zones);
+    at("zone-select").replaceChildren(...zones.map((zone) => new Option(zone, zone)));
+  }
+  at("zone-select").value = times.zone;
+  const hasOtherDays = times.days && detail.released_until !== null && !times.hasWholeDays(page.whole());
+  say(at("utc-days"), hasOtherDays ? `Days and weeks on charts are those of UTC, because days of ${times.zone} begin inside a bin.` : "");
+}
+
 function showRanges(page) {
   const whole = page.detail.released_until ? page.whole() : null;
   const offered = (whole ? presets(whole, page.bins.length) : [{ name: "all" }]).map(({ name }) => [name, name === "all" ? "All" : name]);
@@ -41,7 +58,7 @@ function showRanges(page) {
   if (page.closer && range) offered.push(["closer", page.times.period(range.start, range.end)]);
   const chosen = page.closer ? "closer" : offered.some(([name]) => name === page.preset) ? page.preset : "all";
   const host = at("ranges");
-  const signature = JSON.stringify([offered, chosen]);
+  const signature = JSON.stringify([offered, chosen, page.times.zone]);
   if (host.dataset.signature === signature) return;
   host.dataset.signature = signature;
   host.querySelectorAll("label").forEach((label) => label.remove());

@@ -8,6 +8,7 @@ import { drawSparkline } from "./sparkline.js";
 import { stateOf, Watched } from "./stream_state.js";
 import { seconds, timesOf } from "./times.js";
 import * as words from "./words.js";
+import { chosenZone } from "./zone.js";
 
 const cards = new Map(); // by stream
 let ahead = 0; // seconds by which the service's clock is ahead of the browser's clock
@@ -39,7 +40,7 @@ class StreamCard {
     if (this.told && told.seq > this.told.seq) this.watched.moved = now();
     this.told = told;
     say(this.link, told.title);
-    this.times = timesOf(told);
+    this.times = timesOf(told, chosenZone() ?? told.display_timezone);
     const { sparkline, sum, this_epoch: epoch } = told;
     const headline = sum ?? epoch ?? told.running;
     this.about.textContent = `Counted per ${this.times.per}, ε = ${told.epsilon} per epoch`;

@@ -6,7 +6,9 @@ import { nameOf } from "./key_choice.js";
 import { measuresOf } from "./measures.js";
 import { chooseStep, presets, snapRange } from "./ranges.js";
 import { seconds, timesOf } from "./times.js";
+import { chosenZone, rememberZone } from "./zone.js";
 
+const DAY = 86400;
 const VIEWS = ["unbiased", "first_published", "consistent"];
 
 export class StreamPage {
@@ -34,6 +36,7 @@ export class StreamPage {
     this.histogram = asked.get("of"); // name of the chosen histogram of that window
     this.cumulative = asked.get("curve") === "cumulative";
     this.epsilon = number("epsilon");
+    this.zone = chosenZone(location); // null: the one that the service shows by default
   }
 
   get binSeconds() {
@@ -42,7 +45,7 @@ export class StreamPage {
 
   // Return the object that writes instants as text.
   get times() {
-    return timesOf(this.detail);
+    return timesOf(this.detail, this.zone ?? this.detail.display_timezone);
   }
 
   // Return the object that converts between instants and bins.
@@ -119,7 +122,9 @@ export class StreamPage {
   // slices cover the whole range; the first and the last may be shorter. Args: the largest number of slices.
   slices(most) {
     const range = this.range();
-    return { ...range, step: chooseStep(range, this.binSeconds, most), aligned: true };
+    const step = chooseStep(range, this.binSeconds, most);
+    if (this.binSeconds === null) return { ...range, days: step, timezone: this.detail.timezone };
+    return this.#inDays(range, step) ?? { ...range, step, aligned: true };
   }
 
   // Return a range and a step, in bins, that divide it into equal groups, which start at round times. The range may be
@@ -127,7 +132,25 @@ export class StreamPage {
   groups(most) {
     const range = this.range();
     const step = chooseStep(range, this.binSeconds, most);
-    return { ...snapRange(range, step * (this.binSeconds ?? 0), this.whole().start), step };
+    const days = this.measure.name === "count" ? this.#wholeDays(range) : null; // sums and means have groups of bins only
+    return this.#inDays(days, step) ?? { ...snapRange(range, step * (this.binSeconds ?? 0), this.whole().start), step };
+  }
+
+  // Return a range and a number of days of the reader's time zone, in place of a step of whole days of UTC. Return
+  // null if the step is shorter than a day, or a day there begins inside a bin.
+  #inDays(range, step) {
+    const length = step * (this.binSeconds ?? 0);
+    if (!range || !length || length % DAY || !this.times.hasWholeDays(range)) return null;
+    return { ...range, days: length / DAY, timezone: this.times.zone };
+  }
+
+  // Return the whole days of a range; null if there are none.
+  #wholeDays({ start, end }) {
+    const { days } = this.times;
+    if (!days) return null;
+    const [first, last] = [days.of(start), days.of(end)];
+    const from = days.start(first) === start ? start : days.start(first + 1);
+    return from < days.start(last) ? { start: from, end: days.start(last) } : null;
   }
 
   async ask(path, query) {
@@ -162,6 +185,7 @@ export class StreamPage {
 
   choose(chosen) {
     if ("closer" in chosen) this.ending = null;
+    if ("zone" in chosen) rememberZone(chosen.zone);
     Object.assign(this, chosen);
     if ((this.keys.length || this.measure.name !== "count") && this.view === "first_published") this.view = "unbiased"; // first-published values exist for totals only, not for single keys
     this.remember();
@@ -192,6 +216,7 @@ export class StreamPage {
     put("of", this.histogram);
     put("curve", this.cumulative ? "cumulative" : null);
     put("epsilon", this.epsilon);
+    put("tz", this.zone === this.detail.display_timezone ? null : this.zone);
     window.history.replaceState(null, "", url);
   }
 

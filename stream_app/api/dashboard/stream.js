@@ -51,7 +51,9 @@ const page = new StreamPage(window.location.href, {
     const own = OWN.find(([name]) => name in chosen);
     if (own) load(panels.get(own[1]), true); // load it even if it is not visible, because the reader waits for it
     else KINDS.forEach((kind) => load(panels.get(kind)));
-    if ("keys" in chosen || "view" in chosen || "show" in chosen) refresh();
+    if ("zone" in chosen) showStream();
+    if ("zone" in chosen) refreshPrivacy().catch(() => {});
+    if (["keys", "view", "show", "zone"].some((name) => name in chosen)) refresh();
   },
 });
 

@@ -1,9 +1,11 @@
-// Writes instants as text: in UTC, or as days of the stream's time zone if its bins are calendar days.
+// Writes instants as text: by the clock of the reader's time zone, or as days of the stream's own time zone if its
+// bins are calendar days.
 //
 // Instants are seconds since 1970. All text about time, the axes of charts and the date form use the ``times`` of
 // the page's stream. Addresses, CSV and JSON files have instants in UTC (RFC 3339).
 
-import { binsOf } from "./bins.js";
+import { binsOf, CalendarDays } from "./bins.js";
+import { Clock } from "./clock.js";
 import { dayAxis, utcAxis } from "./time_axis.js";
 
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
@@ -14,25 +16,16 @@ const dates = new Intl.DateTimeFormat("en-GB", { ...DATE, timeZone: "UTC" });
 export const seconds = (rfc3339) => Date.parse(rfc3339) / 1000;
 
 // Return the object that writes a stream's instants. Streams with equal bins share one such object.
-// Args: the answer of /v1/streams/{s}.
-export function timesOf(detail) {
-  const name = `${detail.timezone} ${detail.bin_seconds}`;
-  if (!known.has(name)) known.set(name, detail.timezone === null ? new UtcTimes(detail) : new DayTimes(detail));
+// Args: the answer of /v1/streams/{s}; zone, the reader's time zone.
+export function timesOf(detail, zone = "UTC") {
+  const name = `${detail.timezone ?? zone} ${detail.bin_seconds}`;
+  if (!known.has(name)) known.set(name, detail.timezone === null ? new ClockTimes(detail, zone) : new DayTimes(detail));
   return known.get(name);
 }
 const known = new Map();
 
-// Return an instant in UTC as text. Args: spanSeconds, the length of the span that starts or ends there. For whole
-// days the text is the date only.
-function instant(at, spanSeconds = HOUR) {
-  const options = { ...DATE, timeZone: "UTC" };
-  if (spanSeconds === null || spanSeconds % DAY !== 0) Object.assign(options, CLOCK);
-  if (spanSeconds !== null && spanSeconds < MINUTE) options.second = "2-digit";
-  return new Intl.DateTimeFormat("en-GB", options).format(new Date(at * 1000));
-}
-
-class UtcTimes {
-  constructor(detail) {
+class ClockTimes {
+  constructor(detail, zone) {
     this.bins = binsOf(detail);
     this.binSeconds = detail.bin_seconds;
     this.oneBin = detail.bin; // "1 hour", "15 minutes"
@@ -40,58 +33,99 @@ class UtcTimes {
     this.per = this.bin;
     this.meaning = "";
     this.lengthNote = "";
-    this.zone = "UTC";
-    this.scale = "UTC";
+    this.zone = zone;
+    this.scale = zone;
+    this.clockZone = zone === "UTC" ? "Etc/UTC" : zone; // uPlot knows UTC by this name
     this.axis = utcAxis;
-    this.form = { type: "datetime-local", from: "From (UTC)", to: "To (UTC)" };
+    this.form = { type: "datetime-local", from: `From (${zone})`, to: `To (${zone})` };
+    this.clock = new Clock(zone);
+    this.days = zone === "UTC" ? null : new CalendarDays(zone); // the days of charts, if midnights are edges of bins
+    this.writers = new Map();
+  }
+
+  // Return an instant as text. Args: spanSeconds, the length of the span that starts or ends there. For whole days
+  // the text is the date only.
+  #instant(at, spanSeconds = HOUR) {
+    const { clock } = this;
+    const wall = at + clock.offset(at);
+    const dated = spanSeconds !== null && spanSeconds % DAY === 0 && wall % DAY === 0;
+    const text = this.#writer(dated ? "date" : spanSeconds !== null && spanSeconds < MINUTE ? "second" : "minute").format(new Date(at * 1000));
+    return this.days && !dated && clock.showsTwice(at) ? `${text} (${offsetWords(clock.offset(at))})` : text;
+  }
+
+  #writer(kind) {
+    if (!this.writers.has(kind)) {
+      const options = { ...DATE, timeZone: this.zone, ...(kind === "date" ? {} : CLOCK), ...(kind === "second" ? { second: "2-digit" } : {}) };
+      this.writers.set(kind, new Intl.DateTimeFormat("en-GB", options));
+    }
+    return this.writers.get(kind);
   }
 
   // Three texts: the instant at which a span starts, the instant at which it ends, and the whole span.
   // Args: the length of the span in seconds.
   from(at, spanSeconds = this.binSeconds) {
-    return instant(at, spanSeconds);
+    return this.#instant(at, spanSeconds);
   }
 
   until(at, spanSeconds = this.binSeconds) {
-    return instant(at, spanSeconds);
+    return this.#instant(at, spanSeconds);
   }
 
   // Return the text of an instant at which something happened.
   moment(at, spanSeconds = this.binSeconds) {
-    return instant(at, spanSeconds);
+    return this.#instant(at, spanSeconds);
   }
 
   // A range within one day names the day only once.
   period(start, end, spanSeconds = this.binSeconds) {
-    const [from, to] = [instant(start, spanSeconds), instant(end, spanSeconds)];
+    const [from, to] = [this.#instant(start, spanSeconds), this.#instant(end, spanSeconds)];
     const [day, time] = to.split(", ");
     return time && from.startsWith(`${day}, `) ? `${from}–${time}` : `${from} – ${to}`;
   }
 
   // Add the name of the time zone: on the stream's page, and in texts that leave the page, such as files.
   onPage(text) {
-    return `${text} UTC`;
+    return `${text} ${this.zone}`;
   }
 
   alone(text) {
-    return `${text} UTC`;
+    return `${text} ${this.zone}`;
   }
 
   // Return labels for slices of time: pairs [index of the slice, text].
   sliceLabels(starts) {
     const days = starts.at(-1) - starts[0] > 2 * DAY;
-    return starts.map((from, i) => [i, days ? withoutYear(instant(from, DAY)) : instant(from).split(", ")[1]])
-      .filter(([i]) => !days || starts[i] % DAY === 0 || starts[i + 1] - starts[i] >= DAY);
+    const isMidnight = (at) => (at + this.clock.offset(at)) % DAY === 0;
+    return starts.map((from, i) => [i, days ? withoutYear(this.#writer("date").format(new Date(from * 1000))) : this.#instant(from).split(", ")[1]])
+      .filter(([i]) => !days || isMidnight(starts[i]) || starts[i + 1] - starts[i] >= DAY);
   }
 
   // Two conversions: from a range to the fields of the date form, and back.
   toForm({ start, end }) {
-    return [start, end].map((at) => new Date(at * 1000).toISOString().slice(0, 19));
+    return [start, end].map((at) => new Date((at + this.clock.offset(at)) * 1000).toISOString().slice(0, 19));
   }
 
   fromForm(from, to) {
-    return { start: seconds(`${from}Z`), end: seconds(`${to}Z`) };
+    const [start, end] = [from, to].map((wall) => this.clock.at(seconds(`${wall}Z`)));
+    return { start, end };
   }
+
+  // Return whether every day of the time zone that begins within a range begins at the edge of a bin.
+  hasWholeDays({ start, end }) {
+    if (!this.days) return false;
+    const [first, last] = [this.days.of(start), this.days.of(end)];
+    for (let day = first; day <= last; day += 1) {
+      const midnight = this.days.start(day);
+      if (this.bins.start(this.bins.of(midnight)) !== midnight) return false;
+    }
+    return true;
+  }
+}
+
+function offsetWords(offset) {
+  const minutes = Math.abs(offset) / 60;
+  const clock = `${Math.floor(minutes / 60)}${minutes % 60 ? `:${minutes % 60}` : ""}`;
+  return `UTC${offset < 0 ? "−" : "+"}${clock}`;
 }
 
 // Writes instants as days. A range of days names its first and its last day, so the end of a range is written as
@@ -106,6 +140,7 @@ class DayTimes {
     this.meaning = "; a range of days includes its last";
     this.lengthNote = ` A day is a calendar day of ${this.zone}, 23 to 25 hours.`;
     this.scale = `whole days of ${this.zone}`;
+    this.clockZone = "Etc/UTC";
     this.axis = dayAxis(this.bins, date);
     this.form = { type: "date", from: "First day", to: "Last day" };
     this.clock = new Intl.DateTimeFormat("en-GB", { ...DATE, ...CLOCK, timeZone: this.zone });

@@ -17,13 +17,24 @@ from stream_app.api.admission.work import check_work, slices_us
 from stream_app.api.distribution import buckets_of, check_quantiles, in_values
 from stream_app.api.panels import schemas
 from stream_app.api.panels.key_rows import key_rows_of
-from stream_app.api.ranges import about_keys, edge, edges_s, estimated, instants_s, reach, released, span_of
+from stream_app.api.ranges import (
+    about_keys,
+    days_of,
+    edge,
+    edges_s,
+    estimated,
+    instants_s,
+    reach,
+    released,
+    span_of,
+)
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answered import QueryError, declared_keys
 from stream_app.core.cells import Buckets
 from stream_app.core.kinds.tables import Span
 from stream_app.core.query import StreamView
+from stream_app.core.whole import whole_estimate
 
 _OF_EVENTS = ("count", "sum", "rate")
 _RISING = (
@@ -40,7 +51,8 @@ def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
     """
     span = span_of(view, query)
     # Multiples of seven days since 1970 would be weeks that begin on Thursdays.
-    slices = slices_between(span, query, origin=span.start if view.binning.timezone else 0)
+    origin = span.start if view.binning.timezone else 0
+    slices = days_of(view, query, span, schemas.MOST_SLICES) or slices_between(span, query, origin)
     if not slices:
         raise QueryError("step: longer than the range; ask for a shorter step or a longer range", "step")
     if len(slices) > schemas.MOST_SLICES:
@@ -79,7 +91,8 @@ def shorter_in_words(slices: Sequence[Span]) -> str:
     'The first slice is shorter than the others. '
     """
     bins = [one.stop - one.start for one in slices]
-    ends = [name for name, size in (("first", bins[0]), ("last", bins[-1])) if size < max(bins)]
+    usual = min(bins[1:-1], default=max(bins))  # days have 23 to 25 hours
+    ends = [name for name, size in (("first", bins[0]), ("last", bins[-1])) if size < usual]
     verb = "is" if len(ends) == 1 else "are each"
     return f"The {' and the '.join(ends)} slice {verb} shorter than the others. " if ends else ""
 
@@ -92,7 +105,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     largest_first = listed[np.argsort(-np.asarray(totals.value)[listed], kind="stable")]
     order = largest_first[: query.limit].tolist()
     # Slice by slice, keeping only the keys shown: all slices at once may not fit in memory.
-    counts = [at_places(rows.of(view.cells(one)), order) for one in slices]
+    counts = [at_places(whole_estimate(rows.of(view.cells(one))), order) for one in slices]
     values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)
     left_out = len(listed) - len(order)
     note = f"{left_out:,} keys with smaller estimates are not shown. " if left_out else ""
@@ -122,7 +135,7 @@ def heat(view: StreamView, query: schemas.HeatQuery) -> schemas.HeatAnswer:
     counts, stderr = [], []
     for one in slices:
         histogram = Histogram.of(view.cells(one), place)
-        cells = [histogram.count(start, stop) for start, stop in pairwise(edges)]
+        cells = [whole_estimate(histogram.count(start, stop)) for start, stop in pairwise(edges)]
         counts.append([float(cell.value) for cell in cells])
         stderr.append([cell.stderr for cell in cells])
     joined = len(edges) - 1 < buckets.count

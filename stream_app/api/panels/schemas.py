@@ -11,9 +11,9 @@ from stream_app.api.schemas import (
     AboutKeys,
     BandConfidence,
     Confidence,
+    DaysQuery,
     EpochCount,
     EstimatedCount,
-    RangeQuery,
     Released,
     SummedField,
 )
@@ -23,7 +23,7 @@ MOST_KEYS = 48
 LEAST_PREVIEW_EPSILON = 0.01  # as the slider of the page
 
 
-class SlicesQuery(RangeQuery):
+class SlicesQuery(DaysQuery):
     """A range of time in slices of ``step`` bins; without ``aligned`` an incomplete last one is left out."""
 
     step: int | None = Field(

@@ -22,13 +22,13 @@ export class Bins extends Panel {
   async ask(page) {
     const slices = page.groups(Math.min(roomFor(this.body.clientWidth), page.measure.most ?? Infinity));
     const asked = { kind: "bin", ...slices };
-    const { week } = page.bins;
-    const possible = week !== null && page.before(slices.start, week) >= page.whole().start;
+    const calendar = slices.days ? page.times.days : page.bins; // of both, weeks are whole numbers
+    const possible = calendar.week !== null && weekBefore(calendar, slices.start) >= page.whole().start;
     this.compare.disabled = !possible;
     this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
     const [answer, earlier] = await Promise.all([
       page.points(asked),
-      possible && page.compare ? this.#earlier(page, asked) : null,
+      possible && page.compare ? this.#earlier(page, asked, calendar) : null,
     ]);
     return { ...answer, earlier, note: [this.#leftOut(answer, page), answer.note].filter(Boolean).join(" ") };
   }
@@ -42,24 +42,24 @@ export class Bins extends Panel {
     return parts.length ? `Not shown, because these are no whole groups of bins: ${parts.map(([from, to]) => times.period(from, to)).join("; ")}.` : "";
   }
 
-  async #earlier(page, asked) {
+  async #earlier(page, asked, calendar) {
     const { start, end } = asked;
-    const before = { start: page.before(start, page.bins.week), end: page.before(end, page.bins.week) };
+    const before = { start: weekBefore(calendar, start), end: weekBefore(calendar, end) };
     const [series, now, then] = await Promise.all([
       page.points({ ...asked, ...before }),
       page.ask(page.measure.single, { start, end, confidence: EACH }),
       page.ask(page.measure.single, { ...before, confidence: EACH }),
     ]);
-    return { series, now, then };
+    return { series, now, then, calendar };
   }
 
   show(answer, page) {
     const { binSeconds } = page;
-    const { step } = answer;
+    const step = answer.days ? answer.days * 86400 / binSeconds : answer.step;
     this.heading.textContent = `${page.measure.title} per ${length(step * page.bins.length)}`;
     const picture = pictureOf(answer, page, answer.earlier ? "now" : "");
     picture.levels = page.levels(({ measure, window_bins: bins }) => measure === "sum" && bins === step);
-    if (answer.earlier) picture.lines.push(this.#line(answer, page));
+    if (answer.earlier) picture.lines.push(this.#line(answer));
     const shown = step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
     this.band.show(picture, shown, page.range());
     this.difference.hidden = !answer.earlier;
@@ -67,12 +67,15 @@ export class Bins extends Panel {
   }
 
   // Return the week before as a line that is moved forward by a week. Bins that were not measured stay empty.
-  #line({ start, earlier: { series } }, { bins }) {
-    const places = new Map(series.start.map((edge, i) => [bins.of(edge) + bins.week, i]));
-    const column = (values) => start.map((edge) => values[places.get(bins.of(edge))] ?? null);
+  #line({ start, earlier: { series, calendar } }) {
+    const places = new Map(series.start.map((edge, i) => [calendar.of(edge) + calendar.week, i]));
+    const column = (values) => start.map((edge) => values[places.get(calendar.of(edge))] ?? null);
     return { name: "week before", quiet: true, dash: true, value: column(series.value), lower: column(series.lower), upper: column(series.upper) };
   }
 }
+
+// Return the instant a week before the start of a bin or a day. Args: calendar, of bins or days.
+const weekBefore = (calendar, edge) => calendar.start(calendar.of(edge) - calendar.week);
 
 // Return the difference of two ranges in words. Args: now and then, the chosen range and the same one a week before.
 function inWords({ now, then }, measure) {
