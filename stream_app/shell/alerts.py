@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,6 +20,7 @@ from stream_app.core.alerts.ranges import columns_asked, places_of
 from stream_app.core.alerts.rules import Rule
 from stream_app.ports import OperatorError
 from stream_app.shell.options import Finite, config_option
+from stream_app.shell.terminal import print_whole
 
 _FIRING = "private_counts_alert_firing"
 
@@ -61,7 +61,7 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
         table = Table(*rows[0], title=title)
         for row in rows:
             table.add_row(*row.values())
-        Console().print(table)
+        print_whole(table)
     for rule in rules:
         if rule.condition.measure == "no_data":
             click.echo(f"{rule.name}: uses the clock only, so noise does not matter")

@@ -23,7 +23,7 @@ from stream_app.client import Cdf, Client, ClientError, Count, Quantiles, Releas
 from stream_app.core.meaning import EVERY_EVENT
 from stream_app.ports import OperatorError
 from stream_app.shell.options import Finite, service_options
-from stream_app.shell.terminal import RunningChart, days_in_words, span_in_words
+from stream_app.shell.terminal import RunningChart, days_in_words, print_whole, span_in_words
 
 Form = Literal["table", "csv", "json"]
 _Answer = Count | Series | Cdf | Quantiles | Window
@@ -255,9 +255,7 @@ def _print_table(names: Iterable[str], rows: Iterable[Iterable[str]], note: str,
     table = Table(*names, box=None)
     for cells in rows:
         table.add_row(*cells)
-    console = Console()
-    console.print(table)
-    console.print(note if private else f"NOT PRIVATE. {note}", style="dim")
+    print_whole(table, note if private else f"NOT PRIVATE. {note}")
 
 
 def _instants(times_us: NDArray[np.datetime64]) -> list[str]:

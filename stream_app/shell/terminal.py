@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
 from rich.text import Text
 
 from stream_app.client import Release
@@ -18,6 +19,20 @@ from stream_app.core.instants import parse_instant
 
 _HEIGHT = 14
 _LABEL_CELLS = 12
+_UNLIMITED = 100_000  # columns
+
+
+def print_whole(table: Table, note: str = "") -> None:
+    """Print a table with every cell whole, and a note. The terminal breaks lines that are wider than it.
+
+    A narrower table would cut off ends of instants and numbers.
+    """
+    console = Console()
+    unlimited = console.options.update(max_width=_UNLIMITED)
+    width = max(console.width, table.__rich_measure__(console, unlimited).maximum)
+    Console(width=width).print(table)
+    if note:
+        console.print(note, style="dim")
 
 
 class RunningChart:

@@ -13,15 +13,9 @@ import pytest
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
 from tests.stream_app.api.client import SHARED
-from tests.stream_app.loops.test_product_stream import (
-    FIRST_BIN,
-    RELEASES,
-    STREAM,
-    ProductSource,
-    placed,
-    product_strategy,
-    some_events,
-)
+from tests.stream_app.declared import FIRST_BIN, STREAM
+from tests.stream_app.loops.test_product_stream import RELEASES, placed
+from tests.stream_app.product_stream import ProductSource, product_strategy, some_events
 
 COUNTS = ("value", "counts", "lower", "upper", "interval", "estimate")
 ADDRESSES = (
