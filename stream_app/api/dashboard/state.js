@@ -165,10 +165,12 @@ export class StreamPage {
     return { ...answer, note: `${answer.meaning} ${answer.note}` };
   }
 
-  // Return the alert rules about the shown counts: those of all events, or of exactly the chosen keys.
+  // Return the alert rules about what is shown: counts, totals or means, of all events or of exactly the chosen keys.
   get rules() {
     const chosen = new Set(this.keys);
-    return this.alerts.filter(({ keys }) => keys.length === chosen.size && keys.every((key) => chosen.has(key)));
+    const about = (measure) => ({ total: "sum", mean: "mean" })[measure] ?? "count";
+    const fits = ({ keys, measure }) => about(measure) === this.measure.name && keys.length === chosen.size;
+    return this.alerts.filter((one) => fits(one) && one.keys.every((key) => chosen.has(key)));
   }
 
   // Return the changes of these rules as marks for charts over time.
