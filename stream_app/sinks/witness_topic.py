@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -25,6 +25,8 @@ from stream_app.ports import OperatorError, Witness
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
 _VALUES = "values"  # the header of a record
 _SETTLE_S = 10.0
+# A transaction may not take longer than this at Kafka either, by its default.
+_LONGEST_S = 60.0
 
 
 class WitnessTopic(Witness):
@@ -96,8 +98,7 @@ class WitnessTopic(Witness):
             )
             self._writers[stream] = writer
             try:
-                with translating_errors(self._cluster):
-                    await writer.start()  # ends the transactions of an earlier writer
+                await self._answered(writer.start())  # ends the transactions of an earlier writer
             except BaseException:
                 await self._drop_writer(stream)
                 raise
@@ -134,28 +135,50 @@ class WitnessTopic(Witness):
         if writer is None:
             raise ConnectionError(f"topic {self._place.topic}: {stream} is not claimed by this worker")
         try:
-            with translating_errors(self._cluster):
-                async with writer.transaction():
-                    for row in rows:
-                        sent = await writer.send(
-                            self._place.topic,
-                            row.row,
-                            _key(stream, row.row),
-                            self._place.partition,
-                            headers=[(_VALUES, row.values)] if row.values else None,
-                        )
-                        sent.add_done_callback(_ignore_failure)  # the commit reports the failure
+            await self._answered(self._send(stream, writer, rows))
         except BaseException:
             # Fenced, or it is unknown whether the rows were committed: the next claim settles that.
             await self._drop_writer(stream)
             raise
 
+    async def _send(self, stream: str, writer: AIOKafkaProducer, rows: Sequence[WitnessRow]) -> None:
+        """Write rows in one transaction."""
+        async with writer.transaction():
+            for row in rows:
+                sent = await writer.send(
+                    self._place.topic,
+                    row.row,
+                    _key(stream, row.row),
+                    self._place.partition,
+                    headers=[(_VALUES, row.values)] if row.values else None,
+                )
+                sent.add_done_callback(_ignore_failure)  # the commit reports the failure
+
     async def _drop_writer(self, stream: str) -> None:
         self._known.discard(stream)
         writer = self._writers.pop(stream, None)
         if writer is not None:
-            with suppress(errors.KafkaError):
-                await writer.stop()
+            with suppress(OSError):
+                await self._answered(writer.stop())
+
+    async def _answered(self, asked: Awaitable[None]) -> None:
+        """Wait for a producer, but not for ever.
+
+        It may never get the answer of a broker that was restarted, not even when it is cancelled.
+        """
+        task = asyncio.ensure_future(asked)
+        try:
+            await asyncio.wait({task}, timeout=_LONGEST_S)
+        finally:
+            if not task.done():
+                task.add_done_callback(_ignore_failure)
+                task.cancel()
+        if not task.done():
+            raise TimeoutError(
+                f"topic {self._place.topic}: no answer for {_LONGEST_S:g} s; see that Kafka runs"
+            )
+        with translating_errors(self._cluster):
+            task.result()
 
     async def _head(self, stream: str) -> tuple[int, bytes] | None:
         """Return the head from the records since the last call; the first time, search back from the end.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from stream_app.core.records import WitnessRow
 from stream_app.core.row_values import LARGEST_BYTES
 from stream_app.kafka_cluster import Cluster, topic_facts
 from stream_app.ports import OperatorError
+from stream_app.sinks import witness_topic
 from stream_app.sinks.witness_topic import WitnessTopic
 from tests.brokers import Topic
 
@@ -135,6 +137,25 @@ async def test_the_head_waits_for_an_open_transaction(bootstrap_servers: str) ->
         assert not looking.done()  # the last committed row may lie beyond the open transaction
         await other.abort_transaction()
         assert await looking is None
+
+
+async def test_a_broker_that_never_answers_is_given_up(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    async with opened(topic, "a") as witness:
+        await witness.append("a", [row(1)])
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            witness._cluster = Cluster(f"127.0.0.1:{silent.getsockname()[1]}")
+            monkeypatch.setattr(witness_topic, "_LONGEST_S", 0.5)
+            with pytest.raises(TimeoutError, match=r"no answer for 0\.5 s; see that Kafka runs"):
+                await witness.claim("a")
+            assert not witness._writers
+        monkeypatch.undo()
+        witness._cluster = Cluster(topic.servers)
+        await witness.claim("a")
+        await witness.append("a", [row(2)])
+        assert await witness.rows("a", 0) == [row(1), row(2)]
 
 
 async def test_another_row_under_a_known_number_is_refused(bootstrap_servers: str) -> None:
