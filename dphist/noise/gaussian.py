@@ -41,7 +41,7 @@ class DiscreteGaussian:
     def __init__(self, variance: Fraction) -> None:
         if not LEAST_VARIANCE <= variance <= LARGEST_VARIANCE:
             raise ValueError(f"variance {variance} is outside [2^-40, 2^80]; choose another epsilon or unit")
-        self.variance = variance
+        self.variance = variance = Fraction(variance)  # a whole number would make floats below
         scale = isqrt(int(variance)) + 1
         self._proposals = DiscreteLaplace(Fraction(scale))
         self._centre = variance / scale

@@ -17,7 +17,7 @@ from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import StreamSettings
-from stream_app.core.bounding import LARGEST_PLACES
+from stream_app.core.bounding import MOST_AMOUNTS
 from stream_app.core.cells import OTHER, Amounts, Axis, Buckets, KeyField, KeyList, Option
 
 A = TypeVar("A", bound=Axis)
@@ -172,9 +172,11 @@ def _check_sum(section: Section, stream: StreamSettings) -> None:
     if declared.count == "users":
         text = "counts one event of each user, and a sum is of events; write max_events: 1 in privacy.unit"
         raise section.error("count", text)
-    if declared.privacy.per_user and declared.cells.places > LARGEST_PLACES:
-        text = "makes more than 2^32 steps over all keys, too many for a cap per user; take a larger one"
-        raise section.error("sum.unit", text)
+    if declared.privacy.per_user and declared.cells.places > MOST_AMOUNTS:
+        most = f"{MOST_AMOUNTS:,} steps over all keys"
+        raise section.error(
+            "sum.unit", f"makes more than {most}, too many for a cap per user; take a larger one"
+        )
 
 
 def check_axes(section: Section, stream: StreamSettings) -> None:

@@ -122,13 +122,13 @@ def amounts_in_words(declared: Declaration, of: OfAmounts = "sum") -> str:
 
 def _capped(declared: Declaration, per_user: PerUser) -> Meaning:
     events = "1 event" if per_user.max_events == 1 else f"{per_user.max_events:,} events"
-    first = "the first one" if per_user.max_events == 1 else "the first ones"
+    first = "from the user's first bin" if per_user.max_events == 1 else "earliest bins first"
     return Meaning(
         noun="counted events",
         counts=f'Counts at most {events} per user and epoch, {first}. The field "{per_user.field}" names the '
         f"user.{_only(declared)}",
         intervals="Intervals are for the number of events that count, not for the number of all events: "
-        "the later events of a user in an epoch are left out.",
+        "the other events of a user in an epoch are left out.",
         shape="This cap bends the shape of a chart: it leaves out more events towards the end of an epoch.",
     )
 
@@ -149,7 +149,7 @@ def _users(declared: Declaration) -> Meaning:
 
 
 def _cap(per_user: PerUser) -> str:
-    return f"at most {per_user.max_events:,} per user and epoch, the first ones"
+    return f"at most {per_user.max_events:,} per user and epoch, earliest bins first"
 
 
 def _events(declared: Declaration) -> str:

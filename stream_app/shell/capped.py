@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from dphist.arrays import BoolArray
 from stream_app.config import SourceSettings, StreamSettings
 from stream_app.core.bounding import CapWindows, share_left_out
+from stream_app.core.declaration import Declaration
 from stream_app.core.records import RecordBatch
 from stream_app.sources.file_list import is_list
 from stream_app.sources.finished_files import open_sample
@@ -32,6 +34,13 @@ def file_sample(stream: StreamSettings) -> RecordBatch | None:
         return lines.read(start, lines.after_last_line(start))
 
 
+def matching(declared: Declaration, columns: Mapping[str, Any]) -> BoolArray:
+    """Return which records of a sample match the stream's condition, shape (n,)."""
+    if declared.where is None:
+        return np.ones(len(columns[declared.time.field]), dtype=np.bool_)
+    return declared.where.matches(columns)
+
+
 def cap_warning(stream: StreamSettings, columns: Mapping[str, Any]) -> str | None:
     """Return a warning if the cap leaves out more than a few per cent of a sample; None if not.
 
@@ -42,7 +51,9 @@ def cap_warning(stream: StreamSettings, columns: Mapping[str, Any]) -> str | Non
     declared, per_user = stream.declared, stream.declared.privacy.per_user
     if per_user is None or declared.count == "users":
         return None
-    named = ~per_user.without_user(np.asarray(columns[per_user.field], dtype=np.object_))
+    named = matching(declared, columns) & ~per_user.without_user(
+        np.asarray(columns[per_user.field], dtype=np.object_)
+    )
     bins = declared.time.binning.bin_of(np.asarray(columns[declared.time.field]))[named]
     if not len(bins):
         return None

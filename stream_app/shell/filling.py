@@ -9,6 +9,7 @@ import numpy as np
 
 from dphist.product.columns import MOST_WEIGHT
 from stream_app.config import StreamSettings
+from stream_app.shell.capped import matching
 
 MUCH = 0.1
 
@@ -20,7 +21,7 @@ def filling_warning(stream: StreamSettings, columns: Mapping[str, Any]) -> str |
     Args: columns of the sample, by field.
     """
     declared = stream.declared
-    times_us = np.asarray(columns[declared.time.field])
+    times_us = np.asarray(columns[declared.time.field])[matching(declared, columns)]
     if declared.amounts is None or len(times_us) < 2:
         return None
     most = MOST_WEIGHT // declared.cells.weight

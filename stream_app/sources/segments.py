@@ -229,6 +229,10 @@ class SegmentedSource(OneFile):
         if not finished:
             return self._grown_to[number]
         size, ended_at = lines.stat().st_size, self._list.files[number].ended_at
+        if max(size, ended_at or 0) > FILE_SPAN:
+            raise OperatorError(
+                f"{self._list.path(number)}: it holds more than 64 GiB; split it into smaller files"
+            )
         if ended_at is not None and size < ended_at:
             path = self._list.path(number)
             raise OperatorError(f"{path}: it was truncated; put its records back, it may only grow")

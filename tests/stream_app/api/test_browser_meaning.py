@@ -17,7 +17,7 @@ from tests.stream_app.published_axes import PublishedAxes, delays
 
 pytestmark = pytest.mark.browser
 
-CAP = "at most 50 events per user and epoch, the first ones"
+CAP = "at most 50 events per user and epoch, earliest bins first"
 SIZES: dict[str, dict[str, Any]] = {
     "desktop": {"viewport": {"width": 1280, "height": 900}},
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},

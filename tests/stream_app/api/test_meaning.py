@@ -44,7 +44,7 @@ async def test_every_answer_about_a_capped_stream_says_what_it_counts(api: Api) 
         assert (answer["meaning"], answer["intervals"]) == (meaning.counts, meaning.intervals), path
     detail = await api.json("")
     assert detail["warning"] == meaning.warning
-    assert detail["counted"] == "counted events (at most 50 per user and epoch, the first ones)"
+    assert detail["counted"] == "counted events (at most 50 per user and epoch, earliest bins first)"
     text = (await api.get("series", format="csv")).text.splitlines()
     assert text[0].endswith(",private,meaning")
     assert "Counts at most 50 events" in text[1]

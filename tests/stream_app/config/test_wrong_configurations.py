@@ -450,7 +450,7 @@ CASES: list[tuple[str, str, str | None]] = [
             + ",".join(f"k{i}" for i in range(43_000))
             + "]}",
         ),
-        "streams.s.sum.unit makes more than 2^32 steps over all keys, too many for a cap per user",
+        "streams.s.sum.unit makes more than 16,384 steps over all keys, too many for a cap per user",
     ),
     (
         "keys x value huge",

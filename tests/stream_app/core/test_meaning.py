@@ -38,14 +38,14 @@ def test_cap_is_disclosed_with_its_number_and_field() -> None:
     declared = declared_of(user=PerUser("id", 1_500))
     meaning = meaning_of(declared)
     assert meaning.counts == (
-        'Counts at most 1,500 events per user and epoch, the first ones. The field "id" names the user.'
+        'Counts at most 1,500 events per user and epoch, earliest bins first. The field "id" names the user.'
     )
     assert "not for the number of all events" in meaning.intervals
     assert meaning.warning.startswith(meaning.counts)
     assert "bends the shape" in meaning.warning
     assert "at most 1,500 per user" in range_in_words(declared, 1)
     assert (
-        "at most 1 event per user and epoch, the first one."
+        "at most 1 event per user and epoch, from the user's first bin."
         in meaning_of(declared_of(user=PerUser("id", 1))).counts
     )
 
@@ -123,5 +123,5 @@ def test_sums_and_means_say_what_clamping_and_rounding_do_and_which_events_they_
     assert meaning.counts == "The mean of amount, each clamped to 0 to 1,500 and rounded to 0.01."
     assert "not of the amounts as recorded" in meaning.intervals
     capped = declared_of(amounts=AMOUNTS, where=WHERE, user=PerUser("id", 5))
-    cap = "of at most 5 per user and epoch, the first ones"
+    cap = "of at most 5 per user and epoch, earliest bins first"
     assert amounts_in_words(capped).endswith(f"of events {SAID}, {cap}")

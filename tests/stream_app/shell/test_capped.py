@@ -52,7 +52,7 @@ def test_doctor_warns_where_the_cap_leaves_out_more_than_a_few_per_cent(
 def test_plan_says_what_is_counted_and_warns(tmp_path: Path, most: int, warned: bool) -> None:
     config = configured(tmp_path, most)
     said = CliRunner().invoke(main, ["plan", "--config", str(config)]).output
-    assert f"clicks: Counts at most {most} events per user and epoch, the first ones." in said
+    assert f"clicks: Counts at most {most} events per user and epoch, earliest bins first." in said
     assert ("warning: streams.clicks.privacy.unit: in a sample" in said) == warned
     (tmp_path / "clicks.ndjson").unlink()
     without = CliRunner().invoke(main, ["plan", "--config", str(config)])
