@@ -28,7 +28,7 @@ def test_fifty_kills_lose_nothing_and_release_nothing_twice(tmp_path, flights):
     port = free_port()
     config = tmp_path / "app.yaml"
     # Slow enough that the replay of the year does not end before the last kill.
-    config.write_text(configuration(flights, port, speed="15d/s", streams=STREAMS))
+    config.write_text(configuration(flights, port, speed="8d/s", streams=STREAMS))
     service = Service(["run", "--config", "app.yaml"], tmp_path)
     followers = {name: Follower(port, name) for name, _ in STREAMS}
     try:
