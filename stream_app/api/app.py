@@ -18,7 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from stream_app.api import errors, flat_rows, pages, routes
 from stream_app.api.admission.access import Access, AccessRules
 from stream_app.api.admission.apart import Apart
-from stream_app.api.admission.connections import BoundedProtocol, Entrance
+from stream_app.api.admission.connections import BoundedProtocol, Entrance, run_server
 from stream_app.api.admission.turns import LongTurns, Places
 from stream_app.api.overview import Glances
 from stream_app.api.panels import routes as panel_routes
@@ -144,13 +144,7 @@ async def serve_on(
         except OSError as failure:  # ssl.SSLError is one
             raise OperatorError(f"api.tls: the certificate or its key cannot be used ({failure})") from None
         server = _Server(config, app.state.replicas, listener, rules)
-        serving = asyncio.create_task(server.serve(sockets=[]), name="serve")
-        try:
-            await asyncio.shield(serving)
-        except asyncio.CancelledError:
-            server.should_exit = True
-            await serving
-            raise
+        await run_server(server)
 
 
 class _Server(uvicorn.Server):

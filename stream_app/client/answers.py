@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,8 @@ _BANDS = ("stderr", "count_lower", "count_upper", "lower", "upper")  # of a wind
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """The best current estimate of the events in the bins from ``start`` to ``end`` (RFC 3339).
-
-    ``counted`` says what the numbers are of, for example "users first seen in this range, once in each of its
-    3 epochs". ``meaning`` says what the stream counts, and ``intervals`` what its intervals are for; both are
-    empty if the service is too old to say so. All other answers have these two as well.
-    Guarantee: ``value`` is unbiased; [lower, upper] holds the true number with at least ``confidence``.
-    """
+class _Estimate:
+    """An unbiased estimate for the bins from ``start`` to ``end`` (RFC 3339), with its interval."""
 
     value: float
     stderr: float
@@ -46,10 +40,22 @@ class Count:
     intervals: str = ""
 
     @classmethod
-    def of(cls, answer: dict[str, Any]) -> Count:
+    def of(cls, answer: dict[str, Any]) -> Self:
         """Read the service's answer."""
         lower, upper = answer["interval"]
         return _taken(cls, answer, lower=lower, upper=upper)
+
+
+class Count(_Estimate):
+    """The best current estimate of the events in the bins from ``start`` to ``end`` (RFC 3339).
+
+    ``counted`` says what the numbers are of, for example "users first seen in this range, once in each of its
+    3 epochs". ``meaning`` says what the stream counts, and ``intervals`` what its intervals are for; both are
+    empty if the service is too old to say so. All other answers have these two as well.
+    Guarantee: ``value`` is unbiased; [lower, upper] holds the true number with at least ``confidence``.
+    """
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +90,7 @@ class Summary:
         return _taken(cls, answer, **counts)
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
+class Total(_Estimate):
     """The sum of the amounts in the bins from ``start`` to ``end``, each clamped to the declared range.
 
     ``counted``, ``meaning`` and ``intervals`` are words, as of a ``Count``.
@@ -93,25 +98,7 @@ class Total:
     Guarantee: ``value`` is unbiased; [lower, upper] holds the true sum with at least ``confidence``.
     """
 
-    value: float
-    stderr: float
-    lower: float
-    upper: float
-    confidence: float
-    start: str
-    end: str
-    released_until: str | None
-    seq: int
-    private: bool
-    counted: str = ""
-    meaning: str = ""
-    intervals: str = ""
-
-    @classmethod
-    def of(cls, answer: dict[str, Any]) -> Total:
-        """Read the service's answer."""
-        lower, upper = answer["interval"]
-        return _taken(cls, answer, lower=lower, upper=upper)
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

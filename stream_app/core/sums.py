@@ -86,14 +86,6 @@ def sum_series(
     return _points_in_amounts(own.series(kind, span, step, window, known, points), unit)
 
 
-def sums_at_ends(
-    view: StreamView, kind: SeriesKind, bins: Sequence[int], key: str | AskedKeys | None = None
-) -> SeriesPoints:
-    """Return the running sum at the end of each given measured bin, or that bin's sum."""
-    unit = declared_sum(view).unit
-    return _points_in_amounts(view.showing(_columns(view, key)).at_ends(kind, bins), unit)
-
-
 @dataclass(frozen=True, slots=True)
 class MeanPoints:
     """Means as a series. Args: spans and means, one each; available and unmeasured, as ``SeriesPoints``."""

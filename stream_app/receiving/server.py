@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import uvicorn
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from stream_app.api.admission.connections import BoundedProtocol, Entrance
+from stream_app.api.admission.connections import BoundedProtocol, Entrance, run_server
 from stream_app.ports import OperatorError
 from stream_app.ports.access import Limits
 
@@ -64,13 +63,7 @@ async def serve(listener: socket.socket, app: ASGIApp, rules: ServerRules) -> No
     except OSError as failure:  # ssl.SSLError is one
         raise OperatorError(f"ingest.tls: the certificate or its key cannot be used ({failure})") from None
     server = _Server(config, listener, rules)
-    serving = asyncio.create_task(server.serve(sockets=[]), name="serve")
-    try:
-        await asyncio.shield(serving)
-    except asyncio.CancelledError:
-        server.should_exit = True
-        await serving
-        raise
+    await run_server(server)
 
 
 class _Server(uvicorn.Server):

@@ -17,6 +17,7 @@ from contextlib import suppress
 from http import HTTPStatus
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stream_app.api.admission.turns import Places, TooManyError
@@ -25,6 +26,17 @@ from stream_app.ports.access import Limits
 _MOST_HEAD_BYTES = 16_384  # of a request; uvicorn checks its own limit too late, after it has read everything
 _NO_DESCRIPTOR_S = 0.1
 _ACCEPTED_A_TURN = 4  # connections accepted in one turn of the loop; each takes several system calls
+
+
+async def run_server(server: uvicorn.Server) -> None:
+    """Serve until the server ends. If this task is cancelled, the server ends its requests first."""
+    serving = asyncio.create_task(server.serve(sockets=[]), name="serve")
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
 
 
 def client_of(address: str) -> str:
