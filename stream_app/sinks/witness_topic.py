@@ -14,6 +14,7 @@ import json
 from collections import defaultdict
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, errors
@@ -160,6 +161,10 @@ class WitnessTopic(Witness):
         if writer is not None:
             with suppress(OSError):
                 await self._answered(writer.stop())
+            for unsent in chain(*writer._message_accumulator._batches.values()):
+                if unsent._drain_waiter.done():
+                    # aiokafka waits for this failure nowhere, so asyncio would log that it was forgotten.
+                    unsent._drain_waiter.exception()
 
     async def _answered(self, asked: Awaitable[None]) -> None:
         """Wait for a producer, but not for ever.

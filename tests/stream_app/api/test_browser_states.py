@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from typing import Any
 
@@ -24,6 +25,11 @@ def bins_until(ago_s: float, bins: int = 3) -> dict[str, Any]:
     """Return options of a stream of minutes whose next bin closed, or closes, so many seconds ago."""
     next_bin = int((time.time() - ago_s) * 1e6) // MINUTE_US
     return {"bin_us": MINUTE_US, "first_bin": next_bin - bins}
+
+
+def behind(words: str) -> re.Pattern[str]:
+    """Match a stream that is between two hours and two minutes less behind."""
+    return re.compile(rf"{words} (2 h|1 h 5[89] min)")
 
 
 @pytest.mark.parametrize(("ago_s", "state"), [(0, "Live"), (300, "Late by"), (7_200, "Stopped: overdue by")])
@@ -57,12 +63,12 @@ def test_stream_that_works_through_its_past_is_catching_up_and_not_stopped(
     with opened(browser, address + PAGE) as page:
         expect(page.locator("#connection")).to_have_text("Connected")
         backstage.run(stream.close([8]))
-        expect(page.locator("#stream-state")).to_contain_text("Catching up: 1 h 59 min behind")
+        expect(page.locator("#stream-state")).to_contain_text(behind("Catching up:"))
         page.goto(address)
-        expect(page.locator("article.stream .next")).to_contain_text("next overdue by 1 h 59 min")
+        expect(page.locator("article.stream .next")).to_contain_text(behind("next overdue by"))
         expect(page.locator("#connection")).to_have_text("Connected")
         backstage.run(stream.close([9]))
-        expect(page.locator("article.stream .next")).to_contain_text("Catching up: 1 h 58 min behind")
+        expect(page.locator("article.stream .next")).to_contain_text(behind("Catching up:"))
 
 
 def test_stream_before_its_first_release_says_when_it_comes(browser: Browser, backstage: Backstage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import time
@@ -124,6 +125,7 @@ async def test_a_paused_writer_adds_nothing(bootstrap_servers: str) -> None:
         with pytest.raises(OSError, match="kafka: "):
             await second.append("a", [row(3)])
         assert await second.rows("a", 0) == [row(1), row(2)]
+    gc.collect()  # a failure that nobody was told of would fail this test now
 
 
 async def test_the_head_waits_for_an_open_transaction(bootstrap_servers: str) -> None:
