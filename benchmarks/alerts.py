@@ -39,13 +39,13 @@ from stream_app.core.alerts.ranges import columns_asked
 from stream_app.core.alerts.readings import readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import evaluate
-from stream_app.core.cells import Buckets, KeyList
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.visible import visible_epochs
+from stream_app.core.counting.cells import Buckets, KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, node_table
-from stream_app.core.query import StreamView
 from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.strategy import Strategy
-from stream_app.core.visible import visible_epochs
 from tests.models.memory import MemoryStore
 from tests.stream_app.published import HOUR_US, Published, declared
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from stream_app.core.cells import Cells, KeyField, KeyList
+from stream_app.core.counting.cells import Cells, KeyField, KeyList
 from stream_app.sources.decode import TimeField
 from stream_app.sources.lines import open_lines
 

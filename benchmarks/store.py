@@ -21,7 +21,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.kinds.tables import node_table
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Release, Reply
-from stream_app.core.tiles import tile_appends
+from stream_app.core.releases.tiles import tile_appends
 from stream_app.state.connection import connect, execute
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore

@@ -23,8 +23,8 @@ import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.bins import split
-from stream_app.core.bounding import UserRecords
+from stream_app.core.counting.bins import split
+from stream_app.core.counting.bounding import UserRecords
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply
 from stream_app.state.connection import Script, connect, execute
 from stream_app.state.embedded import EmbeddedRedis

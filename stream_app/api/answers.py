@@ -26,17 +26,17 @@ from stream_app.api.ranges import (
 )
 from stream_app.api.windows import described
 from stream_app.core.alerts.states import State
-from stream_app.core.answered import QueryError
-from stream_app.core.closing import next_public_instant_us
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.local_days import whole_groups
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.visible import last_bin_of
+from stream_app.core.counting.closing import next_public_instant_us
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import Span, node_table
 from stream_app.core.ledger import in_words, neighbouring_in_words, statement
-from stream_app.core.local_days import whole_groups
 from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
-from stream_app.core.query import StreamView
 from stream_app.core.records import LedgerEntry
-from stream_app.core.visible import last_bin_of
 
 DEFAULT_CONFIDENCE = 0.95
 _CONSISTENT = (

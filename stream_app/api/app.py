@@ -24,7 +24,7 @@ from stream_app.api.overview import Glances
 from stream_app.api.panels import routes as panel_routes
 from stream_app.api.prometheus import routes as prometheus
 from stream_app.api.replica import Replicas
-from stream_app.core.labels import NO_LABELS, AllLabels
+from stream_app.core.answers.labels import NO_LABELS, AllLabels
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 

@@ -8,9 +8,9 @@ from typing import Any
 from dphist.product.answers import Cdf, Histogram, Quantile
 from stream_app.api import schemas
 from stream_app.api.ranges import about_keys, edges_of, released, span_of
-from stream_app.core.answered import QueryError
-from stream_app.core.cells import Buckets, KeyList
-from stream_app.core.query import StreamView
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.cells import Buckets, KeyList
 from stream_app.core.strategy import Strategy
 
 

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from stream_app.api.admission.apart import ProcessEndedError
 from stream_app.api.admission.turns import TooManyError
 from stream_app.api.schemas import ErrorAnswer
-from stream_app.core.answered import QueryError
+from stream_app.core.answers.answered import QueryError
 from stream_app.core.instants import format_instant
 
 log = logging.getLogger(__name__)

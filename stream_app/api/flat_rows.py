@@ -17,11 +17,11 @@ from stream_app.api.ranges import meaning_column, span_of
 from stream_app.api.replies import answered
 from stream_app.api.routes import replica_of
 from stream_app.api.schemas import CdfQuery, CountQuery, QuantileQuery
-from stream_app.core.answered import declared_keys
-from stream_app.core.asked_keys import label_values
+from stream_app.core.answers.answered import declared_keys
+from stream_app.core.answers.asked_keys import label_values
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.whole import whole_estimate
 from stream_app.core.meaning import meaning_of
-from stream_app.core.query import StreamView
-from stream_app.core.whole import whole_estimate
 
 router = APIRouter(prefix="/api/v1/rows", include_in_schema=False)
 

@@ -11,10 +11,10 @@ from pydantic import BaseModel
 
 from stream_app.api.schemas import SeriesAnswer
 from stream_app.api.sum_schemas import MeanSeriesAnswer
-from stream_app.core.answered import QueryError
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
 from stream_app.core.instants import format_instant
 from stream_app.core.meaning import EVERY_EVENT
-from stream_app.core.query import StreamView
 
 Columns = SeriesAnswer | MeanSeriesAnswer
 Format = Literal["json", "csv", "arrow"]

@@ -18,10 +18,10 @@ from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.schemas import CountQuery
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
 from stream_app.core.alerts.states import State
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.sums import sum_series
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import StreamView
-from stream_app.core.sums import sum_series
 
 SPARKLINE_POINTS = 60
 LOOK_S = 0.25

@@ -9,8 +9,9 @@ from fastapi.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stream_app.api import errors, metrics
+from stream_app.api import errors
 from stream_app.api.admission.access import may_read
+from stream_app.api.metrics import text as metrics
 from stream_app.api.replica import STALE_AFTER_S
 from stream_app.api.replies import apart_of, computed, long_turn
 from stream_app.api.routes import Nothing, all_replicas, readable

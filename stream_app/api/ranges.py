@@ -13,13 +13,13 @@ from dphist.laws.law import LawTable
 from dphist.product.columns import KeyPlaces
 from dphist.tree.estimate import Estimate
 from stream_app.api import schemas
-from stream_app.core.answered import QueryError, SeriesPoints
-from stream_app.core.asked_keys import AskedKeys, group_in_words
+from stream_app.core.answers.answered import QueryError, SeriesPoints
+from stream_app.core.answers.asked_keys import AskedKeys, group_in_words
+from stream_app.core.answers.local_days import groups_of_days
+from stream_app.core.answers.query import StreamView
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import Span
-from stream_app.core.local_days import groups_of_days
 from stream_app.core.meaning import EVERY_EVENT, Meaning, meaning_of, range_in_words
-from stream_app.core.query import StreamView
 
 
 def released(view: StreamView) -> dict[str, Any]:

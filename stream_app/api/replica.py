@@ -18,10 +18,10 @@ from operator import itemgetter
 
 from dphist.arrays import Int64Array
 from stream_app.core.alerts.states import State
-from stream_app.core.answered import Missing
-from stream_app.core.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
+from stream_app.core.answers.answered import Missing
+from stream_app.core.answers.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
+from stream_app.core.answers.query import StreamView
 from stream_app.core.ledger import Statement, statement
-from stream_app.core.query import StreamView
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.outage import Outage
 from stream_app.ports.reader import PublicReader

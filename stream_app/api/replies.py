@@ -16,7 +16,7 @@ from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.turns import LongTurns
 from stream_app.api.admission.work import LONG_US, QUICK_US
 from stream_app.api.replica import StreamReplica
-from stream_app.core.query import StreamView
+from stream_app.core.answers.query import StreamView
 
 Answer = TypeVar("Answer")
 Compute = Callable[..., Awaitable[Any]]

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from stream_app.core.answered import QueryError
-from stream_app.core.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
-from stream_app.core.cells import ANY
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
+from stream_app.core.counting.cells import ANY
 
 Confidence = Annotated[
     float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true number")

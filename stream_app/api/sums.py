@@ -22,10 +22,10 @@ from stream_app.api.sum_schemas import (
     SumAnswer,
     SumSeriesAnswer,
 )
-from stream_app.core.answered import QueryError
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.sums import declared_sum, mean_over, mean_series, sum_of, sum_series
 from stream_app.core.meaning import OfAmounts, amounts_in_words, meaning_of_amounts
-from stream_app.core.query import StreamView
-from stream_app.core.sums import declared_sum, mean_over, mean_series, sum_of, sum_series
 
 
 def total(view: StreamView, query: schemas.CountQuery) -> SumAnswer:

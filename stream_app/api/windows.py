@@ -16,11 +16,11 @@ from stream_app.api.distribution import check_quantiles, in_values
 from stream_app.api.ranges import edge, edges_of, parsed_time, released
 from stream_app.api.schemas import WindowsAnswer
 from stream_app.api.window_schemas import WindowAnswer, WindowQuantile, WindowQuery
-from stream_app.core.answered import QueryError
-from stream_app.core.cells import Buckets
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.window_view import Window, window_ending, window_until, windows_of
+from stream_app.core.counting.cells import Buckets
 from stream_app.core.ledger import in_words
-from stream_app.core.query import StreamView
-from stream_app.core.window_view import Window, window_ending, window_until, windows_of
 
 ErrorKey = tuple[str, int, Fraction, float, tuple[tuple[str, Any], ...]]
 Errors = dict[ErrorKey, WindowError | None]

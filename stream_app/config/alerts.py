@@ -21,8 +21,8 @@ from stream_app.core.alerts.rules import (
     parse_condition,
     text_of_key,
 )
-from stream_app.core.asked_keys import AskedKeys, KeyNameError, label_values
-from stream_app.core.cells import KeyList
+from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError, label_values
+from stream_app.core.counting.cells import KeyList
 from stream_app.core.instants import format_instant
 
 SET_BY_THE_SERVICE = ("alertname", "stream", "private")  # labels of every alert

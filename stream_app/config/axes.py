@@ -17,8 +17,8 @@ from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import StreamSettings
-from stream_app.core.bounding import MOST_AMOUNTS
-from stream_app.core.cells import OTHER, Amounts, Axis, Buckets, KeyField, KeyList, Option
+from stream_app.core.counting.bounding import MOST_AMOUNTS
+from stream_app.core.counting.cells import OTHER, Amounts, Axis, Buckets, KeyField, KeyList, Option
 
 A = TypeVar("A", bound=Axis)
 

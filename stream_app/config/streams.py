@@ -13,7 +13,7 @@ from stream_app.config.document import Section
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
 from stream_app.config.source import log_of, read_source
 from stream_app.config.where import read_where
-from stream_app.core.bounding import PerUser
+from stream_app.core.counting.bounding import PerUser
 from stream_app.core.declaration import Counted, Declaration, Log, Privacy, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON

@@ -8,7 +8,7 @@ from fractions import Fraction
 from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.plain_yaml import as_written
-from stream_app.core.where import AllOf, AnyOf, Condition, Not, OneOf, Present, Within
+from stream_app.core.counting.where import AllOf, AnyOf, Condition, Not, OneOf, Present, Within
 
 MOST_TESTS = 64  # of one stream, and values of one test: every record is compared with all of them
 _MOST_VALUES = 1_000

@@ -16,13 +16,13 @@ from msgspec import structs
 from dphist.privacy import Neighbours
 from dphist.tree.design import Release
 from dphist.workloads import Workload
-from stream_app.core.bins import Binning, BinRules, LatePolicy
-from stream_app.core.bounding import CapWindows, PerUser
-from stream_app.core.cells import Amounts, Axis, Buckets, Cells, KeyList
-from stream_app.core.closing import Closing
+from stream_app.core.counting.bins import Binning, BinRules, LatePolicy
+from stream_app.core.counting.bounding import CapWindows, PerUser
+from stream_app.core.counting.cells import Amounts, Axis, Buckets, Cells, KeyList
+from stream_app.core.counting.closing import Closing
+from stream_app.core.counting.where import Condition
 from stream_app.core.kinds.kind import Asked
 from stream_app.core.records import EpochRecord
-from stream_app.core.where import Condition
 
 LogFormat = Literal["ndjson", "json", "csv", "avro"]
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]

@@ -12,9 +12,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Literal
 
-from stream_app.core.bounding import PerUser
+from stream_app.core.counting.bounding import PerUser
+from stream_app.core.counting.where import in_words
 from stream_app.core.declaration import Declaration
-from stream_app.core.where import in_words
 
 OfAmounts = Literal["sum", "mean"]
 

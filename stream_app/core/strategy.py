@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from dphist.tree.design import TreeDesign
-from stream_app.core.cells import Cells
+from stream_app.core.counting.cells import Cells
 from stream_app.core.declaration import Declaration
 from stream_app.core.kinds import Kind, kind_from
 

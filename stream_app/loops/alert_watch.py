@@ -14,11 +14,11 @@ from dataclasses import replace
 from dphist.arrays import Int64Array
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.alerts.states import Moment, Outcome, State, evaluate, retire, watch_silence
-from stream_app.core.answered import Missing
+from stream_app.core.answers.answered import Missing
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.visible import visible_epochs
 from stream_app.core.ledger import statement
-from stream_app.core.query import StreamView
 from stream_app.core.records import PublicState
-from stream_app.core.visible import visible_epochs
 from stream_app.loops.clocks import own_clock_us
 from stream_app.outage import Outage
 from stream_app.ports.alerts import AlertStore

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.records import Ending, Reply, StreamState
-from stream_app.core.release import make_release
+from stream_app.core.releases.release import make_release
 from stream_app.loops import noise_ahead
 from stream_app.loops.lease import LEASE_S, Leadership
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.bins import Assignment, BinRules, assign, only, refusing, split
-from stream_app.core.bounding import UserRecords
-from stream_app.core.cells import Cells
-from stream_app.core.outcomes import Outcomes, outcomes
+from stream_app.core.counting.bins import Assignment, BinRules, assign, only, refusing, split
+from stream_app.core.counting.bounding import UserRecords
+from stream_app.core.counting.cells import Cells
+from stream_app.core.counting.outcomes import Outcomes, outcomes
 from stream_app.core.records import Ahead, Apply, PartitionState, Reason, RecordBatch, Refusal, Reply, Users
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside

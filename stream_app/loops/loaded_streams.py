@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from stream_app.core.bins import BinRules
-from stream_app.core.bounding import CapWindows
+from stream_app.core.counting.bins import BinRules
+from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import PartitionState
 from stream_app.core.strategy import Strategy

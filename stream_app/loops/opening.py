@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from stream_app.core.ledger import entry_of
 from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, Reply, StreamState
-from stream_app.core.release import RowLink
-from stream_app.core.restored import epochs_of
+from stream_app.core.releases.release import RowLink
+from stream_app.core.releases.restored import epochs_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.loops.recovery import Recovery

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stream_app.core.closing import next_public_instant_us
-from stream_app.core.row_values import rows_at_once
+from stream_app.core.counting.closing import next_public_instant_us
+from stream_app.core.releases.row_values import rows_at_once
 from stream_app.core.strategy import Strategy
 from stream_app.loops.lease import Leadership
 from stream_app.loops.stream import Ports, Stream

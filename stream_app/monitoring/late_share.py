@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from prometheus_client import Gauge
 
-from stream_app.core.outcomes import LATE_CLASSES
+from stream_app.core.counting.outcomes import LATE_CLASSES
 from stream_app.core.records import Apply, Reason
 
 OVER_S = 600

@@ -9,7 +9,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from stream_app.core.closing import Closing
+from stream_app.core.counting.closing import Closing
 from stream_app.core.records import Ending
 from stream_app.monitoring.late_share import LateShare
 from stream_app.monitoring.stored_counts import StoredCounts

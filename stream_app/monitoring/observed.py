@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
-from stream_app.core.closing import Closing
+from stream_app.core.counting.closing import Closing
 from stream_app.core.records import Apply, RecordBatch, Refusal, Release, Reply, StreamState
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import DeadLetters, Source, Store

@@ -10,7 +10,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from stream_app.core.outcomes import LATE_BINS, LATE_CLASSES, LATE_WITHIN_S, SET_ASIDE
+from stream_app.core.counting.outcomes import LATE_BINS, LATE_CLASSES, LATE_WITHIN_S, SET_ASIDE
 from stream_app.core.records import Reason
 from stream_app.ports import Store
 

@@ -27,7 +27,7 @@ from stream_app.core.records import (
     StreamState,
     WitnessRow,
 )
-from stream_app.core.restored import Restored
+from stream_app.core.releases.restored import Restored
 from stream_app.core.strategy import Strategy
 
 # The words with which an operator accepts a store that may lose a release that people have seen.
@@ -146,7 +146,7 @@ class Store(Protocol):
     ) -> Reply:
         """Choose the users' records that count in sealed bins up to ``up_to_bin``; add them to the cells.
 
-        At most ``max_events`` records of each user count per window (``core.bounding``).
+        At most ``max_events`` records of each user count per window (``core.counting.bounding``).
         Args: weight, of the stream's sum, whose records are kept by amount (``cells_added``); None without.
         Returns: DONE after a bounded part of the work (call again); ALREADY if nothing is left.
         """
@@ -173,7 +173,7 @@ class Store(Protocol):
         """Take or keep the stream's lease for ``for_ms``, or give it up (0); return whether it is held."""
 
     async def operator_counts(self, stream: str) -> Mapping[str, int]:
-        """Return the operator's counters of a stream (``core/outcomes.py``, ``Reason``). SECRET.
+        """Return the operator's counters of a stream (``core/counting/outcomes.py``, ``Reason``). SECRET.
 
         They are exact: each record is in them once. No decision depends on them.
         """

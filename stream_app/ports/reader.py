@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from dphist.arrays import Int64Array
-from stream_app.core.answered import Missing
+from stream_app.core.answers.answered import Missing
 from stream_app.core.records import LedgerEntry, PublicState
 
 

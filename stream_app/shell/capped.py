@@ -9,7 +9,7 @@ import numpy as np
 
 from dphist.arrays import BoolArray
 from stream_app.config import SourceSettings, StreamSettings
-from stream_app.core.bounding import CapWindows, share_left_out
+from stream_app.core.counting.bounding import CapWindows, share_left_out
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import RecordBatch
 from stream_app.sources.file_list import is_list

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from stream_app.client import Release
 from stream_app.config.settings import DAY_US
-from stream_app.core.bins import Binning
+from stream_app.core.counting.bins import Binning
 from stream_app.core.instants import parse_instant
 
 _HEIGHT = 14

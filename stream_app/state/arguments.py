@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from stream_app.core.bounding import UserShard, shard_numbers, user_fields
+from stream_app.core.counting.bounding import UserShard, shard_numbers, user_fields
 from stream_app.core.records import Ahead, Apply, Cut, TileAppend
 from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.bounding import CELL_BYTES, ID_BYTES
+from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Release, StoredNoise, Users
-from stream_app.core.tiles import LARGEST_TILE_BYTES
+from stream_app.core.releases.tiles import LARGEST_TILE_BYTES
 
 # Lua in Redis calculates in doubles, which are exact up to this number.
 LARGEST_INTEGER = 2**53

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.bounding import UserShard
+from stream_app.core.counting.bounding import UserShard
 from stream_app.core.ledger import entry_from_json
 from stream_app.core.records import Cut, EpochRecord, LedgerEntry, PartitionState, Reply, StreamState
 from stream_app.core.strategy import canonical_json

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import quote
 
-from stream_app.core.bounding import UserShard
+from stream_app.core.counting.bounding import UserShard
 from stream_app.core.kinds.tables import OVER_EPOCHS, PUBLISHED, WINDOWS
 from stream_app.core.records import TileKey
-from stream_app.core.tiles import TileSlice
+from stream_app.core.releases.tiles import TileSlice
 
 PUBLIC_PATTERN = "dp:*:pub:*"
 # The numbers in tile names for tables that are not a level of the tree.

@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.bounding import ID_BYTES
+from stream_app.core.answers.visible import invisible_slices
+from stream_app.core.counting.bounding import ID_BYTES
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
     Apply,
@@ -28,10 +29,9 @@ from stream_app.core.records import (
     StreamState,
     WitnessRow,
 )
-from stream_app.core.restored import Restored
-from stream_app.core.row_values import place_of, rows_of_bin, witness_row
+from stream_app.core.releases.restored import Restored
+from stream_app.core.releases.row_values import place_of, rows_of_bin, witness_row
 from stream_app.core.strategy import Strategy
-from stream_app.core.visible import invisible_slices
 from stream_app.ports import Store
 from stream_app.state import arguments, checks, codec
 from stream_app.state.append_only import AppendOnlyFile

@@ -13,7 +13,7 @@ from functools import partial
 
 from stream_app.addresses import once_free
 from stream_app.config import Settings
-from stream_app.core.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels
 from stream_app.loops.alert_delivery import deliver
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.outage import Outage

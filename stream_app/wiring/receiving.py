@@ -19,7 +19,7 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.access import check_operator, is_loopback
 from stream_app.config.key_file import follow_keys, read_keys
 from stream_app.config.settings import IngestSettings
-from stream_app.core.release import RowLink
+from stream_app.core.releases.release import RowLink
 from stream_app.durable import locked, state_directory
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError, Witness

@@ -17,7 +17,7 @@ from stream_app.config.second_measurement import check_measurements
 from stream_app.config.source import ledgers_of
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.records import LedgerEntry, Reply
-from stream_app.core.release import RowLink
+from stream_app.core.releases.release import RowLink
 from stream_app.loops.opening import restore_ledger
 from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
 from stream_app.source_ledger import SourceLedger, lost, measured

@@ -13,12 +13,12 @@ import numpy as np
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
-from stream_app.core.bounding import CapWindows, user_ids
+from stream_app.core.counting.bounding import CapWindows, user_ids
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.records import Ahead, Apply, EpochRecord, LedgerEntry, Release, StreamState, Users
+from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.strategy import Strategy
-from stream_app.core.tiles import tile_appends
 from tests.stream_app.declared import declared_of
 
 WIDTH = 3

@@ -14,8 +14,8 @@ from stream_app.core.kinds.kind import values_hash
 from stream_app.core.kinds.pages import part_of_page, read_page
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply, StoredNoise
-from stream_app.core.release import make_release
-from stream_app.core.row_values import unpacked
+from stream_app.core.releases.release import make_release
+from stream_app.core.releases.row_values import unpacked
 from stream_app.core.strategy import Strategy
 from tests.contracts.conftest import Stores
 from tests.stream_app.declared import FIRST_BIN, strategy_of

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_app.core.bounding import counted, user_fields, user_ids
+from stream_app.core.counting.bounding import counted, user_fields, user_ids
 from stream_app.core.records import Cut, Reply, StreamState, Users
 from stream_app.state import checks
 from stream_app.state.connection import execute

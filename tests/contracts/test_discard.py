@@ -12,7 +12,7 @@ import redis
 
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import Reply
-from stream_app.core.tiles import tile_appends
+from stream_app.core.releases.tiles import tile_appends
 from stream_app.ports import OperatorError
 from stream_app.state.keys import StreamKeys
 from stream_app.state.redis_store import RedisStore

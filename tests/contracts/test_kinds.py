@@ -24,12 +24,12 @@ from dphist.arrays import Int64Array
 from dphist.laws.law import discrete_laplace_variance
 from dphist.noise import Scale, SeededNoise
 from dphist.tree.anticipating_step import BinsNoise
+from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds import READERS, Kind
 from stream_app.core.kinds.pages import part_of_page, read_page
 from stream_app.core.kinds.tables import PUBLISHED, Closed, Span
-from stream_app.core.query import StreamView
 from stream_app.core.records import GENESIS, EpochRecord, PublicState, StreamState
-from stream_app.core.release import make_release, row_hash
+from stream_app.core.releases.release import make_release, row_hash
 from stream_app.core.strategy import Strategy
 from stream_app.state.keys import StreamKeys
 from tests.contracts.kinds import BINS, KINDS, toy

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from stream_app.core.bounding import UserShard
+from stream_app.core.counting.bounding import UserShard
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import GENESIS, Cut, StoredNoise, TileKey
 from stream_app.state.alert_store import RedisAlertStore

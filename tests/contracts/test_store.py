@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_app.core.answered import Missing
+from stream_app.core.answers.answered import Missing
 from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.records import GENESIS, Apply, Cut, PartitionState, Reply, StoredNoise, StreamState
 from tests.contracts.conftest import Stores

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stream_app.core.bounding import counted, user_fields, user_ids
+from stream_app.core.counting.bounding import counted, user_fields, user_ids
 from stream_app.core.records import Cut, Reply
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, WINDOWS, apply, of_users, setting_aside

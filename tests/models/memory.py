@@ -15,6 +15,7 @@ from itertools import islice
 import numpy as np
 
 from dphist.arrays import Int64Array
+from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.records import (
     Apply,
     Cut,
@@ -27,10 +28,9 @@ from stream_app.core.records import (
     StreamState,
     WitnessRow,
 )
-from stream_app.core.restored import Restored
-from stream_app.core.row_values import witness_row
+from stream_app.core.releases.restored import Restored
+from stream_app.core.releases.row_values import witness_row
 from stream_app.core.strategy import Strategy
-from stream_app.core.visible import last_bin_of
 from stream_app.ports import Store
 from stream_app.state.checks import (
     check_apply,

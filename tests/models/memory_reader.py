@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from dphist.arrays import Int64Array
-from stream_app.core.answered import Missing
+from stream_app.core.answers.answered import Missing
+from stream_app.core.answers.visible import visible_epochs, visible_rows
 from stream_app.core.records import LedgerEntry, PublicState
+from stream_app.core.releases.tiles import TileGeometry, join_slices
 from stream_app.core.strategy import Strategy
-from stream_app.core.tiles import TileGeometry, join_slices
-from stream_app.core.visible import visible_epochs, visible_rows
 from stream_app.ports.reader import News, PublicReader
 from tests.models.memory_stream import MemoryStream
 

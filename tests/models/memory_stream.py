@@ -7,12 +7,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.core.bounding import ID_BYTES, UserShard, cells_added, counted, shard_numbers, user_fields
+from stream_app.core.answers.visible import invisible_slices, last_bin_of
+from stream_app.core.counting.bounding import (
+    ID_BYTES,
+    UserShard,
+    cells_added,
+    counted,
+    shard_numbers,
+    user_fields,
+)
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Reason, TileKey, Users
-from stream_app.core.restored import Restored
+from stream_app.core.releases.restored import Restored
+from stream_app.core.releases.tiles import TileSlice
 from stream_app.core.strategy import Strategy
-from stream_app.core.tiles import TileSlice
-from stream_app.core.visible import invisible_slices, last_bin_of
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
 
 MOST_PLACES = 1_000  # per partition: positions of records from the future that are kept

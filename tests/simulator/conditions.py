@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream_app.core.where import AllOf, AnyOf, Condition, Not, OneOf, Present, Within
+from stream_app.core.counting.where import AllOf, AnyOf, Condition, Not, OneOf, Present, Within
 from tests.simulator.log import Entry
 
 

@@ -11,8 +11,8 @@ from unittest.mock import patch
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.bins import Assignment, only
-from stream_app.core.cells import Amounts, numbers
+from stream_app.core.counting.bins import Assignment, only
+from stream_app.core.counting.cells import Amounts, numbers
 from stream_app.core.records import RecordBatch
 from stream_app.loops import ingest
 from stream_app.loops.loaded_streams import LoadedStream

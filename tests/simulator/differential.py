@@ -12,7 +12,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from stream_app.core.outcomes import LATE_BINS
+from stream_app.core.counting.outcomes import LATE_BINS
 from tests.simulator.conditions import EVERYTHING
 from tests.simulator.hostile import (
     HOSTILE,

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from stream_app.core.bins import assign
+from stream_app.core.counting.bins import assign
 from stream_app.core.records import RecordBatch
 from stream_app.loops.ingest import Ingest
 from stream_app.loops.loaded_streams import LoadedStream

@@ -17,7 +17,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource, Scale
-from stream_app.core.bins import Assignment, BinRules, assign
+from stream_app.core.counting.bins import Assignment, BinRules, assign
 from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply, WitnessRow
 from stream_app.loops import cutting, ingest
 from stream_app.loops.stream import Ports

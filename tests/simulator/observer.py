@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import Apply, Cut, EpochRecord, Release, Reply, StreamState, WitnessRow
-from stream_app.core.row_values import unpacked
+from stream_app.core.releases.row_values import unpacked
 from tests.simulator.checks import (
     Broken,
     History,

@@ -14,8 +14,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from stream_app.core.bounding import user_ids
-from stream_app.core.cells import Amounts
+from stream_app.core.counting.bounding import user_ids
+from stream_app.core.counting.cells import Amounts
 from stream_app.core.records import Cut
 from tests.simulator.conditions import EVERYTHING, matches
 from tests.simulator.log import Entry, Kind, Log

@@ -17,9 +17,9 @@ from dphist.product.design import ProductDesign
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
-from stream_app.core.bins import LatePolicy
-from stream_app.core.bounding import PerUser
-from stream_app.core.cells import Amounts, Buckets, KeyList
+from stream_app.core.counting.bins import LatePolicy
+from stream_app.core.counting.bounding import PerUser
+from stream_app.core.counting.cells import Amounts, Buckets, KeyList
 from stream_app.core.declaration import Counted
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy

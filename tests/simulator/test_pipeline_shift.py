@@ -25,9 +25,9 @@ from dphist.noise import Scale
 from dphist.tree import decoder
 from dphist.tree.design import Release, TreeDesign
 from dphist.windows.design import WindowDesign
-from stream_app.core import release as make
 from stream_app.core.kinds.axes import CausalAxes
 from stream_app.core.records import StreamState
+from stream_app.core.releases import release as make
 from stream_app.loops.stream import Ports
 from tests.simulator.checks import columns_of, groups_of
 from tests.simulator.given_noise import RememberedNoise, drawn_together

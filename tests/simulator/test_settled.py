@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.bins import BinRules, assign
+from stream_app.core.counting.bins import BinRules, assign
 from stream_app.core.records import Cut, PartitionState
 from tests.simulator.recount import PartitionHistory, Rules, bin_of_record
 

@@ -12,13 +12,13 @@ from dphist.privacy import Exact, exact
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from stream_app.config import StreamSettings
-from stream_app.core.bins import LatePolicy
-from stream_app.core.bounding import PerUser
-from stream_app.core.cells import Amounts, Buckets, KeyList
+from stream_app.core.counting.bins import LatePolicy
+from stream_app.core.counting.bounding import PerUser
+from stream_app.core.counting.cells import Amounts, Buckets, KeyList
+from stream_app.core.counting.where import Condition
 from stream_app.core.declaration import Counted, Declaration, Log, Privacy, Replay, Time, Tree
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
-from stream_app.core.where import Condition
 
 BIN_US = 10_000_000
 FIRST_BIN = 100

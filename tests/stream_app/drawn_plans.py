@@ -19,16 +19,16 @@ from dphist.tree.estimate import Estimate
 from dphist.workloads import Workload
 from stream_app.config import StreamSettings, load
 from stream_app.config.plans import planned
-from stream_app.core.answered import Missing
-from stream_app.core.bounding import PerUser
-from stream_app.core.cells import Buckets, KeyList
+from stream_app.core.answers.answered import Missing
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.bounding import PerUser
+from stream_app.core.counting.cells import Buckets, KeyList
 from stream_app.core.declaration import Tree
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.errors import CONFIDENCE
 from stream_app.core.kinds.tables import OVER_EPOCHS, SeriesKind, SeriesView, Span
-from stream_app.core.query import StreamView
 from stream_app.core.records import EpochRecord, PublicState
-from stream_app.core.release import row_errors
+from stream_app.core.releases.release import row_errors
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from tests.dphist.tree.convolved import CELLS, Convolved

@@ -12,7 +12,7 @@ import numpy as np
 from dphist import plan_product
 from dphist.arrays import Int64Array
 from dphist.tree.design import Release
-from stream_app.core.cells import KeyField, KeyList
+from stream_app.core.counting.cells import KeyField, KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from stream_app.sources.file import FileSource

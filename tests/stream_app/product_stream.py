@@ -15,9 +15,9 @@ import numpy as np
 
 from dphist import plan_product
 from dphist.tree.design import Release
-from stream_app.core.cells import Buckets, KeyList
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.cells import Buckets, KeyList
 from stream_app.core.kinds import kind_of
-from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 from stream_app.sources.file import FileSource
 from tests.models.memory import MemoryStore

@@ -13,7 +13,8 @@ from dphist.arrays import Int64Array
 from dphist.tree.anticipating_step import BinsNoise, bins_noise
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import Release
-from stream_app.core.bounding import PerUser
+from stream_app.core.counting.bounding import PerUser
+from stream_app.core.counting.where import Condition
 from stream_app.core.declaration import Counted, Declaration
 from stream_app.core.kinds import kind_of
 from stream_app.core.records import (
@@ -25,9 +26,8 @@ from stream_app.core.records import (
     Reply,
     StreamState,
 )
-from stream_app.core.release import make_release
+from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
-from stream_app.core.where import Condition
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import declared_of
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from dphist import plan_product
 from dphist.arrays import Int64Array
-from stream_app.core.cells import Buckets, KeyList
+from stream_app.core.counting.cells import Buckets, KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.records import Apply, Cut, Reply
-from stream_app.core.release import make_release
+from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from tests.stream_app.published import Published
 

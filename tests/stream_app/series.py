@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dphist.tree.estimate import Estimate
-from stream_app.core.answered import SeriesPoints
+from stream_app.core.answers.answered import SeriesPoints
 
 
 def estimates(series: SeriesPoints) -> list[Estimate]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dphist.planning.product import plan_sums
 from dphist.tree.design import Release
-from stream_app.core.cells import Amounts, KeyList
+from stream_app.core.counting.cells import Amounts, KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from stream_app.sources.file import FileSource

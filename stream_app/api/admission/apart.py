@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from stream_app.api.admission.copies import Growth, growth
-from stream_app.core.query import StreamView
+from stream_app.core.answers.query import StreamView
 from stream_app.core.records import PublicState
 
 Answer = TypeVar("Answer")

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from stream_app.api.admission.copies import grown
-from stream_app.core.query import StreamView
+from stream_app.core.answers.query import StreamView
 
 _NICE = 10
 _TOGETHER = 8  # more than the API asks at a time

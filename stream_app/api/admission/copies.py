@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dphist.arrays import Int64Array
-from stream_app.core.answered import Missing
-from stream_app.core.labels import Labels
+from stream_app.core.answers.answered import Missing
+from stream_app.core.answers.labels import Labels
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.visible import visible_bins
 from stream_app.core.ledger import Statement
-from stream_app.core.query import StreamView
 from stream_app.core.records import PublicState
-from stream_app.core.visible import visible_bins
 
 
 @dataclass(frozen=True, slots=True)

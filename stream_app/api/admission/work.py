@@ -7,8 +7,8 @@ process (``replies.computed``).
 
 from __future__ import annotations
 
-from stream_app.core.answered import QueryError
-from stream_app.core.query import StreamView
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
 
 MOST_US = 4_000_000
 QUICK_US = 2_000  # an answer up to this cost is computed at once, without a turn

@@ -30,11 +30,11 @@ from stream_app.api.ranges import (
 )
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
-from stream_app.core.answered import QueryError, declared_keys
-from stream_app.core.cells import Buckets
+from stream_app.core.answers.answered import QueryError, declared_keys
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.whole import whole_estimate
+from stream_app.core.counting.cells import Buckets
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import StreamView
-from stream_app.core.whole import whole_estimate
 
 _OF_EVENTS = ("count", "sum", "rate")
 _RISING = (

@@ -13,10 +13,10 @@ from dphist.product.columns import column_sum, key_counts
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from stream_app.api.panels.schemas import KeysQuery
-from stream_app.core.answered import QueryError
-from stream_app.core.cells import KeyList
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.cells import KeyList
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import StreamView
 
 
 @dataclass(frozen=True)

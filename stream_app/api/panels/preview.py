@@ -15,11 +15,11 @@ from dphist.product.columns import KeyPlaces, column_sum
 from stream_app.api.panels.answers import shorter_in_words, slices_of
 from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
 from stream_app.api.ranges import about_keys, edges_s, released
-from stream_app.core.answered import QueryError
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.errors import Errors
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import in_words
-from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 
 _DAY_US = 86_400_000_000

@@ -11,10 +11,10 @@ from stream_app.api.panels.answers import OWN_POINT, at_places, shorter_in_words
 from stream_app.api.panels.schemas import KeyCounts, KeyMean, KeysQuery, MeanKeysAnswer, SumKeysAnswer
 from stream_app.api.ranges import edges_of, edges_s, estimated, reach, released, span_of
 from stream_app.api.sums import described
-from stream_app.core.answered import QueryError, declared_keys
+from stream_app.core.answers.answered import QueryError, declared_keys
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.sums import mean_over, sums_of_keys
 from stream_app.core.meaning import OfAmounts, meaning_of_amounts
-from stream_app.core.query import StreamView
-from stream_app.core.sums import mean_over, sums_of_keys
 
 _REMEDY = "configure keys, and start another stream"
 

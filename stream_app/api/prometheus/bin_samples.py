@@ -15,10 +15,10 @@ from stream_app.api.admission.work import POINT_US, slices_us
 from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.api.prometheus.promql import NAME_LABEL, Selector
 from stream_app.api.ranges import reach
-from stream_app.core.answered import SeriesPoints as Points
-from stream_app.core.asked_keys import labels_of_keys
+from stream_app.core.answers.answered import SeriesPoints as Points
+from stream_app.core.answers.asked_keys import labels_of_keys
+from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import StreamView
 
 Quantity = Literal["running", "bin"]
 Part = Literal["value", "lower", "upper", "stderr"]

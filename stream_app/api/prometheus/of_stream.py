@@ -12,9 +12,9 @@ from stream_app.api.prometheus.bin_samples import BinSeries, bin_at, reading_us,
 from stream_app.api.prometheus.promql import Selector, parse_selector
 from stream_app.api.ranges import meaning_column
 from stream_app.api.schemas import MAX_POINTS
+from stream_app.core.answers.query import StreamView
 from stream_app.core.instants import format_instant
 from stream_app.core.meaning import meaning_of
-from stream_app.core.query import StreamView
 
 Shape = Literal["vector", "matrix", "rows"]
 

@@ -14,8 +14,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from stream_app.api.admission.work import check_work
-from stream_app.api.gauges import with_words
-from stream_app.api.metrics import words_of
+from stream_app.api.metrics.gauges import with_words
+from stream_app.api.metrics.text import words_of
 from stream_app.api.prometheus import of_stream
 from stream_app.api.prometheus.bin_samples import KEY_METRICS, METRICS
 from stream_app.api.prometheus.of_stream import MOST_VALUES, Reading, Shape

@@ -22,10 +22,10 @@ from dphist.product.forest import RangeSum
 from dphist.product.sums import mean_of
 from dphist.tree.estimate import Estimate
 from stream_app.core.alerts.rules import OF_AMOUNTS, OF_VALUES, Condition
-from stream_app.core.asked_keys import AskedKeys, KeyNameError
-from stream_app.core.cells import Amounts, Buckets, Cells
+from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.cells import Amounts, Buckets, Cells
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import StreamView
 
 Places = tuple[int, ...] | None
 

@@ -15,8 +15,8 @@ from dphist.laws.law import LawTable
 from dphist.tree.estimate import Estimate
 from stream_app.core.alerts.ranges import Question, Ranges
 from stream_app.core.alerts.rules import OF_VALUES, Rule
-from stream_app.core.answered import QueryError
-from stream_app.core.query import StreamView
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
 
 _FEW = 16
 Shown = tuple[float | None, float | None]

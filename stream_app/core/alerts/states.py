@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from stream_app.core.alerts.readings import Reading, readings
 from stream_app.core.alerts.rules import OF_AMOUNTS, Rule
+from stream_app.core.answers.query import StreamView
 from stream_app.core.declaration import Declaration
 from stream_app.core.meaning import meaning_of, meaning_of_amounts
-from stream_app.core.query import StreamView
 
 Phase = Literal["inactive", "pending", "firing"]
 Change = Literal["pending", "firing", "resolved", "inactive"]

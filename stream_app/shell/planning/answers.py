@@ -24,9 +24,9 @@ from stream_app.config import StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.settings import DAY_US
 from stream_app.config.values import format_duration
-from stream_app.core.cells import Amounts
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.cells import Amounts
 from stream_app.core.kinds.tables import OVER_EPOCHS, Span
-from stream_app.core.query import StreamView
 from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.strategy import Strategy
 

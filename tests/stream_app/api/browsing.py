@@ -17,7 +17,7 @@ from deploy.ports import free_port
 from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import EVERYBODY, listen, serve_on
 from stream_app.core.alerts.rules import Rule
-from stream_app.core.labels import NO_LABELS, AllLabels
+from stream_app.core.answers.labels import NO_LABELS, AllLabels
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports.reader import PublicReader
 from tests.models.memory import MemoryStore

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from stream_app.core.alerts.rules import Rule, parse_condition
-from stream_app.core.bins import Binning
+from stream_app.core.counting.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.shell.terminal import days_in_words
 from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, opened, panel, table

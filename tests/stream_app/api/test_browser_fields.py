@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from stream_app.core.cells import Buckets, KeyField, KeyList
+from stream_app.core.counting.cells import Buckets, KeyField, KeyList
 from tests.stream_app.api.browsing import Backstage, opened, panel, photograph, table, whole
 from tests.stream_app.published_axes import PublishedAxes, delays
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from stream_app.core.bounding import PerUser
+from stream_app.core.counting.bounding import PerUser
+from stream_app.core.counting.where import OneOf
 from stream_app.core.meaning import meaning_of
-from stream_app.core.where import OneOf
 from tests.stream_app.api.browsing import Backstage, opened, panel, photograph
 from tests.stream_app.published_axes import PublishedAxes, delays
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from stream_app.core.bounding import PerUser
+from stream_app.core.counting.bounding import PerUser
 from tests.stream_app.api.browsing import Backstage, opened, photograph
 from tests.stream_app.published import FIRST_BIN, Published
 from tests.stream_app.published_sums import PublishedSums, sales_of

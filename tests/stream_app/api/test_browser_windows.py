@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from stream_app.core.bins import Binning
+from stream_app.core.counting.bins import Binning
 from tests.stream_app.api.browsing import Backstage, opened, panel, table, whole
 from tests.stream_app.published_axes import delays
 from tests.stream_app.published_windows import PublishedWindows

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from stream_app.core.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels
 from tests.stream_app.api.browsing import Backstage, opened, panel, table, whole
 from tests.stream_app.published import FIRST_BIN
 

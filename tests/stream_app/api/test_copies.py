@@ -11,11 +11,11 @@ import pytest
 
 from dphist.noise import SeededNoise
 from stream_app.api.admission.copies import grown, growth
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.visible import visible_epochs
 from stream_app.core.kinds.kind import Kind
 from stream_app.core.ledger import Statement, statement
-from stream_app.core.query import StreamView
 from stream_app.core.records import PublicState
-from stream_app.core.visible import visible_epochs
 from tests.contracts.kinds import BINS, KINDS
 from tests.contracts.test_kinds import every_kind, registered, strategy_of, two_epochs
 

@@ -16,7 +16,7 @@ from stream_app.api import answers, replies
 from stream_app.api.admission.work import QUICK_US
 from stream_app.api.schemas import CountQuery
 from stream_app.client import Client
-from stream_app.core.asked_keys import MOST_NAMES
+from stream_app.core.answers.asked_keys import MOST_NAMES
 from stream_app.shell.commands import main
 from tests.stream_app.api.test_axes_surface import BINS, LABELS, Counted, answer, counted, seconds
 from tests.stream_app.declared import STREAM

@@ -19,10 +19,10 @@ from stream_app.api.panels.schemas import KeysQuery
 from stream_app.api.prometheus.bin_samples import Part, Quantity, selected, values_of
 from stream_app.api.prometheus.promql import parse_selector
 from stream_app.api.ranges import reach as reach_of
+from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.axes import AnticipatingAxesEpoch, CausalAxesEpoch
 from stream_app.core.kinds.epoch import AxesEpoch
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import StreamView
 from tests.stream_app.declared import FIRST_BIN
 from tests.stream_app.product_stream import (
     CARRIERS,

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from stream_app.client import Client
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import evaluate, for_readers
-from stream_app.core.bounding import PerUser
+from stream_app.core.counting.bounding import PerUser
+from stream_app.core.counting.where import OneOf
 from stream_app.core.meaning import meaning_of
-from stream_app.core.where import OneOf
 from stream_app.shell.commands import main
 from stream_app.sinks.alert_targets import alert_of
 from stream_app.sinks.alert_topic import cloud_event

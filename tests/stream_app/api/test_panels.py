@@ -21,7 +21,7 @@ from stream_app.api.panels.preview import replanned
 from stream_app.api.panels.schemas import MOST_SLICES, SlicesQuery
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import State, evaluate
-from stream_app.core.answered import QueryError
+from stream_app.core.answers.answered import QueryError
 from stream_app.core.kinds.tables import Span
 from stream_app.loops import alert_watch
 from stream_app.loops.alert_watch import AlertWatcher

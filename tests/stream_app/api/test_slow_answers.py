@@ -17,8 +17,8 @@ import pytest
 from stream_app.api.panels.preview import replanned
 from stream_app.api.replica import StreamReplica
 from stream_app.api.sse import follow
-from stream_app.core.answered import QueryError
-from stream_app.core.query import StreamView
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
 from tests.stream_app.api.client import SHARED, Api, api_over, with_api
 from tests.stream_app.api.test_followers import events_of, take
 from tests.stream_app.api.test_panels import api_over_axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, expect
 
-from stream_app.core.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels
 from tests.stream_app.api.browsing import Backstage, opened, panel
 
 SECRET = "file:../../srv/acme-gmbh/events/clicks.ndjson"

@@ -18,8 +18,8 @@ from stream_app.core.alerts.forecast import forecast
 from stream_app.core.alerts.ranges import columns_asked, edge_of, places_of
 from stream_app.core.alerts.readings import Reading, readings
 from stream_app.core.alerts.rules import Rule, parse_condition
-from stream_app.core.cells import Buckets
-from stream_app.core.query import StreamView
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.cells import Buckets
 from stream_app.core.strategy import Strategy
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.product_stream import (

@@ -16,7 +16,7 @@ from dphist.tree.estimate import Estimate
 from stream_app.core.alerts.readings import Reading, margin_bounds, margins, readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import Moment, State, evaluate, retire, watch_silence
-from stream_app.core.query import StreamView
+from stream_app.core.answers.query import StreamView
 from tests.models.memory import MemoryStore
 from tests.stream_app.published import HOUR_US, Published
 

@@ -14,9 +14,9 @@ from stream_app.core.alerts.forecast import forecast
 from stream_app.core.alerts.ranges import columns_asked
 from stream_app.core.alerts.readings import Reading, readings
 from stream_app.core.alerts.rules import Rule, RuleError, parse_condition
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.sums import mean_over, sum_of
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import StreamView
-from stream_app.core.sums import mean_over, sum_of
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.product_stream import view_of
 from tests.stream_app.summed_stream import BINS, RELEASES, recounted, released, some_sales, sums_strategy

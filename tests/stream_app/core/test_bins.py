@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.bins import Binning, BinRules, _midnight_us, aggregate, assign, split
+from stream_app.core.counting.bins import Binning, BinRules, _midnight_us, aggregate, assign, split
 from stream_app.core.records import Cut, PartitionState, Reason
 
 DAY_US = 86_400_000_000

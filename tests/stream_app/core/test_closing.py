@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core import closing as module
-from stream_app.core.bins import Binning
-from stream_app.core.closing import Closing, next_public_instant_us
+from stream_app.core.counting import closing as module
+from stream_app.core.counting.bins import Binning
+from stream_app.core.counting.closing import Closing, next_public_instant_us
 
 closings = st.builds(Closing, st.builds(Binning, st.integers(1, 50)), st.integers(0, 200))
 

@@ -16,7 +16,7 @@ from dphist import plan_tree
 from dphist.arrays import FloatArray
 from dphist.consistency.isotonic import isotonic
 from dphist.tree.design import Release
-from stream_app.core.consistent import Method, closest_rising, consistent_running, running_variances
+from stream_app.core.answers.consistent import Method, closest_rising, consistent_running, running_variances
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, Span
 from stream_app.core.records import EpochRecord

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.asked_keys import AskedKeys, KeyNameError, labels_of_keys
-from stream_app.core.cells import Cells, KeyField, KeyList
+from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError, labels_of_keys
+from stream_app.core.counting.cells import Cells, KeyField, KeyList
 from stream_app.core.meaning import left_out
 from stream_app.core.records import Reason
 from stream_app.core.strategy import canonical_json

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.answered import QueryError
-from stream_app.core.bins import Binning
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.local_days import groups_of_days, whole_groups
+from stream_app.core.counting.bins import Binning
 from stream_app.core.kinds.tables import Span
-from stream_app.core.local_days import groups_of_days, whole_groups
 
 HOURS = Binning(3_600_000_000)
 ZONES = ("UTC", "Europe/Paris", "America/New_York", "America/Havana", "Australia/Sydney", "Pacific/Apia")

@@ -6,8 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from stream_app.core.bounding import PerUser
-from stream_app.core.cells import Amounts, KeyList
+from stream_app.core.counting.bounding import PerUser
+from stream_app.core.counting.cells import Amounts, KeyList
+from stream_app.core.counting.where import AllOf, OneOf, Within
 from stream_app.core.declaration import Declaration
 from stream_app.core.ledger import entry_of, neighbouring_in_words, statement
 from stream_app.core.meaning import (
@@ -19,7 +20,6 @@ from stream_app.core.meaning import (
     range_in_words,
 )
 from stream_app.core.records import EpochRecord
-from stream_app.core.where import AllOf, OneOf, Within
 from tests.stream_app.declared import declared_of
 
 WHERE = AllOf((OneOf("country", ("FR", "DE")), Within("amount", min=Fraction(10))))

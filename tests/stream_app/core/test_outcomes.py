@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.bins import BinRules, LatePolicy, assign, only, refusing
-from stream_app.core.outcomes import LATE_CLASSES, LATE_WITHIN_S, outcomes
+from stream_app.core.counting.bins import BinRules, LatePolicy, assign, only, refusing
+from stream_app.core.counting.outcomes import LATE_CLASSES, LATE_WITHIN_S, outcomes
 from stream_app.core.records import Cut, PartitionState, Reason, Refusal
 
 STATE = PartitionState(position=0, base_bin=9, cuts=(Cut(10, 20), Cut(11, 30), Cut(14, 40)))

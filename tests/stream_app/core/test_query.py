@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from dphist.tree.estimate import ReleasedForest
 from dphist.tree.release import BinRelease, NodeRelease
-from stream_app.core.answered import QueryError, downsampled
+from stream_app.core.answers.answered import QueryError, downsampled
+from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.tables import SeriesKind, Span
-from stream_app.core.query import StreamView
 from tests.dphist.tree.dense import published_variance
 from tests.models.memory import MemoryStore
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published

@@ -17,12 +17,12 @@ from dphist.noise import SeededNoise
 from dphist.planning.tree import plan_tree
 from dphist.tree.counter import TreeCounter
 from dphist.tree.estimate import ReleasedForest
-from stream_app.core import release as release_module
 from stream_app.core.instants import parse_instant
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.records import GENESIS, EpochRecord, Release, StreamState
-from stream_app.core.release import RowLink, make_release, row_errors, row_hash
+from stream_app.core.releases import release as release_module
+from stream_app.core.releases.release import RowLink, make_release, row_errors, row_hash
 from stream_app.core.strategy import Strategy
 from tests.examples import examples
 from tests.simulator.given_noise import GivenNoise, node_sums, shifted

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import TileKey
-from stream_app.core.tiles import LARGEST_TILE_BYTES, TileGeometry, join_slices, tile_appends
+from stream_app.core.releases.tiles import LARGEST_TILE_BYTES, TileGeometry, join_slices, tile_appends
 
 widths = st.sampled_from([1, 2, 1023, 1024, 1025, 3000])
 

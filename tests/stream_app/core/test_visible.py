@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.tree.shape import TreeShape
+from stream_app.core.answers.visible import visible_bins, visible_epochs, visible_rows
 from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.records import EpochRecord
-from stream_app.core.visible import visible_bins, visible_epochs, visible_rows
 from tests.stream_app.declared import design_of, strategy_of
 from tests.stream_app.product_stream import product_strategy
 

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dphist.privacy import is_plain
-from stream_app.core.where import AllOf, AnyOf, Condition, Not, OneOf, Present, Within
+from stream_app.core.counting.where import AllOf, AnyOf, Condition, Not, OneOf, Present, Within
 from stream_app.sources.decode import CsvDecoder, NdjsonDecoder, TimeField
 
 FIELDS = ("a", "b.c")

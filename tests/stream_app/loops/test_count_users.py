@@ -21,11 +21,11 @@ from dphist import plan_product
 from dphist.noise import NoiseSource, SeededNoise
 from dphist.tree.design import Release
 from stream_app.api.answers import users_of_epoch
-from stream_app.core.bounding import user_ids
-from stream_app.core.cells import KeyList
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.bounding import user_ids
+from stream_app.core.counting.cells import KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
 from stream_app.sources.file import FileSource
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, strategy_of

@@ -336,7 +336,7 @@ def test_a_lost_reply_neither_loses_nor_doubles(one: OneSource, effect: bool) ->
 
 
 def test_many_cells_are_applied_in_parts(one: OneSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream_app.core.bins.split.__defaults__", (2,))
+    monkeypatch.setattr("stream_app.core.counting.bins.split.__defaults__", (2,))
     applied: list[int] = []
 
     class Counting(Between):

@@ -18,10 +18,10 @@ from dphist.epochs.levels import EpochLevels
 from dphist.tree.design import Release
 from dphist.windows.design import WindowDesign
 from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import lost_measurement
-from stream_app.core.query import StreamView
 from stream_app.core.records import Ending
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
@@ -241,7 +241,7 @@ class _Dies:
 def test_putting_back_may_be_interrupted_at_every_call(
     one: OneSource, how: str, effect: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_app.core.restored.ROWS_A_STEP", 2)
+    monkeypatch.setattr("stream_app.core.releases.restored.ROWS_A_STEP", 2)
 
     async def run() -> None:
         await release_until(one, 103)

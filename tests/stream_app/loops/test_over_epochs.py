@@ -21,13 +21,13 @@ from dphist.epochs.levels import EpochLevels
 from dphist.tree.design import Release as ReleaseKind
 from dphist.tree.design import TreeDesign
 from stream_app.api.app import create_app
-from stream_app.core import release
+from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.over_epochs import EpochsState, OverEpochs
 from stream_app.core.kinds.tables import OVER_EPOCHS, Span
 from stream_app.core.kinds.tree import Tree
-from stream_app.core.query import StreamView
 from stream_app.core.records import StreamState
+from stream_app.core.releases import release
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import NOISE_LOST
 from stream_app.loops.opening import _next

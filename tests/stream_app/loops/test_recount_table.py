@@ -16,14 +16,14 @@ import pytest
 
 from dphist import plan_product
 from dphist.planning.product import plan_sums
-from stream_app.core.cells import Amounts, Buckets, KeyField, KeyList
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.sums import sum_of
+from stream_app.core.counting.cells import Amounts, Buckets, KeyField, KeyList
+from stream_app.core.counting.where import AllOf, Condition, Not, OneOf, Within
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import ACCEPTED
-from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
-from stream_app.core.sums import sum_of
-from stream_app.core.where import AllOf, Condition, Not, OneOf, Within
 from stream_app.sources.file import FileSource
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, design_of, strategy_of
 from tests.stream_app.files import AT

@@ -12,10 +12,10 @@ import pytest
 from scipy.stats import binom
 
 from dphist.laws.interval import half_widths
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.sums import mean_over, mean_series, sum_of, sum_series
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import StreamView
 from stream_app.core.strategy import Strategy
-from stream_app.core.sums import mean_over, mean_series, sum_of, sum_series
 from tests.stream_app.declared import FIRST_BIN
 from tests.stream_app.loops.test_count_users import ServiceNoise
 from tests.stream_app.product_stream import view_of

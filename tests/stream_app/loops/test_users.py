@@ -14,7 +14,7 @@ import pytest
 
 from stream_app.core.ledger import statement
 from stream_app.core.records import EpochRecord, WitnessRow
-from stream_app.core.restored import ENDED_EARLY, epochs_of
+from stream_app.core.releases.restored import ENDED_EARLY, epochs_of
 from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, SOURCE, STREAM, strategy_of

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.core.bins import LatePolicy
-from stream_app.core.where import Condition, Not, OneOf, Present
+from stream_app.core.counting.bins import LatePolicy
+from stream_app.core.counting.where import Condition, Not, OneOf, Present
 from tests.stream_app.declared import FIRST_BIN, strategy_of
 from tests.stream_app.one_source import OneSource
 

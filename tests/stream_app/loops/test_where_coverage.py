@@ -17,9 +17,9 @@ import pytest
 from scipy.stats import binom
 
 from dphist.tree.design import Release
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.where import AnyOf, Not, OneOf, Present
 from stream_app.core.kinds.tables import Span
-from stream_app.core.query import StreamView
-from stream_app.core.where import AnyOf, Not, OneOf, Present
 from tests.stream_app.declared import FIRST_BIN, NO_NOISE, design_of, strategy_of
 from tests.stream_app.loops.test_count_users import ServiceNoise
 from tests.stream_app.one_source import OneSource

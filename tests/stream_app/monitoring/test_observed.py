@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from deploy.ports import free_port
-from stream_app.core.bins import Binning
-from stream_app.core.closing import Closing
+from stream_app.core.counting.bins import Binning
+from stream_app.core.counting.closing import Closing
 from stream_app.core.records import GENESIS, Cut, Reason, RecordBatch, Refusal, Reply
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics

@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from stream_app.core.records import WitnessRow
-from stream_app.core.row_values import LARGEST_BYTES
+from stream_app.core.releases.row_values import LARGEST_BYTES
 from stream_app.kafka_cluster import Cluster, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.sinks import witness_topic

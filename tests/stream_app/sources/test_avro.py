@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.cells import Buckets
+from stream_app.core.counting.cells import Buckets
 from stream_app.kafka_cluster import Cluster
 from stream_app.monitoring.logs import configure
 from stream_app.ports import OperatorError

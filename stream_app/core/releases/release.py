@@ -23,8 +23,8 @@ from stream_app.core.kinds.errors import CONFIDENCE, RowError
 from stream_app.core.kinds.tables import Closed
 from stream_app.core.meaning import epoch_in_words, meaning_of
 from stream_app.core.records import Release, StreamState
+from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.strategy import Strategy, canonical_json
-from stream_app.core.tiles import tile_appends
 
 BLOCK_BINS = 64  # the errors of rows are computed for this many bins at once
 

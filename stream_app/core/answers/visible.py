@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from stream_app.core.records import EpochRecord
+from stream_app.core.releases.tiles import TileGeometry, TileSlice
 from stream_app.core.strategy import Strategy
-from stream_app.core.tiles import TileGeometry, TileSlice
 
 
 def last_bin_of(epoch: EpochRecord) -> int:

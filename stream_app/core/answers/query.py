@@ -17,20 +17,20 @@ from dphist.laws.law import WeightedNoise
 from dphist.product.columns import ColumnSum, KeyPlaces, column_sum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
-from stream_app.core.answered import Missing, QueryError, SeriesPoints, downsampled, point_ranges
-from stream_app.core.asked_keys import AskedKeys, KeyNameError
-from stream_app.core.consistent import Method, consistent_running
+from stream_app.core.answers.answered import Missing, QueryError, SeriesPoints, downsampled, point_ranges
+from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
+from stream_app.core.answers.consistent import Method, consistent_running
+from stream_app.core.answers.labels import UNLABELLED
+from stream_app.core.answers.visible import visible_bins
+from stream_app.core.answers.whole import whole_estimate, whole_points
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView, running_over
 from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
-from stream_app.core.labels import UNLABELLED
 from stream_app.core.ledger import Statement
 from stream_app.core.records import PublicState
 from stream_app.core.strategy import Strategy
-from stream_app.core.visible import visible_bins
-from stream_app.core.whole import whole_estimate, whole_points
 
 KEPT_SUMS = 32  # cached views of single keys and other sums, each with its own running counts
 

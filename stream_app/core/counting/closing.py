@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stream_app.core.bins import Binning
+from stream_app.core.counting.bins import Binning
 
 # The longest list of due bins: after a long outage many bins are due at once.
 MOST_DUE_BINS = 10_000

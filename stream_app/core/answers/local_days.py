@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from stream_app.core.answered import QueryError
-from stream_app.core.bins import Binning
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.counting.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
 

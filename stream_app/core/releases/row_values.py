@@ -17,8 +17,8 @@ from dphist.arrays import Int64Array
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.tables import PUBLISHED, WINDOWS, Block, Closed
 from stream_app.core.records import EpochRecord, WitnessRow
+from stream_app.core.releases.tiles import TileGeometry, TileSlice, join_slices
 from stream_app.core.strategy import Strategy
-from stream_app.core.tiles import TileGeometry, TileSlice, join_slices
 
 LARGEST_BYTES = 900_000  # of one row's packed values: a record of a topic holds a megabyte
 _NARROWEST_FIRST = ("<i1", "<i2", "<i4", "<i8")

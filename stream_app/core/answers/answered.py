@@ -11,7 +11,7 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable
-from stream_app.core.cells import KeyList
+from stream_app.core.counting.cells import KeyList
 from stream_app.core.kinds.tables import SeriesKind, Span
 from stream_app.core.strategy import Strategy
 

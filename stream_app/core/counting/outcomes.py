@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.bins import Assignment
+from stream_app.core.counting.bins import Assignment
 from stream_app.core.records import Reason, Refusal
 
 SET_ASIDE = "set_aside"  # until the next cut decides about them

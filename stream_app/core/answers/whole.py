@@ -8,7 +8,7 @@ import numpy as np
 
 from dphist.arrays import FloatArray
 from dphist.tree.estimate import Estimate
-from stream_app.core.answered import SeriesPoints
+from stream_app.core.answers.answered import SeriesPoints
 
 _LEAST = 1e-9  # rounding errors of sums of doubles, of counts below 10^6, where no bound is stated
 

@@ -9,9 +9,9 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.units import UNITS_PER_COUNT
 from dphist.windows.design import WindowDesign
-from stream_app.core.answered import QueryError
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.tables import WINDOWS, Span
-from stream_app.core.query import StreamView
 
 
 class Window(NamedTuple):

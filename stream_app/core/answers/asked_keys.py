@@ -9,7 +9,7 @@ from itertools import chain, product, repeat
 from typing import NoReturn
 
 from dphist.product.columns import KeyPlaces
-from stream_app.core.cells import ANY, KeyList
+from stream_app.core.counting.cells import ANY, KeyList
 
 MOST_NAMES = 1_000  # in one question
 _SHOWN = 10
@@ -101,7 +101,7 @@ def group_in_words(asked: AskedKeys, places: KeyPlaces) -> str:
 def label_values(keys: KeyList, place: int) -> dict[str, str]:
     """Return a key's values by field, under names that Prometheus allows; empty if there is only one field.
 
-    >>> from stream_app.core.cells import KeyField
+    >>> from stream_app.core.counting.cells import KeyField
     >>> fields = (KeyField("user.country", ("FR",), False), KeyField("stream", ("tv",), False))
     >>> label_values(KeyList(fields=fields), 0)
     {'user_country': 'FR', 'field_stream': 'tv'}

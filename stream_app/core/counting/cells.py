@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from dphist.product.sums import AmountRange
-from stream_app.core.bins import aggregate
+from stream_app.core.counting.bins import aggregate
 from stream_app.core.records import Reason
 
 OTHER = "other"  # the key for all events whose key is not on the list

@@ -13,14 +13,14 @@ from prometheus_client.registry import Collector
 from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
 from stream_app.api.answers import DEFAULT_CONFIDENCE, users_of_epoch
-from stream_app.api.gauges import new_gauge, parts_of, with_words
+from stream_app.api.metrics.gauges import new_gauge, parts_of, with_words
+from stream_app.api.metrics.sums import NewestSums, of_sums
 from stream_app.api.schemas import EpochCount
-from stream_app.api.sum_metrics import NewestSums, of_sums
 from stream_app.core.alerts.states import State
-from stream_app.core.asked_keys import labels_of_keys
+from stream_app.core.answers.asked_keys import labels_of_keys
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.whole import whole_estimate
 from stream_app.core.meaning import meaning_of
-from stream_app.core.query import StreamView
-from stream_app.core.whole import whole_estimate
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _STREAM = {

@@ -15,9 +15,9 @@ import numpy as np
 
 from stream_app.core.kinds.tables import PUBLISHED, Block, node_table
 from stream_app.core.records import EpochRecord, TileAppend, WitnessRow
-from stream_app.core.row_values import unpacked
+from stream_app.core.releases.row_values import unpacked
+from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.strategy import Strategy
-from stream_app.core.tiles import tile_appends
 
 ROWS_A_STEP = 256
 STEP_BYTES = 4_000_000

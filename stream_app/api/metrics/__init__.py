@@ -1,0 +1,1 @@
+"""Released values as metrics for Prometheus."""

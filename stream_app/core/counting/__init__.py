@@ -1,0 +1,1 @@
+"""Which events count, in which bin and cell, and when bins close."""

@@ -1,0 +1,1 @@
+"""Releases: noisy rows of sealed bins, and what a lost store is rebuilt from."""
