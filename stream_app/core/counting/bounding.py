@@ -192,8 +192,8 @@ def cells_added(chosen: Mapping[int, int], weight: int | None) -> dict[int, int]
     """Return what a user's chosen records add to the cells of their bin.
 
     Args: chosen, the number of records by place; weight, of a sum, whose places are those of
-        ``core.counting.cells``: the key and the amount, which is counted at the two ends of its range; None if
-        places are cells.
+        ``core.counting.cells``: the key and the amount, which is counted at the two ends of its range; None
+        if places are cells.
 
     >>> cells_added({3: 2, 9: 1}, weight=5)
     {0: 4, 1: 6, 2: 2, 3: 3}
