@@ -91,13 +91,17 @@ class Time(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Closing(self.binning, self.grace_us)
 
 
-class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The privacy guarantee. Args: private, False if epsilon is too large to protect anybody."""
+class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The privacy guarantee.
+
+    Args: private, False if epsilon is too large to protect anybody; delta, None for a pure promise.
+    """
 
     epsilon: Fraction
     unit: Literal["event"] | PerUser
     neighbours: Neighbours
     private: bool
+    delta: Fraction | None = None
 
     @property
     def per_user(self) -> PerUser | None:

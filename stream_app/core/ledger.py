@@ -114,6 +114,7 @@ def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerE
         until_us=declared.until_us,
         user=None if privacy.per_user is None else privacy.per_user.field,
         time=f"{declared.time.field} {declared.time.format}",
+        delta=None if privacy.delta is None else str(privacy.delta),
     )
 
 
@@ -132,7 +133,9 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     Fraction(5, 6)
     """
     for entry in entries:
-        if entry.source != source or (entry.unit, entry.neighbours) not in _CHANGES:
+        # An entry with a delta must not be added up as if it were pure.
+        known = (entry.unit, entry.neighbours) in _CHANGES and entry.delta is None
+        if entry.source != source or not known:
             raise ValueError(f"ledger of {source}: {entry} cannot be composed here")
     streams = _by_stream(entries)
     unit = "user" if _count_same_users(list(streams.values())) else "event"
@@ -252,7 +255,7 @@ def lost_measurement(
 def entry_to_json(entry: LedgerEntry) -> bytes:
     """Return the text of an entry; two entries are equal if their texts are."""
     # Entries written before these fields existed keep their text.
-    newer = {"until_us": None, "lost": False, "user": None, "log": None, "time": None}
+    newer = {"until_us": None, "lost": False} | dict.fromkeys(("user", "log", "time", "delta", "mu"))
     return canonical_json({k: v for k, v in asdict(entry).items() if not (k in newer and v == newer[k])})
 
 
@@ -269,6 +272,27 @@ def in_words(epsilon: Fraction) -> str:
     """
     decimal = f"{float(epsilon):.12g}"
     return decimal if "e" not in decimal and Fraction(decimal) == epsilon else str(epsilon)
+
+
+def delta_in_words(delta: Fraction) -> str:
+    """Return the exact text of a delta: a short decimal if one is exact, otherwise a fraction.
+
+    >>> [delta_in_words(Fraction(1, number)) for number in (10**6, 1000, 3000)]
+    ['1e-6', '0.001', '1/3000']
+    """
+    decimal = f"{float(delta):.12g}".replace("e-0", "e-")
+    return decimal if Fraction(decimal) == delta else str(delta)
+
+
+def promise_in_words(epsilon: Fraction, delta: Fraction | None) -> str:
+    """Return a promise as every surface writes it.
+
+    >>> promise_in_words(Fraction(1), None), promise_in_words(Fraction(1), Fraction(1, 10**6))
+    ('epsilon 1', '(epsilon 1, delta 1e-6)')
+    """
+    if delta is None:
+        return f"epsilon {in_words(epsilon)}"
+    return f"(epsilon {in_words(epsilon)}, delta {delta_in_words(delta)})"
 
 
 def _cost(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Fraction:

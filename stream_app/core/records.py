@@ -249,6 +249,10 @@ class LedgerEntry:
         user: the field that names the user; None for the unit event, and in entries of older versions.
         log: the log's own name if the source is a group: the log then has a ledger under this name as well.
         time: the field that holds an event's time, and its format; None in entries of older versions.
+        delta: exact text; None for a pure promise.
+        mu: exact text; None for a pure promise. The epoch's outputs tell two neighbouring streams apart no
+            better than one draw of a normal distribution of variance 1 tells whether its mean is 0 or mu.
+            ``epsilon`` and ``delta`` follow from it; epochs with a mu compose better by their mu.
     """
 
     source: str
@@ -266,6 +270,8 @@ class LedgerEntry:
     user: str | None = None
     log: str | None = None
     time: str | None = None
+    delta: str | None = None
+    mu: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,11 @@ class Strategy:
         return self.kind.epsilon
 
     @property
+    def delta(self) -> Fraction | None:
+        """Return the delta beside epsilon; None for a pure promise."""
+        return self.kind.delta
+
+    @property
     def axes(self) -> Cells:
         """The keys and buckets with answers over any range of time; none if windows count them."""
         return Cells() if self.kind.axes is None else self.declared.cells

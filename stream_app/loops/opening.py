@@ -277,6 +277,9 @@ def _as_reserved(
 
 
 def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
-    """Return the ledger entry of an epoch, with the epsilon at which its noise is really drawn."""
-    entry = entry_of(strategy.declared, strategy.stream, record)
-    return replace(entry, epsilon=str(strategy.epsilon), neighbours=strategy.design.neighbours)
+    """Return the ledger entry of an epoch, with the promise at which its noise is really drawn."""
+    entry, kind = entry_of(strategy.declared, strategy.stream, record), strategy.kind
+    delta, mu = (None if number is None else str(number) for number in (kind.delta, kind.mu))
+    return replace(
+        entry, epsilon=str(kind.epsilon), neighbours=strategy.design.neighbours, delta=delta, mu=mu
+    )

@@ -77,6 +77,16 @@ class Kind(ABC):
         return self.design.epsilon
 
     @property
+    def delta(self) -> Fraction | None:
+        """Return the delta of one epoch; None if the promise is pure."""
+        return None
+
+    @property
+    def mu(self) -> Fraction | None:
+        """Return the mu of one epoch's ledger entry (``LedgerEntry``); None if the promise is pure."""
+        return None
+
+    @property
     def node_levels(self) -> Sequence[int]:
         """Return the levels of the tree over time whose nodes are released."""
         return self.design.shape.levels

@@ -16,6 +16,7 @@ from stream_app.core.ledger import (
     entry_to_json,
     in_words,
     measured_before,
+    promise_in_words,
     statement,
 )
 from stream_app.core.records import LedgerEntry
@@ -264,3 +265,23 @@ def test_entry_written_before_a_field_existed_keeps_its_text() -> None:
     assert b"passenger" not in entry_to_json(older)
     assert entry_from_json(entry_to_json(older)) == older
     assert '"user":null' not in entry_to_json(older).decode()
+
+
+def test_entry_of_a_version_without_delta_keeps_its_text() -> None:
+    older = (
+        b'{"end_us":10,"epoch":0,"epsilon":"1/2","neighbours":"add_remove","private":true,"source":"file:a",'
+    )
+    older += b'"start_us":0,"strategy_hash":"h","stream":"s","unit":"event"}'
+    assert entry_from_json(older) == LedgerEntry("file:a", "s", 0, 0, 10, "1/2", "event", "h")
+    assert entry_to_json(entry_from_json(older)) == older
+
+
+def test_entry_with_delta_and_mu_is_read_back() -> None:
+    approximate = replace(entry(), delta="1/1000000", mu="2367/10000")
+    assert entry_from_json(entry_to_json(approximate)) == approximate
+    assert entry_to_json(approximate) != entry_to_json(entry())
+
+
+def test_promise_without_delta_is_written_as_before() -> None:
+    assert promise_in_words(Fraction(1, 2), None) == "epsilon 0.5"
+    assert promise_in_words(Fraction(1, 2), Fraction(1, 10**9)) == "(epsilon 0.5, delta 1e-9)"
