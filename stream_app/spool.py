@@ -34,6 +34,7 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
         crc: CRC-32 of its bytes.
         at_us: when it arrived, by the listener's clock.
         key: the digest of its sender and idempotency key; None without a key.
+        sender: a mark of the API key that it came with; None without a key, or from an older version.
     """
 
     end: int
@@ -41,6 +42,7 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     crc: int
     at_us: int
     key: str | None = None
+    sender: str | None = None
 
 
 _decode = msgspec.json.Decoder(Batch).decode

@@ -95,7 +95,7 @@ class IngestSettings:
         origins: pages of these origins may send events from a browser.
         hosts: accepted host names, besides localhost and addresses.
         most_body_bytes, most_bytes: of one request, and of one spool.
-        remember_us, most_keys: how long, and how many, idempotency keys are remembered.
+        remember_us, most_keys: how long idempotency keys are remembered, and how many of one API key.
         operator: where the metrics of the process that receives events are served; None: nowhere.
     """
 

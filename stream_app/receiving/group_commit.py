@@ -19,6 +19,10 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 
+class TooManyKeysError(Exception):
+    """A batch is not stored, because too many idempotency keys of its sender are remembered."""
+
+
 class GroupCommit:
     """Stores batches through a writer, in a thread, all that wait at once.
 
@@ -36,7 +40,7 @@ class GroupCommit:
     async def store(self, sender: str, batch: Incoming) -> Stored:
         """Return what is stored of a batch, once it is durable.
 
-        Raises: as ``SpoolWriter.append``.
+        Raises: as ``SpoolWriter.append``; TooManyKeysError, and this batch was not stored.
         """
         length = len(batch.data)
         async with self._changed:
@@ -87,7 +91,11 @@ class GroupCommit:
             return
         self._log_change(None)
         for (_, stored), reply in zip(group, replies, strict=True):
-            if not stored.done():
+            if stored.done():
+                continue
+            if reply is None:
+                stored.set_exception(TooManyKeysError("too many keys of this sender are remembered"))
+            else:
                 stored.set_result(reply)
 
     def _log_change(self, failure: OSError | None) -> None:

@@ -1,15 +1,13 @@
-"""The idempotency keys of stored batches, for a bounded time and in bounded number."""
+"""The idempotency keys of stored batches, for a bounded time and in bounded number for each sender."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
-log = logging.getLogger(__name__)
-
 _KEPT_DIGITS = 32  # of the digest: 128 bits
+_MARK_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,46 +33,60 @@ def digest(sender: str, key: str) -> str:
     return hashlib.sha256(f"{sender}\0{key}".encode()).hexdigest()[:_KEPT_DIGITS]
 
 
-class KnownKeys:
-    """Remembers the batch of each key.
+def mark(sender: str) -> str:
+    """Return the stored form of a sender, by which its keys are counted.
 
-    Args: remember_us, how long after its arrival; most, how many keys: the oldest are forgotten first.
+    >>> mark("a") == mark("b"), len(mark("a"))
+    (False, 16)
+    """
+    return hashlib.sha256(sender.encode()).hexdigest()[:_MARK_DIGITS]
+
+
+class KnownKeys:
+    """Remembers the batch of each key, in a separate pool for each sender.
+
+    Guarantee: no sender's requests make this object forget another sender's key.
+
+    Args: remember_us, how long after its arrival; most, how many keys of one sender.
     """
 
     def __init__(self, remember_us: int, most: int) -> None:
         self._remember_us, self._most = remember_us, most
-        self._known: OrderedDict[str, tuple[int, Stored]] = OrderedDict()
-        self._warned = False
+        self._pools: dict[str | None, OrderedDict[str, tuple[int, Stored]]] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return sum(map(len, self._pools.values()))
 
     def remembers(self, at_us: int, now_us: int) -> bool:
         """Return whether a key that arrived at an instant is still remembered now."""
         return at_us >= now_us - self._remember_us
 
-    def get(self, key: str | None, now_us: int) -> Stored | None:
-        """Return what was stored under a key, or None."""
-        self._forget_until(now_us - self._remember_us)
-        found = self._known.get(key) if key is not None else None
-        return None if found is None else found[1]
+    def get(self, sender: str | None, key: str | None) -> Stored | None:
+        """Return what was stored under a key, or None. Args: sender, its mark; None if it has no name."""
+        if key is None:
+            return None
+        pools = (self._pools.get(pool) for pool in (sender, None))  # an older version stored no marks
+        return next((pool[key][1] for pool in pools if pool and key in pool), None)
 
-    def add(self, key: str, at_us: int, stored: Stored) -> None:
-        """Remember a batch that is durable."""
-        self._known[key] = at_us, stored
-        if len(self._known) > self._most:
-            self._known.popitem(last=False)
-            if not self._warned:
-                log.warning(
-                    "a key was forgotten before ingest.remember was over, because there are more than %s; a "
-                    "retry of its request would count twice: raise ingest.most_keys, or send larger batches",
-                    f"{self._most:,}",
-                )
-                self._warned = True
+    def has_room(self, sender: str | None, coming: int) -> bool:
+        """Return whether a sender may have one more key. Args: coming, its keys that are not stored yet."""
+        return len(self._pools.get(sender, ())) + coming < self._most
 
-    def _forget_until(self, instant_us: int) -> None:
-        while self._known:
-            key, (at_us, _) = next(iter(self._known.items()))
-            if at_us >= instant_us:
-                return
-            del self._known[key]
+    def add(self, sender: str | None, key: str, at_us: int, stored: Stored) -> None:
+        """Remember a batch that is durable. A pool that is too large already forgets its own oldest key.
+
+        A pool can only be too large when it is read from the files: the limit was lowered, or an older
+        version wrote them.
+        """
+        pool = self._pools.setdefault(sender, OrderedDict())
+        pool[key] = at_us, stored
+        if len(pool) > self._most:
+            pool.popitem(last=False)
+
+    def forget_old(self, now_us: int) -> None:
+        """Forget the keys that have been remembered long enough."""
+        for sender, pool in list(self._pools.items()):
+            while pool and not self.remembers(next(iter(pool.values()))[0], now_us):
+                pool.popitem(last=False)
+            if not pool:
+                del self._pools[sender]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 import re
 import time
 import zlib
@@ -19,8 +20,8 @@ from stream_app.api.admission.connections import client_of
 from stream_app.api.admission.hosts import Hosts
 from stream_app.ports.access import ApiKey, digest_of
 from stream_app.receiving.arriving import ArrivingBytes
-from stream_app.receiving.group_commit import GroupCommit
-from stream_app.receiving.known_keys import Stored, digest
+from stream_app.receiving.group_commit import GroupCommit, TooManyKeysError
+from stream_app.receiving.known_keys import Stored, digest, mark
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError
 
 _PATH = re.compile(r"/v1/ingest/([a-z0-9_-]{1,64})")
@@ -28,6 +29,8 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _MOST_DIGITS = 12
 _PLAIN = ("", "identity")
 _LEFT_BYTES = 64 << 20  # of a refused body: so much is read and dropped, so that its sender sees the answer
+
+log = logging.getLogger(__name__)
 
 
 class _RefusedError(Exception):
@@ -126,13 +129,29 @@ class Listener:
             self._arriving.give_back(who, sum(map(len, parts)))
 
     async def _store(self, name: str, sender: str, key: str | None, data: bytes) -> dict[str, object]:
-        batch = Incoming(data, None if key is None else digest(sender, key))
-        stored = await self._spools[name].store(sender, batch) if data else Stored(0, 0, 0, is_new=True)
+        batch = Incoming(data)
+        if key is not None:
+            batch = Incoming(data, digest(sender, key), None if self._rules.keys is None else mark(sender))
+        try:
+            stored = await self._spools[name].store(sender, batch) if data else Stored(0, 0, 0, is_new=True)
+        except TooManyKeysError:
+            raise self._too_many_keys(name, sender) from None
         if (stored.length, stored.crc) != (len(data), zlib.crc32(data)):
             raise _RefusedError(422, "this Idempotency-Key came with another body; use a new key for it")
         if self._observer is not None:
             self._observer.stored(name, stored.length, stored.records, stored.is_new)
         return {"records": stored.records, "duplicate": not stored.is_new}
+
+    def _too_many_keys(self, name: str, sender: str) -> _RefusedError:
+        """Return the refusal of a new key, and tell the operator."""
+        log.warning(
+            "%s: %s has as many Idempotency-Keys as are remembered, and requests with new ones are refused; "
+            "let it send larger batches, or raise ingest.most_keys",
+            name,
+            "everybody together" if self._rules.keys is None else sender,
+        )
+        remedy = "send larger batches, or wait until older keys are forgotten"
+        return _RefusedError(429, f"too many Idempotency-Keys within ingest.remember; {remedy}")
 
     def _check_browser(self, headers: Headers) -> None:
         """Refuse pages that are not ours: a browser sends them from inside the network, without a key."""

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,10 +48,14 @@ class SpoolFullError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One request's records. Args: data, whole lines; key, the digest of sender and idempotency key."""
+    """One request's records.
+
+    Args: data, whole lines; key, the digest of sender and idempotency key; sender, the mark of an API key.
+    """
 
     data: bytes
     key: str | None = None
+    sender: str | None = None
 
 
 class SpoolWriter:
@@ -99,32 +104,38 @@ class SpoolWriter:
         self._forget_last()
         os.close(self._lock)
 
-    def append(self, batches: Sequence[Incoming]) -> list[Stored]:
+    def append(self, batches: Sequence[Incoming]) -> list[Stored | None]:
         """Store batches and make them durable together; return what is stored of each, in their order.
 
-        A batch whose key is known is not stored again: the earlier one is returned.
+        A batch whose key is known is not stored again: the earlier one is returned. None is returned for a
+        batch that is not stored, because too many keys of its sender are remembered.
         Raises: SpoolFullError, and nothing was stored; OSError if it is unknown what was stored: the keys
             say it when the same batches are appended again, even if other calls come first.
         """
         with self._alone() as last:
-            replies: list[Stored | None] = [self._keys.get(batch.key, self._now_us()) for batch in batches]
+            at_us, end = self._now_us(), last.end
+            replies: list[Stored | None] = []
             new: list[tuple[Batch, bytes]] = []
-            end, at_us, sent = last.end, self._now_us(), dict[str, Stored]()
-            for number, batch in enumerate(batches):
-                if replies[number] is None and batch.key is not None:
-                    replies[number] = sent.get(batch.key)  # the same key twice in one call
-                if replies[number] is not None:
+            sent, coming = dict[str, Stored](), Counter[str | None]()
+            self._keys.forget_old(at_us)
+            for batch in batches:
+                key, sender = batch.key, batch.sender
+                known = self._keys.get(sender, key) or sent.get(key or "")  # the same key twice in one call
+                if known is not None or (key is not None and not self._keys.has_room(sender, coming[sender])):
+                    replies.append(known)
                     continue
                 end += len(batch.data)
-                noted = Batch(end, _records(batch.data), zlib.crc32(batch.data), at_us, batch.key)
+                noted = Batch(end, _records(batch.data), zlib.crc32(batch.data), at_us, key, sender)
                 new.append((noted, batch.data))
-                replies[number] = stored = Stored(noted.records, noted.crc, len(batch.data), is_new=True)
-                if batch.key is not None:
-                    sent[batch.key] = stored.again()
+                stored = Stored(noted.records, noted.crc, len(batch.data), is_new=True)
+                replies.append(stored)
+                if key is not None:
+                    sent[key] = stored.again()
+                    coming[sender] += 1
             if new:
                 self._write(last, new)
                 self._turn_over(last)
-        return [reply for reply in replies if reply is not None]
+        return replies
 
     def turn_over(self) -> None:
         """Begin a new segment if the last one is large or old enough, so that it can be deleted in time."""
@@ -251,7 +262,8 @@ class SpoolWriter:
     def _remember_all(self, start: int, batches: Sequence[Batch]) -> None:
         for batch in batches:
             if batch.key is not None:
-                self._keys.add(batch.key, batch.at_us, Stored(batch.records, batch.crc, batch.end - start))
+                stored = Stored(batch.records, batch.crc, batch.end - start)
+                self._keys.add(batch.sender, batch.key, batch.at_us, stored)
             start = batch.end
 
     def _unusable(self, failure: OSError) -> OperatorError:

@@ -32,7 +32,7 @@ def store_lines(writer: SpoolWriter, descriptor: int) -> int:
         if not open_ and unfinished.data:
             lines += unfinished.taken() + b"\n"
         if lines:
-            records += sum(stored.records for stored in writer.append([Incoming(lines)]))
+            records += sum(stored.records for stored in writer.append([Incoming(lines)]) if stored)
     return records
 
 

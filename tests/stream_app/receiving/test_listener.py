@@ -57,7 +57,8 @@ class Door:
 @contextlib.asynccontextmanager
 async def opened(directory: Path, keys: tuple[ApiKey, ...] | None = KEYS, **more: Any) -> AsyncIterator[Door]:
     """Yield a door to a new listener."""
-    writer = SpoolWriter(directory, more.pop("most_bytes", 1 << 30), KnownKeys(10**12, 100))
+    known = KnownKeys(10**12, more.pop("most_keys", 100))
+    writer = SpoolWriter(directory, more.pop("most_bytes", 1 << 30), known)
     commit = GroupCommit(writer)
     app = Listener({"clicks": commit}, WriteRules(keys, LIMIT, **more))
     running = asyncio.create_task(commit.run())
@@ -98,6 +99,33 @@ def test_keys_of_different_senders_are_separate(tmp_path: Path) -> None:
             assert (await door.send(key=key, idempotency_key="1")).json()["duplicate"] is False
 
     with_door(tmp_path, work)
+
+
+def test_a_sender_with_too_many_keys_is_refused_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(door: Door) -> None:
+        await door.send(b"1\n", key="k-all", idempotency_key="1")
+        answers = [await door.send(b"%d\n" % n, idempotency_key=str(n)) for n in range(5)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
+        assert "send larger batches" in answers[-1].json()["error"]
+        assert (await door.send(b"1\n", key="k-all", idempotency_key="1")).json()["duplicate"]
+        assert (await door.send(b"0\n", idempotency_key="0")).json()["duplicate"]
+        assert (await door.send(b"9\n", key="k-all", idempotency_key="2")).status_code == 200
+        assert (await door.send(b"8\n")).status_code == 200  # needs no memory
+        assert door.stored() == b"1\n0\n1\n2\n9\n8\n"
+
+    with_door(tmp_path, work, most_keys=3)
+    assert "key:shop" in caplog.text
+    assert "raise ingest.most_keys" in caplog.text
+
+
+def test_an_open_listener_bounds_the_keys_of_everybody_together(tmp_path: Path) -> None:
+    async def work(door: Door) -> None:
+        answers = [await door.send(b"%d\n" % n, idempotency_key=str(n)) for n in range(4)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+
+    with_door(tmp_path, work, keys=None, most_keys=3)
 
 
 def test_another_body_under_a_key_is_refused(tmp_path: Path) -> None:

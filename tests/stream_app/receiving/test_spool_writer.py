@@ -14,7 +14,7 @@ import pytest
 
 from stream_app.ports import OperatorError
 from stream_app.receiving import spool_writer
-from stream_app.receiving.known_keys import KnownKeys, Stored, digest
+from stream_app.receiving.known_keys import KnownKeys, Stored, digest, mark
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError, SpoolWriter
 from stream_app.spool import OpenSegment, bytes_kept, delete_segments, segments
 from tests.stream_app.receiving.failing_disk import FAULTS, DiedError, FailingDisk, Fault
@@ -34,6 +34,11 @@ def incoming(number: int) -> Incoming:
     return Incoming(data, digest("somebody", str(number)))
 
 
+def stored_by(writer: SpoolWriter, *batches: Incoming) -> list[Stored]:
+    """Return what is stored of batches, none of which is refused."""
+    return [stored for stored in writer.append(batches) if stored is not None]
+
+
 def content(directory: Path) -> bytes:
     """Return the whole log, as a worker may read it."""
     parts = []
@@ -47,7 +52,7 @@ def content(directory: Path) -> bytes:
 
 def test_batches_are_kept_in_their_order(tmp_path: Path) -> None:
     writer = open_spool(tmp_path / "spool")
-    stored = writer.append([incoming(1), incoming(2)]) + writer.append([incoming(3)])
+    stored = stored_by(writer, incoming(1), incoming(2)) + stored_by(writer, incoming(3))
     assert [(one.records, one.is_new) for one in stored] == [(2, True), (3, True), (1, True)]
     writer.close()
     assert content(tmp_path / "spool") == b"".join(incoming(number).data for number in (1, 2, 3))
@@ -56,11 +61,11 @@ def test_batches_are_kept_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_repeated_batch_is_stored_once(tmp_path: Path, restart: bool) -> None:
     writer = open_spool(tmp_path / "spool")
-    [first] = writer.append([incoming(1)])
+    [first] = stored_by(writer, incoming(1))
     if restart:
         writer.close()
         writer = open_spool(tmp_path / "spool")
-    again, twice, also_twice = writer.append([incoming(1), incoming(2), incoming(2)])
+    again, twice, also_twice = stored_by(writer, incoming(1), incoming(2), incoming(2))
     assert (again.is_new, again.crc, again.length) == (False, first.crc, len(incoming(1).data))
     assert (twice.is_new, also_twice.is_new) == (True, False)
     writer.close()
@@ -74,15 +79,66 @@ def test_a_batch_without_a_key_is_stored_each_time(tmp_path: Path) -> None:
     assert content(tmp_path / "spool") == b"1\n1\n"
 
 
-def test_keys_are_forgotten_by_age_and_by_number(caplog: pytest.LogCaptureFixture) -> None:
-    keys = KnownKeys(remember_us=100, most=2)
-    stored = Stored(1, 2, 3)
-    for at_us in (10, 20, 30):
-        keys.add(str(at_us), at_us, stored)
-    assert [keys.get(key, 30) for key in ("10", "20", "30")] == [None, stored, stored]
-    assert "ingest.most_keys" in caplog.text
-    assert [keys.get(key, 121) for key in ("20", "30")] == [None, stored]
-    assert len(keys) == 1
+def test_keys_are_forgotten_by_age() -> None:
+    keys, stored = KnownKeys(remember_us=100, most=2), Stored(1, 2, 3)
+    for at_us in (20, 30):
+        keys.add("a", str(at_us), at_us, stored)
+    assert not keys.has_room("a", 0)
+    keys.forget_old(121)
+    assert [keys.get("a", key) for key in ("20", "30")] == [None, stored]
+    assert (keys.has_room("a", 0), keys.has_room("a", 1), len(keys)) == (True, False, 1)
+    keys.forget_old(131)
+    assert len(keys) == 0
+
+
+def keyed(sender: str, key: int) -> Incoming:
+    """Return a batch of a sender with a key."""
+    return Incoming(b"%d\n" % key, digest(sender, str(key)), mark(sender))
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_no_sender_makes_the_writer_forget_the_key_of_another(tmp_path: Path, restart: bool) -> None:
+    """One sender sends as many keys as fit, and many more: the other's retry must still be recognised."""
+
+    def opened() -> SpoolWriter:
+        return SpoolWriter(tmp_path / "spool", MOST, KnownKeys(DAY_US, 3), lambda: 1)
+
+    writer = opened()
+    stored_by(writer, keyed("bob", 0))
+    together = writer.append([keyed("eve", key) for key in range(5)])
+    assert [stored is not None for stored in together] == [True] * 3 + [False] * 2
+    if restart:
+        writer.close()
+        writer = opened()
+    assert writer.append([keyed("eve", 9)]) == [None]
+    for sender, key in (("bob", 0), ("eve", 0), ("eve", 2)):
+        [again] = stored_by(writer, keyed(sender, key))
+        assert not again.is_new
+    assert stored_by(writer, keyed("bob", 1), Incoming(b"without a key\n"))[1].is_new
+    writer.close()
+    assert content(tmp_path / "spool") == b"0\n0\n1\n2\n1\nwithout a key\n"
+
+
+def test_a_sender_may_go_on_when_its_keys_are_old_enough(tmp_path: Path) -> None:
+    now_us = [0]
+    writer = SpoolWriter(tmp_path / "spool", MOST, KnownKeys(100, 1), lambda: now_us[0])
+    stored_by(writer, keyed("eve", 0))
+    assert writer.append([keyed("eve", 1)]) == [None]
+    now_us[0] = 101
+    assert stored_by(writer, keyed("eve", 1))[0].is_new
+    writer.close()
+
+
+def test_keys_that_an_older_version_stored_are_still_known(tmp_path: Path) -> None:
+    """It stored no sender beside a key; new keys of a sender are in its own pool."""
+    writer = open_spool(tmp_path / "spool")
+    old = Incoming(b"0\n", digest("bob", "0"))
+    stored_by(writer, old)
+    writer.close()
+    writer = SpoolWriter(tmp_path / "spool", MOST, KnownKeys(DAY_US, 1), lambda: 1)
+    assert not stored_by(writer, keyed("bob", 0))[0].is_new
+    assert stored_by(writer, keyed("bob", 1))[0].is_new
+    writer.close()
 
 
 def test_a_full_spool_refuses_and_stores_nothing(tmp_path: Path) -> None:
@@ -90,7 +146,7 @@ def test_a_full_spool_refuses_and_stores_nothing(tmp_path: Path) -> None:
     writer.append([incoming(1)])
     with pytest.raises(SpoolFullError):
         writer.append([incoming(2)])
-    assert not writer.append([incoming(1)])[0].is_new  # a repeated one needs no room
+    assert not stored_by(writer, incoming(1))[0].is_new  # a repeated one needs no room
     writer.close()
     assert content(tmp_path / "spool") == incoming(1).data
 
@@ -136,7 +192,7 @@ def test_small_requests_end_a_segment(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_blank_lines_are_no_records(tmp_path: Path) -> None:
     writer = open_spool(tmp_path / "spool")
-    [stored] = writer.append([Incoming(b"1\n\n \r\n2\n")])
+    [stored] = stored_by(writer, Incoming(b"1\n\n \r\n2\n"))
     assert stored.records == 2
     writer.close()
 
@@ -156,8 +212,8 @@ def test_two_writers_take_turns_and_share_the_keys(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 150)
     writers = [open_spool(tmp_path / "spool") for _ in range(2)]
     for number in range(30):
-        [first] = writers[number % 3 % 2].append([incoming(number)])
-        [again] = writers[number % 2].append([incoming(number)])
+        [first] = stored_by(writers[number % 3 % 2], incoming(number))
+        [again] = stored_by(writers[number % 2], incoming(number))
         assert (first.is_new, again.is_new, again.records) == (True, False, first.records)
     for writer in writers:
         writer.close()
