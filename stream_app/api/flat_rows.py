@@ -12,8 +12,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import RootModel
 
 from dphist.product.columns import key_counts
-from stream_app.api import distribution
-from stream_app.api.ranges import meaning_column, span_of
+from stream_app.api.answers import values
+from stream_app.api.answers.ranges import meaning_column, span_of
 from stream_app.api.replies import answered
 from stream_app.api.routes import replica_of
 from stream_app.api.schemas import CdfQuery, CountQuery, QuantileQuery
@@ -86,7 +86,7 @@ def key_rows(view: StreamView, query: KeyRows) -> Rows:
 
 def cdf_rows(view: StreamView, query: CdfRows) -> Rows:
     """Return the distribution by bucket. Raises: QueryError for a stream without a value."""
-    found = distribution.cdf(view, query)
+    found = values.cdf(view, query)
     names = ("upto", "value", "stderr", "lower", "upper", "consistent")
     columns = zip(*(getattr(found, name) for name in names), strict=True)
     common = {"stream": query.stream, "key": found.key, "private": found.private} | meaning_column(
@@ -97,7 +97,7 @@ def cdf_rows(view: StreamView, query: CdfRows) -> Rows:
 
 def quantile_rows(view: StreamView, query: QuantileRows) -> Rows:
     """Return one row per quantile. Raises: QueryError for a stream without a value."""
-    found = distribution.quantiles(view, query)
+    found = values.quantiles(view, query)
     common = {"stream": query.stream, "key": found.key, "private": found.private} | meaning_column(
         found.meaning
     )

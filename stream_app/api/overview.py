@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from weakref import WeakKeyDictionary
 
 from dphist.laws.interval import half_widths
-from stream_app.api import sums
 from stream_app.api.admission.apart import Apart
-from stream_app.api.answers import DEFAULT_CONFIDENCE, ends, next_release, summary
-from stream_app.api.formats import as_json
+from stream_app.api.answers import sums
+from stream_app.api.answers.formats import as_json
+from stream_app.api.answers.ranges import edges_s
+from stream_app.api.answers.streams import ends, next_release, summary
 from stream_app.api.panels.schemas import Overview, OverviewStream, OverviewSum, Sparkline
-from stream_app.api.ranges import edges_s
 from stream_app.api.replica import Replicas, StreamReplica
-from stream_app.api.schemas import CountQuery
+from stream_app.api.schemas import DEFAULT_CONFIDENCE, CountQuery
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView

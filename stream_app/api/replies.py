@@ -10,11 +10,11 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
-from stream_app.api import formats
 from stream_app.api.admission.access import reader_of
 from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.turns import LongTurns
 from stream_app.api.admission.work import LONG_US, QUICK_US
+from stream_app.api.answers import formats
 from stream_app.api.replica import StreamReplica
 from stream_app.core.answers.query import StreamView
 

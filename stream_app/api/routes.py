@@ -9,20 +9,13 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from dphist.windows.error import window_error
-from stream_app.api import answers, distribution, errors, formats, schemas, sse, sums, windows
+from stream_app.api import errors, schemas, sse
 from stream_app.api.admission.access import may_read, reader_of
 from stream_app.api.admission.turns import Places
 from stream_app.api.admission.work import LONG_US, epochs_us
+from stream_app.api.answers import counts, formats, statements, streams, sums, values, windows
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
-from stream_app.api.sum_schemas import (
-    MeanAnswer,
-    MeanSeriesAnswer,
-    MeanSeriesQuery,
-    SumAnswer,
-    SumSeriesAnswer,
-)
-from stream_app.api.window_schemas import WindowAnswer, WindowQuery
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 _OTHER_FORMATS: dict[int | str, dict[str, Any]] = {
@@ -69,14 +62,14 @@ Nothing = Annotated[schemas.NoQuery, Query()]
 @router.get("/streams", response_model=schemas.StreamList)
 async def list_streams(request: Request, _query: Nothing) -> schemas.StreamList:
     """All streams, each with the best current estimate of its running count."""
-    return schemas.StreamList(streams=[answers.summary(one.view) for one in readable(request) if one.view])
+    return schemas.StreamList(streams=[streams.summary(one.view) for one in readable(request) if one.view])
 
 
 @router.get("/alerts", response_model=schemas.AlertList)
 async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
     """Current state of every alert rule that has changed at least once."""
     replicas = all_replicas(request)
-    found = answers.alerts(
+    found = statements.alerts(
         replicas.alerts, lambda stream: stream not in replicas.by_name or replicas.by_name[stream].private
     )
     return schemas.AlertList(alerts=[one for one in found.alerts if may_read(request, one.stream)])
@@ -86,7 +79,7 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
 async def show_stream(request: Request, replica: Known, _query: Nothing) -> Response:
     """One stream: its running count, its tree and its epochs."""
     return await answered(
-        request, replica, answers.detail, publish_every_us(request), us=epochs_us(replica.view)
+        request, replica, streams.detail, publish_every_us(request), us=epochs_us(replica.view)
     )
 
 
@@ -94,22 +87,22 @@ async def show_stream(request: Request, replica: Known, _query: Nothing) -> Resp
 async def count(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Number of events from start to end: the best linear unbiased estimate from all released nodes."""
     us = LONG_US if query.of_group else epochs_us(replica.view)
-    return await answered(request, replica, answers.count, query, us=us)
+    return await answered(request, replica, counts.count, query, us=us)
 
 
-@router.get("/streams/{stream}/sum", response_model=SumAnswer)
+@router.get("/streams/{stream}/sum", response_model=schemas.SumAnswer)
 async def total(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Sum of the stream's amounts from start to end, each clamped and rounded as the stream declares."""
     return await answered(request, replica, sums.total, query)
 
 
-@router.get("/streams/{stream}/mean", response_model=MeanAnswer)
+@router.get("/streams/{stream}/mean", response_model=schemas.MeanAnswer)
 async def mean(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Mean of the stream's amounts from start to end, with an interval from the exact law."""
     return await answered(request, replica, sums.mean, query)
 
 
-@router.get("/streams/{stream}/sum/series", response_model=SumSeriesAnswer, responses=_OTHER_FORMATS)
+@router.get("/streams/{stream}/sum/series", response_model=schemas.SumSeriesAnswer, responses=_OTHER_FORMATS)
 async def total_series(
     request: Request,
     replica: Known,
@@ -121,11 +114,13 @@ async def total_series(
     return await rendered(request, replica, sums.rendered_totals, query, form, form=form)
 
 
-@router.get("/streams/{stream}/mean/series", response_model=MeanSeriesAnswer, responses=_OTHER_FORMATS)
+@router.get(
+    "/streams/{stream}/mean/series", response_model=schemas.MeanSeriesAnswer, responses=_OTHER_FORMATS
+)
 async def mean_series(
     request: Request,
     replica: Known,
-    query: Annotated[MeanSeriesQuery, Query()],
+    query: Annotated[schemas.MeanSeriesQuery, Query()],
     accept: Annotated[str, Header()] = "",
 ) -> Response:
     """Running means, means per bin or over sliding windows, each point with its interval."""
@@ -145,13 +140,13 @@ async def series(
     As JSON, CSV or an Arrow stream: by the parameter format, or else by the header Accept.
     """
     form = formats.chosen(query.format, accept)
-    return await rendered(request, replica, answers.rendered_series, query, form, form=form)
+    return await rendered(request, replica, counts.rendered_series, query, form, form=form)
 
 
 @router.get("/streams/{stream}/cdf", response_model=schemas.CdfAnswer)
 async def cdf(request: Request, replica: Known, query: Annotated[schemas.CdfQuery, Query()]) -> Response:
     """The distribution of the value from start to end, with a simultaneous band."""
-    return await answered(request, replica, distribution.cdf, query)
+    return await answered(request, replica, values.cdf, query)
 
 
 @router.get("/streams/{stream}/quantile", response_model=schemas.QuantilesAnswer)
@@ -159,11 +154,13 @@ async def quantile(
     request: Request, replica: Known, query: Annotated[schemas.QuantileQuery, Query()]
 ) -> Response:
     """Quantiles of the value from start to end, with simultaneous intervals."""
-    return await answered(request, replica, distribution.quantiles, query)
+    return await answered(request, replica, values.quantiles, query)
 
 
-@router.get("/streams/{stream}/window", response_model=WindowAnswer)
-async def window(request: Request, replica: Known, query: Annotated[WindowQuery, Query()]) -> Response:
+@router.get("/streams/{stream}/window", response_model=schemas.WindowAnswer)
+async def window(
+    request: Request, replica: Known, query: Annotated[schemas.WindowQuery, Query()]
+) -> Response:
     """One tumbling window: its released histogram, cumulative counts and quantiles."""
     assert replica.view is not None
     key, known = windows.error_key(replica.view, query), windows.known_errors
@@ -176,7 +173,7 @@ async def window(request: Request, replica: Known, query: Annotated[WindowQuery,
 @router.get("/streams/{stream}/nodes", response_model=schemas.NodesAnswer)
 async def nodes(request: Request, replica: Known, query: Annotated[schemas.NodesQuery, Query()]) -> Response:
     """Released noisy values of the tree's nodes, so that anyone can recompute every answer."""
-    return await answered(request, replica, answers.nodes, query)
+    return await answered(request, replica, counts.nodes, query)
 
 
 @router.get("/streams/{stream}/privacy", response_model=schemas.PrivacyAnswer)
@@ -184,7 +181,7 @@ async def privacy(request: Request, replica: Known, _query: Nothing) -> schemas.
     """What is protected and how strongly: in words, in numbers, and the ledger of the source."""
     assert replica.view is not None
     ledger = all_replicas(request).ledgers.get(replica.view.strategy.source, ())
-    return answers.privacy(replica.view, ledger, lambda stream: may_read(request, stream))
+    return statements.privacy(replica.view, ledger, lambda stream: may_read(request, stream))
 
 
 @router.get(

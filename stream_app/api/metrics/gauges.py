@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from dphist.arrays import FloatArray
 from dphist.tree.estimate import Estimate
-from stream_app.api.answers import DEFAULT_CONFIDENCE
+from stream_app.api.schemas import DEFAULT_CONFIDENCE
 
 
 def with_words(text: str, counts: Mapping[str, str]) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from prometheus_client.core import GaugeMetricFamily
 
 from dphist.tree.estimate import Estimate
-from stream_app.api.answers import DEFAULT_CONFIDENCE
 from stream_app.api.metrics.gauges import new_gauge, parts_of, with_words
+from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import epoch_filled, mean_over, sum_of, sums_of_keys
 from stream_app.core.meaning import meaning_of_amounts

@@ -12,10 +12,10 @@ from prometheus_client.registry import Collector
 
 from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
-from stream_app.api.answers import DEFAULT_CONFIDENCE, users_of_epoch
+from stream_app.api.answers.streams import users_of_epoch
 from stream_app.api.metrics.gauges import new_gauge, parts_of, with_words
 from stream_app.api.metrics.sums import NewestSums, of_sums
-from stream_app.api.schemas import EpochCount
+from stream_app.api.schemas import DEFAULT_CONFIDENCE, EpochCount
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.asked_keys import labels_of_keys
 from stream_app.core.answers.query import StreamView

@@ -14,10 +14,7 @@ from dphist.consistency.trellis import rising_cdfs
 from dphist.product.answers import Histogram
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import check_work, slices_us
-from stream_app.api.distribution import buckets_of, check_quantiles, in_values
-from stream_app.api.panels import schemas
-from stream_app.api.panels.key_rows import key_rows_of
-from stream_app.api.ranges import (
+from stream_app.api.answers.ranges import (
     about_keys,
     days_of,
     edge,
@@ -28,6 +25,9 @@ from stream_app.api.ranges import (
     released,
     span_of,
 )
+from stream_app.api.answers.values import buckets_of, check_quantiles, in_values
+from stream_app.api.panels import schemas
+from stream_app.api.panels.key_rows import key_rows_of
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answers.answered import QueryError, declared_keys

@@ -12,9 +12,9 @@ import numpy as np
 from dphist.laws.interval import half_widths
 from dphist.privacy import exact
 from dphist.product.columns import KeyPlaces, column_sum
+from stream_app.api.answers.ranges import about_keys, edges_s, released
 from stream_app.api.panels.answers import shorter_in_words, slices_of
 from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
-from stream_app.api.ranges import about_keys, edges_s, released
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.errors import Errors

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from dphist.tree.estimate import Estimate
+from stream_app.api.answers.ranges import edges_of, edges_s, estimated, reach, released, span_of
+from stream_app.api.answers.sums import described
 from stream_app.api.panels.answers import OWN_POINT, at_places, shorter_in_words, slices_of
 from stream_app.api.panels.schemas import KeyCounts, KeyMean, KeysQuery, MeanKeysAnswer, SumKeysAnswer
-from stream_app.api.ranges import edges_of, edges_s, estimated, reach, released, span_of
-from stream_app.api.sums import described
 from stream_app.core.answers.answered import QueryError, declared_keys
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import mean_over, sums_of_keys

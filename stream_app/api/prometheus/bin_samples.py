@@ -12,9 +12,9 @@ from dphist.arrays import FloatArray
 from dphist.laws.interval import half_widths
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import POINT_US, slices_us
-from stream_app.api.answers import DEFAULT_CONFIDENCE
+from stream_app.api.answers.ranges import reach
 from stream_app.api.prometheus.promql import NAME_LABEL, Selector
-from stream_app.api.ranges import reach
+from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.core.answers.answered import SeriesPoints as Points
 from stream_app.core.answers.asked_keys import labels_of_keys
 from stream_app.core.answers.query import StreamView

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
+from stream_app.api.answers.ranges import meaning_column
 from stream_app.api.prometheus.bin_samples import BinSeries, bin_at, reading_us, selected, values_of
 from stream_app.api.prometheus.promql import Selector, parse_selector
-from stream_app.api.ranges import meaning_column
 from stream_app.api.schemas import MAX_POINTS
 from stream_app.core.answers.query import StreamView
 from stream_app.core.instants import format_instant

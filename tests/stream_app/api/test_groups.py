@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from stream_app.api import answers, replies
+from stream_app.api import replies
 from stream_app.api.admission.work import QUICK_US
+from stream_app.api.answers import counts
 from stream_app.api.schemas import CountQuery
 from stream_app.client import Client
 from stream_app.core.answers.asked_keys import MOST_NAMES
@@ -152,7 +153,7 @@ def test_client_and_terminal_ask_for_groups(counted: Counted, monkeypatch: pytes
     def serve(request: httpx.Request) -> httpx.Response:
         seen.extend((name, request.url.params.get_list(name)) for name in ("key", "not_key"))
         asked: dict[str, Any] = {name: request.url.params.get_list(name) for name in ("key", "not_key")}
-        return httpx.Response(200, json=answers.count(view, CountQuery(**asked)).model_dump(mode="json"))
+        return httpx.Response(200, json=counts.count(view, CountQuery(**asked)).model_dump(mode="json"))
 
     with Client("http://service", transport=httpx.MockTransport(serve)) as client:
         assert client.count(STREAM, key=GROUP).value == pytest.approx(truth, abs=0.01)

@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from stream_app.api import windows
 from stream_app.api.admission.access import AccessRules
 from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.connections import BoundedProtocol, Entrance
+from stream_app.api.answers import windows
 from stream_app.api.app import listen, serve_on
 from stream_app.api.prometheus.promql import PromQLError, parse_selector
 from stream_app.ports.access import Limits

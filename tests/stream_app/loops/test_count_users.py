@@ -20,7 +20,7 @@ from scipy.stats import binom
 from dphist import plan_product
 from dphist.noise import NoiseSource, SeededNoise
 from dphist.tree.design import Release
-from stream_app.api.answers import users_of_epoch
+from stream_app.api.answers.streams import users_of_epoch
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.bounding import user_ids
 from stream_app.core.counting.cells import KeyList

@@ -12,10 +12,9 @@ from dphist.consistency.trellis import consistent_cdf
 from dphist.product.answers import Cdf
 from dphist.windows.design import WindowDesign
 from dphist.windows.error import WindowError
-from stream_app.api.distribution import check_quantiles, in_values
-from stream_app.api.ranges import edge, edges_of, parsed_time, released
-from stream_app.api.schemas import WindowsAnswer
-from stream_app.api.window_schemas import WindowAnswer, WindowQuantile, WindowQuery
+from stream_app.api.answers.ranges import edge, edges_of, parsed_time, released
+from stream_app.api.answers.values import check_quantiles, in_values
+from stream_app.api.schemas import WindowAnswer, WindowQuantile, WindowQuery, WindowsAnswer
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.window_view import Window, window_ending, window_until, windows_of

@@ -1,10 +1,13 @@
-"""Requests and answers about tumbling windows."""
+"""The questions and answers about tumbling windows."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, Field
 
-from stream_app.api.schemas import BandConfidence, NoQuery, Released, Time
+from stream_app.api.schemas.questions import BandConfidence, NoQuery, Time
+from stream_app.api.schemas.released import Released
 
 
 class WindowQuery(NoQuery):
@@ -17,6 +20,21 @@ class WindowQuery(NoQuery):
     key: str | None = Field(default=None, description="one of the keys, if each key has a histogram")
     confidence: BandConfidence = 0.95
     q: tuple[float, ...] = Field(default=(), max_length=100, description="quantiles of the value, if wanted")
+
+
+class WindowsAnswer(BaseModel):
+    """How a stream's tumbling windows are released."""
+
+    mechanism: str
+    options: dict[str, Any] = Field(description="options of the mechanism; all others have their defaults")
+    bins: int = Field(description="bins in a window")
+    epsilon: str = Field(description="epsilon of each histogram, for one event added or removed")
+    histograms: int = Field(description="histograms in a window: one, or one for each key")
+    keys: list[str] | None = Field(description="keys with a histogram each; null: one histogram for all keys")
+    value_field: str | None = Field(
+        description="field whose values a histogram counts; null: a histogram over keys"
+    )
+    buckets: int
 
 
 class WindowQuantile(BaseModel):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream_app.api import formats, schemas
-from stream_app.api.ranges import (
+from stream_app.api import schemas
+from stream_app.api.answers import formats
+from stream_app.api.answers.ranges import (
     about_keys,
     edges_of,
     edges_s,
@@ -15,31 +16,26 @@ from stream_app.api.ranges import (
     span_of,
     window_of,
 )
-from stream_app.api.sum_schemas import (
-    MeanAnswer,
-    MeanSeriesAnswer,
-    MeanSeriesQuery,
-    SumAnswer,
-    SumSeriesAnswer,
-)
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import declared_sum, mean_over, mean_series, sum_of, sum_series
 from stream_app.core.meaning import OfAmounts, amounts_in_words, meaning_of_amounts
 
 
-def total(view: StreamView, query: schemas.CountQuery) -> SumAnswer:
+def total(view: StreamView, query: schemas.CountQuery) -> schemas.SumAnswer:
     """Answer the sum of a range. Raises: QueryError."""
     amounts, span = described(view), span_of(view, query)
     found = estimated(sum_of(view, span, query.keys_asked), query.confidence)
-    return SumAnswer(**_released(view, query, "sum"), amounts=amounts, **edges_of(view, span), **found)
+    return schemas.SumAnswer(
+        **_released(view, query, "sum"), amounts=amounts, **edges_of(view, span), **found
+    )
 
 
-def mean(view: StreamView, query: schemas.CountQuery) -> MeanAnswer:
+def mean(view: StreamView, query: schemas.CountQuery) -> schemas.MeanAnswer:
     """Answer the mean of a range. Raises: QueryError."""
     amounts, span = described(view), span_of(view, query)
     found = mean_over(view, span, query.keys_asked, query.confidence)
-    return MeanAnswer(
+    return schemas.MeanAnswer(
         **_released(view, query, "mean"),
         amounts=amounts,
         **edges_of(view, span),
@@ -49,7 +45,7 @@ def mean(view: StreamView, query: schemas.CountQuery) -> MeanAnswer:
     )
 
 
-def total_series(view: StreamView, query: schemas.SeriesQuery) -> SumSeriesAnswer:
+def total_series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SumSeriesAnswer:
     """Answer sums as a series. Raises: QueryError, also for whole numbers, which only counts have."""
     amounts, window = described(view), window_of(query.kind, query.window)
     if query.view == "consistent" or query.method is not None:
@@ -62,7 +58,7 @@ def total_series(view: StreamView, query: schemas.SeriesQuery) -> SumSeriesAnswe
         view, query.kind, span_of(view, query), query.keys_asked, query.step, window, query.view, query.points
     )
     answered = points_answered(view, query, found) | _released(view, query, "sum")
-    return SumSeriesAnswer(amounts=amounts, **answered)
+    return schemas.SumSeriesAnswer(amounts=amounts, **answered)
 
 
 def rendered_totals(view: StreamView, query: schemas.SeriesQuery, form: formats.Format) -> bytes:
@@ -70,7 +66,7 @@ def rendered_totals(view: StreamView, query: schemas.SeriesQuery, form: formats.
     return formats.rendered(total_series(view, query), form)
 
 
-def means(view: StreamView, query: MeanSeriesQuery) -> MeanSeriesAnswer:
+def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSeriesAnswer:
     """Answer means as a series. Raises: QueryError."""
     amounts, window = described(view), window_of(query.kind, query.window)
     found = mean_series(
@@ -87,7 +83,7 @@ def means(view: StreamView, query: MeanSeriesQuery) -> MeanSeriesAnswer:
     note = "Each interval holds for its own point, not for the worst of many."
     if fewer:
         note = f"Shown are {len(found.spans):,} of {found.available:,} points, evenly spaced. {note}"
-    return MeanSeriesAnswer(
+    return schemas.MeanSeriesAnswer(
         **_released(view, query, "mean"),
         **query.model_dump(include={"kind", "step", "window", "confidence"}),
         **edges_s(view, found.spans),
@@ -101,7 +97,7 @@ def means(view: StreamView, query: MeanSeriesQuery) -> MeanSeriesAnswer:
     )
 
 
-def rendered_means(view: StreamView, query: MeanSeriesQuery, form: formats.Format) -> bytes:
+def rendered_means(view: StreamView, query: schemas.MeanSeriesQuery, form: formats.Format) -> bytes:
     """Answer means as a series in a format. Raises: QueryError."""
     return formats.rendered(means(view, query), form)
 

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from stream_app.api.schemas import SeriesAnswer
-from stream_app.api.sum_schemas import MeanSeriesAnswer
+from stream_app.api.schemas import MeanSeriesAnswer, SeriesAnswer
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.instants import format_instant

@@ -1,4 +1,4 @@
-"""Answers about the value: cumulative counts with a band, and quantiles. Pure, like ``answers.py``."""
+"""Answers about the value: cumulative counts with a band, and quantiles. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from dphist.product.answers import Cdf, Histogram, Quantile
 from stream_app.api import schemas
-from stream_app.api.ranges import about_keys, edges_of, released, span_of
+from stream_app.api.answers.ranges import about_keys, edges_of, released, span_of
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.cells import Buckets, KeyList

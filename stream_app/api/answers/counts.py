@@ -1,0 +1,122 @@
+"""Answer questions about counts: of a range, as a series, and node by node. Pure functions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stream_app.api import schemas
+from stream_app.api.answers import formats
+from stream_app.api.answers.ranges import (
+    about_keys,
+    counted,
+    days_of,
+    edges_of,
+    estimated,
+    points_answered,
+    released,
+    span_of,
+    window_of,
+)
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.local_days import whole_groups
+from stream_app.core.answers.query import StreamView
+from stream_app.core.kinds.tables import Span, node_table
+
+_CONSISTENT = (
+    "Values are whole numbers that never fall and add up; they are biased, and stderr and intervals are "
+    "those of the unbiased values."
+)
+MOST_NUMBERS = 100_000  # in one answer of /nodes
+
+
+def count(view: StreamView, query: schemas.CountQuery) -> schemas.CountAnswer:
+    """Answer a range count. Raises: QueryError."""
+    span = span_of(view, query)
+    found = view.of_key(query.keys_asked).count(span)
+    return schemas.CountAnswer(
+        **released(view) | about_keys(view, query),
+        counted=counted(view, span),
+        **edges_of(view, span),
+        **estimated(found, query.confidence),
+    )
+
+
+def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer:
+    """Answer a series. Consistent values get the intervals of the unbiased values, cut off at zero.
+
+    Raises: QueryError.
+    """
+    consistent = query.view == "consistent"
+    if query.method is not None and not consistent:
+        raise QueryError("method: needs view=consistent; add that, or leave method out", "method")
+    window = window_of(query.kind, query.window)
+    shown = "unbiased" if query.view == "consistent" else query.view
+    if shown != "unbiased" and query.keys_asked and not view.strategy.kind.keys_as_first_published:
+        raise QueryError("view: only the total is kept as first published; leave out view or key", "view")
+    of_key = view.of_key(query.keys_asked)
+    span = span_of(view, query)
+    groups = _groups(view, query, span)
+    if groups is None:
+        found = of_key.series(query.kind, span, query.step, window, shown, query.points)
+    else:
+        starts, stops = np.array(groups, np.int64).reshape(-1, 2).T
+        found = of_key.over_ranges("bin", shown, starts, stops, query.points)
+    fields = points_answered(view, query, found)
+    if groups is not None:
+        fields |= {"days": query.days, "timezone": query.timezone or "UTC"}
+    if consistent:
+        starts, stops = np.array(found.spans, np.int64).reshape(-1, 2).T
+        fields["value"] = of_key.consistent(starts, stops, query.method or "top_down").tolist()
+        fields |= {name: np.maximum(fields[name], 0.0).tolist() for name in ("lower", "upper")}
+        fields["note"] = f"{_CONSISTENT} {fields['note']}"
+    return schemas.SeriesAnswer(**fields)
+
+
+def _groups(view: StreamView, query: schemas.SeriesQuery, span: Span) -> list[Span] | None:
+    """Return the whole groups of calendar days that a series counts; None if it counts groups of bins.
+
+    Raises: QueryError.
+    """
+    if query.days is not None and (query.kind != "bin" or query.step != 1):
+        raise QueryError("days: need kind=bin and no step; change them, or leave days out", "days")
+    groups = days_of(view, query, span, schemas.MAX_POINTS)
+    if groups is None or query.days is None:
+        return None
+    return whole_groups(view.binning, groups, query.days, query.timezone or "UTC")
+
+
+def rendered_series(view: StreamView, query: schemas.SeriesQuery, form: formats.Format) -> bytes:
+    """Answer a series in a format. Raises: QueryError."""
+    return formats.rendered(series(view, query), form)
+
+
+def nodes(view: StreamView, query: schemas.NodesQuery) -> schemas.NodesAnswer:
+    """Return released nodes of one level. Raises: QueryError for an unknown epoch or level."""
+    design = view.strategy.design
+    number = view.epoch if query.epoch is None else query.epoch
+    epoch = next((one for one in view.epochs if one.record.epoch == number), None)
+    if epoch is None:
+        raise QueryError(f"epoch: {number} is not there; the last is {view.epoch}", "epoch")
+    if not view.strategy.kind.node_levels:
+        raise QueryError(
+            "nodes: an anticipating stream over keys or values releases running counts only, every column's; "
+            "ask for /series, /cdf or /quantile",
+            "stream",
+        )
+    level = design.shape.height if query.level is None else query.level
+    if level > design.shape.height:
+        raise QueryError(
+            f"level: {level} is not there; the tree has levels 1 to {design.shape.height}", "level"
+        )
+    values = epoch.rows(node_table(level))
+    limit = min(query.limit, max(1, MOST_NUMBERS // values.shape[1]))
+    return schemas.NodesAnswer(
+        **released(view),
+        epoch=number,
+        level=level,
+        first=query.first,
+        node_bins=design.shape.widths[level],
+        scale=None if view.strategy.kind.axes else float(design.scales[level - 1]),
+        values=values[query.first : query.first + limit].tolist(),
+        nodes_released=len(values),
+    )

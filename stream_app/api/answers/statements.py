@@ -1,0 +1,102 @@
+"""Answer questions about privacy and about alerts. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from stream_app.api import schemas
+from stream_app.api.answers.ranges import (
+    released,
+)
+from stream_app.core.alerts.states import State
+from stream_app.core.answers.query import StreamView
+from stream_app.core.instants import format_instant
+from stream_app.core.ledger import in_words, neighbouring_in_words, statement
+from stream_app.core.records import LedgerEntry
+
+LARGEST_EXPONENT = 20  # for larger epsilons "the odds change by a factor of" has no meaning
+PROTECTED = [
+    "Whether any one event happened: everything shown changes these odds by at most the factor below.",
+    "Against everybody who reads this, whatever else they know and however long they watch.",
+    "Quiet times: bins close by the clock, and an empty bin is released like any other.",
+]
+NOT_PROTECTED = [
+    "A person with many events: with k events the protection is k times weaker.",
+    "What many events have in common: totals and trends are shown here.",
+    "That the stream exists, how long its bins are and how it is configured.",
+    "Events from anyone who can read the worker's machine: it holds exact counts of open bins.",
+]
+PROTECTED_USERS = [
+    "Whether any one user was there: everything shown changes these odds by at most the factor below.",
+    *PROTECTED[1:],
+]
+NOT_PROTECTED_USERS = [
+    "A user for ever: each epoch costs its epsilon again, and the stated sum is over all epochs.",
+    "People with several user names: with k names the protection is k times weaker.",
+    *NOT_PROTECTED[1:],
+]
+
+
+def privacy(
+    view: StreamView, ledger: Sequence[LedgerEntry], may_read: Callable[[str], bool] = lambda _stream: True
+) -> schemas.PrivacyAnswer:
+    """Return the stream's privacy statement: what is protected, and how strongly.
+
+    Args: ledger, of the stream's source; may_read, says whether the reader may see a stream's name.
+    """
+    design, source = view.strategy.design, view.labels.source(view.strategy.source)
+    stated = replace(statement(view.strategy.source, ledger), source=source)
+    private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user
+    for_users = stated.unit == "user"  # not if another stream protects only events, or other users
+    return schemas.PrivacyAnswer(
+        **released(view) | {"private": private},
+        epsilon=in_words(view.strategy.epsilon),
+        unit="event" if per_user is None else "user",
+        max_events=None if per_user is None else per_user.max_events,
+        neighbours=design.neighbours,
+        neighbouring=stated.neighbouring,
+        own_neighbouring=neighbouring_in_words("event" if per_user is None else "user", design.neighbours),
+        source=source,
+        source_epsilon=in_words(stated.epsilon),
+        max_odds_factor=math.exp(stated.epsilon) if stated.epsilon < LARGEST_EXPONENT else None,
+        promise=stated.sentences()[0],
+        protected=(PROTECTED_USERS if for_users else PROTECTED) if private else [],
+        not_protected=(NOT_PROTECTED_USERS if for_users else NOT_PROTECTED)
+        if private
+        else ["Anybody: these values show every event."],
+        ledger=[_ledger_row(view, entry, may_read(entry.stream)) for entry in ledger],
+    )
+
+
+def alerts(states: Mapping[str, State], private: Callable[[str], bool]) -> schemas.AlertList:
+    """Return the states of rules that ever changed. Args: private, says whether a stream is private now."""
+    return schemas.AlertList(
+        alerts=[
+            schemas.AlertAnswer(
+                **state.last | {"private": state.last["private"] and private(state.last["stream"])},
+                phase=state.phase,
+                since=format_instant(state.since_us),
+                changed=format_instant(state.last["at_us"]),
+            )
+            for _, state in sorted(states.items())
+            if state.last is not None
+        ]
+    )
+
+
+def _ledger_row(view: StreamView, entry: LedgerEntry, named: bool) -> schemas.LedgerRow:
+    epochs = view.epochs if entry.stream == view.strategy.stream else ()
+    ends = {epoch.record.epoch: epoch.record.end_reason for epoch in epochs}
+    return schemas.LedgerRow(
+        stream=entry.stream if named else "another stream",
+        epoch=entry.epoch,
+        start=format_instant(entry.start_us),
+        end=format_instant(entry.end_us),
+        epsilon=in_words(Fraction(entry.epsilon)),
+        unit=entry.unit,
+        private=entry.private,
+        end_reason=ends.get(entry.epoch),
+    )

@@ -1,0 +1,131 @@
+"""Describe streams: in short, and with their trees, axes and epochs. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from stream_app.api import schemas
+from stream_app.api.answers import sums
+from stream_app.api.answers.ranges import (
+    counted,
+    edge,
+    edges_of,
+    estimated,
+    released,
+)
+from stream_app.api.answers.values import axes_of
+from stream_app.api.answers.windows import described
+from stream_app.api.schemas import DEFAULT_CONFIDENCE
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.visible import last_bin_of
+from stream_app.core.counting.closing import next_public_instant_us
+from stream_app.core.instants import format_instant
+from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.ledger import in_words
+from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
+
+_LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
+
+
+def summary(view: StreamView) -> schemas.StreamSummary:
+    """Return the short description of a stream."""
+    return schemas.StreamSummary(**_summary(view))
+
+
+def detail(view: StreamView, publish_every_us: int) -> schemas.StreamDetail:
+    """Return the description of a stream with its tree and epochs. Args: as for ``next_release``."""
+    design, meaning = view.strategy.design, meaning_of(view.declared)
+    return schemas.StreamDetail(
+        **_summary(view),
+        noun=meaning.noun,
+        where=str(view.declared.where) if view.declared.where else None,
+        left_out=left_out(view.declared),
+        warning=meaning.warning,
+        next_release=next_release(view, publish_every_us),
+        ends=ends(view),
+        strategy_hash=view.strategy.hash,
+        branching=list(design.branching),
+        level_epsilons=[str(epsilon) for epsilon in design.level_epsilons],
+        level_stderrs=[math.sqrt(variance) for variance in design.variances],
+        release=design.release,
+        axes=axes_of(view.strategy),
+        windows=described(view),
+        sum=sums.described(view) if view.declared.amounts else None,
+        epochs=[_epoch(view, epoch) for epoch in view.epochs],
+    )
+
+
+def next_release(view: StreamView, publish_every_us: int) -> str | None:
+    """Return when a live stream's next bin becomes visible if no worker is late. Only the clock decides this.
+
+    Args: publish_every_us, results become visible at multiples of this.
+    """
+    declared = view.declared
+    if declared.until_us is not None or not view.epochs:
+        return None
+    closed_us = declared.time.closing.instant_us(view.next_bin)
+    return format_instant(next_public_instant_us(closed_us, publish_every_us))
+
+
+def ends(view: StreamView) -> str | None:
+    """Return where a replay ends; None for a live stream."""
+    until_us = view.declared.until_us
+    return None if until_us is None else format_instant(until_us)
+
+
+def _summary(view: StreamView) -> dict[str, Any]:
+    until = view.released_until_us
+    running = None if until is None else estimated(view.running(), DEFAULT_CONFIDENCE)
+    binning = view.binning
+    calendar = binning.timezone is not None
+    return released(view) | {
+        "title": view.labels.title or view.strategy.stream,
+        "display_timezone": view.labels.timezone,
+        "source": view.labels.source(view.strategy.source),
+        "epsilon": in_words(view.strategy.epsilon),
+        "bin": f"1 day ({binning.timezone})" if calendar else length_in_words(binning.bin_us),
+        "bin_seconds": None if calendar else binning.bin_us / 1e6,
+        "timezone": binning.timezone,
+        "start": format_instant(view.start_us),
+        "running": running,
+        "counted": counted(view, view.span),
+        "this_epoch": users_of_epoch(view) if view.declared.count == "users" else None,
+    }
+
+
+def users_of_epoch(view: StreamView, confidence: float = DEFAULT_CONFIDENCE) -> schemas.EpochCount | None:
+    """Return the users first seen in the last epoch with a release; None before the first release."""
+    spans = [epoch.span for epoch in view.epochs if epoch.bins]
+    if not spans:
+        return None
+    return schemas.EpochCount(
+        **estimated(view.count(spans[-1]), confidence),
+        **edges_of(view, spans[-1]),
+        counted=epoch_in_words(view.declared, edge(view, spans[-1].start)),
+    )
+
+
+def _epoch(view: StreamView, epoch: EpochView) -> schemas.EpochAnswer:
+    record = epoch.record
+    return schemas.EpochAnswer(
+        epoch=record.epoch,
+        start=edge(view, record.first_bin),
+        end=edge(view, last_bin_of(record) + 1),
+        bins=record.bins,
+        bins_released=epoch.bins,
+        first_seq=record.first_seq,
+        end_reason=record.end_reason,
+    )
+
+
+def length_in_words(us: int) -> str:
+    """Return a length of time as text in its largest whole unit.
+
+    >>> length_in_words(3_600_000_000), length_in_words(900_000_000), length_in_words(1_500_000)
+    ('1 hour', '15 minutes', '1.5 seconds')
+    """
+    for name, size in _LENGTHS:
+        if us % size == 0:
+            return f"1 {name}" if us == size else f"{us // size} {name}s"
+    return f"{us / 1_000_000:g} seconds"

@@ -1,0 +1,198 @@
+"""The questions of the API. Fields that are times or lengths state their unit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
+from stream_app.core.counting.cells import ANY
+
+Confidence = Annotated[
+    float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true number")
+]
+# A band takes thousands of runs, some seconds per confidence, and is cached. So only these are offered.
+BANDS = (0.5, 0.8, 0.9, 0.95, 0.975, 0.98, 0.99, 0.995, 0.999)
+
+
+def _of_bands(confidence: float) -> float:
+    if confidence not in BANDS:
+        known = ", ".join(f"{one:g}" for one in BANDS)
+        raise ValueError(f"a band is given at one of {known}; write one of them")
+    return confidence
+
+
+BandConfidence = Annotated[
+    float,
+    AfterValidator(_of_bands),
+    Field(
+        json_schema_extra={"enum": list(BANDS)},
+        description="probability that the band holds everywhere at once",
+    ),
+]
+Time = Annotated[
+    str | None,
+    Field(
+        description="an edge of a bin: RFC 3339 with an offset, or seconds since 1970",
+        examples=["2013-01-01T05:00:00Z", "1357016400"],
+    ),
+]
+Kind = Literal["running", "bin", "window"]
+View = Literal["unbiased", "first_published", "consistent"]
+Method = Literal["top_down", "isotonic"]
+
+DEFAULT_CONFIDENCE = 0.95
+MAX_POINTS = 11_000  # the limit of Grafana and Prometheus for one answer
+MOST_MEANS = 400  # points of one answer; each takes 2 to 10 ms
+MAX_NODES = 10_000
+MAX_WHOLE = 2**53  # beyond it a browser's numbers are not exact, and nothing here has so many bins
+
+
+class NoQuery(BaseModel):
+    """The query of a route without parameters; any parameter is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def _as_list(value: object) -> object:
+    return [] if value is None else [value] if isinstance(value, str) else value
+
+
+Names = Annotated[list[str], BeforeValidator(_as_list), Field(max_length=MOST_NAMES)]
+
+
+class RangeQuery(NoQuery):
+    """A half-open range of time, for some keys together or for all."""
+
+    start: Time = None
+    end: Time = None
+    key: Names = Field(
+        default=[],
+        description="one of the stream's keys; may be repeated, for several together; default: all of them",
+    )
+    not_key: Names = Field(
+        default=[], description="all of the stream's keys but this one; may be repeated; not beside key"
+    )
+
+    @property
+    def keys_asked(self) -> AskedKeys | None:
+        """The asked keys; None for all. Raises: QueryError."""
+        try:
+            return AskedKeys.of(self.key, self.not_key)
+        except KeyNameError as refusal:
+            raise QueryError(str(refusal), "not_key") from None
+
+    @property
+    def of_group(self) -> bool:
+        """Whether the question may be about a group of keys, which costs more than one key."""
+        return len(self.key) > 1 or bool(self.not_key) or any(ANY in key for key in self.key)
+
+
+class DaysQuery(RangeQuery):
+    """A range of time in groups of calendar days, or of bins."""
+
+    days: int | None = Field(
+        default=None,
+        ge=1,
+        le=3_660,
+        description="calendar days of timezone in a group, in place of step; 7 begin on Mondays",
+    )
+    timezone: str | None = Field(
+        default=None,
+        max_length=80,
+        description="time zone of days, whose midnights must be edges of bins; default: UTC",
+    )
+
+
+class CountQuery(RangeQuery):
+    """A half-open range of time, and the confidence of the interval."""
+
+    confidence: Confidence = DEFAULT_CONFIDENCE
+
+
+class CdfQuery(RangeQuery):
+    """A half-open range of time, and the confidence of the band around all cumulative counts."""
+
+    confidence: BandConfidence = DEFAULT_CONFIDENCE
+
+
+class QuantileQuery(CdfQuery):
+    """The requested quantiles; they come from one band, so all their intervals hold at once."""
+
+    q: list[float] = Field(min_length=1, max_length=100, description="above 0 and below 1; may be repeated")
+
+
+class PointsQuery(CountQuery):
+    """Points over a range; ``step`` and ``window`` are numbers of bins."""
+
+    step: int = Field(default=1, ge=1, le=MAX_WHOLE, description="bins from one point to the next")
+    window: int | None = Field(
+        default=None, ge=1, le=MAX_WHOLE, description="bins in a window; for kind=window only"
+    )
+    format: Literal["json", "csv", "arrow"] | None = Field(
+        default=None, description="format of the answer; overrides the header Accept"
+    )
+
+
+class SeriesQuery(PointsQuery, DaysQuery):
+    """Counts, or sums, over a range."""
+
+    kind: Kind = Field(
+        default="running",
+        description="running count, counts of step bins each, or counts of sliding windows of bins",
+    )
+    view: View = Field(
+        default="unbiased",
+        description="unbiased: best current estimate; first_published: never revised; "
+        "consistent: whole numbers that never fall and add up, but biased",
+    )
+    method: Method | None = Field(
+        default=None,
+        description="for view=consistent: top_down (default) fixes sums first and then their parts; "
+        "isotonic returns the closest running counts that never fall",
+    )
+    points: int = Field(
+        default=MAX_POINTS,
+        ge=2,
+        le=MAX_POINTS,
+        description="largest number of points; downsampling keeps extremes",
+    )
+
+
+class MeanSeriesQuery(PointsQuery):
+    """Means over a range."""
+
+    kind: Kind = Field(
+        default="running",
+        description="running mean, means of step bins each, or of sliding windows of bins",
+    )
+    points: int = Field(
+        default=120, ge=2, le=MOST_MEANS, description="largest number of points; fewer are evenly spaced"
+    )
+
+
+class NodesQuery(NoQuery):
+    """A page of released nodes of one level of one epoch."""
+
+    epoch: int | None = Field(default=None, ge=0, le=MAX_WHOLE, description="default: the last epoch")
+    level: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_WHOLE,
+        description="level 1 is just below the root; default: the level of single bins",
+    )
+    first: int = Field(default=0, ge=0, le=MAX_WHOLE, description="index of the first node to return")
+    limit: int = Field(default=1_000, ge=1, le=MAX_NODES, description="largest number of nodes")
+
+
+class EventsQuery(NoQuery):
+    """Where a follower starts; the header Last-Event-ID wins over it."""
+
+    after: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_WHOLE,
+        description="last seq that you have; 0: all releases; default: the last release",
+    )

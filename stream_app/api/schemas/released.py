@@ -1,0 +1,86 @@
+"""Fields that answers share: the release, the keys asked for, a number with its error; and refusals."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from stream_app.api.schemas.questions import Kind
+
+
+class Released(BaseModel):
+    """The fields of every answer about a stream."""
+
+    stream: str
+    private: bool = Field(
+        description="false if this stream, another one over its source, or all together protect nobody"
+    )
+    released_until: str | None = Field(description="end of the last released bin, RFC 3339")
+    seq: int = Field(
+        description="released bins so far; all of the answer but private is a pure function of it"
+    )
+    meaning: str = Field(description="what the stream counts, in words; a cap per user leaves events out")
+    intervals: str = Field(description="what the stream's intervals are for, in words")
+
+
+def _absent(value: object) -> bool:
+    return value is None
+
+
+class AboutKeys(Released):
+    """The fields of an answer about a group of keys; other answers leave them out."""
+
+    keys: list[str] | None = Field(
+        default=None, exclude_if=_absent, description="of a group: the names as asked; key then joins them"
+    )
+    not_keys: list[str] | None = Field(
+        default=None, exclude_if=_absent, description="of a group: the names that are left out of all keys"
+    )
+
+
+class EstimatedCount(BaseModel):
+    """A count with its error."""
+
+    value: float = Field(description="unbiased estimate; may be negative or fractional")
+    stderr: float
+    interval: tuple[float, float] = Field(description="holds the true number with at least this confidence")
+    confidence: float
+
+
+class OfRange(AboutKeys):
+    """One number of the bins from start to end."""
+
+    counted: str = Field(description="what value and interval are of, in words: events")
+    key: str | None = Field(default=None, description="key that the number is of; null: all keys")
+    start: str
+    end: str
+
+
+class OfPoints(AboutKeys):
+    """Columns of equal length, an entry for each point. Instants are seconds since 1970."""
+
+    key: str | None = None
+    kind: Kind
+    step: int
+    window: int | None
+    confidence: float
+    start: list[float] = Field(description="start of the range that each point is of")
+    end: list[float] = Field(description="end of the range that each point is of")
+    lower: list[float]
+    upper: list[float]
+    points_available: int
+    downsampled: bool
+    note: str = Field(description="what was omitted, if anything, and what the intervals do not promise")
+
+
+class Health(BaseModel):
+    """Whether this process is alive, or ready to answer."""
+
+    status: str
+
+
+class ErrorAnswer(BaseModel):
+    """One line: what, where, remedy."""
+
+    error: str
+    parameter: str | None = None
+    nearest: list[str] | None = Field(default=None, description="the nearest acceptable times")

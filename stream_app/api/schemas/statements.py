@@ -1,0 +1,73 @@
+"""The answers about privacy and about alerts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from stream_app.api.schemas.released import Released
+
+
+class LedgerRow(BaseModel):
+    """One measurement of the source."""
+
+    stream: str
+    epoch: int
+    start: str
+    end: str
+    epsilon: str
+    unit: str
+    private: bool
+    end_reason: str | None = Field(
+        description="why an epoch of this stream ended, if readers may know: complete, or what was lost"
+    )
+
+
+class PrivacyAnswer(Released):
+    """What is protected and how strongly, in words and in numbers."""
+
+    epsilon: str
+    unit: str = Field(description="event, or user")
+    max_events: int | None = Field(description="events of one user that count in an epoch; null for events")
+    neighbours: str
+    neighbouring: str = Field(description="in words: how two logs differ that the promise is about")
+    own_neighbouring: str = Field(
+        description="in words: how two logs differ that epsilon, of this stream alone, is about"
+    )
+    source: str
+    source_epsilon: str = Field(description="sum over everything that measures the source")
+    max_odds_factor: float | None = Field(description="e^source_epsilon; null beyond e^20")
+    promise: str
+    protected: list[str]
+    not_protected: list[str]
+    ledger: list[LedgerRow]
+
+
+class AlertAnswer(BaseModel):
+    """The state of one alert rule, and its last change."""
+
+    rule: str
+    phase: Literal["inactive", "pending", "firing"]
+    stream: str
+    condition: str
+    confidence: float
+    since: str = Field(description="end of the bin at which the condition began to hold, RFC 3339")
+    changed: str = Field(description="end of the bin at which the phase last changed, RFC 3339")
+    value: float | None = Field(
+        description="estimate at that change, in the condition's own unit: events, events per time (rate), a "
+        "value (quantile), a share (cdf, ks); null: no_data"
+    )
+    stderr: float | None
+    unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
+    meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
+    private: bool
+    labels: dict[str, str]
+    summary: str
+    key: str = Field(description="idempotency key of that change")
+
+
+class AlertList(BaseModel):
+    """Rules that have changed at least once, by name."""
+
+    alerts: list[AlertAnswer]

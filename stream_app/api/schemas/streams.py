@@ -1,0 +1,117 @@
+"""The descriptions of streams: in short, and with their trees, axes and epochs."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from stream_app.api.schemas.released import EstimatedCount, Released
+from stream_app.api.schemas.sums import SummedField
+from stream_app.api.schemas.windows import WindowsAnswer
+
+
+class EpochCount(EstimatedCount):
+    """Users of one epoch, each counted once."""
+
+    counted: str = Field(description="what value and interval are a number of, in words")
+    start: str = Field(description="start of the epoch, RFC 3339")
+    end: str = Field(description="end of its last released bin, RFC 3339")
+
+
+class StreamSummary(Released):
+    """The short description of a stream."""
+
+    title: str = Field(description="what pages show as the stream's name")
+    display_timezone: str = Field(description="time zone in which pages show instants by default")
+    source: str = Field(description="group, topic or spool; of a file the stream's title, or the file's name")
+    epsilon: str = Field(description="exact decimal or fraction")
+    bin: str = Field(description="length of a bin, in words")
+    bin_seconds: float | None = Field(description="length of a bin; null for calendar days")
+    timezone: str | None = Field(
+        description="time zone whose calendar days the bins are; null: bins of equal length"
+    )
+    start: str = Field(description="start of the first bin, RFC 3339")
+    running: EstimatedCount | None = Field(description="events since start; null before the first release")
+    counted: str = Field(description="what running is a number of, in words: events")
+    this_epoch: EpochCount | None = Field(
+        default=None,
+        description="users first seen in the last epoch with a release; null: the stream counts no users, or "
+        "has released nothing",
+    )
+
+
+class StreamList(BaseModel):
+    """All streams, by name."""
+
+    streams: list[StreamSummary]
+
+
+class EpochAnswer(BaseModel):
+    """One epoch: a run of bins served by one tree."""
+
+    epoch: int
+    start: str
+    end: str = Field(description="end of its last possible bin, or of its last released bin if it has ended")
+    bins: int
+    bins_released: int
+    first_seq: int
+    end_reason: str | None
+
+
+class ColumnsAnswer(BaseModel):
+    """A node's columns with the same noise scale: those of one key level at one value level."""
+
+    total: bool = Field(description="true: the total over keys; false: every key")
+    value_level: int
+    keys: int
+    nodes: int = Field(description="of the value level, for each key")
+    first: int = Field(description="index of the first column")
+    scales: list[float] = Field(description="of the noise, per level of the tree over time")
+
+
+class KeyFieldAnswer(BaseModel):
+    """One of several key fields."""
+
+    field: str
+    values: list[str] = Field(description="the listed ones, and other if all else counts under it")
+
+
+class AxesAnswer(BaseModel):
+    """The axes besides time: keys and values."""
+
+    keys: list[str] | None
+    key_fields: list[KeyFieldAnswer] | None = Field(
+        default=None, description="fields whose values make a key, in the order of its parts; null: one field"
+    )
+    edges: list[float] | None = Field(description="edges of the buckets of the value; one more than buckets")
+    value_field: str | None = Field(description="name of the value's field; null without a value")
+    value_branching: list[int]
+    value_shares: list[str]
+    total_share: str = Field(description="share of epsilon of the total over keys; the keys have the rest")
+    columns: list[ColumnsAnswer]
+
+
+class StreamDetail(StreamSummary):
+    """A stream with its tree and epochs; with /nodes, this suffices to compute every answer."""
+
+    noun: str = Field(description="what a chart's points are numbers of: events, users first seen")
+    next_release: str | None = Field(
+        description="when the next bin becomes visible if no worker is late, RFC 3339; null for replays, "
+        "whose clock is not ours"
+    )
+    ends: str | None = Field(description="where a replay ends, RFC 3339; null for live streams")
+    where: str | None = Field(
+        default=None, description="which events count, in words; null: every event of the log"
+    )
+    left_out: str = Field(default="", description="which events no count holds, in words; empty: none")
+    warning: str = Field(description="words to write beside every chart; empty if every event counts")
+    strategy_hash: str
+    branching: list[int] = Field(description="children per node, root to leaf")
+    level_epsilons: list[str] = Field(description="exact, levels 1 to height")
+    level_stderrs: list[float] = Field(description="standard deviation of one node's noise, per level")
+    release: str
+    axes: AxesAnswer | None = Field(default=None, description="null: a node is one number")
+    windows: WindowsAnswer | None = Field(
+        default=None, description="null: no tumbling windows beside the tree"
+    )
+    sum: SummedField | None = Field(default=None, description="null: the stream adds up no field")
+    epochs: list[EpochAnswer]

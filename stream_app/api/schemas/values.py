@@ -1,0 +1,44 @@
+"""The answers about a value: its cumulative counts and its quantiles."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from stream_app.api.schemas.released import AboutKeys
+
+
+class CdfAnswer(AboutKeys):
+    """Cumulative counts of a value, with a simultaneous band around them."""
+
+    key: str | None
+    start: str
+    end: str
+    confidence: float
+    upto: list[float] = Field(description="upper edge of each bucket; larger values count in the last bucket")
+    value: list[float] = Field(
+        description="number of events below each edge, unbiased; the last number is all events"
+    )
+    stderr: list[float]
+    lower: list[float] = Field(description="lower edge of the band; never falls, as the true curve")
+    upper: list[float]
+    consistent: list[int] = Field(description="the nearest whole counts that never fall; biased")
+
+
+class EstimatedQuantile(BaseModel):
+    """A quantile as a range of the value."""
+
+    q: float
+    value: float | None = Field(description="within its likeliest bucket; null where no event is seen")
+    interval: tuple[float, float] = Field(
+        description="edges of buckets; the first and the last bucket also hold what is outside the range"
+    )
+
+
+class QuantilesAnswer(AboutKeys):
+    """Quantiles of a value; whenever the band of /cdf holds, all intervals hold."""
+
+    key: str | None
+    start: str
+    end: str
+    confidence: float
+    quantiles: list[EstimatedQuantile]
