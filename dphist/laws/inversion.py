@@ -68,6 +68,8 @@ def tail_bounds(laws: LawTable, probabilities: tuple[float, ...]) -> list[FloatA
 
     Args: laws, each with some noise.
     """
+    if laws.normal.any():
+        return _with_normal_bounds(laws, probabilities)
     present = (laws.copies > 0) & (laws.variances > 0)
     with np.errstate(divide="ignore", over="ignore"):
         poles = 2.0 * np.arcsinh(np.sqrt(0.5 / laws.variances)) / laws.weights
@@ -77,6 +79,16 @@ def tail_bounds(laws: LawTable, probabilities: tuple[float, ...]) -> list[FloatA
     noisy = LawTable(np.where(present, laws.weights, 0.0), laws.copies, laws.scales)
     cumulant = -noisy.sums(0.5 * exponents, exponents.shape[1], _log_of_growth)
     return [((cumulant + math.log(2.0 / p)) / exponents).min(axis=1) for p in probabilities]
+
+
+def _with_normal_bounds(laws: LawTable, probabilities: tuple[float, ...]) -> list[FloatArray]:
+    """Return ``tail_bounds`` of a table in which some laws are normal."""
+    found = [laws.deviations() * math.sqrt(2.0 * math.log(2.0 / p)) for p in probabilities]
+    rows = np.flatnonzero(~laws.normal)
+    if len(rows):
+        for bounds, others in zip(found, tail_bounds(laws.take(rows), probabilities), strict=True):
+            bounds[rows] = others
+    return found
 
 
 def _log_of_growth(weights: FloatArray, variances: FloatArray, halves: FloatArray) -> FloatArray:

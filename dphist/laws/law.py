@@ -1,7 +1,7 @@
-"""The law of an answer's error: a weighted sum of independent discrete Laplace variables.
+"""The law of an answer's error: a weighted sum of independent discrete Laplace variables, or a normal law.
 
-An answer is linear in the released nodes, so the distribution of its error is known exactly before anything
-is measured. ``interval.py`` turns laws into intervals.
+An answer is linear in the released values, so the distribution of its error is known before anything is
+measured. ``interval.py`` turns laws into intervals.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.arrays import FloatArray
+from dphist.arrays import BoolArray, FloatArray
 
 # Size of intermediate arrays, in doubles: a quarter of a megabyte, so that a few fit in cache.
 _CELLS = 2**15
 # The largest lattice, in standard deviations; its search may need six times as many frequencies.
 _LARGEST_MIXED_LATTICE = 1024.0
 _LARGEST_LATTICE = 2.0**14
+# In the place of a scale: the variables are standard normal. Scales of discrete Laplace noise are finite.
+NORMAL = math.inf
 
 
 def discrete_laplace_variance(scale: float) -> float:
@@ -39,8 +41,16 @@ def discrete_laplace_variance(scale: float) -> float:
     return 2.0 * math.exp(-rate) / math.expm1(-rate) ** 2
 
 
+def _unit_variance(scale: float) -> float:
+    """Return the variance of one variable of a group of this scale, before its weight."""
+    return 1.0 if scale == NORMAL else discrete_laplace_variance(scale)
+
+
 class NoiseGroup(NamedTuple):
-    """``copies`` independent discrete Laplace variables of the same scale, each multiplied by ``weight``."""
+    """``copies`` independent variables of the same law, each multiplied by ``weight``.
+
+    The law is discrete Laplace of this ``scale``, or standard normal if the scale is ``NORMAL``.
+    """
 
     weight: float
     copies: int
@@ -56,19 +66,31 @@ class WeightedNoise:
 
     >>> WeightedNoise.of([(0.5, 2, 10.0), (-0.5, 1, 10.0)]).groups
     (NoiseGroup(weight=0.5, copies=3, scale=10.0),)
+    >>> WeightedNoise.of([(3.0, 1, NORMAL), (4.0, 1, NORMAL)]) == WeightedNoise.normal(5.0)
+    True
     """
 
     groups: tuple[NoiseGroup, ...]
 
     @classmethod
     def of(cls, groups: Iterable[tuple[float, int, float]]) -> WeightedNoise:
-        """Return the law of (weight, copies, scale) triples, with equal groups merged."""
+        """Return the law of (weight, copies, scale) triples; equal groups are merged, and all normal ones."""
         merged: dict[tuple[float, float], int] = {}
+        normal: list[float] = []  # variances
         for weight, copies, scale in groups:
-            if weight and copies:
+            if scale == NORMAL:
+                normal.append(copies * weight * weight)
+            elif weight and copies:
                 key = (abs(weight), scale)
                 merged[key] = merged.get(key, 0) + copies
+        if variance := math.fsum(normal):
+            merged[math.sqrt(variance), NORMAL] = 1
         return cls(tuple(NoiseGroup(w, n, s) for (w, s), n in sorted(merged.items(), reverse=True)))
+
+    @classmethod
+    def normal(cls, deviation: float) -> WeightedNoise:
+        """Return the normal law of mean 0 and this standard deviation."""
+        return cls.of([(deviation, 1, NORMAL)])
 
     @classmethod
     def joined(cls, laws: Iterable[WeightedNoise], copies: int = 1) -> WeightedNoise:
@@ -83,7 +105,7 @@ class WeightedNoise:
     @cached_property
     def variance(self) -> float:
         """The exact variance."""
-        return math.fsum(n * w * w * discrete_laplace_variance(s) for w, n, s in self.groups)
+        return math.fsum(n * w * w * _unit_variance(s) for w, n, s in self.groups)
 
 
 @dataclass(frozen=True)
@@ -131,6 +153,12 @@ class LawTable:
         )
 
     @classmethod
+    def of_normal(cls, deviations: FloatArray) -> LawTable:
+        """Return a table of normal laws of mean 0. Args: deviations, standard deviations, (laws,)."""
+        ones = np.ones((len(deviations), 1))
+        return cls(np.asarray(deviations, np.float64)[:, np.newaxis], ones, NORMAL * ones)
+
+    @classmethod
     def joined(cls, tables: Sequence[LawTable]) -> LawTable:
         """Return the laws of sums: row i is for the sum of the independent errors in row i of each table."""
         return cls(
@@ -159,7 +187,7 @@ class LawTable:
         every = np.arange(len(self))
         if len(self) < 2 or not self.weights.shape[1]:
             return every, every
-        parts = (self.weights, self.copies, self.scales)
+        parts = (self.weights, self.copies, 1.0 / self.scales)  # an infinite scale would hide the others
         factors = np.sqrt(np.arange(2.0, 2.0 + 3 * self.weights.shape[1])).reshape(3, -1)
         mixed = sum(part @ row for part, row in zip(parts, factors, strict=True))
         _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
@@ -180,8 +208,26 @@ class LawTable:
     @cached_property
     def variances(self) -> FloatArray:
         """The variance of one variable of each group."""
-        rate = 1.0 / self.scales
-        return np.asarray(2.0 * np.exp(-rate) / np.expm1(-rate) ** 2)
+        rate = np.where(self.scales == NORMAL, 1.0, 1.0 / self.scales)
+        return np.where(self.scales == NORMAL, 1.0, 2.0 * np.exp(-rate) / np.expm1(-rate) ** 2)
+
+    @cached_property
+    def normal(self) -> BoolArray:
+        """Whether each law is normal, shape (laws,).
+
+        Raises: ValueError for a law with both kinds of noise, which has no interval here. No answer has one:
+            all releases of a stream have noise of the same kind.
+        """
+        present = (self.copies > 0) & (self.weights != 0)
+        found: BoolArray = (present & (self.scales == NORMAL)).any(axis=1)
+        if bool((found & (present & (self.scales != NORMAL)).any(axis=1)).any()):
+            raise ValueError("law: a sum of normal and of Laplace noise has no certified interval here")
+        return found
+
+    def fourth_moments(self) -> FloatArray:
+        """Return the fourth moment of every law."""
+        excess = np.where(self.scales == NORMAL, 0.0, self.variances + 3.0 * self.variances**2)
+        return np.asarray(3.0 * self.deviations() ** 4 + (self.copies * self.weights**4 * excess).sum(axis=1))
 
     def deviations(self) -> FloatArray:
         """Return the standard deviation of every law."""

@@ -125,9 +125,7 @@ def margin_bounds(estimates: Sequence[Estimate], confidence: float) -> tuple[lis
     laws, place = LawTable.of(known), {law: row for row, law in enumerate(known)}
     rounding = np.array([one.rounding for one in estimates], np.float64)
     variance = laws.deviations() ** 2
-    fourth = 3.0 * variance**2 + (
-        laws.copies * laws.weights**4 * (laws.variances + 3.0 * laws.variances**2)
-    ).sum(axis=1)
+    fourth = laws.fourth_moments()
     kurtosis = np.divide(fourth, variance**2, out=np.full_like(variance, np.inf), where=variance > 0)
     # The law is symmetric, so half of it lies on each side.
     part = 1.0 - np.sqrt(np.minimum(2.0 * beyond * kurtosis, 1.0))
