@@ -9,9 +9,9 @@ variance by less than 1 / (12 scale^2) of it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self
+from typing import Self, Unpack
 
-from dphist.planning.tree import plan_tree
+from dphist.planning.tree import TreeOptions, plan_tree
 from dphist.privacy import Exact, Neighbours
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
@@ -69,12 +69,8 @@ def plan_sums(
     keys: int = 1,
     *,
     total_share: Fraction = Fraction(0),
-    workload: Workload | WorkloadText = PREFIX,
-    release: Release = "causal",
-    neighbours: Neighbours = "add_remove",
     max_events: int = 1,
-    branching: Sequence[int] | None = None,
-    shares: Sequence[Exact] | None = None,
+    **time: Unpack[TreeOptions],
 ) -> ProductDesign:
     """Return the strategy of least mean squared error for counts and sums of an amount, of every key.
 
@@ -88,13 +84,9 @@ def plan_sums(
     """
     if not 1 <= weight <= LARGEST_WEIGHT:
         raise ValueError(f"sum: {weight} units from min to max are not in [1, {LARGEST_WEIGHT}]")
-    time = plan_tree(
-        *(horizon, epsilon, workload, release, neighbours, weight * max_events),
-        branching=branching,
-        shares=shares,
-    )
+    tree = plan_tree(horizon, epsilon, max_events=weight * max_events, **time)
     ends = ValueAxis(2, TreeShape((2,)), (Fraction(1),))
-    return ProductDesign(time, KeyAxis(keys, 1 - total_share, total_share), ends, weight)
+    return ProductDesign(tree, KeyAxis(keys, 1 - total_share, total_share), ends, weight)
 
 
 @dataclass(frozen=True)

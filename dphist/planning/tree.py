@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from operator import itemgetter
-from typing import NamedTuple, get_args
+from typing import NamedTuple, TypedDict, get_args
 
 import numpy as np
 
@@ -43,6 +43,16 @@ _ROOT_IN_REACH = 1.1
 _ROOT_GAIN = 0.005
 # Up to this horizon, the exact error of any workload takes a few hundredths of a second.
 _LARGEST_EXACT = 2**17
+
+
+class TreeOptions(TypedDict, total=False):
+    """What ``plan_tree`` may be told about a tree besides its horizon, epsilon and ``max_events``."""
+
+    workload: Workload | WorkloadText
+    release: Release
+    neighbours: Neighbours
+    branching: Sequence[int] | None
+    shares: Sequence[Exact] | None
 
 
 def plan_tree(

@@ -11,8 +11,9 @@ import httpx
 
 from stream_app.client import questions
 from stream_app.client.answers import Release
+from stream_app.client.columns import Answer
 from stream_app.client.following import SILENCE_S, TRY_AGAIN, EventReader, events
-from stream_app.client.questions import Answer, Question
+from stream_app.client.questions import Question
 
 Arguments = ParamSpec("Arguments")
 

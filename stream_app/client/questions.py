@@ -9,12 +9,14 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal
 from urllib.parse import quote
 
 import httpx
 
-from stream_app.client.answers import Cdf, Cdfs, Count, Mean, Quantiles, Series, Summary, Total, Window
+from stream_app.client.answers import Count, Mean, Series, Summary, Total
+from stream_app.client.columns import Answer
+from stream_app.client.distributions import Cdf, Cdfs, Quantiles, Window
 
 Time = str | int | float | datetime | None
 Kind = Literal["running", "bin", "window"]
@@ -24,7 +26,6 @@ Method = Literal["top_down", "isotonic"]  # of consistent values
 Parameters = dict[str, str | list[str]]
 Levels = float | Sequence[float]
 Keys = str | Sequence[str] | None  # one key, or several that are counted together
-Answer = TypeVar("Answer")
 
 LONGEST_WAIT_S = 10.0
 FIRST_WAIT_S = 0.25
@@ -86,9 +87,7 @@ def count(
         or several that are counted together, for example ``key=["FR", "DE"]``; None counts all keys. not_key,
         one or several keys that are left out of all.
     """
-    return _about(
-        stream, "count", Count.of, start=start, end=end, confidence=confidence, key=key, not_key=not_key
-    )
+    return _over(stream, "count", Count.of, (start, end, confidence), (key, not_key))
 
 
 def total(
@@ -104,9 +103,7 @@ def total(
 
     Args: as for ``count``.
     """
-    return _about(
-        stream, "sum", Total.of, start=start, end=end, confidence=confidence, key=key, not_key=not_key
-    )
+    return _over(stream, "sum", Total.of, (start, end, confidence), (key, not_key))
 
 
 def mean(
@@ -122,9 +119,7 @@ def mean(
 
     Args: as for ``count``.
     """
-    return _about(
-        stream, "mean", Mean.of, start=start, end=end, confidence=confidence, key=key, not_key=not_key
-    )
+    return _over(stream, "mean", Mean.of, (start, end, confidence), (key, not_key))
 
 
 def series(
@@ -152,17 +147,7 @@ def series(
     shown: dict[str, Any] = {"kind": kind, "step": step, "window": window, "method": method}
     shown |= {"view": None if one_view else view, "points": points}
     path = "series" if of == "count" else f"{of}/series"
-    return _about(
-        stream,
-        path,
-        Series.of,
-        start=start,
-        end=end,
-        confidence=confidence,
-        key=key,
-        not_key=not_key,
-        **shown,
-    )
+    return _over(stream, path, Series.of, (start, end, confidence), (key, not_key), **shown)
 
 
 def cdf(
@@ -175,9 +160,7 @@ def cdf(
     not_key: Keys = None,
 ) -> Question[Cdf]:
     """Return the cumulative counts of a stream's value, with one band around all of them."""
-    return _about(
-        stream, "cdf", Cdf.of, start=start, end=end, confidence=confidence, key=key, not_key=not_key
-    )
+    return _over(stream, "cdf", Cdf.of, (start, end, confidence), (key, not_key))
 
 
 def cdfs(
@@ -207,15 +190,8 @@ def quantile(
     not_key: Keys = None,
 ) -> Question[Quantiles]:
     """Return quantiles of a stream's value, at one level such as 0.95 or at several, in their order."""
-    asked = {
-        "q": _levels(levels),
-        "start": start,
-        "end": end,
-        "confidence": confidence,
-        "key": key,
-        "not_key": not_key,
-    }
-    return _about(stream, "quantile", Quantiles.of, **asked)
+    span, keys = (start, end, confidence), (key, not_key)
+    return _over(stream, "quantile", Quantiles.of, span, keys, q=_levels(levels))
 
 
 def window(
@@ -280,6 +256,20 @@ def waits_s() -> Iterator[float]:
     while True:
         yield wait_s
         wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+
+def _over(
+    stream: str,
+    what: str,
+    read: Callable[[Any], Answer],
+    span: tuple[Time, Time, float],
+    keys: tuple[Keys, Keys],
+    **asked: Any,
+) -> Question[Answer]:
+    """Return a question about a range. Args: span, start, end, confidence; keys, asked and left out."""
+    (start, end, confidence), (key, not_key) = span, keys
+    limits = {"start": start, "end": end, "confidence": confidence, "key": key, "not_key": not_key}
+    return _about(stream, what, read, **limits, **asked)
 
 
 def _about(stream: str, what: str, read: Callable[[Any], Answer], **asked: Any) -> Question[Answer]:

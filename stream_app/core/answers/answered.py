@@ -11,6 +11,8 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable
+from dphist.product.columns import KeyPlaces
+from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.kinds.tables import SeriesKind, Span
 from stream_app.core.strategy import Strategy
@@ -48,6 +50,25 @@ def declared_keys(strategy: Strategy, remedy: str) -> KeyList:
     if strategy.declared.keys is not None:
         raise QueryError("this stream's keys are counted in windows only; ask for /window", "stream")
     raise QueryError(f"this stream has no keys; {remedy}", "stream")
+
+
+def places_of(strategy: Strategy, key: str | AskedKeys) -> KeyPlaces:
+    """Return the place of a key in a stream's list, or the places of several.
+
+    Raises: QueryError for a key that is not on the list, or is named twice.
+    """
+    asked = AskedKeys((key,)) if isinstance(key, str) else key
+    keys, parameter = strategy.axes.keys, "not_key" if asked.without else "key"
+    if keys is None:
+        known = "this stream has no keys"
+        if strategy.declared.keys:
+            known = "this stream has keys in windows only; ask for /window"
+        line = f"{parameter}: {asked.names[0][:80]!r} is not on the public list; {known}"
+        raise QueryError(line, parameter)
+    try:
+        return asked.places(keys)
+    except KeyNameError as refusal:
+        raise QueryError(f"{parameter}: {refusal}", parameter) from None
 
 
 @dataclass(frozen=True, slots=True)

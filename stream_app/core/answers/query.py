@@ -17,13 +17,20 @@ from dphist.laws.law import WeightedNoise
 from dphist.product.columns import ColumnSum, KeyPlaces, column_sum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
-from stream_app.core.answers.answered import Missing, QueryError, SeriesPoints, downsampled, point_ranges
-from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
+from stream_app.core.answers.answered import (
+    Missing,
+    QueryError,
+    SeriesPoints,
+    downsampled,
+    places_of,
+    point_ranges,
+)
+from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.consistent import Method, consistent_running
+from stream_app.core.answers.edges import bin_at_edge
 from stream_app.core.answers.labels import UNLABELLED
 from stream_app.core.answers.visible import visible_bins
 from stream_app.core.answers.whole import whole_estimate, whole_points
-from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView, running_over
 from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
@@ -193,20 +200,7 @@ class StreamView:
 
         Raises: QueryError for a key that is not on the list, or is named twice.
         """
-        if key is None:
-            return None
-        asked = AskedKeys((key,)) if isinstance(key, str) else key
-        keys, parameter = self.strategy.axes.keys, "not_key" if asked.without else "key"
-        if keys is None:
-            known = "this stream has no keys"
-            if self.declared.keys:
-                known = "this stream has keys in windows only; ask for /window"
-            line = f"{parameter}: {asked.names[0][:80]!r} is not on the public list; {known}"
-            raise QueryError(line, parameter)
-        try:
-            return asked.places(keys)
-        except KeyNameError as refusal:
-            raise QueryError(f"{parameter}: {refusal}", parameter) from None
+        return None if key is None else places_of(self.strategy, key)
 
     def cells(self, span: Span | None = None) -> RangeSum:
         """Return the counts of all cells over a range of visible bins; None: over all measured bins.
@@ -240,32 +234,15 @@ class StreamView:
         """
         if self.released_until_us is None:
             raise QueryError("nothing is released yet: the first bin is still open; ask again later", "end")
-        start = self.span.start if start_us is None else self._edge(start_us, "start")
-        stop = self.span.stop if end_us is None else self._edge(end_us, "end")
+        released_us = self.start_us, self.released_until_us
+        start, stop = self.span
+        if start_us is not None:
+            start = bin_at_edge(self.binning, released_us, start_us, "start")
+        if end_us is not None:
+            stop = bin_at_edge(self.binning, released_us, end_us, "end")
         if start >= stop:
             raise QueryError("end: it has to be later than start", "end")
         return Span(start, stop)
-
-    def _edge(self, time_us: int, parameter: str) -> int:
-        asked, first, last = format_instant(time_us), self.start_us, self.released_until_us
-        assert last is not None
-        if not first <= time_us <= last:
-            raise QueryError(
-                f"{parameter}: {asked} is outside what is released, "
-                f"{format_instant(first)} to {format_instant(last)}",
-                parameter,
-                [first if time_us < first else last],
-            )
-        bin = int(self.binning.bin_of(np.array([time_us], dtype=np.int64))[0])
-        before, after = self.binning.start_us(bin), self.binning.end_us(bin)
-        if time_us != before:
-            raise QueryError(
-                f"{parameter}: {asked} is inside a bin; the nearest edges are "
-                f"{format_instant(before)} and {format_instant(after)}",
-                parameter,
-                [before, after],
-            )
-        return bin
 
     # -- answers ------------------------------------------------------------------------------------
 

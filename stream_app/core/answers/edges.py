@@ -1,0 +1,35 @@
+"""Which bin an asked time is the start of; a time that is no edge of a visible bin is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.counting.bins import Binning
+from stream_app.core.instants import format_instant
+
+
+def bin_at_edge(binning: Binning, released_us: tuple[int, int], time_us: int, parameter: str) -> int:
+    """Return the bin that starts at a time.
+
+    Args: released_us, the first and the last edge of the visible bins; parameter, to name in a refusal.
+    Raises: QueryError, naming the nearest edges, for a time that is not the edge of a visible bin.
+    """
+    asked, (first, last) = format_instant(time_us), released_us
+    if not first <= time_us <= last:
+        raise QueryError(
+            f"{parameter}: {asked} is outside what is released, "
+            f"{format_instant(first)} to {format_instant(last)}",
+            parameter,
+            [first if time_us < first else last],
+        )
+    bin = int(binning.bin_of(np.array([time_us], dtype=np.int64))[0])
+    before, after = binning.start_us(bin), binning.end_us(bin)
+    if time_us != before:
+        raise QueryError(
+            f"{parameter}: {asked} is inside a bin; the nearest edges are "
+            f"{format_instant(before)} and {format_instant(after)}",
+            parameter,
+            [before, after],
+        )
+    return bin
