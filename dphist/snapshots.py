@@ -51,12 +51,12 @@ class Snapshot:
     Attributes:
         code: four letters for the kind of state.
         noun: its name in error messages.
-        first_version: how version 1 stored it.
+        first_version: how version 1 stored it; None for kinds that are younger than version 2.
     """
 
     code: ClassVar[bytes]
     noun: ClassVar[str]
-    first_version: ClassVar[FirstVersion]
+    first_version: ClassVar[FirstVersion | None] = None
 
     def to_bytes(self) -> bytes:
         """Return a versioned, platform-independent copy. It is as secret as the snapshot."""
@@ -80,7 +80,8 @@ class Snapshot:
 
         Raises: ValueError for bytes of another kind or version, or damaged ones. The message shows no part.
         """
-        first = data.startswith(cls.first_version.start)
+        old = cls.first_version
+        first = old is not None and data.startswith(old.start)
         if not first and not data.startswith(_START.pack(cls.code, _VERSION)):
             raise ValueError(
                 f"{cls.noun}: not one of version 1 or {_VERSION}; the stored bytes are damaged, or a newer "
@@ -88,7 +89,7 @@ class Snapshot:
             )
         known = {field.name for field in fields(cls)}
         try:
-            parts = _parts(data, *(cls.first_version.read(data) if first else _read(data)))
+            parts = _parts(data, *(old.read(data) if old is not None and first else _read(data)))
             return cls(**{name: part for name, part in parts.items() if name in known})
         except (AttributeError, KeyError, TypeError, ValueError):
             raise ValueError(f"{cls.noun}: the stored bytes are damaged") from None

@@ -2,6 +2,7 @@
 
 from dphist.noise.sources import (
     LARGEST_SCALE,
+    GaussianSource,
     NoiseSource,
     Scale,
     SeededNoise,
@@ -12,6 +13,7 @@ from dphist.noise.sources import (
 
 __all__ = [
     "LARGEST_SCALE",
+    "GaussianSource",
     "NoiseSource",
     "Scale",
     "SeededNoise",

@@ -28,6 +28,8 @@ Scale = Fraction | int | float
 LARGEST_SCALE = 2**52
 # OpenDP converts Python lists, so a draw of any size is cut into lists of this many integers (about 0.7 s).
 _DRAWS_PER_CALL = 100_000
+# A wider discrete Gaussian differs from a rounded normal variable by less than any test can see.
+_NARROW = 256
 
 
 @runtime_checkable
@@ -45,6 +47,20 @@ class NoiseSource(Protocol):
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
         """Draw an index privately, favouring high scores (permute and flip)."""
+        ...
+
+
+@runtime_checkable
+class GaussianSource(Protocol):
+    """A source of discrete Gaussian noise, which the approximate mechanism adds."""
+
+    @property
+    def private(self) -> bool:
+        """Whether these draws may protect people: true for the system source only."""
+        ...
+
+    def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
+        """Draw independent integers Z with P(Z = z) proportional to exp(-z^2 / (2 variance))."""
         ...
 
 
@@ -106,7 +122,7 @@ class SystemNoise:
 class SeededNoise:
     """Repeatable noise for research and tests. It protects nobody: the service refuses it.
 
-    Guarantee: none. The distribution is the discrete Laplace up to double rounding.
+    Guarantee: none. The laws are the discrete Laplace and the discrete Gaussian up to double rounding.
     Cost: about 0.1 microseconds per draw.
 
     >>> SeededNoise(1).discrete_laplace(2, 4).tolist() == SeededNoise(1).discrete_laplace(2, 4).tolist()
@@ -123,6 +139,16 @@ class SeededNoise:
         success = -math.expm1(-1.0 / checked_scale(scale))
         first = self.generator.geometric(success, shape)
         return np.asarray(first - self.generator.geometric(success, shape), dtype=np.int64)
+
+    def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
+        """Draw discrete Gaussian noise: by its probabilities if narrow, else by rounding a normal draw."""
+        deviation = math.sqrt(variance)
+        if deviation > _NARROW:
+            return np.rint(self.generator.normal(0.0, deviation, shape)).astype(np.int64)
+        reach = math.ceil(12 * deviation) + 1
+        values = np.arange(-reach, reach + 1)
+        law = np.exp(-(values**2) / (2 * float(variance)))
+        return self.generator.choice(values, shape, p=law / law.sum()).astype(np.int64)
 
     def continuous_laplace(self, scale: float, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
         """Draw the papers' continuous Laplace, for reproducing their figures only."""
