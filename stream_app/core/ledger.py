@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import chain
 
+from stream_app.core.costs import Cost, cost_of, rounded_up, total_of
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.records import EpochRecord, LedgerEntry
@@ -42,6 +43,7 @@ class Measurement:
     end_us: int | None
     epochs: int
     private: bool
+    delta: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +53,67 @@ class Statement:
     source: str
     unit: str
     neighbours: str
-    epsilon: Fraction
+    cost: Cost
     private: bool
     measurements: tuple[Measurement, ...]
 
+    @property
+    def epsilon(self) -> Fraction:
+        """The sum of the epsilons."""
+        return self.cost.epsilon
+
+    @property
+    def delta(self) -> Fraction | None:
+        """The sum of the deltas; None for a pure promise."""
+        return self.cost.delta or None
+
+    @property
+    def composed_delta(self) -> Fraction:
+        """The delta for which ``composed`` states an epsilon."""
+        return self.cost.stated_delta
+
+    @property
+    def composed(self) -> Fraction:
+        """An epsilon that holds for everything together with ``composed_delta``, rounded up for readers."""
+        epsilon = self.cost.composed(self.composed_delta)
+        assert epsilon is not None  # every epoch is pure or has a mu
+        return min(rounded_up(epsilon), self.epsilon) if self.delta is None else rounded_up(epsilon)
+
+    @property
+    def total_epsilon(self) -> Fraction:
+        """The epsilon of the promise: the sum if it is pure, otherwise composed for ``composed_delta``."""
+        return self.epsilon if self.delta is None else self.composed
+
     def sentences(self) -> tuple[str, ...]:
-        """Return the promise in plain words: first the total, then each measurement."""
+        """Return the promise in plain words: first the total, then its composition, then each measurement."""
         if not self.measurements:
             return (f"Nothing has been measured in {self.source}.",)
         if not self.private:
             return (
-                f"Not private: epsilon {in_words(self.epsilon)} is so large that it protects nobody.",
+                f"Not private: epsilon {in_words(self.total_epsilon)} is so large that it protects nobody.",
                 *map(_sentence, self.measurements),
             )
-        change = _CHANGES[self.unit, self.neighbours].format(source=self.source)
-        promise = (
-            f"{change} changes the probability of anything that is shown by at most a factor "
-            f"e^{in_words(self.epsilon)}."
-        )
         weaker = ["A person with k events is protected k times more weakly."] if self.unit == "event" else []
-        return (promise, *map(_sentence, self.measurements), *weaker)
+        other = [self.other_line] if self.other_line else []
+        return (self._promise(), *other, *map(_sentence, self.measurements), *weaker)
+
+    def _promise(self) -> str:
+        change = _CHANGES[self.unit, self.neighbours].format(source=self.source)
+        beside = "" if self.delta is None else f", and adds at most {delta_in_words(self.composed_delta)}"
+        return (
+            f"{change} changes the probability of anything that is shown by at most a factor "
+            f"e^{in_words(self.total_epsilon)}{beside}."
+        )
+
+    @property
+    def other_line(self) -> str:
+        """The cost as the promise does not state it, composed or as the sum; empty if it says no more."""
+        composed = promise_in_words(self.composed, self.composed_delta)
+        if self.delta is not None:
+            return f"This is composed; the sum of all parts is {promise_in_words(self.epsilon, self.delta)}."
+        if self.composed < self.epsilon:
+            return f"For those who accept a delta, all of it together is {composed}."
+        return ""
 
     @property
     def neighbouring(self) -> str:
@@ -121,9 +164,10 @@ def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerE
 def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     """Return the privacy promise that a source's ledger entries add up to.
 
-    Guarantee: all outputs of all streams over the source together are ``epsilon``-DP for the stated unit and
-        neighbours. Streams and strategies compose in sequence, epochs of one stream in parallel for events
-        and in sequence for users. Neighbours differ by substitution if they do for any stream.
+    Guarantee: all outputs of all streams over the source together are (``epsilon``, ``delta``)-DP, and
+        (``composed``, ``composed_delta``)-DP, for the stated unit and neighbours. Streams and strategies
+        compose in sequence, epochs of one stream in parallel for events and in sequence for users.
+        Neighbours differ by substitution if they do for any stream.
     Raises: ValueError for an entry of another source or of a unit that these rules do not cover.
 
     >>> entry = LedgerEntry("file:a", "s", 0, 0, 10, "1/2", "event", "h")
@@ -133,23 +177,33 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     Fraction(5, 6)
     """
     for entry in entries:
-        # An entry with a delta must not be added up as if it were pure.
-        known = (entry.unit, entry.neighbours) in _CHANGES and entry.delta is None
-        if entry.source != source or not known:
+        if entry.source != source or (entry.unit, entry.neighbours) not in _CHANGES:
             raise ValueError(f"ledger of {source}: {entry} cannot be composed here")
     streams = _by_stream(entries)
     unit = "user" if _count_same_users(list(streams.values())) else "event"
     neighbours = "substitute" if any(e.neighbours == "substitute" for e in entries) else "add_remove"
     measurements = tuple(_measurement(epochs) for epochs in streams.values())
-    epsilon = sum((_cost(epochs, unit, neighbours) for epochs in streams.values()), Fraction(0))
-    return Statement(
-        source=source,
-        unit=unit,
-        neighbours=neighbours,
-        epsilon=epsilon,
-        private=all(m.private for m in measurements) and epsilon <= LARGEST_PRIVATE_EPSILON,
-        measurements=measurements,
+    cost = total_of(cost_of(epochs, unit, neighbours) for epochs in streams.values())
+    stated = Statement(
+        source=source, unit=unit, neighbours=neighbours, cost=cost, private=True, measurements=measurements
     )
+    private = all(m.private for m in measurements) and stated.total_epsilon <= LARGEST_PRIVATE_EPSILON
+    return replace(stated, private=private)
+
+
+def next_entry(entries: Sequence[LedgerEntry], stream: str) -> LedgerEntry | None:
+    """Return the entry of the epoch after a stream's last one; None if it never began, or has ended.
+
+    The epoch is as long as the last one, which may differ from its real length by an hour of daylight saving.
+    """
+    own = [entry for entry in entries if entry.stream == stream]
+    if not own:
+        return None
+    last = max(own, key=lambda entry: entry.epoch)
+    if last.until_us is not None and last.end_us >= last.until_us:
+        return None
+    end_us = 2 * last.end_us - last.start_us
+    return replace(last, epoch=last.epoch + 1, start_us=last.end_us, end_us=end_us, lost=False)
 
 
 def _count_same_users(streams: Sequence[Sequence[LedgerEntry]]) -> bool:
@@ -222,15 +276,16 @@ def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: 
     if not before:
         return
     told = statement(new.source, [*entries, new])
+    together = promise_in_words(told.epsilon, told.delta)
     key = f"streams.{new.stream}.privacy"
     measured = (
         f"{new.source} is already measured by {before[0].stream} from "
-        f"{format_instant(before[0].start_us)}; all together cost epsilon {in_words(told.epsilon)}"
+        f"{format_instant(before[0].start_us)}; all together cost {together}"
     )
     if accept != ACCEPTED:
         written = "is missing" if accept is None else f'"{accept}" is not known'
         raise ValueError(f'{key}.accept {written}: {measured}; write accept: "{ACCEPTED}" to accept that')
-    if all(one.private for one in told.measurements) and told.epsilon > LARGEST_PRIVATE_EPSILON:
+    if all(one.private for one in told.measurements) and told.total_epsilon > LARGEST_PRIVATE_EPSILON:
         raise ValueError(
             f"{key}.epsilon {in_words(Fraction(new.epsilon))}: {measured}, which protects nobody "
             f"(at most {LARGEST_PRIVATE_EPSILON}); lower it"
@@ -295,17 +350,6 @@ def promise_in_words(epsilon: Fraction, delta: Fraction | None) -> str:
     return f"(epsilon {in_words(epsilon)}, delta {delta_in_words(delta)})"
 
 
-def _cost(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Fraction:
-    """Return the cost of one stream for a promise about this unit and these neighbours."""
-    epsilons = [Fraction(entry.epsilon) for entry in epochs]
-    cost = sum(epsilons, Fraction(0)) if unit == "user" else max(epsilons)
-    if neighbours == "substitute" and epochs[0].neighbours == "add_remove":
-        cost *= 2  # a substitution is one event less and one more
-    if unit == "event" and epochs[0].unit == "user":
-        cost *= 2  # with a cap, one added event can displace another event of its user
-    return cost
-
-
 def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
     start_us, end_us = _period(epochs)
     return Measurement(
@@ -318,6 +362,7 @@ def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
         end_us=end_us,
         epochs=len(epochs),
         private=all(entry.private for entry in epochs),
+        delta=max((Fraction(entry.delta) for entry in epochs if entry.delta is not None), default=None),
     )
 
 
@@ -332,6 +377,6 @@ def _sentence(measurement: Measurement) -> str:
     start, end_us = format_instant(measurement.start_us), measurement.end_us
     period = f"{start} on" if end_us is None else f"{start} to {format_instant(end_us)}"
     return (
-        f"Stream {measurement.stream} spends epsilon {in_words(measurement.epsilon)} on {unit} from "
-        f"{period} ({epochs})."
+        f"Stream {measurement.stream} spends {promise_in_words(measurement.epsilon, measurement.delta)} on "
+        f"{unit} from {period} ({epochs})."
     )

@@ -215,7 +215,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
     from dphist.planning.report import print_whole
     from stream_app.shell.planning.answers import answers_table
     from stream_app.shell.planning.plan import chosen_streams, comparisons, epsilons_for
-    from stream_app.shell.planning.promises import meanings
+    from stream_app.shell.planning.promises import costs_over_epochs, meanings
     from stream_app.shell.planning.tables import tables
 
     settings = load_to_begin(config)
@@ -226,7 +226,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
         return
     for table in (answers_table(streams), *tables(streams), *comparisons(streams, plot)):
         print_whole(table)
-    for line in meanings(streams):
+    for line in (*meanings(streams), *costs_over_epochs(streams, time.time_ns() // 1_000)):
         click.echo(line)
 
 

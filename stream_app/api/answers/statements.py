@@ -13,8 +13,9 @@ from stream_app.api.answers.ranges import (
 )
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
+from stream_app.core.budget import one_more_in_words
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import in_words, neighbouring_in_words, statement
+from stream_app.core.ledger import delta_in_words, in_words, neighbouring_in_words, statement
 from stream_app.core.records import LedgerEntry
 
 LARGEST_EXPONENT = 20  # for larger epsilons "the odds change by a factor of" has no meaning
@@ -50,6 +51,8 @@ def privacy(
     design, source = view.strategy.design, view.labels.source(view.strategy.source)
     stated = replace(statement(view.strategy.source, ledger), source=source)
     private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user
+    next_epoch = one_more_in_words(view.strategy.source, ledger, view.strategy.stream)
+    has_odds = stated.delta is None and stated.epsilon < LARGEST_EXPONENT
     for_users = stated.unit == "user"  # not if another stream protects only events, or other users
     return schemas.PrivacyAnswer(
         **released(view) | {"private": private},
@@ -61,8 +64,14 @@ def privacy(
         own_neighbouring=neighbouring_in_words("event" if per_user is None else "user", design.neighbours),
         source=source,
         source_epsilon=in_words(stated.epsilon),
-        max_odds_factor=math.exp(stated.epsilon) if stated.epsilon < LARGEST_EXPONENT else None,
+        source_delta=None if stated.delta is None else delta_in_words(stated.delta),
+        composed=schemas.Composed(
+            epsilon=in_words(stated.composed), delta=delta_in_words(stated.composed_delta)
+        ),
+        next_epoch=next_epoch if private else "",
+        max_odds_factor=math.exp(stated.epsilon) if has_odds else None,
         promise=stated.sentences()[0],
+        also=stated.other_line if private else "",
         protected=(PROTECTED_USERS if for_users else PROTECTED) if private else [],
         not_protected=(NOT_PROTECTED_USERS if for_users else NOT_PROTECTED)
         if private

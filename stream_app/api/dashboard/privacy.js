@@ -8,13 +8,15 @@ const at = (id) => document.getElementById(id);
 // Args: times, of this page's stream. They are also used for other streams in the ledger of the same source.
 export function showPrivacy(privacy, times) {
   at("promise").replaceChildren(...withPowers(privacy.promise));
+  at("also").textContent = [privacy.also, privacy.next_epoch].filter(Boolean).join(" ");
   showList(at("protected"), privacy.protected);
   showList(at("not-protected"), privacy.not_protected);
   const factor = privacy.max_odds_factor;
   showFacts(at("privacy-numbers"), [
     ["Epsilon of this stream", privacy.epsilon],
-    ["Sum over its source", privacy.source_epsilon],
-    ["Odds change at most", factor === null ? "without limit" : `× ${factor < 100 ? factor.toFixed(2) : Math.round(factor).toLocaleString("en")}`],
+    ["Sum over its source", withDelta(privacy.source_epsilon, privacy.source_delta)],
+    ["Composed over its source", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
+    ...(privacy.source_delta === null ? [oddsWords(factor)] : []),
     ["Unit of this stream", unitWords(privacy)],
     ...neighbourWords(privacy),
   ]);
@@ -22,6 +24,14 @@ export function showPrivacy(privacy, times) {
     grid(`Source: ${privacy.source}. Periods in ${times.zone}.`, ["Stream", "Epoch", "From", "To", "Epsilon", "Unit"],
       privacy.ledger.map((row) => [row.stream, row.epoch, times.from(seconds(row.start), null), times.until(seconds(row.end), null), row.epsilon, row.unit])),
   );
+}
+
+function withDelta(epsilon, delta) {
+  return delta === null ? epsilon : `${epsilon} (delta ${delta})`;
+}
+
+function oddsWords(factor) {
+  return ["Odds change at most", factor === null ? "without limit" : `× ${factor < 100 ? factor.toFixed(2) : Math.round(factor).toLocaleString("en")}`];
 }
 
 // Return the nodes of a sentence in which "e^0.5" is shown as a power.

@@ -38,7 +38,7 @@ from stream_app.api.schemas.released import (
     OfRange,
     Released,
 )
-from stream_app.api.schemas.statements import AlertAnswer, AlertList, LedgerRow, PrivacyAnswer
+from stream_app.api.schemas.statements import AlertAnswer, AlertList, Composed, LedgerRow, PrivacyAnswer
 from stream_app.api.schemas.streams import (
     AxesAnswer,
     ColumnsAnswer,
@@ -76,6 +76,7 @@ __all__ = [
     "CdfAnswer",
     "CdfQuery",
     "ColumnsAnswer",
+    "Composed",
     "Confidence",
     "CountAnswer",
     "CountQuery",

@@ -24,6 +24,13 @@ class LedgerRow(BaseModel):
     )
 
 
+class Composed(BaseModel):
+    """What holds for everything together: (epsilon, delta)."""
+
+    epsilon: str = Field(description="rounded up to three digits")
+    delta: str
+
+
 class PrivacyAnswer(Released):
     """What is protected and how strongly, in words and in numbers."""
 
@@ -37,8 +44,18 @@ class PrivacyAnswer(Released):
     )
     source: str
     source_epsilon: str = Field(description="sum over everything that measures the source")
-    max_odds_factor: float | None = Field(description="e^source_epsilon; null beyond e^20")
+    source_delta: str | None = Field(default=None, description="sum of the deltas; null: a pure promise")
+    composed: Composed = Field(description="everything that measures the source, for one stated delta")
+    next_epoch: str = Field(
+        default="",
+        description="in words: the cost after one more epoch of this stream; empty: none comes",
+    )
+    max_odds_factor: float | None = Field(description="e^source_epsilon; null beyond e^20 or with a delta")
     promise: str
+    also: str = Field(
+        default="",
+        description="in words: the cost as the promise does not state it; may be empty",
+    )
     protected: list[str]
     not_protected: list[str]
     ledger: list[LedgerRow]

@@ -10,9 +10,11 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import first_measurement
 from stream_app.config.values import format_duration
+from stream_app.core.budget import over_epochs_in_words
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import statement
 from stream_app.core.meaning import meaning_of
+from stream_app.core.records import LedgerEntry
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import cap_warning, file_sample
 from stream_app.shell.filling import filling_warning
@@ -27,13 +29,19 @@ def promises(settings: Settings, now_us: int) -> Iterator[str]:
     """
     for source in dict.fromkeys(stream.declared.source.name for stream in settings.streams):
         streams = [stream for stream in settings.streams if stream.declared.source.name == source]
-        entries = [
-            replace(first_measurement(stream, now_us), strategy_hash=planned(stream).hash)
-            for stream in streams
-        ]
+        entries = [_first_epoch(stream, now_us) for stream in streams]
         yield from statement(source, entries).sentences()
-        for stream in streams:
+        for stream, entry in zip(streams, entries, strict=True):
             yield _neighbours(stream)
+            if over_epochs := over_epochs_in_words(entry):
+                yield over_epochs
+
+
+def costs_over_epochs(streams: Sequence[StreamSettings], now_us: int) -> Iterator[str]:
+    """Yield what several epochs cost together, for each stream whose epochs add up."""
+    for stream in streams:
+        if over_epochs := over_epochs_in_words(_first_epoch(stream, now_us)):
+            yield over_epochs
 
 
 def meanings(streams: Sequence[StreamSettings]) -> Iterator[str]:
@@ -57,6 +65,14 @@ def meanings(streams: Sequence[StreamSettings]) -> Iterator[str]:
                 yield f"warning: streams.{stream.name}.privacy.unit: {warning}"
             if warning := filling_warning(stream, batch.columns):
                 yield f"warning: streams.{stream.name}.sum.unit: {warning}"
+
+
+def _first_epoch(stream: StreamSettings, now_us: int) -> LedgerEntry:
+    """Return the ledger entry of a stream's first epoch, if it begins now."""
+    strategy = planned(stream)
+    entry = first_measurement(stream, now_us)
+    mu = None if strategy.kind.mu is None else str(strategy.kind.mu)
+    return replace(entry, strategy_hash=strategy.hash, mu=mu)
 
 
 def _neighbours(stream: StreamSettings) -> str:

@@ -13,6 +13,7 @@ from dphist.noise import SeededNoise
 from stream_app.api.admission.copies import grown, growth
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import visible_epochs
+from stream_app.core.costs import Cost
 from stream_app.core.kinds.kind import Kind
 from stream_app.core.ledger import Statement, statement
 from stream_app.core.records import PublicState
@@ -82,7 +83,7 @@ def test_copy_has_the_current_privacy_statement() -> None:
     view.statement = statement("file:a", ())
     copy = sent(None, view, None)
     assert copy.private == view.private is True
-    bare = Statement("file:a", "event", "add-remove", Fraction(100), False, ())
+    bare = Statement("file:a", "event", "add-remove", Cost(Fraction(100)), False, ())
     view.statement = bare
     copy = sent(copy, view, view.shown)
     assert (copy.statement, copy.private) == (bare, False)

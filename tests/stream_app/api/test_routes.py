@@ -231,6 +231,9 @@ def test_privacy_adds_up_over_the_source() -> None:
             privacy = await api.json("privacy")
             assert (privacy["epsilon"], privacy["source_epsilon"]) == ("1", "1.5")
             assert privacy["max_odds_factor"] == pytest.approx(4.4816890703)
+            assert privacy["source_delta"] is None
+            assert privacy["composed"] == {"epsilon": "1.5", "delta": "1e-6"}
+            assert "adds nothing" in privacy["next_epoch"]
             assert [row["stream"] for row in privacy["ledger"]] == ["departures", "departures by day"]
             assert [row["end_reason"] for row in privacy["ledger"]] == [None, None]
             assert "e^1.5" in privacy["promise"]

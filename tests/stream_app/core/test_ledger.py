@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_app.core.budget import one_more_in_words, over_epochs_in_words
 from stream_app.core.ledger import (
     ACCEPTED,
     check_measurement,
@@ -16,6 +17,7 @@ from stream_app.core.ledger import (
     entry_to_json,
     in_words,
     measured_before,
+    next_entry,
     promise_in_words,
     statement,
 )
@@ -285,3 +287,85 @@ def test_entry_with_delta_and_mu_is_read_back() -> None:
 def test_promise_without_delta_is_written_as_before() -> None:
     assert promise_in_words(Fraction(1, 2), None) == "epsilon 0.5"
     assert promise_in_words(Fraction(1, 2), Fraction(1, 10**9)) == "(epsilon 0.5, delta 1e-9)"
+
+
+def approximate(epoch: int = 0, stream: str = "s") -> LedgerEntry:
+    """Return an entry of a Gaussian epoch that is (1, 1e-6)-private by itself, for users."""
+    one = entry(stream, epoch, 10 * epoch, 10 * epoch + 10, "1", stream, "user")
+    return replace(one, delta="1/1000000", mu="2367/10000")
+
+
+def test_a_source_with_delta_states_the_composed_cost_and_the_sum() -> None:
+    told = statement("file:a", [approximate(epoch) for epoch in range(12)])
+    assert told.epsilon == 12
+    assert told.delta == Fraction(12, 10**6)
+    assert (told.composed, told.composed_delta) == (Fraction("3.91"), Fraction(1, 10**6))
+    assert told.private
+    promise, other, *_ = told.sentences()
+    assert promise.endswith("is shown by at most a factor e^3.91, and adds at most 1e-6.")
+    assert other == "This is composed; the sum of all parts is (epsilon 12, delta 1.2e-5)."
+
+
+def test_a_pure_promise_stays_and_the_composed_cost_is_an_additional_line() -> None:
+    epochs = [replace(entry(epoch=epoch, epsilon="1/10", unit="user")) for epoch in range(100)]
+    told = statement("file:a", epochs)
+    assert told.epsilon == 10
+    assert told.delta is None
+    assert "e^10." in told.sentences()[0]
+    assert told.sentences()[1] == (
+        "For those who accept a delta, all of it together is (epsilon 4.78, delta 1e-6)."
+    )
+
+
+def test_pure_and_gaussian_streams_compose_for_users() -> None:
+    told = statement("file:a", [replace(approximate(), user="name"), users_of("name", "t")])
+    assert told.unit == "user"
+    assert told.epsilon == 2
+    assert told.delta == Fraction(1, 10**6)
+    assert told.composed <= 2
+
+
+def test_gaussian_epochs_do_not_add_up_for_events() -> None:
+    one = [replace(approximate(epoch), unit="event") for epoch in range(5)]
+    assert statement("file:a", one).cost == statement("file:a", one[:1]).cost
+
+
+@pytest.mark.parametrize(("unit", "neighbours"), [("event", "add_remove"), ("user", "substitute")])
+def test_neighbours_twice_as_far_apart_double_mu(unit: str, neighbours: str) -> None:
+    other = {"event": entry("t"), "user": replace(users_of("name", "t"), neighbours="substitute")}[unit]
+    told = statement("file:a", [replace(approximate(), user="name"), other])
+    assert (told.unit, told.neighbours) == (unit, neighbours)
+    assert told.cost.losses.mu_squared == (2 * Fraction("0.2367")) ** 2
+    assert told.epsilon == 2 + Fraction(other.epsilon)
+    assert told.delta is not None
+    assert told.delta > Fraction(1, 10**6)
+
+
+def test_an_entry_with_delta_and_without_mu_is_refused() -> None:
+    with pytest.raises(ValueError, match="has a delta and no mu"):
+        statement("file:a", [replace(approximate(), mu=None)])
+
+
+def test_the_next_epoch_follows_the_last_one() -> None:
+    entries = [approximate(0), approximate(1)]
+    following = next_entry(entries, "s")
+    assert following == replace(approximate(2), start_us=20, end_us=30)
+    assert next_entry(entries, "t") is None
+    assert next_entry([replace(one, until_us=20) for one in entries], "s") is None
+
+
+def test_one_more_epoch_is_said_in_words() -> None:
+    words = one_more_in_words("file:a", [approximate(epoch) for epoch in range(11)], "s")
+    assert words == (
+        "One more epoch of this stream makes (epsilon 12, delta 1.2e-5) as a sum and "
+        "(epsilon 3.91, delta 1e-6) composed."
+    )
+    assert "adds nothing" in one_more_in_words("file:a", [entry()], "s")
+    assert one_more_in_words("file:a", [entry(until_us=10)], "s") == ""
+
+
+def test_costs_over_epochs_are_for_streams_whose_epochs_add_up() -> None:
+    assert over_epochs_in_words(entry()) == ""
+    assert "12 epochs cost (epsilon 12, delta 1.2e-5) as a sum and (epsilon 3.91" in over_epochs_in_words(
+        approximate()
+    )
