@@ -13,6 +13,7 @@ from stream_app.config.kafka import read_topic
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings, TopicSettings
 from stream_app.core.declaration import Log, LogFormat, Replay
 
+_OF_JSON = (".ndjson", ".jsonl", ".json", ".log", ".txt")
 _KEEP_US = values.duration_between("1h", "3650d", "events must outlive a restart of the worker")
 
 
@@ -31,7 +32,11 @@ def read_source(
         raise section.error("file", "is missing; name a file, or a topic of Kafka")
     file = (directory / section.take("file", _file)).absolute()
     name = section.take("group", values.name, "") or file_identity(file, directory)
-    form: LogFormat = section.take("format", values.one_of("ndjson", "csv"), format_of(file))
+    said = format_of(file)
+    if said is None and "format" not in section.names():
+        why = f"is missing: {file.name} names files of CSV and others; write ndjson or csv"
+        raise section.error("format", why)
+    form: LogFormat = section.take("format", values.one_of("ndjson", "csv"), said or "ndjson")
     start: Literal["earliest", "latest"] = section.take(
         "start", values.one_of("earliest", "latest"), "earliest"
     )
@@ -61,13 +66,25 @@ def _file(value: object) -> str:
     return text
 
 
-def format_of(file: Path) -> Literal["ndjson", "csv"]:
+def format_of(file: Path) -> Literal["ndjson", "csv"] | None:
     """Return the format that a file's name says; NDJSON if it says none.
 
-    >>> format_of(Path("a.csv")), format_of(Path("a-*.CSV.gz")), format_of(Path("a.json"))
-    ('csv', 'csv', 'ndjson')
+    If a list's name ends in ``*`` and says no format, the names of its files decide. None: they say both.
+
+    >>> [format_of(Path(name)) for name in ("a.csv", "a-*.CSV.gz", "a*.csv*", "a.json", "a.log*")]
+    ['csv', 'csv', 'csv', 'ndjson', 'ndjson']
     """
-    return "csv" if file.name.lower().removesuffix(".gz").endswith(".csv") else "ndjson"
+    name = file.name.lower()
+    if _says_csv(name.rstrip("*")):
+        return "csv"
+    if not name.endswith("*") or name.rstrip("*").removesuffix(".gz").endswith(_OF_JSON):
+        return "ndjson"
+    said = {_says_csv(found.name.lower()) for found in file.parent.glob(file.name)}
+    return None if len(said) > 1 else "csv" if True in said else "ndjson"
+
+
+def _says_csv(name: str) -> bool:
+    return name.removesuffix(".gz").endswith(".csv")
 
 
 def file_identity(file: Path, directory: Path) -> str:

@@ -174,7 +174,7 @@ class Apply:
     Each cell appears once. With ``users``, each pair of user and cell appears once. The store keeps these
     numbers apart from the cells, and decides which records count when their bin is sealed (``Store.tally``).
     ``operator_counts`` are added to the operator's counters of these names, in the same step. The
-    number of ``records`` with a bin is not stored.
+    number of ``records`` with a bin, and of those that a condition has ``left_out``, are not stored.
     """
 
     strategy_hash: str
@@ -190,6 +190,7 @@ class Apply:
     ahead: Ahead | None = None
     operator_counts: Mapping[str, int] = field(default_factory=dict)
     records: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class _Slice:
     assignment: Assignment
     places: Int64Array  # of each record, among the cells of its bin
     outcomes: Outcomes
+    left_out: Int64Array  # the positions of records that do not match the stream's condition
     users: NDArray[Any] | None = None  # of each record, where the unit is the user
 
 
@@ -207,11 +208,13 @@ class Ingest:
             users = batch.columns[per_user.field][events]
             refused |= {Reason.NO_USER: per_user.without_user(users)}
         assignment = refusing(assignment, refused)
+        left_out = batch.positions[:0]
         if (where := stream.declared.where) is not None:
-            columns = {field: batch.columns[field][events] for field in where.fields}
-            assignment = only(assignment, where.matches(columns))
+            matching = where.matches({field: batch.columns[field][events] for field in where.fields})
+            assignment = only(assignment, matching)
+            left_out = batch.positions[first:][~matching]
         seen = outcomes(own, batch.positions[first:], assignment, stream.declared.time.bin_us, batch.refused)
-        return _Slice(batch, first, state, assignment, places, seen, users)
+        return _Slice(batch, first, state, assignment, places, seen, left_out, users)
 
     async def _apply_slice(self, stream: LoadedStream, part: _Slice) -> Reply:
         """Apply a slice in order; stop at a reply that refuses, and return the last reply."""
@@ -268,6 +271,7 @@ class Ingest:
                 ahead=aside,
                 operator_counts=part.outcomes.between(expected, new),
                 records=run.stop - run.start,
+                left_out=int(np.diff(np.searchsorted(part.left_out, (expected, new)))[0]),
             )
             expected = new
 

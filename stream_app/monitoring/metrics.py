@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from stream_app.core.counting.closing import Closing
 from stream_app.core.records import Ending
 from stream_app.monitoring.late_share import LateShare
+from stream_app.monitoring.refused_share import RefusedShare
 from stream_app.monitoring.stored_counts import StoredCounts
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -51,6 +52,7 @@ class Metrics:
         self.registry.register(self.stored)
         about = "Share of late records among those counted in the last 10 minutes"
         self.late_share = LateShare(gauge("late_share", about, stream))
+        self.refused_share = RefusedShare()
         self.dead_letters = counter(
             "dead_letters",
             "Records refused to the dead letters, each once; without a stream: not decodable for any",

@@ -98,6 +98,7 @@ class _WatchedStore(_Watched[Store]):
         if reply is Reply.DONE:
             self._metrics.apply_cells.labels(stream).observe(len(change.cells))
             self._metrics.late_share.applied(stream, change)
+            self._metrics.refused_share.applied(stream, change)
         return reply
 
     async def release(self, stream: str, release: Release) -> Reply:

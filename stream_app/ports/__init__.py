@@ -38,6 +38,10 @@ class OperatorError(ValueError):
     """An error that only the operator can mend: one line with what, where and the remedy (status 2)."""
 
 
+class NothingCountedError(OperatorError):
+    """A replay is complete and has refused every record. Another start would not count them either."""
+
+
 class ClockDoubt(OSError):
     """Two clocks disagree and it is unknown which is right: no bin is closed until they agree."""
 

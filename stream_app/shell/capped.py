@@ -12,16 +12,19 @@ from stream_app.config import SourceSettings, StreamSettings
 from stream_app.core.counting.bounding import CapWindows, share_left_out
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import RecordBatch
+from stream_app.sources.decode import TimeField
 from stream_app.sources.file_list import is_list
 from stream_app.sources.finished_files import open_sample
+from stream_app.sources.times import TimeFormat
 from stream_app.wiring.event_logs import file_format, other_fields, time_field
 
 MUCH = 0.05
 
 
-def file_sample(stream: StreamSettings) -> RecordBatch | None:
+def file_sample(stream: StreamSettings, time_format: TimeFormat | None = None) -> RecordBatch | None:
     """Return the first records of a stream's file or list of files; None for an empty file or another log.
 
+    Args: time_format, of the time field; None for the stream's.
     Raises: OperatorError if the file cannot be read.
     """
     if not isinstance(stream.source, SourceSettings):
@@ -29,7 +32,9 @@ def file_sample(stream: StreamSettings) -> RecordBatch | None:
     file, others = stream.source.file, other_fields([stream])
     if not is_list(file) and not file.stat().st_size:
         return None
-    with open_sample(file, file_format(stream), time_field(stream), others) as lines:
+    time = time_field(stream)
+    time = TimeField(time.path, time_format or time.format)
+    with open_sample(file, file_format(stream), time, others) as lines:
         start = lines.first_position
         return lines.read(start, lines.after_last_line(start))
 

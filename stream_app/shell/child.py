@@ -11,7 +11,25 @@ from typing import Any
 
 from stream_app.config import Settings
 from stream_app.monitoring.logs import LOG_LEVEL, configure
-from stream_app.shell.processes import STOP_S, exit_status, read_orders, until_stopped
+from stream_app.ports import NothingCountedError
+from stream_app.shell.processes import (
+    COMPLETE,
+    NOTHING_COUNTED,
+    STOP_S,
+    exit_status,
+    read_orders,
+    until_stopped,
+)
+
+
+def work(name: str) -> int:
+    """Run a role to its end; return the exit status of a role that has ended without a failure."""
+    try:
+        asyncio.run(main(name))
+    except NothingCountedError as why:
+        print(why, file=sys.stderr, flush=True)
+        return NOTHING_COUNTED
+    return COMPLETE
 
 
 async def main(name: str) -> None:
@@ -38,4 +56,4 @@ def _role(name: str) -> Callable[[Settings], Coroutine[Any, Any, None]]:
 
 if __name__ == "__main__":
     configure(sys.argv[1], int(os.environ.get(LOG_LEVEL, logging.WARNING)))
-    sys.exit(exit_status(lambda: asyncio.run(main(sys.argv[1])), name=""))
+    sys.exit(exit_status(lambda: work(sys.argv[1]), name=""))

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 COMPLETE = 0  # no work is left, or the end was requested
 CRASHED = 1  # an unexpected error: a supervisor restarts the process
 REFUSED = 2  # the operator must correct something; a restart does not help
+NOTHING_COUNTED = 3  # of a child that is a worker: its replays are complete, every record was refused
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 _CALM_S = 15.0  # a child that ran this long resets its restart backoff
@@ -51,7 +52,7 @@ def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> i
 
 
 async def run_child(role: str, settings: Settings, say: Callable[[str], None]) -> int:
-    """Run a child until it ends with COMPLETE or REFUSED, and restart it after crashes.
+    """Run a child until it ends by itself, and restart it after crashes.
 
     Args: role, of ``python -m stream_app.shell.child``; say, a function that shows the operator a line.
     Returns: the exit status; CRASHED after too many crashes in a row.
@@ -61,7 +62,7 @@ async def run_child(role: str, settings: Settings, say: Callable[[str], None]) -
     while True:
         started_s = clock()
         status = await _run_once(role, settings, say)
-        if status in (COMPLETE, REFUSED):
+        if status in (COMPLETE, REFUSED, NOTHING_COUNTED):
             return status
         crashes = 1 if clock() - started_s > _CALM_S else crashes + 1
         if crashes > len(_BACKOFF_S):

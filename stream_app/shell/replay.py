@@ -17,6 +17,8 @@ from stream_app.config.streams import MOST_BINS
 from stream_app.config.values import format_duration, positive_duration_us
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.ports import OperatorError
+from stream_app.shell.capped import file_sample
+from stream_app.shell.doctor.checks import file_times
 from stream_app.shell.options import read_pace
 from stream_app.shell.processes import COMPLETE
 from stream_app.shell.progress import open_report
@@ -27,6 +29,7 @@ from stream_app.wiring.event_logs import why_unreadable
 _OPTIONS = {
     "source.file": "FILE",
     "source.format": "--format",
+    "source.replay": "--from and --to",
     "source.replay.from": "--from",
     "source.replay.to": "--to",
     "time.field": "--field",
@@ -44,14 +47,33 @@ def run_replay(file: Path, serve: bool, **options: Any) -> int:
     settings = replay_settings(file, **options)
     if why := why_unreadable(file):
         raise OperatorError(f"FILE: {why}")
-    service = Service(when_complete=not serve, serves=serve, port_key="--port")
+    warning = _check_times(settings)
+    service = Service(when_complete=not serve, serves=serve, port_key="--port", tells_refused=True)
     with open_report() as report:
+        if warning is not None:
+            report.say(f"warning: {warning}")
         status = asyncio.run(run_service(settings, report, service))
         if status == COMPLETE and not serve:
             report.say(
                 f"what was released stays in {options['state']}; --serve beside the same options serves it"
             )
         return status
+
+
+def _check_times(settings: Settings) -> str | None:
+    """Refuse, before anything is measured, a file whose times are in another format.
+
+    Returns: a warning if a sample has nothing to count; None if it has.
+    """
+    (stream,) = settings.streams
+    batch = file_sample(stream)
+    for finding in () if batch is None else file_times(stream, batch):
+        key = finding.what.removeprefix(f"streams.{stream.name}.")
+        said = f"{_OPTIONS.get(key, key)}: {finding.said}"
+        if finding.state == "fail":
+            raise OperatorError(said)
+        return said
+    return None
 
 
 def replay_settings(

@@ -16,8 +16,9 @@ from stream_app.config.access import check_operator, is_loopback
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
-from stream_app.shell.processes import COMPLETE, run_child, until_stopped
+from stream_app.shell.processes import COMPLETE, NOTHING_COUNTED, REFUSED, run_child, until_stopped
 from stream_app.shell.progress import Report, StreamProgress
+from stream_app.shell.refused import refused_lines
 from stream_app.wiring.event_logs import check_files
 from stream_app.wiring.public import open_reader
 from stream_app.wiring.redis_server import redis_server
@@ -35,12 +36,14 @@ class Service:
         when_complete: end as soon as every replay has released its last bin.
         serves: whether the API runs; if not, no port is used.
         port_key: the configuration key or option that errors name for the API's port.
+        tells_refused: whether to say at the end how many records were refused. SECRET.
     """
 
     seconds: float = 0
     when_complete: bool = False
     serves: bool = True
     port_key: str = "api.port"
+    tells_refused: bool = False
 
 
 async def run_service(settings: Settings, report: Report, service: Service) -> int:
@@ -92,9 +95,11 @@ def family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-async def _watch(settings: Settings, reader: PublicReader, report: Report, service: Service) -> int:
-    """Run the children and show progress until a child refuses to run or the requested work is done."""
-    # The API and alerts get no access to the store's secret half, to metrics or to events.
+def _roles(settings: Settings, service: Service) -> dict[str, Settings]:
+    """Return the children to run, each with the settings that it may see.
+
+    The API and alerts get no access to the store's secret half, to metrics or to events.
+    """
     public = replace(settings.redis, url=None, accept=None)
     kafka = settings.kafka if settings.alerts.topic is not None else None  # except to notify a topic
     alerts_only = replace(settings, redis=public, kafka=kafka, operator=None, ingest=None)
@@ -108,9 +113,14 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, servi
     if settings.ingest is not None:
         no_redis = replace(api_redis, api_url=None)
         roles["ingest"] = replace(api_only, redis=no_redis, noise_key_file=None, ingest=settings.ingest)
+    return roles
+
+
+async def _watch(settings: Settings, reader: PublicReader, report: Report, service: Service) -> int:
+    """Run the children and show progress until a child refuses to run or the requested work is done."""
     children = {
         asyncio.ensure_future(run_child(role, its_settings, report.say)): role
-        for role, its_settings in roles.items()
+        for role, its_settings in _roles(settings, service).items()
     }
     progress = asyncio.ensure_future(_follow(settings, reader, report))
     running: set[asyncio.Future[Any]] = {progress, *children}
@@ -122,17 +132,26 @@ async def _watch(settings: Settings, reader: PublicReader, report: Report, servi
             for child, role in children.items():
                 if child not in done:
                     continue
-                if child.result() != COMPLETE or role in ("api", "ingest"):
-                    return child.result()
+                ended = child.result()
+                if ended not in (COMPLETE, NOTHING_COUNTED) or role in ("api", "ingest"):
+                    return ended
                 if role == "worker":
-                    await _show(settings, reader, report)
+                    await _show_end(settings, reader, report, service)
                     if service.when_complete:
-                        return COMPLETE
+                        return COMPLETE if ended == COMPLETE else REFUSED
                     report.say(f"the replay is complete; {_address(settings.api)} stays up until Ctrl-C")
     finally:
         for task in (progress, *children):
             task.cancel()
         await asyncio.gather(progress, *children, return_exceptions=True)
+
+
+async def _show_end(settings: Settings, reader: PublicReader, report: Report, service: Service) -> None:
+    """Show what complete replays have released, and how many records they have refused."""
+    await _show(settings, reader, report)
+    if service.tells_refused:
+        for line in await refused_lines(settings):
+            report.say(line)
 
 
 def _address(api: ApiSettings) -> str:

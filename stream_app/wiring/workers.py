@@ -26,7 +26,15 @@ from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.monitoring.stored_counts import follow
-from stream_app.ports import Clock, ClockDoubt, NoiseKeys, OperatorError, OutsideLedger, Witness
+from stream_app.ports import (
+    Clock,
+    ClockDoubt,
+    NoiseKeys,
+    NothingCountedError,
+    OperatorError,
+    OutsideLedger,
+    Witness,
+)
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expiring_letters
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
@@ -122,6 +130,26 @@ async def _start_and_run(settings: Settings) -> None:
             names = [stream.name for stream in settings.streams]
             work = until_one_ends(work, follow(new_store(), names, metrics.stored))
         await work
+        _check_counted(settings, metrics)
+
+
+async def stored_counts(settings: Settings) -> dict[str, Mapping[str, int]]:
+    """Return the operator's counters of each stream, from the store. SECRET. Raises: OSError."""
+    assert settings.redis.url is not None  # only who runs a worker asks
+    store = RedisStore(settings.redis.url)
+    try:
+        return {stream.name: await store.operator_counts(stream.name) for stream in settings.streams}
+    finally:
+        await _close(store.close)
+
+
+def _check_counted(settings: Settings, metrics: Metrics) -> None:
+    """Say which replays have counted nothing. Raises: NothingCountedError if that is true of all."""
+    lines = [metrics.refused_share.nothing_counted(stream.name) for stream in settings.streams]
+    if lines and all(lines):
+        raise NothingCountedError("; ".join(filter(None, lines)))
+    for line in filter(None, lines):
+        log.warning("%s", line)
 
 
 def noise_keys(settings: Settings) -> NoiseKeys:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
 from stream_app.config.second_measurement import check_measurements
 from stream_app.config.settings import IngestSettings
+from stream_app.core.records import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import file_sample
 from stream_app.shell.doctor.fields import field_findings
@@ -21,6 +23,8 @@ from stream_app.shell.doctor.grace import arrivals_in_file, grace_findings
 from stream_app.shell.doctor.kafka import kafka_findings
 from stream_app.shell.doctor.ports import port_findings
 from stream_app.shell.doctor.redis import key_file_findings, redis_findings
+from stream_app.shell.doctor.times import time_findings
+from stream_app.sources.times import TimeFormat
 from stream_app.spool import bytes_kept
 from stream_app.wiring.event_logs import time_field, why_unreadable
 from stream_app.wiring.workers import outside_ledger
@@ -85,12 +89,26 @@ def _file(stream: StreamSettings, file: Path) -> Iterator[Finding]:
         yield Finding(f"streams.{stream.name}.source.format", "fail", str(refusal))
         return
     if batch is not None:
-        yield sampled(what, at.path, at.format, len(batch.positions), len(batch.refused))
+        wrong = list(file_times(stream, batch))
+        if not any(finding.state == "fail" for finding in wrong):
+            yield sampled(what, at.path, at.format, len(batch.positions), batch.refused)
+        yield from wrong
         yield from capped(stream, batch.columns)
         yield from field_findings(stream, batch.columns, len(batch.positions))
         times_us = np.asarray(batch.columns[at.path])
         yield from grace_findings(stream, times_us, arrivals_in_file(times_us))
         yield from filling(stream, batch.columns)
+
+
+def file_times(stream: StreamSettings, batch: RecordBatch) -> Iterator[Finding]:
+    """Yield what is wrong with the times of a file's sample. Args: batch, the sample."""
+    path = stream.declared.time.field
+
+    def read(format: TimeFormat) -> Int64Array:
+        sample = file_sample(stream, format)
+        return np.empty(0, np.int64) if sample is None else np.asarray(sample.columns[path], np.int64)
+
+    yield from time_findings(stream, len(batch.positions) + len(batch.refused), read)
 
 
 def _directory(what: str, directory: Path) -> Iterator[Finding]:

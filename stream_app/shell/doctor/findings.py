@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,6 +12,8 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from stream_app.config import StreamSettings
+from stream_app.core.counting.remedies import refused_because
+from stream_app.core.records import Refusal
 from stream_app.shell.capped import cap_warning
 from stream_app.shell.filling import filling_warning
 
@@ -38,18 +41,22 @@ class Finding:
     exact: bool = False
 
 
-def sampled(what: str, time_field: str, time_format: str, kept: int, refused: int) -> Finding:
+def sampled(
+    what: str, time_field: str, time_format: str, kept: int, refused: Sequence[Refusal | tuple[int, str]]
+) -> Finding:
     """Return a finding about a sample of events, in words only, because numbers would count people's events.
 
-    Args: kept, refused, the numbers of events of the sample that could and could not be decoded.
+    Args: kept, the number of events that could be decoded; refused, the other events, with their reasons.
     """
+    reasons = Counter(one.reason if isinstance(one, Refusal) else one[1] for one in refused)
+    why = "; ".join(refused_because(reason) for reason, _ in reasons.most_common())
     if refused and not kept:
-        said = (
-            f"no event of a sample has a time in {time_field} ({time_format}); correct time.field or format"
+        return Finding(
+            what, "fail", f"no event of a sample has a time in {time_field} ({time_format}): {why}"
         )
-        return Finding(what, "fail", said)
     if refused:
-        return Finding(what, "warn", "some events of a sample cannot be decoded; see the dead letters")
+        said = "some events of a sample cannot be decoded and become dead letters when the service runs"
+        return Finding(what, "warn", f"{said}: {why}")
     return Finding(what, "ok", "every event of a sample can be decoded")
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from msgspec import structs
 
+from dphist.arrays import Int64Array
 from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.kafka_cluster import (
     Cluster,
@@ -22,7 +25,9 @@ from stream_app.ports import OperatorError
 from stream_app.shell.doctor.fields import field_findings
 from stream_app.shell.doctor.findings import Finding, capped, filling, sampled
 from stream_app.shell.doctor.grace import grace_findings
+from stream_app.shell.doctor.times import time_findings
 from stream_app.sources.decode import Decoded, TimeField
+from stream_app.sources.times import TimeFormat
 from stream_app.wiring.event_logs import decoder_of, time_field
 from stream_app.wiring.topics import cluster_of
 
@@ -97,8 +102,10 @@ async def _topic(
         return
     records = records[:ready]
     decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
+    wrong = list(_times(stream, source, records, decoded))
     for finding in (
-        *_sampled(what, field, source, records, decoded),
+        *_sampled(what, field, source, records, decoded, misread=bool(wrong)),
+        *wrong,
         *capped(stream, decoded.columns),
         *field_findings(stream, decoded.columns, len(decoded.kept)),
         *_grace(stream, records, decoded),
@@ -116,6 +123,23 @@ async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
     except OSError as failure:
         return Finding(what, "fail", str(failure))
     return Finding(what, "ok", "answers")
+
+
+def _times(
+    stream: StreamSettings, source: TopicSettings, records: Sequence[ConsumerRecord], decoded: Decoded
+) -> Iterator[Finding]:
+    """Yield what is wrong with the unit of the records' times."""
+    path = stream.declared.time.field
+
+    def read(format: TimeFormat) -> Int64Array:
+        time = structs.replace(stream.declared.time, format=format)
+        other = replace(stream, declared=structs.replace(stream.declared, time=time))
+        values = [record.value for record in records]
+        found = decoder_of(source, [other]).decode(values, [record.timestamp for record in records])
+        return np.asarray(found.columns[path], np.int64)
+
+    if source.schema_registry is None:  # a schema says what its times are
+        yield from time_findings(stream, len(decoded.kept) + len(decoded.refused), read)
 
 
 def _grace(stream: StreamSettings, records: Sequence[ConsumerRecord], decoded: Decoded) -> Iterator[Finding]:
@@ -148,10 +172,17 @@ def _alerts_topic(topic: str, facts: TopicFacts | None) -> Finding:
 
 
 def _sampled(
-    what: str, field: TimeField, source: TopicSettings, records: Sequence[ConsumerRecord], decoded: Decoded
+    what: str,
+    field: TimeField,
+    source: TopicSettings,
+    records: Sequence[ConsumerRecord],
+    decoded: Decoded,
+    *,
+    misread: bool,
 ) -> Iterator[Finding]:
-    """Yield findings about the newest records."""
-    yield sampled(what, field.path, field.format, len(decoded.kept), len(decoded.refused))
+    """Yield findings about the newest records. Args: misread, whether other findings concern their times."""
+    if not misread:
+        yield sampled(what, field.path, field.format, len(decoded.kept), decoded.refused)
     ahead_s = max(record.timestamp for record in records) / 1e3 - time.time()
     if ahead_s > AHEAD_S:
         said = f"records carry times {ahead_s:.0f} s ahead of this machine's clock; run an NTP client on all"

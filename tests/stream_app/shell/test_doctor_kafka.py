@@ -106,7 +106,7 @@ class TestOverABroker:
 
     @pytest.mark.parametrize(
         ("values", "state", "words"),
-        [([BAD, BAD], "fail", "correct time.field"), ([GOOD, BAD], "warn", "see the dead letters")],
+        [([BAD, BAD], "fail", "correct time.field"), ([GOOD, BAD], "warn", "become dead letters")],
     )
     def test_undecodable_events_are_found(
         self, tmp_path: Path, bootstrap_servers: str, values: list[bytes], state: str, words: str

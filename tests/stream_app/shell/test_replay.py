@@ -111,6 +111,36 @@ def test_a_file_s_name_says_its_format(file, form):
         assert stream.declared.source.format == option
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names", "form"),
+    [
+        ("d*.csv*", [], "csv"),
+        ("d*.csv.gz*", [], "csv"),
+        ("d*.jsonl*", ["d.csv"], "ndjson"),
+        ("d*", ["d1.csv", "d2.csv.gz", "D.ndjson"], "csv"),
+        ("d*", ["d1.ndjson", "d2.jsonl.gz", "d3"], "ndjson"),
+        ("2024.01-*", ["2024.01-1.CSV"], "csv"),
+        ("d*", [], "ndjson"),
+    ],
+)
+def test_the_files_of_a_list_say_its_format(tmp_path, pattern, names, form):
+    for name in names:
+        (tmp_path / name).touch()
+    (stream,) = replay_settings(tmp_path / pattern, **(OPTIONS | {"file_format": None})).streams
+    assert stream.declared.source.format == form
+
+
+def test_a_list_of_both_formats_needs_the_option(tmp_path):
+    for name in ("d1.csv", "d2.ndjson"):
+        (tmp_path / name).touch()
+    with pytest.raises(
+        OperatorError, match=r"--format is missing: d\* names files of CSV and others; write "
+    ):
+        replay_settings(tmp_path / "d*", **(OPTIONS | {"file_format": None}))
+    (stream,) = replay_settings(tmp_path / "d*", **OPTIONS).streams
+    assert stream.declared.source.format == "csv"
+
+
 def test_a_factor_is_a_speed():
     (stream,) = replay_settings(Path("events.csv"), **(OPTIONS | {"speed": "60"})).streams
     assert isinstance(stream.source, SourceSettings)

@@ -1,0 +1,105 @@
+"""Warns while most of the records that a stream reads are not counted. The numbers stay in memory: SECRET."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+
+from stream_app.core.counting.outcomes import SET_ASIDE
+from stream_app.core.counting.remedies import REMEDIES, refused_because
+from stream_app.core.records import Apply, Reason
+
+OVER_S = 600
+LEAST_REFUSED = 10  # with fewer, a few damaged lines would give a warning
+LEAST_LEFT_OUT = 1_000  # a condition may be true for few records
+_SLOT_S = 5
+_COUNTED, _LEFT_OUT = "counted", "left_out"
+
+log = logging.getLogger(__name__)
+
+
+class RefusedShare:
+    """Adds up what happens to the records of each stream, and logs in words that most are refused.
+
+    The same line is logged again only at growing intervals (``monitoring.repeats``).
+    Args: now_s, a clock in seconds.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._lately: dict[str, _Lately] = {}
+        self._total: dict[str, Counter[str]] = {}
+        self._first: dict[tuple[str, str], int] = {}  # by stream and partition: where this process began
+
+    def applied(self, stream: str, change: Apply) -> None:
+        """Add the records of a change that the store has just accepted, and warn if most are refused."""
+        added = _happened(change)
+        self._first.setdefault((stream, change.partition), change.expected)
+        self._total.setdefault(stream, Counter()).update(added)
+        lately = self._lately.setdefault(stream, _Lately())
+        lately.add(int(self._now_s() // _SLOT_S), added)
+        if any(name != _COUNTED for name in added) and (line := _warning(lately.counts)):
+            log.warning("%s: %s", stream, line)
+
+    def nothing_counted(self, stream: str) -> str | None:
+        """Return why a stream has refused every record of its log; None if it has counted one.
+
+        None also if this process did not read the whole log, and cannot know.
+        """
+        total = self._total.get(stream, Counter())
+        began = [first for (name, _), first in self._first.items() if name == stream]
+        if total[_COUNTED] or any(began):
+            return None
+        reason, refused = _main_reason(total)
+        if not refused:
+            return None
+        return f"{stream}: nothing was counted, every record was refused ({refused_because(reason)})"
+
+
+class _Lately:
+    """The sums of the last ten minutes."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._slots: deque[tuple[int, Counter[str]]] = deque()
+
+    def add(self, slot: int, added: Counter[str]) -> None:
+        """Add what happened in a slot, and forget the slots that are over. Args: slot, its number."""
+        if not self._slots or self._slots[-1][0] != slot:
+            self._slots.append((slot, Counter()))
+        self._slots[-1][1].update(added)
+        self.counts.update(added)
+        while self._slots[0][0] <= slot - OVER_S // _SLOT_S:
+            self.counts.subtract(self._slots.popleft()[1])
+
+
+def _happened(change: Apply) -> Counter[str]:
+    """Return how many records of a change were counted, left out, and refused for each reason."""
+    ahead = change.operator_counts.get(SET_ASIDE, 0)  # the next cut refuses those that are from the future
+    refused = {name: n for name, n in change.operator_counts.items() if name in REMEDIES}
+    refused[Reason.FUTURE] = refused.get(Reason.FUTURE, 0) + ahead
+    happened = {_COUNTED: change.records - ahead, _LEFT_OUT: change.left_out} | refused
+    return Counter({name: number for name, number in happened.items() if number})
+
+
+def _main_reason(counts: Counter[str]) -> tuple[str, int]:
+    """Return the most frequent reason, and how many records were refused for any reason."""
+    refused = {name: number for name, number in counts.items() if name in REMEDIES and number}
+    return max(refused, key=lambda name: refused[name], default=""), sum(refused.values())
+
+
+def _warning(counts: Counter[str]) -> str | None:
+    """Return a warning in words, without numbers; None if none is due."""
+    reason, refused = _main_reason(counts)
+    lately = f"the last {OVER_S // 60} minutes"
+    if refused >= LEAST_REFUSED and refused > counts[_COUNTED]:
+        return (
+            f"most records of {lately} were refused, mostly as {refused_because(reason)}; "
+            "stream-app doctor examines a sample"
+        )
+    if counts[_LEFT_OUT] >= LEAST_LEFT_OUT and not refused and not counts[_COUNTED]:
+        remedy = "correct where, unless such events are rare"
+        return f"no record of {lately} matched the stream's condition; {remedy}"
+    return None

@@ -1,0 +1,101 @@
+"""Whether the times of a sample are read in the right unit, and lie where the stream counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from dphist.arrays import Int64Array
+from stream_app.config import StreamSettings
+from stream_app.core.instants import format_instant, parse_instant
+from stream_app.ports import OperatorError
+from stream_app.shell.doctor.findings import Finding
+from stream_app.sources.times import TimeFormat
+
+# Returns the times of a sample if they are read in a format, in microseconds, without those that are none.
+Reading = Callable[[TimeFormat], Int64Array]
+
+_MOST = 0.9  # of the sample must be times that are read as plausible
+_EARLIEST_US = parse_instant("1990-01-01T00:00:00Z")
+_AHEAD_US = 10 * 365 * 86_400_000_000
+_US: Final = {"s": 1_000_000.0, "ms": 1_000.0, "us": 1.0, "ns": 0.001}  # microseconds of one unit
+_FORMATS: Final[tuple[TimeFormat, ...]] = ("s", "ms", "us", "ns", "iso8601")
+_FIELD_OF_TOPIC = "@timestamp"
+
+
+def time_findings(stream: StreamSettings, events: int, read: Reading) -> Iterator[Finding]:
+    """Yield a finding if the times of a sample are implausible, and another format makes them plausible.
+
+    Numbers of events are not said, and times only roughly.
+    Args: events of the sample, refused ones included.
+    """
+    declared, what = stream.declared.time, f"streams.{stream.name}.time.format"
+    if not events or declared.field == _FIELD_OF_TOPIC:
+        return
+    times_us = read(declared.format)
+    if not _is_plausible(stream, times_us, events):
+        for other in _FORMATS:
+            found_us = _tried(read, other) if other != declared.format else times_us[:0]
+            if _is_plausible(stream, found_us, events):
+                said = _both_readings(declared.format, other, float(np.median(found_us)))
+                yield Finding(what, "fail", f"{said}; did you mean {other}?")
+                return
+    yield from _outside_replay(stream, times_us)
+
+
+def _outside_replay(stream: StreamSettings, times_us: Int64Array) -> Iterator[Finding]:
+    replay = stream.declared.source.replay
+    if replay is None or not len(times_us):
+        return
+    if ((times_us < replay.from_us) | (times_us >= replay.to_us)).all():
+        said = f"no event of a sample is in this range; the sample is of about {_day(np.median(times_us))}"
+        yield Finding(f"streams.{stream.name}.source.replay", "warn", f"{said}: correct from and to")
+
+
+def _tried(read: Reading, other: TimeFormat) -> Int64Array:
+    try:
+        return read(other)
+    except (OperatorError, OSError):
+        return np.empty(0, np.int64)
+
+
+def _is_plausible(stream: StreamSettings, times_us: Int64Array, events: int) -> bool:
+    """Return whether most of a sample has times of our days, or of the range that is replayed."""
+    if len(times_us) < _MOST * events:
+        return False
+    middle_us, replay = float(np.median(times_us)), stream.declared.source.replay
+    if replay is not None and replay.from_us <= middle_us < replay.to_us:
+        return True
+    return _EARLIEST_US <= middle_us < time.time() * 1e6 + _AHEAD_US
+
+
+def _both_readings(declared: TimeFormat, likely: TimeFormat, middle_us: float) -> str:
+    """Return what the two formats make of the times, roughly.
+
+    >>> _both_readings("ms", "s", 1_712_345_678e6)
+    'its times, such as 1700000000, are of 1970-01-20 when read as ms, and of 2023-11-14 when read as s'
+    >>> _both_readings("s", "ms", 1_712_345_678e6)
+    'its times, such as 1700000000000, cannot be read as s, and are of 2023-11-14 when read as ms'
+    >>> _both_readings("ms", "iso8601", 1_712_345_678e6)
+    'its times cannot be read as ms, and are of 2024-04-05 when read as iso8601'
+    """
+    if likely == "iso8601":
+        return f"its times cannot be read as {declared}, and are of {_day(middle_us)} when read as {likely}"
+    number = float(f"{middle_us / _US[likely]:.1e}")
+    such = f"its times, such as {number:.0f},"
+    then = f"of {_day(number * _US[likely])} when read as {likely}"
+    misread = None if declared == "iso8601" else _day(number * _US[declared])
+    if misread is None:
+        return f"{such} cannot be read as {declared}, and are {then}"
+    return f"{such} are of {misread} when read as {declared}, and {then}"
+
+
+def _day(at_us: float) -> str | None:
+    """Return the day of an instant; None outside the calendar."""
+    try:
+        return format_instant(int(at_us))[:10]
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,93 @@
+"""The worker warns in words while most records are refused, and knows whether it has counted any."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stream_app.core.counting.outcomes import LATE_BINS, SET_ASIDE
+from stream_app.core.counting.remedies import REMEDIES
+from stream_app.core.records import Apply, Reason
+from stream_app.monitoring.refused_share import LEAST_LEFT_OUT, LEAST_REFUSED, RefusedShare
+from tests.contracts.examples import apply
+
+
+def change(counted: int = 0, left_out: int = 0, expected: int = 0, **refused: int) -> Apply:
+    """Return an accepted change with so many records of each kind."""
+    set_aside = refused.get(SET_ASIDE, 0)
+    return replace(
+        apply(expected, expected + 1), records=counted + set_aside, left_out=left_out, operator_counts=refused
+    )
+
+
+class Seen:
+    """Stream clicks at a time that the test sets."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.now_s, self.caplog = 0.0, caplog
+        self.share = RefusedShare(lambda: self.now_s)
+
+    def said(self, change: Apply) -> str:
+        """Return what is logged because of a change."""
+        self.caplog.clear()
+        self.share.applied("clicks", change)
+        return self.caplog.text
+
+
+@pytest.fixture
+def seen(caplog: pytest.LogCaptureFixture) -> Seen:
+    return Seen(caplog)
+
+
+@pytest.mark.parametrize("reason", sorted(set(Reason) - {Reason.TOMBSTONE}))
+def test_most_records_refused_is_said_with_reason_and_remedy(seen: Seen, reason: str) -> None:
+    said = seen.said(change(LEAST_REFUSED - 1, **{reason: LEAST_REFUSED}))
+    assert "clicks: most records of the last 10 minutes were refused, mostly as " in said
+    assert REMEDIES[reason][1] in said
+    assert not any(digit in said.partition("refused, ")[2] for digit in "0123456789")
+
+
+def test_fewer_refused_than_counted_is_not_said(seen: Seen) -> None:
+    assert not seen.said(change(LEAST_REFUSED, late=LEAST_REFUSED))
+    assert not seen.said(change(LEAST_REFUSED, **{Reason.TOMBSTONE: 1_000, LATE_BINS: 1_000}))
+
+
+def test_a_few_damaged_lines_are_not_said(seen: Seen) -> None:
+    assert not seen.said(change(undecodable=LEAST_REFUSED - 1))
+
+
+def test_the_most_frequent_reason_is_named(seen: Seen) -> None:
+    assert "mostly as no_user" in seen.said(change(late=LEAST_REFUSED, no_user=LEAST_REFUSED + 1))
+
+
+def test_records_from_the_future_are_named_when_they_are_set_aside(seen: Seen) -> None:
+    assert "mostly as future" in seen.said(change(**{SET_ASIDE: LEAST_REFUSED}))
+
+
+def test_it_is_said_again_while_it_lasts_and_forgotten_after_ten_minutes(seen: Seen) -> None:
+    assert seen.said(change(late=LEAST_REFUSED))
+    seen.now_s = 300
+    assert seen.said(change(late=1))
+    seen.now_s = 905
+    assert not seen.said(change(late=1))
+    assert not seen.said(change(counted=1))
+
+
+def test_a_condition_that_nothing_matches_is_said(seen: Seen) -> None:
+    assert not seen.said(change(left_out=LEAST_LEFT_OUT - 1))
+    assert "matched the stream's condition; correct where" in seen.said(change(left_out=1))
+    assert not seen.said(change(counted=1, left_out=LEAST_LEFT_OUT))
+
+
+def test_nothing_counted_is_known_of_a_whole_log_only(seen: Seen) -> None:
+    assert seen.share.nothing_counted("clicks") is None  # nothing was read
+    seen.share.applied("clicks", change(before_first_bin=1))
+    why = seen.share.nothing_counted("clicks")
+    assert why is not None
+    assert why.startswith("clicks: nothing was counted, every record was refused (before_first_bin: ")
+    assert seen.share.nothing_counted("other") is None
+    seen.share.applied("clicks", change(counted=1))
+    assert seen.share.nothing_counted("clicks") is None
+    seen.share.applied("later", change(expected=5, late=1))  # another process read the beginning
+    assert seen.share.nothing_counted("later") is None
