@@ -9,18 +9,16 @@ from stream_app.api.answers import formats
 from stream_app.api.answers.ranges import (
     about_keys,
     counted,
-    days_of,
     edges_of,
     estimated,
     points_answered,
+    ranges_of,
     released,
     span_of,
-    window_of,
 )
 from stream_app.core.answers.answered import QueryError
-from stream_app.core.answers.local_days import whole_groups
 from stream_app.core.answers.query import StreamView
-from stream_app.core.kinds.tables import Span, node_table
+from stream_app.core.kinds.tables import node_table
 
 _CONSISTENT = (
     "Values are whole numbers that never fall and add up; they are biased, and stderr and intervals are "
@@ -49,40 +47,20 @@ def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer
     consistent = query.view == "consistent"
     if query.method is not None and not consistent:
         raise QueryError("method: needs view=consistent; add that, or leave method out", "method")
-    window = window_of(query.kind, query.window)
     shown = "unbiased" if query.view == "consistent" else query.view
     if shown != "unbiased" and query.keys_asked and not view.strategy.kind.keys_as_first_published:
         raise QueryError("view: only the total is kept as first published; leave out view or key", "view")
     of_key = view.of_key(query.keys_asked)
     span = span_of(view, query)
-    groups = _groups(view, query, span)
-    if groups is None:
-        found = of_key.series(query.kind, span, query.step, window, shown, query.points)
-    else:
-        starts, stops = np.array(groups, np.int64).reshape(-1, 2).T
-        found = of_key.over_ranges("bin", shown, starts, stops, query.points)
+    ranges = ranges_of(view, query, span)
+    found = of_key.over_ranges(query.kind, shown, *ranges, query.points)
     fields = points_answered(view, query, found)
-    if groups is not None:
-        fields |= {"days": query.days, "timezone": query.timezone or "UTC"}
     if consistent:
         starts, stops = np.array(found.spans, np.int64).reshape(-1, 2).T
         fields["value"] = of_key.consistent(starts, stops, query.method or "top_down").tolist()
         fields |= {name: np.maximum(fields[name], 0.0).tolist() for name in ("lower", "upper")}
         fields["note"] = f"{_CONSISTENT} {fields['note']}"
     return schemas.SeriesAnswer(**fields)
-
-
-def _groups(view: StreamView, query: schemas.SeriesQuery, span: Span) -> list[Span] | None:
-    """Return the whole groups of calendar days that a series counts; None if it counts groups of bins.
-
-    Raises: QueryError.
-    """
-    if query.days is not None and (query.kind != "bin" or query.step != 1):
-        raise QueryError("days: need kind=bin and no step; change them, or leave days out", "days")
-    groups = days_of(view, query, span, schemas.MAX_POINTS)
-    if groups is None or query.days is None:
-        return None
-    return whole_groups(view.binning, groups, query.days, query.timezone or "UTC")
 
 
 def rendered_series(view: StreamView, query: schemas.SeriesQuery, form: formats.Format) -> bytes:

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from dphist.arrays import FloatArray
+from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.interval import half_widths
 from dphist.laws.law import LawTable
 from dphist.product.columns import KeyPlaces
 from dphist.tree.estimate import Estimate
 from stream_app.api import schemas
-from stream_app.core.answers.answered import QueryError, SeriesPoints
+from stream_app.core.answers.answered import QueryError, SeriesPoints, point_ranges
 from stream_app.core.answers.asked_keys import AskedKeys, group_in_words
-from stream_app.core.answers.local_days import groups_of_days
+from stream_app.core.answers.local_days import groups_of_days, whole_groups
 from stream_app.core.answers.query import StreamView
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import Span
@@ -99,6 +99,29 @@ def days_of(view: StreamView, query: schemas.DaysQuery, span: Span, most: int) -
     return groups_of_days(view.binning, span, query.days, query.timezone or "UTC", most)
 
 
+def ranges_of(
+    view: StreamView, query: schemas.SeriesQuery | schemas.MeanSeriesQuery, span: Span
+) -> tuple[Int64Array, Int64Array]:
+    """Return the starts and the stops of a series' points: groups of bins, or whole groups of calendar days.
+
+    Raises: QueryError.
+    """
+    window = window_of(query.kind, query.window)
+    if query.days is not None and (query.kind != "bin" or query.step != 1):
+        raise QueryError("days: need kind=bin and no step; change them, or leave days out", "days")
+    groups = days_of(view, query, span, schemas.MAX_POINTS)
+    if groups is None or query.days is None:
+        return point_ranges(query.kind, span, query.step, window, view.span.start)
+    whole = whole_groups(view.binning, groups, query.days, query.timezone or "UTC")
+    starts, stops = np.array(whole, np.int64).reshape(-1, 2).T
+    return starts, stops
+
+
+def days_answered(query: schemas.DaysQuery) -> dict[str, Any]:
+    """Return the fields that say which calendar days the points are of."""
+    return {} if query.days is None else {"days": query.days, "timezone": query.timezone or "UTC"}
+
+
 def parsed_time(parameter: str, text: str | None) -> int | None:
     """Return an instant in microseconds. Raises: QueryError."""
     try:
@@ -132,6 +155,7 @@ def points_answered(view: StreamView, query: schemas.SeriesQuery, found: SeriesP
         **released(view) | about_keys(view, query),
         **query.model_dump(include={"kind", "view", "step", "window", "confidence"}),
         **edges_s(view, found.spans),
+        **days_answered(query),
         "value": found.values.tolist(),
         "stderr": found.laws.deviations().tolist(),
         "lower": (found.values - halves).tolist(),

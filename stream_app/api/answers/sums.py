@@ -8,24 +8,25 @@ from stream_app.api import schemas
 from stream_app.api.answers import formats
 from stream_app.api.answers.ranges import (
     about_keys,
+    days_answered,
     edges_of,
     edges_s,
     estimated,
     points_answered,
+    ranges_of,
     released,
     span_of,
-    window_of,
 )
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
-from stream_app.core.answers.sums import declared_sum, mean_over, mean_series, sum_of, sum_series
+from stream_app.core.answers.sums import declared_sum, mean_over, means_over, sum_of, sums_over
 from stream_app.core.meaning import OfAmounts, amounts_in_words, meaning_of_amounts
 
 
-def total(view: StreamView, query: schemas.CountQuery) -> schemas.SumAnswer:
-    """Answer the sum of a range. Raises: QueryError."""
+def total(view: StreamView, query: schemas.CountQuery, gaps: bool = False) -> schemas.SumAnswer:
+    """Answer the sum of a range. Args: gaps, as of ``sum_of``. Raises: QueryError."""
     amounts, span = described(view), span_of(view, query)
-    found = estimated(sum_of(view, span, query.keys_asked), query.confidence)
+    found = estimated(sum_of(view, span, query.keys_asked, gaps), query.confidence)
     return schemas.SumAnswer(
         **_released(view, query, "sum"), amounts=amounts, **edges_of(view, span), **found
     )
@@ -47,16 +48,13 @@ def mean(view: StreamView, query: schemas.CountQuery) -> schemas.MeanAnswer:
 
 def total_series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SumSeriesAnswer:
     """Answer sums as a series. Raises: QueryError, also for whole numbers, which only counts have."""
-    amounts, window = described(view), window_of(query.kind, query.window)
+    amounts = described(view)
     if query.view == "consistent" or query.method is not None:
         raise QueryError("view: sums are never made consistent; leave out view and method", "view")
     if query.view != "unbiased" and not view.strategy.kind.keys_as_first_published:
         raise QueryError("view: only the count is kept as first published; leave out view", "view")
-    if query.days is not None or query.timezone is not None:
-        raise QueryError("days: series of sums have groups of bins; ask for /sum of each day", "days")
-    found = sum_series(
-        view, query.kind, span_of(view, query), query.keys_asked, query.step, window, query.view, query.points
-    )
+    ranges = ranges_of(view, query, span_of(view, query))
+    found = sums_over(view, query.kind, *ranges, query.keys_asked, query.view, query.points)
     answered = points_answered(view, query, found) | _released(view, query, "sum")
     return schemas.SumSeriesAnswer(amounts=amounts, **answered)
 
@@ -68,17 +66,8 @@ def rendered_totals(view: StreamView, query: schemas.SeriesQuery, form: formats.
 
 def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSeriesAnswer:
     """Answer means as a series. Raises: QueryError."""
-    amounts, window = described(view), window_of(query.kind, query.window)
-    found = mean_series(
-        view,
-        query.kind,
-        span_of(view, query),
-        query.keys_asked,
-        query.step,
-        window,
-        query.confidence,
-        query.points,
-    )
+    amounts, ranges = described(view), ranges_of(view, query, span_of(view, query))
+    found = means_over(view, query.kind, *ranges, query.keys_asked, query.confidence, query.points)
     fewer = len(found.spans) + found.unmeasured < found.available
     note = "Each interval holds for its own point, not for the worst of many."
     if fewer:
@@ -87,6 +76,7 @@ def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSerie
         **_released(view, query, "mean"),
         **query.model_dump(include={"kind", "step", "window", "confidence"}),
         **edges_s(view, found.spans),
+        **days_answered(query),
         amounts=amounts,
         value=[one.value for one in found.means],
         lower=[one.lower for one in found.means],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -20,7 +21,7 @@ from stream_app.core.alerts.states import State
 from stream_app.core.answers.asked_keys import labels_of_keys
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.whole import whole_estimate
-from stream_app.core.meaning import meaning_of
+from stream_app.core.meaning import OfAmounts, meaning_of, meaning_of_amounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _STREAM = {
@@ -83,8 +84,10 @@ class Newest:
         )
 
 
-def words_of(view: StreamView) -> str:
-    """Return what a stream counts; empty if it counts every event."""
+def words_of(view: StreamView, of: Literal["count"] | OfAmounts = "count") -> str:
+    """Return what a stream counts, or adds up; empty if it counts every event, or adds up nothing."""
+    if of != "count":
+        return meaning_of_amounts(view.declared, of).counts if view.declared.amounts else ""
     meaning = meaning_of(view.declared)
     return "" if meaning.plain else meaning.counts
 

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
-from dphist.arrays import FloatArray
-from dphist.laws.interval import half_widths
-from dphist.tree.estimate import Estimate
-from stream_app.api.admission.work import POINT_US, slices_us
-from stream_app.api.answers.ranges import reach
 from stream_app.api.prometheus.promql import NAME_LABEL, Selector
+from stream_app.api.prometheus.quantities import Of, Part, Quantity, read, reading
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
-from stream_app.core.answers.answered import SeriesPoints as Points
 from stream_app.core.answers.asked_keys import labels_of_keys
 from stream_app.core.answers.query import StreamView
-from stream_app.core.kinds.tables import Span
 
-Quantity = Literal["running", "bin"]
-Part = Literal["value", "lower", "upper", "stderr"]
-
-FEW_KEYS = 2
 SHORTEST_LOOKBACK_US = 300_000_000  # Prometheus' own
 
+_NOUNS: dict[Of, str] = {"count": "events", "sum": "sum of the amounts", "mean": "mean of the amounts"}
 _QUANTITIES: dict[Quantity, str] = {
-    "running": "events since the stream's first bin",
-    "bin": "events in the bin that ended",
+    "running": "since the stream's first bin",
+    "bin": "in the bin that ended",
 }
 _PARTS: dict[Part, str] = {
     "value": "Estimated",
@@ -36,20 +27,35 @@ _PARTS: dict[Part, str] = {
     "upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of",
     "stderr": "Standard error of",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a metric's values are. Args: help, its description."""
+
+    of: Of
+    quantity: Quantity
+    part: Part
+    help: str
+
+
+def _name(of: Of, quantity: Quantity, part: Part) -> str:
+    words = (of if of != "count" else "", quantity, part if part != "value" else "")
+    return "_".join(["private_counts", *filter(None, words)])
+
+
 # Metrics by name. All are gauges: a noisy count may fall, so ``rate()`` does not apply.
-METRICS: dict[str, tuple[Quantity, Part, str]] = {
-    f"private_counts_{quantity}" + ("" if part == "value" else f"_{part}"): (
-        quantity,
-        part,
-        f"{words} {what}",
-    )
-    for quantity, what in _QUANTITIES.items()
-    for part, words in _PARTS.items()
+METRICS = {
+    _name(of, quantity, part): Metric(of, quantity, part, f"{words} {_NOUNS[of]} {when}")
+    for of, (quantity, when), (part, words) in product(_NOUNS, _QUANTITIES.items(), _PARTS.items())
+    if (of, part) != ("mean", "stderr")
 }
 # The same per key under separate names, so that summing a metric does not count events twice.
 KEY_METRICS = {
-    name.replace("private_counts_", "private_counts_key_"): (quantity, part, f"{text}, of one key")
-    for name, (quantity, part, text) in METRICS.items()
+    name.replace("private_counts_", "private_counts_key_"): Metric(
+        one.of, one.quantity, one.part, f"{one.help}, of one key"
+    )
+    for name, one in METRICS.items()
 }
 
 
@@ -61,8 +67,7 @@ class BinSeries:
     """
 
     place: int | None
-    quantity: Quantity
-    part: Part
+    metric: Metric
     labels: dict[str, str]
 
 
@@ -85,85 +90,38 @@ def bin_at(view: StreamView, time_us: int, step_us: int = 0) -> int | None:
 def values_of(view: StreamView, wanted: Sequence[BinSeries], bins: Sequence[int]) -> list[dict[int, float]]:
     """Return each series' values at the ends of bins, without bins that were never measured.
 
-    Cost: ``reading_us``; a few keys are read one by one, many keys of a bin at once.
+    A mean has no value where the estimated count is not above 0. Cost: ``reading_us``.
     """
     spans = [epoch.span for epoch in view.epochs]
     known = [bin for bin in bins if any(span.start <= bin < span.stop for span in spans)]
-    found: dict[tuple[Quantity, Part, int | None], list[float]] = {}
-    for group in dict.fromkeys((one.quantity, one.place is None) for one in wanted):
-        of_group = [one for one in wanted if (one.quantity, one.place is None) == group]
-        places = list(dict.fromkeys(one.place for one in of_group))
-        parts = list(dict.fromkeys(one.part for one in of_group))
-        for part, columns in _columns(view, group[0], places, parts, known).items():
-            found |= {(group[0], part, place): row for place, row in zip(places, columns, strict=True)}
-    return [dict(zip(known, found[one.quantity, one.part, one.place], strict=True)) for one in wanted]
+    found: dict[tuple[Of, Quantity, Part, int | None], list[float]] = {}
+    for (of, quantity, _), group in _groups(wanted).items():
+        places = list(dict.fromkeys(one.place for one in group))
+        parts = list(dict.fromkeys(one.metric.part for one in group))
+        for part, columns in read(view, of, quantity, places, parts, known).items():
+            found |= {(of, quantity, part, place): row for place, row in zip(places, columns, strict=True)}
+    rows = [found[one.metric.of, one.metric.quantity, one.metric.part, one.place] for one in wanted]
+    return [{bin: value for bin, value in zip(known, row, strict=True) if value == value} for row in rows]
 
 
 def reading_us(view: StreamView, wanted: Sequence[BinSeries], bins: int) -> float:
     """Return an estimate, in microseconds, of the time to read these series at ``bins`` instants."""
-    groups: dict[Quantity, set[int | None]] = {}
+    groups = _groups(wanted).items()
+    return sum(reading(of, len({one.place for one in group}), bins, view) for (of, _, _), group in groups)
+
+
+def _groups(wanted: Sequence[BinSeries]) -> dict[tuple[Of, Quantity, bool], list[BinSeries]]:
+    """Return the series in groups that are read together: of keys, or of all events."""
+    groups: dict[tuple[Of, Quantity, bool], list[BinSeries]] = {}
     for one in wanted:
-        groups.setdefault(one.quantity, set()).add(one.place)
-    us = 0.0
-    for places in groups.values():
-        keys = len(places - {None})
-        apart = bins * POINT_US * ((None in places) + (keys if keys <= FEW_KEYS else 0))
-        us += apart + (slices_us(view, bins) if keys > FEW_KEYS else 0.0)
-    return us
+        groups.setdefault((one.metric.of, one.metric.quantity, one.place is None), []).append(one)
+    return groups
 
 
-def _columns(
-    view: StreamView,
-    quantity: Quantity,
-    places: Sequence[int | None],
-    parts: Sequence[Part],
-    bins: Sequence[int],
-) -> dict[Part, list[list[float]]]:
-    """Return, for each part, a quantity at the ends of bins: one list per key index (None: all events)."""
-    if len(places) > FEW_KEYS:
-        estimates = _of_keys(view, quantity, [place for place in places if place is not None], bins)
-        return {part: part_of(estimates, part, len(places)).T.tolist() for part in parts}
-    keys = view.strategy.axes.keys
-    views = [view if place is None or keys is None else view.of_key(keys.labels[place]) for place in places]
-    read = [one.at_ends(quantity, bins) for one in views]
-    return {part: [_part_of_points(points, part) for points in read] for part in parts}
-
-
-def _part_of_points(points: Points, part: Part) -> list[float]:
-    found: FloatArray = points.values
-    if part == "stderr":
-        found = points.laws.deviations()
-    elif part != "value":
-        reach = half_widths(points.laws, DEFAULT_CONFIDENCE)[0] + points.roundings
-        found = points.values - reach if part == "lower" else points.values + reach
-    return [float(one) for one in found]
-
-
-def _of_keys(
-    view: StreamView, quantity: Quantity, places: Sequence[int], bins: Sequence[int]
-) -> list[Estimate]:
-    """Return a quantity of many keys at the end of each bin; all keys of a bin are read at once."""
-    first, estimates = view.span.start, []
-    for bin in bins:
-        all_keys = view.counts_of_keys(Span(first if quantity == "running" else bin, bin + 1))
-        # Keep only the requested keys, because many bins of all keys would not fit in memory.
-        estimates.append(replace(all_keys, value=np.asarray(all_keys.value)[list(places)]))
-    return estimates
-
-
-def part_of(estimates: Sequence[Estimate], part: Part, width: int) -> FloatArray:
-    """Return one number of each estimate: value, standard error, or lower or upper end of its interval.
-
-    Returns: shape (estimates, width), one column per key.
-    Cost: 50 microseconds per estimate for ends of intervals, for any number of keys.
-    """
-    values = np.array([one.value for one in estimates], dtype=np.float64).reshape(len(estimates), width)
-    if part == "value" or not estimates:
-        return values
-    if part == "stderr":
-        return np.broadcast_to(np.array([[one.stderr] for one in estimates]), values.shape)
-    halves = reach(estimates, DEFAULT_CONFIDENCE)[:, np.newaxis]
-    return np.asarray(values - halves if part == "lower" else values + halves)
+def metrics_of(view: StreamView, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Return the metrics that a stream has: those of sums and means only if it adds up an amount."""
+    summed = view.declared.amounts is not None
+    return {name: one for name, one in metrics.items() if summed or one.of == "count"}
 
 
 def selected(view: StreamView, selectors: Sequence[Selector]) -> Iterator[BinSeries]:
@@ -176,15 +134,15 @@ def selected(view: StreamView, selectors: Sequence[Selector]) -> Iterator[BinSer
     labels = [] if keys is None else labels_of_keys(keys)
     names = list(labels[0]) if labels else ["key"]
     of_keys = [(one.without(*names), _places(one, names, labels)) for one in selectors]
-    for name, (quantity, part, _) in METRICS.items():
+    for name, metric in metrics_of(view, METRICS).items():
         own = {NAME_LABEL: name, **common}
         if not selectors or any(one.matches(own) for one in selectors):
-            yield BinSeries(None, quantity, part, own)
-    for name, (quantity, part, _) in KEY_METRICS.items():
+            yield BinSeries(None, metric, own)
+    for name, metric in metrics_of(view, KEY_METRICS).items():
         of_metric = {NAME_LABEL: name, **common}
         wanted = [places for of_others, places in of_keys if of_others.matches(of_metric)]
         for place in sorted(set().union(*wanted)) if selectors else range(len(labels)):
-            yield BinSeries(place, quantity, part, of_metric | labels[place])
+            yield BinSeries(place, metric, of_metric | labels[place])
 
 
 def _places(selector: Selector, names: Sequence[str], labels: Sequence[Mapping[str, str]]) -> set[int]:

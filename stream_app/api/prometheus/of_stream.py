@@ -11,10 +11,11 @@ from typing import Any, Literal, NamedTuple
 from stream_app.api.answers.ranges import meaning_column
 from stream_app.api.prometheus.bin_samples import BinSeries, bin_at, reading_us, selected, values_of
 from stream_app.api.prometheus.promql import Selector, parse_selector
+from stream_app.api.prometheus.quantities import Of
 from stream_app.api.schemas import MAX_POINTS
 from stream_app.core.answers.query import StreamView
 from stream_app.core.instants import format_instant
-from stream_app.core.meaning import meaning_of
+from stream_app.core.meaning import meaning_of, meaning_of_amounts
 
 Shape = Literal["vector", "matrix", "rows"]
 
@@ -87,14 +88,20 @@ def samples(view: StreamView, reading: Reading) -> bytes:
     wanted = _wanted(view, reading)
     at_times = [(at, bin_at(view, at, reading.step_us)) for at in reading.times_us]
     bins = [(at, bin) for at, bin in at_times if bin is not None]
-    words = meaning_column(meaning_of(view.declared).counts)
     items: list[Any] = []
     for one, values in zip(wanted, values_of(view, wanted, sorted({bin for _, bin in bins})), strict=True):
         of_series = [(at, values[bin]) for at, bin in bins if bin in values]
         if of_series:
-            labels = one.labels | (words if reading.shape == "rows" else {})
+            words = _words(view, one.metric.of) if reading.shape == "rows" else {}
+            labels = one.labels | words
             items += shown(reading.shape, labels, of_series)
     return _items(items)
+
+
+def _words(view: StreamView, of: Of) -> dict[str, str]:
+    """Return a column that says what numbers are of; none if every event counts."""
+    meaning = meaning_of(view.declared) if of == "count" else meaning_of_amounts(view.declared, of)
+    return meaning_column(meaning.counts)
 
 
 def _items(found: list[Any]) -> bytes:

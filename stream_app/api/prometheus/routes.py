@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
@@ -17,9 +17,10 @@ from stream_app.api.admission.work import check_work
 from stream_app.api.metrics.gauges import with_words
 from stream_app.api.metrics.text import words_of
 from stream_app.api.prometheus import of_stream
-from stream_app.api.prometheus.bin_samples import KEY_METRICS, METRICS
+from stream_app.api.prometheus.bin_samples import KEY_METRICS, METRICS, metrics_of
 from stream_app.api.prometheus.of_stream import MOST_VALUES, Reading, Shape
 from stream_app.api.prometheus.promql import PromQLError, Selector, parse
+from stream_app.api.prometheus.quantities import Of
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import computed
 from stream_app.api.routes import readable
@@ -88,12 +89,15 @@ async def label_values(request: Request, name: str) -> Response:
 @router.get("/metadata")
 async def metadata(request: Request) -> Response:
     """Descriptions of the metrics. All are gauges: a noisy count may fall, so ``rate()`` does not apply."""
-    views = {one.stream: one.view for one in readable(request)}
-    counts = {stream: words_of(view) for stream, view in views.items() if view is not None}
+    views = {one.stream: one.view for one in readable(request) if one.view is not None}
+    shown = {name: one for name, one in (METRICS | KEY_METRICS).items() if one.of == "count"}
+    for view in views.values():
+        shown |= metrics_of(view, METRICS | KEY_METRICS)
+    words = {of: {stream: words_of(view, of) for stream, view in views.items()} for of in get_args(Of)}
     return _success(
         {
-            name: [{"type": "gauge", "help": with_words(text, counts), "unit": ""}]
-            for name, (_, _, text) in (METRICS | KEY_METRICS).items()
+            name: [{"type": "gauge", "help": with_words(one.help, words[one.of]), "unit": ""}]
+            for name, one in shown.items()
         }
     )
 

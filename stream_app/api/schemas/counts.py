@@ -19,8 +19,6 @@ class SeriesAnswer(OfPoints):
     value: list[float]
     stderr: list[float]
     nodes: list[int] = Field(description="number of noisy counts that each point is computed from")
-    days: int | None = Field(default=None, description="calendar days of each point; null: step bins each")
-    timezone: str | None = Field(default=None, description="time zone of these days")
 
 
 class NodesAnswer(Released):

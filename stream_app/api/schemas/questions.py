@@ -161,7 +161,7 @@ class SeriesQuery(PointsQuery, DaysQuery):
     )
 
 
-class MeanSeriesQuery(PointsQuery):
+class MeanSeriesQuery(PointsQuery, DaysQuery):
     """Means over a range."""
 
     kind: Kind = Field(

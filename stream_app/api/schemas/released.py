@@ -67,6 +67,8 @@ class OfPoints(AboutKeys):
     end: list[float] = Field(description="end of the range that each point is of")
     lower: list[float]
     upper: list[float]
+    days: int | None = Field(default=None, description="calendar days of each point; null: step bins each")
+    timezone: str | None = Field(default=None, description="time zone of these days")
     points_available: int
     downsampled: bool
     note: str = Field(description="what was omitted, if anything, and what the intervals do not promise")

@@ -202,14 +202,15 @@ class StreamView:
         """
         return None if key is None else places_of(self.strategy, key)
 
-    def cells(self, span: Span | None = None) -> RangeSum:
+    def cells(self, span: Span | None = None, gaps: bool = False) -> RangeSum:
         """Return the counts of all cells over a range of visible bins; None: over all measured bins.
 
+        Args: gaps, whether bins that were never measured count as empty, as in running counts.
         Raises: QueryError if some bins were never measured, or the stream has no keys and values.
         """
         if self.strategy.kind.axes is None:
             raise QueryError("this stream has no values; configure value, and start another stream", "stream")
-        if span is not None:
+        if span is not None and not gaps:
             self._check_measured(span)
         parts = self.parts(self.span if span is None else span)
         return RangeSum.joined(axes.range(part) for epoch, part in parts if (axes := epoch.over_axes))
@@ -288,11 +289,10 @@ class StreamView:
         starts, stops = point_ranges(kind, span, step, window, self.span.start)
         return self.over_ranges(kind, view, starts, stops, points)
 
-    def at_ends(self, kind: SeriesKind, bins: Sequence[int]) -> SeriesPoints:
-        """Return the running count at the end of each given measured bin, or that bin's count."""
+    def ends_of(self, kind: SeriesKind, bins: Sequence[int]) -> tuple[Int64Array, Int64Array]:
+        """Return the ranges of running counts at the ends of measured bins, or those of the bins alone."""
         places = np.array(bins, dtype=np.int64)
-        starts = np.full(len(places), self.span.start) if kind == "running" else places
-        return self.over_ranges(kind, "unbiased", starts, places + 1, max(2, len(places)))
+        return (np.full_like(places, self.span.start) if kind == "running" else places), places + 1
 
     def over_ranges(
         self, kind: SeriesKind, view: SeriesView, starts: Int64Array, stops: Int64Array, points: int

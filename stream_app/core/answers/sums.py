@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from dphist.laws.law import WeightedNoise
 from dphist.product.columns import MOST_WEIGHT, ColumnSum, of_every_key
 from dphist.product.sums import Mean, end_columns, mean_of, mean_of_ends, sum_columns
@@ -30,25 +31,27 @@ def declared_sum(view: StreamView) -> Amounts:
     return amounts
 
 
-def sum_of(view: StreamView, span: Span, key: str | AskedKeys | None = None) -> Estimate:
+def sum_of(view: StreamView, span: Span, key: str | AskedKeys | None = None, gaps: bool = False) -> Estimate:
     """Return the sum of the amounts in a range of visible bins, after each was clamped and rounded.
 
     Guarantee: unbiased, with the exact law of its error, as for counts.
-    Args: key, one, several together, or None for all.
+    Args: key, one, several together, or None for all; gaps, whether bins that were never measured count as
+        empty, as in running counts.
     Raises: QueryError for a stream without a sum, an unknown key, or bins that were never measured.
     """
     unit = declared_sum(view).unit
-    return _in_amounts(_columns(view, key).of_range(view.cells(span)), unit)
+    return _in_amounts(_columns(view, key).of_range(view.cells(span, gaps)), unit)
 
 
-def sums_of_keys(view: StreamView, span: Span) -> Estimate:
+def sums_of_keys(view: StreamView, span: Span, gaps: bool = False) -> Estimate:
     """Return the sum of every key in a range of visible bins: values (keys,), one law for all keys.
 
     Args, raises: as ``sum_of``; the stream has keys.
     """
     amounts, axes = declared_sum(view), view.strategy.kind.axes
     assert axes is not None
-    return _in_amounts(of_every_key(sum_columns(axes, amounts.range, 0), view.cells(span)), amounts.unit)
+    columns = sum_columns(axes, amounts.range, 0)
+    return _in_amounts(of_every_key(columns, view.cells(span, gaps)), amounts.unit)
 
 
 def epoch_filled(view: StreamView) -> float:
@@ -62,11 +65,15 @@ def epoch_filled(view: StreamView) -> float:
 
 
 def mean_over(
-    view: StreamView, span: Span, key: str | AskedKeys | None = None, confidence: float = 0.95
+    view: StreamView,
+    span: Span,
+    key: str | AskedKeys | None = None,
+    confidence: float = 0.95,
+    gaps: bool = False,
 ) -> Mean:
     """Return the mean of the amounts in a range of visible bins. Args, raises: as ``sum_of``."""
     amounts = declared_sum(view)
-    found = mean_of(view.cells(span), amounts.range, view.place_of(key), confidence)
+    found = mean_of(view.cells(span, gaps), amounts.range, view.place_of(key), confidence)
     return _mean_in_amounts(found, amounts.unit)
 
 
@@ -81,9 +88,23 @@ def sum_series(
     points: int = 11_000,
 ) -> SeriesPoints:
     """Return sums of the amounts as a series. Args, cost: as ``StreamView.series``; raises: as ``sum_of``."""
+    ranges = point_ranges(kind, span, step, window, view.span.start)
+    return sums_over(view, kind, *ranges, key, known, points)
+
+
+def sums_over(
+    view: StreamView,
+    kind: SeriesKind,
+    starts: Int64Array,
+    stops: Int64Array,
+    key: str | AskedKeys | None = None,
+    known: SeriesView = "unbiased",
+    points: int = 11_000,
+) -> SeriesPoints:
+    """Return sums over ranges. Args, cost: as ``StreamView.over_ranges``; raises: as ``sum_of``."""
     unit = declared_sum(view).unit
     own = view.showing(_columns(view, key))
-    return _points_in_amounts(own.series(kind, span, step, window, known, points), unit)
+    return _points_in_amounts(own.over_ranges(kind, known, starts, stops, points), unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +129,31 @@ def mean_series(
 ) -> MeanPoints:
     """Return means of the amounts as a series: of the same ranges as ``sum_series``.
 
+    Args, cost, raises: as ``means_over``.
+    """
+    ranges = point_ranges(kind, span, step, window, view.span.start)
+    return means_over(view, kind, *ranges, key, confidence, points)
+
+
+def means_over(
+    view: StreamView,
+    kind: SeriesKind,
+    starts: Int64Array,
+    stops: Int64Array,
+    key: str | AskedKeys | None = None,
+    confidence: float = 0.95,
+    points: int = 120,
+) -> MeanPoints:
+    """Return means of the amounts of ranges.
+
     If there are more ranges than ``points``, the points are evenly spaced: the extremes of means are those
     of the ranges with the fewest events, where noise is largest.
     Cost: O(bins) in numpy, and 2 to 10 ms for each returned point. Raises: as ``sum_of``.
     """
     amounts = declared_sum(view)
-    starts, stops = point_ranges(kind, span, step, window, view.span.start)
     shown = np.linspace(0, len(stops) - 1, min(len(stops), points)).astype(np.int64)
     low, high = (
-        view.showing(end).over_ranges(kind, "unbiased", starts[shown], stops[shown], points)
+        view.showing(end).over_ranges(kind, "unbiased", starts[shown], stops[shown], max(2, points))
         for end in _ends(view, key)
     )
     means = []

@@ -17,8 +17,9 @@ from dphist.tree.estimate import Estimate
 from stream_app.api.answers.ranges import reach as reach_of
 from stream_app.api.panels import answers as panels
 from stream_app.api.panels.schemas import KeysQuery
-from stream_app.api.prometheus.bin_samples import Part, Quantity, selected, values_of
+from stream_app.api.prometheus.bin_samples import selected, values_of
 from stream_app.api.prometheus.promql import parse_selector
+from stream_app.api.prometheus.quantities import Part, Quantity
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.axes import AnticipatingAxesEpoch, CausalAxesEpoch
 from stream_app.core.kinds.epoch import AxesEpoch

@@ -1,0 +1,165 @@
+"""Sums and means over time: their history for Prometheus, and series over calendar days."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dphist.product.sums import Mean
+from stream_app.api.prometheus.bin_samples import selected, values_of
+from stream_app.api.prometheus.promql import parse_selector
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.sums import mean_over, sum_of
+from stream_app.core.kinds.tables import Span
+from tests.models.memory import MemoryStore
+from tests.stream_app.api.client import EXACT, Api, api_at
+from tests.stream_app.published_sums import PublishedSums, sales_of
+
+HOURS = 60
+PARIS = {"kind": "bin", "days": 1, "timezone": "Europe/Paris"}
+FIRST_DAY = {"start": "2013-01-01T23:00:00Z", "end": "2013-01-02T23:00:00Z"}  # that is whole, in Paris
+WORDS = "of amount, each clamped to 0 to 500 and rounded to 0.01"
+
+
+async def sold(epsilon: str, hours: int = HOURS) -> tuple[PublishedSums, np.ndarray]:
+    """Return a stream with sales, and the cents of each bin and key."""
+    stream = PublishedSums(MemoryStore(), epsilon=epsilon, epoch_bins=HOURS)
+    cells, cents = sales_of(stream, hours)
+    await stream.open()
+    await stream.close_cells(cells)
+    return stream, cents
+
+
+def view_of(api: Api) -> StreamView:
+    """Return the view that the application answers from."""
+    assert api.replica.view is not None
+    return api.replica.view
+
+
+def expected(view: StreamView, of: str, part: str, span: Span, key: str | None) -> float:
+    """Return a part of the sum or the mean of a range, as the API answers it."""
+    if of == "mean":
+        mean: Mean = mean_over(view, span, key)
+        return float(getattr(mean, part)) if getattr(mean, part) is not None else float("nan")
+    found = sum_of(view, span, key)
+    interval = found.interval(0.95)
+    parts = {"value": found.value, "stderr": found.stderr, "lower": interval.lower, "upper": interval.upper}
+    return float(parts[part])
+
+
+@pytest.mark.parametrize("key", [None, "DE"])
+def test_history_of_sums_and_means_is_what_the_api_answers_for_each_range(key: str | None) -> None:
+    async def check() -> None:
+        stream, _ = await sold("1", 6)
+        async with api_at(stream) as api:
+            view = view_of(api)
+            first = view.span.start
+            metrics = "sum_running", "sum_bin", "mean_running", "mean_bin"
+            name = "private_counts_" if key is None else "private_counts_key_"
+            pattern = f'{{__name__=~"{name}({"|".join(metrics)}).*"}}'
+            matching = selected(view, [parse_selector(pattern)])
+            wanted = [one for one in matching if one.labels.get("key") == key]
+            assert len(wanted) == 2 * 4 + 2 * 3
+            for one, found in zip(wanted, values_of(view, wanted, [first, first + 5]), strict=True):
+                metric = one.metric
+                for bin in (first, first + 5):
+                    span = Span(first if metric.quantity == "running" else bin, bin + 1)
+                    value = expected(view, metric.of, metric.part, span, key)
+                    assert found[bin] == pytest.approx(value, rel=1e-6), (one.labels, bin)
+
+    asyncio.run(check())
+
+
+def test_prometheus_reads_the_sum_of_each_key_and_bin_without_noise() -> None:
+    async def check() -> None:
+        stream, cents = await sold(EXACT, 6)
+        async with api_at(stream) as api:
+            asked = {"start": "2013-01-01T01:00:00Z", "end": "2013-01-01T06:00:00Z", "step": "1h"}
+            query = "private_counts_key_sum_bin"
+            answer = await api.json("/api/v1/query_range", query=query, **asked)
+            found = {one["metric"]["key"]: one["values"] for one in answer["data"]["result"]}
+            for place, key in enumerate([*stream.carriers, "other"]):
+                values = [float(value) for _, value in found[key]]
+                assert values == pytest.approx((cents[:, place] / 100).tolist())
+            rows = await api.json("/api/v1/rows", query="private_counts_mean_running", **asked)
+            assert {row["meaning"] for row in rows} == {f"The mean {WORDS}."}
+            said = (await api.json("/api/v1/metadata"))["data"]
+            [words] = said["private_counts_sum_running"]
+            assert words["help"].startswith("Estimated sum of the amounts since the stream's first bin.")
+            assert f"Stream {stream.name}: The sum {WORDS}." in words["help"]
+            assert "private_counts_mean_running_stderr" not in said
+
+    asyncio.run(check())
+
+
+def test_a_mean_without_events_has_no_sample() -> None:
+    async def check() -> None:
+        stream = PublishedSums(MemoryStore(), epsilon=EXACT, epoch_bins=HOURS)
+        await stream.open()
+        await stream.close_cells(np.zeros((2, stream.keys, 2), np.int64))
+        async with api_at(stream) as api:
+            found = await api.json(
+                "/api/v1/query", query="private_counts_mean_bin", time="2013-01-01T02:00:00Z"
+            )
+            assert found["data"]["result"] == []
+
+    asyncio.run(check())
+
+
+def test_bins_that_were_never_measured_stop_no_metric_and_no_overview() -> None:
+    async def check() -> None:
+        stream = PublishedSums(MemoryStore(), epsilon=EXACT, epoch_bins=8)
+        cells, cents = sales_of(stream, 5)
+        await stream.open()
+        await stream.close_cells(cells[:3])
+        state = await stream.store.load(stream.name)
+        assert state is not None
+        await stream.store.end_epoch(stream.name, 0, state.seq, "its noise was lost")
+        await stream.open(1, stream.first_bin + 6)
+        await stream.close_cells(cells[3:])
+        async with api_at(stream) as api:
+            total = cents.sum() / 100
+            [glance] = (await api.json("/v1/overview"))["streams"]
+            assert glance["sum"]["value"] == pytest.approx(total)
+            text = (await api.get("/metrics")).text
+            [line] = [one for one in text.splitlines() if one.startswith("private_counts_sum_running{")]
+            assert float(line.split()[-1]) == pytest.approx(total)
+            for query in ("private_counts_sum_running", "private_counts_key_sum_running"):
+                answer = await api.json("/api/v1/query", query=query, time="2013-01-01T08:00:00Z")
+                found = answer["data"]["result"]
+                assert sum(float(one["value"][1]) for one in found) == pytest.approx(total)
+
+    asyncio.run(check())
+
+
+def test_sums_and_means_of_calendar_days_are_those_of_their_hours() -> None:
+    async def check() -> None:
+        stream, cents = await sold(EXACT)
+        async with api_at(stream) as api:
+            totals = await api.json("sum/series", **PARIS)
+            means = await api.json("mean/series", **PARIS, key="FR")
+            assert (totals["days"], totals["timezone"]) == (1, "Europe/Paris")
+            assert (means["days"], means["timezone"]) == (1, "Europe/Paris")
+            assert totals["value"] == pytest.approx([cents[23:47].sum() / 100])
+            alone = await api.json("mean", key="FR", **FIRST_DAY)
+            assert means["value"] == pytest.approx([alone["value"]])
+            refused = await api.error("mean/series", kind="bin", days=1, step=2)
+            assert "need kind=bin and no step" in refused[1]["error"]
+
+    asyncio.run(check())
+
+
+def test_days_of_sums_have_the_errors_of_the_same_hours() -> None:
+    async def check() -> None:
+        stream, _ = await sold("1")
+        async with api_at(stream) as api:
+            for of in ("sum", "mean"):
+                days: dict[str, Any] = await api.json(f"{of}/series", **PARIS)
+                alone = await api.json(of, **FIRST_DAY)
+                assert days["value"] == pytest.approx([alone["value"]])
+                assert [days["lower"][0], days["upper"][0]] == pytest.approx(alone["interval"])
+
+    asyncio.run(check())
