@@ -161,7 +161,9 @@ class Release:
     ``value`` and its interval are the running count as first published, over all cells of the bin; the
     interval is None for a bin of several cells, whose errors the row gives one by one. ``private`` is what
     the service said last about the source, as in every answer. ``row`` is the parsed message; its
-    ``not_private`` is the stream's own setting. ``counted`` says since when users are counted.
+    ``not_private`` is the stream's own setting. ``counted`` says since when users are counted. ``total`` and
+    its interval are the running sum of the stream's amounts since the start of its epoch, and ``added`` says
+    of what; None for a stream without a sum, and in rows of older versions.
     """
 
     seq: int
@@ -173,12 +175,15 @@ class Release:
     row: dict[str, Any]
     meaning: str = ""
     counted: str = ""
+    total: float | None = None
+    total_interval: tuple[float, float] | None = None
+    added: str = ""
 
     @classmethod
     def of(cls, row: dict[str, Any], private: bool | None = None) -> Release:
         """Read one row. Args: private, the service's latest statement; None: use the row's own."""
         own = not row["not_private"] if "not_private" in row else bool(row["private"])  # older rows
-        intervals = row["interval"]
+        intervals, summed = row["interval"], row.get("sum")
         return cls(
             seq=row["seq"],
             start=row["start"],
@@ -189,4 +194,7 @@ class Release:
             row=row,
             meaning=row.get("meaning", ""),
             counted=row.get("counted", ""),
+            total=summed and summed["estimate"],
+            total_interval=summed and (summed["interval"][0], summed["interval"][1]),
+            added=summed["counted"] if summed else "",
         )

@@ -64,6 +64,9 @@ class Axes(Kind):
     def fields(self) -> dict[str, str]:
         return {"design": self.design.to_json(), "product": self.axes.to_json()}
 
+    def row_errors(self, bins: Int64Array) -> list[RowError]:
+        return self.column_errors(bins, column_sum(self.axes))
+
     def at_epsilon(self, asked: Asked) -> Axes:
         """Return what the planner would choose at another epsilon."""
         keys, values, weight = self.axes.keys, self.axes.values, self.axes.weight
@@ -86,7 +89,8 @@ class CausalAxes(Axes):
         product = self.axes
         counter = ProductCounter.restore(product, noise, held) if held else ProductCounter(product, noise)
         releases = counter.push_many(counts)
-        return Closed.of(releases, totals(product, releases.published), counter.to_bytes())
+        running = totals(product, releases.published)
+        return Closed.of(releases, running, counter.to_bytes(), releases.published)
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
         """Return the hashes of the nodes that the bin completes."""
@@ -102,8 +106,8 @@ class CausalAxes(Axes):
                 wanted[Fraction(scale), (1, group.width)] += 1
         return dict(wanted)
 
-    def row_errors(self, bins: Int64Array) -> list[RowError]:
-        laws, roundings = column_sum(self.axes).live_errors(bins + 1)
+    def column_errors(self, bins: Int64Array, columns: ColumnSum) -> list[RowError]:
+        laws, roundings = columns.live_errors(bins + 1)
         return row_errors(laws, roundings, _ONCE_MORE)
 
     def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
@@ -149,7 +153,7 @@ class AnticipatingAxes(Axes):
             )
         published, after = publish_bins(self.axes, before, counts, ahead.errors)
         block = Block(PUBLISHED, before.bin, published)
-        return Closed(before.bin, totals(self.axes, published), (block,), after.to_bytes())
+        return Closed(before.bin, totals(self.axes, published), (block,), after.to_bytes(), published)
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
         """Return the hash of the published columns."""
@@ -161,10 +165,9 @@ class AnticipatingAxes(Axes):
             lambda bins: BinsNoise(bins.start, errors[bins.start : bins.stop], ())
         )
 
-    def row_errors(self, bins: Int64Array) -> list[RowError]:
-        total = column_sum(self.axes)
-        laws = total.published_laws(np.zeros_like(bins), bins + 1)
-        return row_errors(laws, total.published_rounding(0), _ONCE_MORE)
+    def column_errors(self, bins: Int64Array, columns: ColumnSum) -> list[RowError]:
+        laws = columns.published_laws(np.zeros_like(bins), bins + 1)
+        return row_errors(laws, columns.published_rounding(0), _ONCE_MORE)
 
     def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
         summed = columns or column_sum(self.axes)

@@ -151,6 +151,10 @@ class Kind(ABC):
     def row_errors(self, bins: Int64Array) -> list[RowError]:
         """Return variance and half width of the first published running count at each of these bins."""
 
+    def column_errors(self, bins: Int64Array, columns: ColumnSum) -> list[RowError]:
+        """Return variance and half width of a sum of columns, as first published after each of these bins."""
+        raise ValueError("this kind of release has no columns")
+
     @abstractmethod
     def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
         """Return the errors of a sum of columns, for example of one key's count; None: of the total."""

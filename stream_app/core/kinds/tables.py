@@ -49,19 +49,24 @@ class Closed:
         running: the running count that the chain rows show, shape (bins, cells), in units of 2^-16.
         blocks: rows of tables; those of the published table come first.
         state: of the counter. SECRET.
+        columns: the running count of every column, with noise, shape (bins, columns), in units of 2^-16; None
+            for a kind without axes.
     """
 
     first_bin: int
     running: Int64Array
     blocks: tuple[Block, ...]
     state: bytes
+    columns: Int64Array | None = None
 
     @classmethod
-    def of(cls, releases: BinReleases, running: Int64Array, state: bytes) -> Closed:
-        """Return a counter's releases as blocks of tables. Args: running, state, as in the class."""
+    def of(
+        cls, releases: BinReleases, running: Int64Array, state: bytes, columns: Int64Array | None = None
+    ) -> Closed:
+        """Return a counter's releases as blocks of tables. Args: running, state, columns, as in the class."""
         nodes = (Block(node_table(one.level), one.first_index, one.values) for one in releases.levels)
         published = Block(PUBLISHED, releases.first_bin, running)
-        return cls(releases.first_bin, running, (published, *nodes), state)
+        return cls(releases.first_bin, running, (published, *nodes), state, columns)
 
     def __len__(self) -> int:
         return len(self.running)
