@@ -23,8 +23,10 @@ import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
+from dphist.caps import Caps
 from stream_app.core.counting.bins import split
 from stream_app.core.counting.bounding import UserRecords
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply
 from stream_app.state.connection import Script, connect, execute
 from stream_app.state.embedded import EmbeddedRedis
@@ -131,11 +133,11 @@ class Bench:
                 arguments: list[bytes | str | int] = [packed, ids[run].tobytes(), MOST_EVENTS]
                 await RECORD_BY_RECORD(self.client, keys, arguments)
 
-    async def tally(self) -> None:
+    async def tally(self, bounds: Bounds) -> None:
         """Choose which records count, in all bins."""
         reply, self.calls = Reply.DONE, 0
         while reply is Reply.DONE:
-            reply = await self.store.tally(STREAM, HASH, MOST_EVENTS, FIRST_BIN + BINS - 1)
+            reply = await self.store.tally(STREAM, HASH, bounds, FIRST_BIN + BINS - 1)
             self.calls += 1
 
     async def seal(self) -> None:
@@ -179,7 +181,7 @@ async def measure(server: EmbeddedRedis, partitions: int, users: int) -> dict[st
             seconds[name].append(spent.seconds)
             found[f"{name}_file_bytes_per_event"] = spent.bytes / RECORDS
         await bench.seal()
-        spent = await bench.spent(bench.tally())
+        spent = await bench.spent(bench.tally(Bounds(Caps(MOST_EVENTS))))
         seconds["tallied"].append(spent.seconds)
         found["tallied_file_bytes_per_event"] = spent.bytes / RECORDS
         found["ms_of_a_tally"] = min(seconds["tallied"]) / bench.calls * 1e3

@@ -179,10 +179,28 @@ def _check_sum(section: Section, stream: StreamSettings) -> None:
         )
 
 
+def _check_max_keys(section: Section, stream: StreamSettings) -> None:
+    """Refuse a cap on a user's keys that does not fit the stream's keys. Raises: ConfigError."""
+    declared, key = stream.declared, "privacy.unit.max_keys"
+    most = declared.privacy.caps.max_keys
+    if most is None:
+        return
+    if declared.keys is None:
+        text = "is for a stream with keys; add keys, or write max_events in place of max_keys and max_per_key"
+        raise section.error(key, text)
+    if most > (keys := len(declared.keys.labels)):
+        raise section.error(key, f"{most}: the stream has {keys:,} keys; write at most {keys:,}")
+    if declared.cells.places > MOST_AMOUNTS:
+        # One script chooses among all that one user has in a bin, and other streams wait for it.
+        cells = f"{MOST_AMOUNTS:,} keys, buckets and steps together"
+        raise section.error(key, f"is for streams of at most {cells}; write max_events alone, or fewer keys")
+
+
 def check_axes(section: Section, stream: StreamSettings) -> None:
     """Refuse fields that overlap the time's field, and axes that do not fit together. Raises: ConfigError."""
     _check_windows(section, stream)
     _check_sum(section, stream)
+    _check_max_keys(section, stream)
     declared, time = stream.declared, stream.declared.time.field
     if time == "@timestamp" and declared.cell_fields:
         text = "@timestamp is not built yet beside keys, value, sum or where; name a field"

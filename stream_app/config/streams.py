@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from dphist.caps import Caps
 from dphist.workloads import PREFIX
 from stream_app.config import values
 from stream_app.config.axes import check_axes, read_keys, read_sum, read_value
@@ -21,7 +22,9 @@ from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
 MOST_BINS = 2**24  # an epoch of 16 million bins: 16 years of half minutes
 _BIN = values.duration_between("100ms", "36500d", "each bin is closed, gets noise and is stored separately")
 _LONGEST_TITLE = 80
-_MAX_EVENTS = values.whole(1, 10_000, more=": a user's events of an epoch that count")
+_MOST_OF_USER = 10_000
+_MAX_EVENTS = values.whole(1, _MOST_OF_USER, more=": a user's events of an epoch that count")
+_MAX_KEYS = values.whole(1, 1_000, more=": the keys in which a user's events count")
 
 
 def read_streams(section: Section, directory: Path, spools: Path) -> tuple[StreamSettings, ...]:
@@ -182,13 +185,36 @@ def _unit(privacy: Section, count: Counted) -> Literal["event"] | PerUser:
         return event
     section = privacy.section("unit")
     field = section.take("user", values.text)
-    if count == "users":
-        section.refuse("max_events", "is for count: events; take it out, a user counts once per epoch")
-        most = 1
-    else:
-        most = section.take("max_events", _MAX_EVENTS)
+    caps = _caps(section) if count is None else _one_event(section)
     section.finish()
-    return PerUser(field, most)
+    return PerUser(field, caps.max_events, caps.max_keys, caps.max_per_key)
+
+
+def _one_event(section: Section) -> Caps:
+    """Return the cap of a count of users. Raises: ConfigError if another cap is written."""
+    for key in ("max_events", "max_keys", "max_per_key"):
+        section.refuse(key, "is for count: events; take it out, a user counts once per epoch")
+    return Caps(max_events=1)
+
+
+def _caps(section: Section) -> Caps:
+    """Read the caps on a user's events. Raises: ConfigError."""
+    keys = section.take("max_keys", _MAX_KEYS, None)
+    of_key = section.take("max_per_key", _MAX_EVENTS, None)
+    if keys is None and of_key is None:
+        return Caps(section.take("max_events", _MAX_EVENTS))
+    events = section.take("max_events", _MAX_EVENTS, None)
+    if keys is None:
+        raise section.error("max_per_key", "needs max_keys beside it: in how many keys a user's events count")
+    if of_key is None:
+        raise section.error(
+            "max_keys", "needs max_per_key beside it: how many of a user's events count in a key"
+        )
+    caps = Caps(events, keys, of_key)
+    if caps.l1 > _MOST_OF_USER:
+        text = f"times max_per_key is {caps.l1:,} events of a user; at most {_MOST_OF_USER:,}"
+        raise section.error("max_keys", text)
+    return caps
 
 
 def _event(value: object) -> Literal["event"]:

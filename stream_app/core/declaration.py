@@ -13,12 +13,14 @@ from typing import Literal
 import msgspec
 from msgspec import structs
 
+from dphist.caps import Caps
 from dphist.privacy import Neighbours
 from dphist.tree.design import Release
 from dphist.workloads import Workload
 from stream_app.core.counting.bins import Binning, BinRules, LatePolicy
 from stream_app.core.counting.bounding import CapWindows, PerUser
 from stream_app.core.counting.cells import Amounts, Axis, Buckets, Cells, KeyList
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.counting.closing import Closing
 from stream_app.core.counting.where import Condition
 from stream_app.core.kinds.kind import Asked
@@ -109,9 +111,14 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return None if self.unit == "event" else self.unit
 
     @property
+    def caps(self) -> Caps:
+        """How much of one unit counts in an epoch; an event counts once."""
+        return Caps(max_events=1) if self.unit == "event" else self.unit.caps
+
+    @property
     def max_events(self) -> int:
-        """The number of events of one unit that count in an epoch."""
-        return 1 if self.unit == "event" else self.unit.max_events
+        """The largest number of events of one unit that count in an epoch, under all caps."""
+        return self.caps.l1
 
 
 class Tree(
@@ -179,6 +186,13 @@ class Declaration(
     def cells(self) -> Cells:
         """The cells of a bin."""
         return Cells(self.keys, self.value, self.amounts)
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """What decides which of a user's records count; None if the unit is the event."""
+        per_user, cells = self.privacy.per_user, self.cells
+        weight = cells.weight if self.amounts else None
+        return None if per_user is None else Bounds(per_user.caps, cells.key_places, weight)
 
     @property
     def windows_of(self) -> Axis | None:

@@ -121,12 +121,13 @@ def amounts_in_words(declared: Declaration, of: OfAmounts = "sum") -> str:
 
 
 def _capped(declared: Declaration, per_user: PerUser) -> Meaning:
-    events = "1 event" if per_user.max_events == 1 else f"{per_user.max_events:,} events"
-    first = "from the user's first bin" if per_user.max_events == 1 else "earliest bins first"
+    most = per_user.caps.l1
+    events = "1 event" if most == 1 else f"{most:,} events"
+    first = "from the user's first bin" if most == 1 else "earliest bins first"
     return Meaning(
         noun="counted events",
-        counts=f'Counts at most {events} per user and epoch, {first}. The field "{per_user.field}" names the '
-        f"user.{_only(declared)}",
+        counts=f"Counts at most {events} per user and epoch{in_keys(per_user)}, {first}. "
+        f'The field "{per_user.field}" names the user.{_only(declared)}',
         intervals="Intervals are for the number of events that count, not for the number of all events: "
         "the other events of a user in an epoch are left out.",
         shape="This cap bends the shape of a chart: it leaves out more events towards the end of an epoch.",
@@ -149,7 +150,15 @@ def _users(declared: Declaration) -> Meaning:
 
 
 def _cap(per_user: PerUser) -> str:
-    return f"at most {per_user.max_events:,} per user and epoch, earliest bins first"
+    return f"at most {per_user.caps.l1:,} per user and epoch{in_keys(per_user)}, earliest bins first"
+
+
+def in_keys(per_user: PerUser) -> str:
+    """Return what caps on keys add to the words of a cap, with a comma before it; empty without them."""
+    if per_user.max_keys is None or per_user.max_per_key is None:
+        return ""
+    keys = "1 key" if per_user.max_keys == 1 else f"each of at most {per_user.max_keys:,} keys"
+    return f", at most {per_user.max_per_key:,} in {keys}"
 
 
 def _events(declared: Declaration) -> str:

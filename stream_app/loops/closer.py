@@ -216,14 +216,11 @@ class Closer:
 
     async def _tally(self, last_bin: int) -> None:
         """For capped streams, choose the users' records that count in all bins up to this one."""
-        declared = self._strategy.declared
-        per_user, weight = declared.privacy.per_user, declared.cells.weight if declared.amounts else None
-        reply = Reply.ALREADY if per_user is None else Reply.DONE
-        while per_user is not None and reply is Reply.DONE:
+        bounds = self._strategy.declared.bounds
+        reply = Reply.ALREADY if bounds is None else Reply.DONE
+        while bounds is not None and reply is Reply.DONE:
             await self._leadership.leads()  # tallying many users may outlast the lease
-            reply = await self._store.tally(
-                self._name, self._strategy.hash, per_user.max_events, last_bin, weight
-            )
+            reply = await self._store.tally(self._name, self._strategy.hash, bounds, last_bin)
         check_strategy(self._name, reply)
 
     def _wake_forget(self, epoch: int) -> None:

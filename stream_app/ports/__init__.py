@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from dphist.arrays import Int64Array
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import (
     Apply,
     Cut,
@@ -145,13 +146,10 @@ class Store(Protocol):
         A partition allows bin b once its cut of b is taken and its position has reached that cut.
         """
 
-    async def tally(
-        self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int, weight: int | None = None
-    ) -> Reply:
+    async def tally(self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int) -> Reply:
         """Choose the users' records that count in sealed bins up to ``up_to_bin``; add them to the cells.
 
-        At most ``max_events`` records of each user count per window (``core.counting.bounding``).
-        Args: weight, of the stream's sum, whose records are kept by amount (``cells_added``); None without.
+        The records of each user that count in a window obey the caps (``core.counting.choosing``).
         Returns: DONE after a bounded part of the work (call again); ALREADY if nothing is left.
         """
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from dphist.arrays import BoolArray
 from stream_app.config import SourceSettings, StreamSettings
-from stream_app.core.counting.bounding import CapWindows, share_left_out
+from stream_app.core.counting.bounding import CapWindows
+from stream_app.core.counting.left_out import LeftOut, left_out
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import RecordBatch
 from stream_app.sources.decode import TimeField
@@ -47,29 +48,57 @@ def matching(declared: Declaration, columns: Mapping[str, Any]) -> BoolArray:
 
 
 def cap_warning(stream: StreamSettings, columns: Mapping[str, Any]) -> str | None:
-    """Return a warning if the cap leaves out more than a few per cent of a sample; None if not.
+    """Return a warning if the caps leave out more than a few per cent of a sample; None if not.
 
     The warning says nothing else about the sample. A sample that covers only a part of an epoch shows less
     than the whole epoch would, so no warning is no proof.
     Args: columns of the sample, by field.
     """
+    found = sample_left_out(stream, columns)
+    if found is None or found.together <= MUCH:
+        return None
+    caps = stream.declared.privacy.caps
+    much = [name for name, share in found.alone.items() if share > MUCH] or list(found.alone)
+    named = " and ".join(f"{name} {getattr(caps, name):,}" for name in much)
+    one = len(much) == 1
+    leaves, it = ("leaves", "it") if one else ("leave", "them")
+    number = "the number is public and tells" if one else "the numbers are public and tell"
+    return (
+        f"in a sample of the events, {named} {leaves} out more than {MUCH:.0%} of "
+        f"them; raise {it}, or shorten time.epoch. Choosing {it} by the events has a cost: {number} "
+        "something about them, and epsilon does not cover that"
+    )
+
+
+def sample_left_out(stream: StreamSettings, columns: Mapping[str, Any]) -> LeftOut | None:
+    """Return what a stream's caps leave out of a sample; None without caps, or if no record could count."""
     declared, per_user = stream.declared, stream.declared.privacy.per_user
     if per_user is None or declared.count == "users":
         return None
-    named = matching(declared, columns) & ~per_user.without_user(
-        np.asarray(columns[per_user.field], dtype=np.object_)
-    )
+    of_user = np.asarray(columns[per_user.field], dtype=np.object_)
+    places, refused = declared.cells.assign(columns, slice(0, len(of_user)))
+    named = matching(declared, columns) & ~per_user.without_user(of_user)
+    for mask in refused.values():
+        named &= ~mask
     bins = declared.time.binning.bin_of(np.asarray(columns[declared.time.field]))[named]
     if not len(bins):
         return None
     first = int(bins.min()) if declared.time.first_us is None else declared.first_bin(0)
     horizon = declared.time.epoch_bins
     windows = CapWindows(first + horizon - 1, horizon, declared.last_bin).of(bins)
-    users = [str(user) for user in np.asarray(columns[per_user.field], dtype=np.object_)[named].tolist()]
-    if share_left_out(users, windows, per_user.max_events) <= MUCH:
+    owners = zip(windows.tolist(), map(str, of_user[named].tolist()), strict=True)
+    in_order, keys = np.argsort(bins, kind="stable"), places[named] // declared.cells.key_places
+    each = list(owners)
+    return left_out([each[record] for record in in_order.tolist()], keys[in_order].tolist(), per_user.caps)
+
+
+def shares_in_words(stream: StreamSettings, columns: Mapping[str, Any]) -> str | None:
+    """Return what share of a sample each cap leaves out, in exact and private numbers; None without caps."""
+    found = sample_left_out(stream, columns)
+    if found is None:
         return None
-    return (
-        f"in a sample of the events, max_events {per_user.max_events:,} leaves out more than {MUCH:.0%} of "
-        "them; raise it, or shorten time.epoch. Choosing it by the events has a cost: the number is public "
-        "and tells something about them, and epsilon does not cover that"
-    )
+    caps = stream.declared.privacy.caps
+    each = [f"{name} {getattr(caps, name):,}: {share:.1%}" for name, share in found.alone.items()]
+    alone = ", ".join(each)
+    together = f"; all of them: {found.together:.1%}" if len(each) > 1 else ""
+    return f"of the events of a sample the caps leave out: {alone}{together}"

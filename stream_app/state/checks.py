@@ -11,6 +11,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Release, StoredNoise, Users
 from stream_app.core.releases.tiles import LARGEST_TILE_BYTES
 
@@ -20,6 +21,7 @@ LARGEST_APPLY_CELLS = 5_000
 # The most users' cells, and the most shards, in one tally: other streams must not wait long.
 LARGEST_TALLY_FIELDS = 4_000
 LARGEST_TALLY_SHARDS = 64
+LARGEST_KEYS_OF_USER = 1_000  # chosen_keys.lua numbers the pages of a user's keys in one byte
 LARGEST_NOISE_BYTES = (1 << 20) + 64  # a page of a mebibyte, and the overhead of encryption
 
 
@@ -69,13 +71,15 @@ def _check_users(users: Users, cells: Int64Array) -> None:
         raise ValueError(f"apply: users' cells must be below 2^{8 * CELL_BYTES}")
 
 
-def check_tally(max_events: int, up_to_bin: int, weight: int | None = None) -> None:
-    """Raise ValueError for a cap or a weight below 1."""
-    check_integers(max_events=max_events, up_to_bin=up_to_bin)
-    if max_events < 1:
-        raise ValueError(f"tally: {max_events} events of a user; at least 1")
-    if weight is not None and weight < 1:
-        raise ValueError(f"tally: events have weight {weight}; at least 1")
+def check_tally(bounds: Bounds, up_to_bin: int) -> None:
+    """Raise ValueError for bounds that the script could not keep."""
+    check_integers(max_events=bounds.caps.l1, up_to_bin=up_to_bin)
+    if (bounds.caps.max_keys or 0) > LARGEST_KEYS_OF_USER:
+        raise ValueError(f"tally: {bounds.caps.max_keys} keys of a user; at most {LARGEST_KEYS_OF_USER}")
+    if bounds.key_places < 1:
+        raise ValueError(f"tally: keys have {bounds.key_places} places; at least 1")
+    if bounds.weight is not None and bounds.weight < 1:
+        raise ValueError(f"tally: events have weight {bounds.weight}; at least 1")
 
 
 def check_read(last_bin: int, sealed_bin: int, untallied: int) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import invisible_slices
 from stream_app.core.counting.bounding import ID_BYTES
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
     Apply,
@@ -267,10 +268,8 @@ class RedisStore(Store):
         sealed_bin = await script("seal")(self._redis, [keys.state, keys.base_bins], given)
         return codec.decode_sealed_bin(stream, sealed_bin)
 
-    async def tally(
-        self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int, weight: int | None = None
-    ) -> Reply:
-        checks.check_tally(max_events, up_to_bin, weight)
+    async def tally(self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int) -> Reply:
+        checks.check_tally(bounds, up_to_bin)
         keys = StreamKeys(stream)
         limits = ("LIMIT", 0, checks.LARGEST_TALLY_SHARDS)
         [names] = await batch(self._redis, [("ZRANGEBYSCORE", keys.untallied, "-inf", up_to_bin, *limits)])
@@ -280,8 +279,9 @@ class RedisStore(Store):
             "tally",
             [*(keys.state, keys.untallied, keys.operator_counts), *chain.from_iterable(targets)],
             [
-                *(strategy_hash, up_to_bin, max_events, checks.LARGEST_TALLY_FIELDS, ID_BYTES, weight or 0),
-                *names,
+                *(strategy_hash, up_to_bin, bounds.caps.l1, checks.LARGEST_TALLY_FIELDS, ID_BYTES),
+                *(bounds.weight or 0, bounds.caps.max_keys or 0, bounds.caps.max_per_key or 0),
+                *(bounds.key_places, *names),
             ],
         )
 

@@ -10,7 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dphist.caps import Caps
 from stream_app.core.counting.bounding import counted, user_fields, user_ids
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Cut, Reply, StreamState, Users
 from stream_app.state import checks
 from stream_app.state.connection import execute
@@ -35,13 +37,14 @@ from tests.models.memory import MemoryStore
 pytestmark = pytest.mark.anyio
 LAST = FIRST_BIN + BINS - 1
 MARK = bytes(16)
+BOUNDS = Bounds(Caps(2))
 Records = Sequence[tuple[int, int, str]]  # (bin, cell, user)
 
 
 async def tallied(stores: Stores, last_bin: int, max_events: int = 2) -> int:
     """Choose the users' records that count, up to a bin; return how many calls of ``tally`` it took."""
     for call in range(1000):
-        reply = await stores.store.tally(stores.stream, HASH, max_events, last_bin)
+        reply = await stores.store.tally(stores.stream, HASH, Bounds(Caps(max_events)), last_bin)
         if reply is not Reply.DONE:
             assert reply is Reply.ALREADY
             return call
@@ -213,7 +216,7 @@ async def test_a_sealed_bin_is_neither_read_nor_released_before_it_is_tallied(st
     await stores.store.apply(
         stores.stream, of_users(0, 2, [(FIRST_BIN, 0, "ann"), (FIRST_BIN + 1, 1, "ann")])
     )
-    assert await stores.store.tally(stores.stream, HASH, 2, FIRST_BIN) == Reply.NOT_SEALED
+    assert await stores.store.tally(stores.stream, HASH, BOUNDS, FIRST_BIN) == Reply.NOT_SEALED
     await cut_and_seal(stores, FIRST_BIN + 1)
     state = await stores.store.load(stores.stream)
     assert state is not None
@@ -228,11 +231,11 @@ async def test_a_sealed_bin_is_neither_read_nor_released_before_it_is_tallied(st
 
 
 async def test_under_another_strategy_nothing_is_tallied(stores: Stores) -> None:
-    assert await stores.store.tally(stores.stream, HASH, 2, FIRST_BIN) == Reply.CONFLICT
+    assert await stores.store.tally(stores.stream, HASH, BOUNDS, FIRST_BIN) == Reply.CONFLICT
     await opened(stores)
     await stores.store.apply(stores.stream, of_users(0, 1, [(FIRST_BIN, 0, "ann")]))
     await cut_and_seal(stores, FIRST_BIN)
-    assert await stores.store.tally(stores.stream, "0" * 64, 2, FIRST_BIN) == Reply.STRATEGY
+    assert await stores.store.tally(stores.stream, "0" * 64, BOUNDS, FIRST_BIN) == Reply.STRATEGY
     assert len(await untallied(stores)) == 1
 
 
@@ -253,7 +256,7 @@ async def test_tallying_in_steps_gives_the_same_as_at_once(
     await cut_and_seal(stores, FIRST_BIN + 1)
     left, steps = await untallied(stores), 0
     least = len(left) / shards if fields > 1 else len(left)  # one shard per step if two are too many
-    while await stores.store.tally(stores.stream, HASH, 2, FIRST_BIN + 1) == Reply.DONE:
+    while await stores.store.tally(stores.stream, HASH, BOUNDS, FIRST_BIN + 1) == Reply.DONE:
         before, left, steps = left, await untallied(stores), steps + 1
         gone = sorted(set(before) - set(left), key=in_order)
         assert 1 <= len(gone) <= shards
@@ -350,7 +353,9 @@ async def test_users_that_do_not_fit_are_refused(stores: Stores) -> None:
     with pytest.raises(ValueError, match="users' cells must be below"):
         await stores.store.apply(stores.stream, wide)
     with pytest.raises(ValueError, match="at least 1"):
-        await stores.store.tally(stores.stream, HASH, 0, FIRST_BIN)
+        await stores.store.tally(stores.stream, HASH, Bounds(Caps(2), key_places=0), FIRST_BIN)
+    with pytest.raises(ValueError, match="at most 1000"):
+        await stores.store.tally(stores.stream, HASH, Bounds(Caps(None, 1001, 1)), FIRST_BIN)
 
 
 async def test_under_another_key_nothing_counts(stores: Stores) -> None:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from dphist.caps import Caps
 from stream_app.core.counting.bounding import UserShard
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import GENESIS, Cut, StoredNoise, TileKey
 from stream_app.state.alert_store import RedisAlertStore
@@ -98,7 +100,7 @@ async def fill(store: RedisStore, stream: str) -> None:
     await store.seal(stream, HASH, ["0"], FIRST_BIN + 1)
     state = await store.load(stream)
     assert state is not None
-    await store.tally(stream, HASH, 2, FIRST_BIN)
+    await store.tally(stream, HASH, Bounds(Caps(2)), FIRST_BIN)
     await store.release(stream, release_of(state, 1))
     await store.publish(stream, 1)
     await store.hold(stream, "worker", 60_000)

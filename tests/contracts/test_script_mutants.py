@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from dphist.caps import Caps
 from stream_app.core.records import Reply
 from stream_app.state import redis_store
 from stream_app.state.connection import Script, script, script_text
@@ -15,6 +16,7 @@ from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.contracts import test_ahead as ahead
 from tests.contracts import test_cap as cap
+from tests.contracts import test_caps_of_keys as caps_of_keys
 from tests.contracts import test_far_ahead as far_ahead
 from tests.contracts import test_store as contract
 from tests.contracts.conftest import Servers, Stores
@@ -62,6 +64,18 @@ async def cells_are_in_order_of_rank(stores: Stores) -> None:
     await cap.test_neither_order_nor_partitions_nor_other_users_choose_the_cell(stores, 0)
 
 
+async def caps_of_keys_hold(stores: Stores) -> None:
+    await caps_of_keys.test_counts_are_those_of_the_rule(stores, Caps(None, 2, 1))
+
+
+async def one_key_counts(stores: Stores) -> None:
+    await caps_of_keys.test_counts_are_those_of_the_rule(stores, Caps(None, 1, 3))
+
+
+async def caps_of_keys_and_events_hold(stores: Stores) -> None:
+    await caps_of_keys.test_counts_are_those_of_the_rule(stores, Caps(4, 3, 2))
+
+
 MUTANTS = {
     "a batch is applied twice": Mutant(
         "apply",
@@ -98,6 +112,33 @@ MUTANTS = {
         "math.max(most_events - before, 0)",
         "most_events",
         cap.test_events_of_a_user_count_up_to_the_cap_in_a_window,
+    ),
+    "a user counts in one key too many": Mutant(
+        "tally", "keys >= most_keys", "keys > most_keys", one_key_counts
+    ),
+    "a user counts once too often in a key": Mutant(
+        "tally", "most_of_key - in_key", "most_of_key + 1 - in_key", caps_of_keys_hold
+    ),
+    "what a user used up over all keys is not subtracted": Mutant(
+        "tally", "most_events - total", "most_events", caps_of_keys_and_events_hold
+    ),
+    "a user's keys are chosen as they come": Mutant(
+        "tally",
+        "if not all_fit(records, list, place_of, room) then",
+        "if false then",
+        caps_of_keys_hold,
+    ),
+    "new keys come before known ones": Mutant(
+        "tally",
+        "and '0' or '1'",
+        "and '1' or '0'",
+        caps_of_keys.test_a_key_that_counts_already_comes_before_new_ones,
+    ),
+    "a page of a user's keys is forgotten": Mutant(
+        "tally",
+        "if #list == 2 * KEYS_OF_PAGE then",
+        "if false then",
+        caps_of_keys.test_many_keys_of_a_user_are_kept_over_bins,
     ),
     "tallied records stay": Mutant("tally", "redis.call('UNLINK', records)", "", shards_are_worked_off),
     "a bin that is not tallied is released": Mutant(

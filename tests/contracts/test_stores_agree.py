@@ -14,12 +14,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
     run_state_machine_as_test,
 )
 
+from dphist.caps import Caps
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import GENESIS, Cut, EpochRecord, LedgerEntry, Release, StoredNoise, StreamState
 from stream_app.ports.reader import PublicReader
 from stream_app.state.reader import RedisReader
@@ -49,6 +52,13 @@ hashes = st.sampled_from([HASH] * 9 + ["0" * 64])  # mostly the right hash: a wr
 # Cells. A bin is given by its distance from the first bin without a cut.
 near_cells = st.lists(
     st.tuples(st.sampled_from([0, 0, 1, 2, 5, -1]), st.integers(0, WIDTH - 1), st.integers(1, 3)), max_size=4
+)
+bounds = st.sampled_from(
+    [
+        *(Bounds(Caps(most)) for most in (1, 2, 3)),
+        *(Bounds(Caps(*caps)) for caps in [(None, 1, 1), (None, 2, 1), (None, 1, 2), (3, 2, 2)]),
+        Bounds(Caps(None, 1, 2), key_places=2),
+    ]
 )
 nonces = st.sampled_from(["a", "b"])
 cells = st.lists(st.tuples(bins, st.integers(0, WIDTH - 1), st.integers(1, 3)), max_size=4)
@@ -231,17 +241,21 @@ class StoresAgree(RuleBasedStateMachine):
             change = apply(partition.position, end, last_cut_bin=last, partition=name)
             self.both(lambda store, stream: store.apply(stream, change))
 
-    @rule(ahead=st.sampled_from([0, 0, 0, -1, 1]), max_events=st.integers(1, 3), strategy_hash=hashes)
-    def tally(self, ahead: int, max_events: int, strategy_hash: str) -> None:
-        bin = self.state().sealed_bin + ahead
-        self.both(lambda store, stream: store.tally(stream, strategy_hash, max_events, bin))
+    @initialize(bounds=bounds)
+    def declare_caps(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+
+    @rule(ahead=st.sampled_from([0, 0, 0, -1, 1]), strategy_hash=hashes)
+    def tally(self, ahead: int, strategy_hash: str) -> None:
+        bin, bounds = self.state().sealed_bin + ahead, self.bounds
+        self.both(lambda store, stream: store.tally(stream, strategy_hash, bounds, bin))
 
     @precondition(lambda self: self.state().released_bin < self.state().sealed_bin)
     @rule(data=st.data(), tallied=st.booleans())
     def release_sealed(self, data: st.DataObject, tallied: bool) -> None:
         state = self.state()
         if tallied:
-            self.both(lambda store, stream: store.tally(stream, HASH, 2, state.sealed_bin))
+            self.both(lambda store, stream: store.tally(stream, HASH, self.bounds, state.sealed_bin))
         self.release(data.draw(st.integers(1, state.sealed_bin - state.released_bin)), "a")
 
     @rule(first=bins, length=st.integers(0, 3))

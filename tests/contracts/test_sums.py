@@ -9,7 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dphist.caps import Caps
 from stream_app.core.counting.bounding import counted, user_fields, user_ids
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Cut, Reply
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, WINDOWS, apply, of_users, setting_aside
@@ -55,7 +57,8 @@ async def test_a_users_records_count_by_amount_up_to_the_cap(stores: Stores, see
     await opened(stores)
     await stores.store.apply(stores.stream, of_users(0, 30, records))
     await cut_and_seal(stores, FIRST_BIN + 1)
-    while await stores.store.tally(stores.stream, HASH, most, FIRST_BIN + 1, weight) == Reply.DONE:
+    bounds = Bounds(Caps(most), weight + 1, weight)
+    while await stores.store.tally(stores.stream, HASH, bounds, FIRST_BIN + 1) == Reply.DONE:
         pass
     rows = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 1, 3)
     assert rows.tolist() == by_hand(records, weight, most)

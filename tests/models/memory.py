@@ -16,6 +16,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import last_bin_of
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import (
     Apply,
     Cut,
@@ -292,10 +293,8 @@ class MemoryStore(Store):
             state.sealed_bin = max(state.sealed_bin, min(allowed, up_to_bin))
         return state.sealed_bin
 
-    async def tally(
-        self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int, weight: int | None = None
-    ) -> Reply:
-        check_tally(max_events, up_to_bin, weight)
+    async def tally(self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int) -> Reply:
+        check_tally(bounds, up_to_bin)
         state = self._streams.get(stream)
         if state is None:
             return Reply.CONFLICT
@@ -303,7 +302,7 @@ class MemoryStore(Store):
             return Reply.STRATEGY
         if up_to_bin > state.sealed_bin:
             return Reply.NOT_SEALED
-        return Reply.DONE if state.tally(max_events, up_to_bin, weight) else Reply.ALREADY
+        return Reply.DONE if state.tally(bounds, up_to_bin) else Reply.ALREADY
 
     async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
         state = self._opened(stream)

@@ -12,10 +12,10 @@ from stream_app.core.counting.bounding import (
     ID_BYTES,
     UserShard,
     cells_added,
-    counted,
     shard_numbers,
     user_fields,
 )
+from stream_app.core.counting.choosing import Bounds, by_key, chosen
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Reason, TileKey, Users
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import TileSlice
@@ -76,7 +76,8 @@ class MemoryStream:
     tiles: dict[TileKey, bytearray] = field(default_factory=dict)
     operator_counts: dict[str, int] = field(default_factory=dict)
     untallied: dict[UserShard, dict[bytes, int]] = field(default_factory=dict)  # users' records, by cell
-    users: dict[int, dict[bytes, int]] = field(default_factory=dict)  # counted records, by window of the cap
+    # Of each user of a window of the cap, the counted records by key.
+    users: dict[int, dict[bytes, dict[int, int]]] = field(default_factory=dict)
     user_keys: dict[int, bytes] = field(default_factory=dict)
 
     @property
@@ -139,7 +140,7 @@ class MemoryStream:
         windows = set(users.windows.tolist())
         return all(self.user_keys.get(window, users.key_mark) == users.key_mark for window in windows)
 
-    def tally(self, max_events: int, up_to_bin: int, weight: int | None = None) -> bool:
+    def tally(self, bounds: Bounds, up_to_bin: int) -> bool:
         """Choose which users' records count, in a bounded number of shards; return whether there were any.
 
         Shards come in the order of bins.
@@ -150,27 +151,27 @@ class MemoryStream:
             fields += len(self.untallied[shard])
             if number and fields > LARGEST_TALLY_FIELDS:
                 break
-            self._tally_shard(shard, max_events, weight)
+            self._tally_shard(shard, bounds)
         return bool(shards)
 
     def untallied_shards(self, up_to_bin: int) -> list[UserShard]:
         """Return the shards that are not tallied yet, of bins up to this bin."""
         return [shard for shard in self.untallied if shard.bin <= up_to_bin]
 
-    def _tally_shard(self, shard: UserShard, max_events: int, weight: int | None = None) -> None:
+    def _tally_shard(self, shard: UserShard, bounds: Bounds) -> None:
         by_user: dict[bytes, dict[bytes, int]] = {}
         for name, records in self.untallied.pop(shard).items():
             by_user.setdefault(name[:ID_BYTES], {})[name] = records
         cells, users = self.cells.setdefault(shard.bin, {}), self.users.setdefault(shard.window, {})
         over = 0
         for user, own in by_user.items():
-            before = users.get(user, 0)
-            chosen = counted(own, max(max_events - before, 0))
-            for cell, number in cells_added(chosen, weight).items():
+            before = users.get(user, {})
+            taken = chosen(own, bounds, before)
+            for cell, number in cells_added(taken, bounds.weight).items():
                 cells[cell] = cells.get(cell, 0) + number
-            if chosen:
-                users[user] = before + sum(chosen.values())
-            over += sum(own.values()) - sum(chosen.values())
+            if taken:
+                users[user] = by_key(taken.items(), bounds, before)
+            over += sum(own.values()) - sum(taken.values())
         self.count_for_operator(Reason.OVER_CAP, over)
 
     def forget_users(self, window: int) -> None:

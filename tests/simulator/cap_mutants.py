@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Apply, Reply
 from stream_app.core.strategy import Strategy
 from tests.models.memory import MemoryStore
@@ -17,11 +18,10 @@ class FirstAppliedStore(MemoryStore):
         """Decide at once which records count, instead of after the bin is sealed."""
         reply = await super().apply(stream, change)
         state = self._streams[stream]
-        declared = Strategy.from_json(state.strategy).declared
-        per_user, weight = declared.privacy.per_user, declared.cells.weight if declared.amounts else None
+        bounds = Strategy.from_json(state.strategy).declared.bounds
         for shard in list(state.untallied):
-            assert per_user is not None
-            state._tally_shard(shard, per_user.max_events, weight)
+            assert bounds is not None
+            state._tally_shard(shard, bounds)
         return reply
 
 
@@ -36,13 +36,11 @@ class FirstApplied(Pipeline):
 class CountsAgainStore(MemoryStore):
     """A store that forgets, before each bin, which users have counted."""
 
-    async def tally(
-        self, stream: str, strategy_hash: str, max_events: int, up_to_bin: int, weight: int | None = None
-    ) -> Reply:
+    async def tally(self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int) -> Reply:
         """Let a user of an earlier bin count again."""
         if stream in self._streams:
             self._streams[stream].users.clear()
-        return await super().tally(stream, strategy_hash, max_events, up_to_bin, weight)
+        return await super().tally(stream, strategy_hash, bounds, up_to_bin)
 
 
 class CountsAgain(Pipeline):

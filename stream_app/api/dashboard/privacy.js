@@ -39,8 +39,10 @@ function withPowers(text) {
   return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? Object.assign(document.createElement("sup"), { textContent: part }) : part));
 }
 
-function unitWords({ unit, max_events: most }) {
-  return most === null ? `one ${unit}` : `one ${unit}, of whom at most ${most.toLocaleString("en")} ${most === 1 ? "event counts" : "events count"} in an epoch`;
+function unitWords({ unit, max_events: most, max_keys: keys, max_per_key: ofKey }) {
+  if (most === null) return `one ${unit}`;
+  const inKeys = keys === null ? "" : `, at most ${ofKey.toLocaleString("en")} in ${keys === 1 ? "1 key" : `each of at most ${keys.toLocaleString("en")} keys`}`;
+  return `one ${unit}, of whom at most ${most.toLocaleString("en")} ${most === 1 ? "event counts" : "events count"} in an epoch${inKeys}`;
 }
 
 // Return how logs differ that the promise is about. Other streams over the source may protect something else.

@@ -37,6 +37,13 @@ class PrivacyAnswer(Released):
     epsilon: str
     unit: str = Field(description="event, or user")
     max_events: int | None = Field(description="events of one user that count in an epoch; null for events")
+    max_keys: int | None = Field(
+        default=None, description="keys in which one user's events count in an epoch; null without this cap"
+    )
+    max_per_key: int | None = Field(
+        default=None,
+        description="events of one user that count in one key in an epoch; null without this cap",
+    )
     neighbours: str
     neighbouring: str = Field(description="in words: how two logs differ that the promise is about")
     own_neighbouring: str = Field(

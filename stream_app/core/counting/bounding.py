@@ -2,14 +2,14 @@
 
 Without a cap one person's events could change a count by any number, and no noise would hide them. So at most
 ``max_events`` records of each user count per cap window: earlier bins first, and within a bin the cells in a
-pseudo-random order. The choice depends only on the user's own records, by bin and cell. It does not depend
-on other users, partitions, positions or the order in which records are read.
+pseudo-random order. Caps on keys (``choosing``) bound in how many keys they count, and how many in each. The
+choice depends only on the user's own records, by bin and cell. It does not depend on other users,
+partitions, positions or the order in which records are read.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
+from dphist.caps import Caps
 from stream_app.core.records import Users
 
 ID_BYTES = 16  # 128 bits: the probability that two users of a window get one id is negligible
@@ -36,7 +37,7 @@ class CapWindows:
     """The cap windows: runs of bins, as long as an epoch, in each of which a user's events are capped.
 
     Every epoch is planned to end where a cap window ends. If it ends early, the next epoch fills the rest of
-    that window. So no epoch ever counts more than ``max_events`` events of a user.
+    that window. So no epoch ever counts more events of a user than the caps allow.
     Args: end_bin, the last bin of any epoch of the stream; bins, per window; last_bin, of a replay.
     """
 
@@ -64,11 +65,24 @@ class CapWindows:
         return (self.end_bin - first_bin) % self.bins + 1
 
 
-class PerUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"field": "user"}):
-    """The declared cap: the field that names the user, and how many events of a user count per window."""
+class PerUser(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"field": "user"}
+):
+    """The declared caps: the field that names the user, and how many events of a user count per window.
+
+    Args: max_events, over all keys; max_keys, the keys in which a user's events count, and max_per_key, the
+        events in each of them. None for a cap that is not declared; ``dphist.caps.Caps`` says which may be.
+    """
 
     field: str
-    max_events: int
+    max_events: int | None = None
+    max_keys: int | None = None
+    max_per_key: int | None = None
+
+    @property
+    def caps(self) -> Caps:
+        """The caps of each user and cap window."""
+        return Caps(self.max_events, self.max_keys, self.max_per_key)
 
     def without_user(self, column: NDArray[np.object_]) -> NDArray[np.bool_]:
         """Return which records name no user. They are refused, because no cap could apply to them.
@@ -80,18 +94,6 @@ class PerUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
         """
         kinds = [type(user) is int or (type(user) is str and user != "") for user in column.tolist()]
         return ~np.array(kinds, dtype=np.bool_)
-
-
-def share_left_out(users: Sequence[object], windows: Int64Array, most: int) -> float:
-    """Return the share of records that a cap leaves out; 0 without records. SECRET.
-
-    Args: users and windows of the records, shape (n,); most, records of a user that count per window.
-
-    >>> share_left_out(["ann", "ann", "ann", "bob"], np.array([9, 9, 9, 9]), most=1)
-    0.5
-    """
-    records = Counter(zip(windows.tolist(), users, strict=True))
-    return sum(max(0, number - most) for number in records.values()) / max(1, records.total())
 
 
 def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> tuple[ByteArray, Int64Array]:

@@ -315,6 +315,11 @@ class Cells:
         """Return the number of places."""
         return self.width // 2 * (self.weight + 1) if self.amounts else self.width
 
+    @property
+    def key_places(self) -> int:
+        """Return how many consecutive places belong to one key: its buckets, or its amounts."""
+        return self.places // (len(self.keys.labels) if self.keys else 1)
+
     def keys_of(self, places: Int64Array) -> Int64Array:
         """Return a number for each place; places with equal numbers add to the same cells."""
         return places // (self.weight + 1) if self.amounts else places

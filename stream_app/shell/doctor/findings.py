@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from stream_app.config import StreamSettings
 from stream_app.core.counting.remedies import refused_because
 from stream_app.core.records import Refusal
-from stream_app.shell.capped import cap_warning
+from stream_app.shell.capped import cap_warning, shares_in_words
 from stream_app.shell.filling import filling_warning
 
 State = Literal["ok", "warn", "fail"]
@@ -61,9 +61,12 @@ def sampled(
 
 
 def capped(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield a finding if the cap per user leaves out many events of a sample. Args: its columns by field."""
+    """Yield findings about what the caps per user leave out of a sample. Args: its columns by field."""
+    what, keyed = f"streams.{stream.name}.privacy.unit", stream.declared.privacy.caps.max_keys is not None
     if warning := cap_warning(stream, columns):
-        yield Finding(f"streams.{stream.name}.privacy.unit.max_events", "warn", warning)
+        yield Finding(what if keyed else f"{what}.max_events", "warn", warning)
+    if keyed and (shares := shares_in_words(stream, columns)):
+        yield Finding(what, "ok", shares, exact=True)
 
 
 def filling(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Finding]:

@@ -13,10 +13,10 @@ from stream_app.config.values import format_duration
 from stream_app.core.budget import over_epochs_in_words
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import statement
-from stream_app.core.meaning import meaning_of
+from stream_app.core.meaning import in_keys, meaning_of
 from stream_app.core.records import LedgerEntry
 from stream_app.ports import OperatorError
-from stream_app.shell.capped import cap_warning, file_sample
+from stream_app.shell.capped import cap_warning, file_sample, shares_in_words
 from stream_app.shell.filling import filling_warning
 from stream_app.wiring.event_logs import why_unreadable
 
@@ -63,6 +63,8 @@ def meanings(streams: Sequence[StreamSettings]) -> Iterator[str]:
                 continue
             if warning := cap_warning(stream, batch.columns):
                 yield f"warning: streams.{stream.name}.privacy.unit: {warning}"
+            if stream.declared.privacy.caps.max_keys and (shares := shares_in_words(stream, batch.columns)):
+                yield f"{stream.name}: {shares}. These numbers are exact and private: publish none of them."
             if warning := filling_warning(stream, batch.columns):
                 yield f"warning: streams.{stream.name}.sum.unit: {warning}"
 
@@ -86,8 +88,8 @@ def _neighbours(stream: StreamSettings) -> str:
     else:
         add_up = "add up"
         what = "there or not" if neighbours == "add_remove" else "replaced by any others"
-        counted = "each counts once" if stream.declared.count == "users" else f"{unit.max_events} count"
-        relation = f"all events of one user ({unit.field}; {counted} per epoch), {what}"
+        counted = "each counts once" if stream.declared.count == "users" else f"{unit.caps.l1} count"
+        relation = f"all events of one user ({unit.field}; {counted} per epoch{in_keys(unit)}), {what}"
     start = "from its first start" if time.first_us is None else f"from {format_instant(time.first_us)}"
     epoch = format_duration(time.epoch_bins * time.bin_us)
     return f"{stream.name} protects {relation}, {start}, in epochs of {epoch} whose costs {add_up}."

@@ -218,3 +218,30 @@ def test_levels_over_epochs_are_refused_with_axes_or_users() -> None:
         planned(changed_stream(WEEKS, keys=keys))
     with pytest.raises(OperatorError, match=r"departures\.tree\.epochs: is for the event unit"):
         planned(changed_stream(WEEKS, privacy={"unit": PerUser("user", 3)}))
+
+
+@pytest.mark.parametrize(
+    ("caps", "most"),
+    [
+        ("max_events: 7", 7),
+        ("max_keys: 3, max_per_key: 2", 6),
+        ("max_keys: 3, max_per_key: 2, max_events: 5", 5),
+        ("max_keys: 3, max_per_key: 2, max_events: 9", 6),
+    ],
+)
+@pytest.mark.parametrize("neighbours", ["add_remove", "substitute"])
+@pytest.mark.parametrize("axis", ["", ", mode: window, window: 12h"])
+def test_noise_is_for_all_events_of_a_user_that_the_caps_let_count(
+    tmp_path: Path, caps: str, most: int, neighbours: str, axis: str
+) -> None:
+    text = f"""
+streams:
+  s:
+    source: {{file: a.ndjson}}
+    time: {{field: at, format: iso8601, bin: 1h, grace: 5m, epoch: 24h}}
+    privacy: {{epsilon: 1, neighbours: {neighbours}, unit: {{user: u, {caps}}}}}
+    keys: {{field: k, list: [a, b, c]{axis}}}
+"""
+    (tmp_path / "app.yaml").write_text(text)
+    design = planned(load(tmp_path / "app.yaml", {}).streams[0]).design
+    assert design.sensitivity == most * (2 if neighbours == "substitute" else 1)

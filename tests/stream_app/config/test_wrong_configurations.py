@@ -21,6 +21,9 @@ from stream_app.shell.commands import main
 TIME = "bin: 5m, grace: 30s, epoch: 30d"
 
 
+ABC = "keys: {field: k, list: [a, b, c]}"
+
+
 def yaml_with(
     source: str = "{file: a.ndjson}",
     time: str = TIME,
@@ -140,6 +143,84 @@ CASES: list[tuple[str, str, str | None]] = [
         "max_events of users",
         yaml_with(privacy="{epsilon: 1, unit: {user: u, max_events: 1}}", extra="count: users"),
         "streams.s.privacy.unit.max_events is for count: events; take it out, a user counts once per epoch",
+    ),
+    (
+        "caps on keys",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u, max_keys: 2, max_per_key: 2}}",
+            extra="keys: {field: k, list: [a, b, c]}",
+        ),
+        None,
+    ),
+    (
+        "all three caps",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u, max_keys: 4, max_per_key: 2, max_events: 7}}",
+            extra="keys: {field: k, list: [a, b, c]}",
+        ),
+        None,
+    ),
+    (
+        "max_keys alone",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u, max_keys: 2}}", extra="keys: {field: k, list: [a, b, c]}"
+        ),
+        "streams.s.privacy.unit.max_keys needs max_per_key beside it: how many of a user's",
+    ),
+    (
+        "max_per_key alone",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u, max_per_key: 2, max_events: 4}}",
+            extra="keys: {field: k, list: [a, b, c]}",
+        ),
+        "streams.s.privacy.unit.max_per_key needs max_keys beside it: in how many keys",
+    ),
+    (
+        "max_keys 0",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u, max_keys: 0, max_per_key: 1}}",
+            extra="keys: {field: k, list: [a, b, c]}",
+        ),
+        "streams.s.privacy.unit.max_keys 0: must be a whole number from 1 to 1000",
+    ),
+    (
+        "max_keys above the keys",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u, max_keys: 5, max_per_key: 1}}",
+            extra="keys: {field: k, list: [a, b, c]}",
+        ),
+        "streams.s.privacy.unit.max_keys 5: the stream has 4 keys; write at most 4",
+    ),
+    (
+        "max_keys without keys",
+        yaml_with(privacy="{epsilon: 1, unit: {user: u, max_keys: 2, max_per_key: 1}}"),
+        "streams.s.privacy.unit.max_keys is for a stream with keys; add keys, or write max_events",
+    ),
+    (
+        "too many of a user",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u, max_keys: 4, max_per_key: 2501}}",
+            extra="keys: {field: k, list: [a, b, c]}",
+        ),
+        "streams.s.privacy.unit.max_keys times max_per_key is 10,004 events of a user; at most 10,000",
+    ),
+    (
+        "max_keys of too many places",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u, max_keys: 2, max_per_key: 2}}",
+            extra="keys: {field: k, list: ["
+            + ",".join(f"k{i}" for i in range(16))
+            + "]}\n    value: {field: v, min: 0, max: 1, buckets: 1024}",
+        ),
+        "streams.s.privacy.unit.max_keys is for streams of at most 16,384 keys, buckets and steps",
+    ),
+    (
+        "max_keys of users",
+        yaml_with(
+            privacy="{epsilon: 1, unit: {user: u, max_keys: 1, max_per_key: 1}}",
+            extra="count: users\n    keys: {field: k, list: [a, b, c]}",
+        ),
+        "streams.s.privacy.unit.max_keys is for count: events; take it out, a user counts once per epoch",
     ),
     (
         "users without a field",

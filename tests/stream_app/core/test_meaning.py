@@ -50,6 +50,19 @@ def test_cap_is_disclosed_with_its_number_and_field() -> None:
     )
 
 
+def test_caps_on_keys_are_disclosed_with_their_numbers() -> None:
+    keys = KeyList("land", ("FR", "DE"), True, False)
+    declared = declared_of(user=PerUser("id", 10, 5, 2), keys=keys)
+    assert meaning_of(declared).counts == (
+        "Counts at most 10 events per user and epoch, at most 2 in each of at most 5 keys, earliest bins "
+        'first. The field "id" names the user.'
+    )
+    said = "counted events (at most 10 per user and epoch, at most 2 in each of at most 5 keys, earliest bins"
+    assert range_in_words(declared, 1).startswith(said)
+    one = meaning_of(declared_of(user=PerUser("id", None, 1, 3), keys=keys))
+    assert one.counts.startswith("Counts at most 3 events per user and epoch, at most 3 in 1 key, earliest")
+
+
 def test_users_count_once_per_epoch_and_ranges_say_so() -> None:
     meaning = meaning_of(USERS)
     assert meaning.noun == "users first seen"

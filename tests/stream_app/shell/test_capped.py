@@ -48,6 +48,41 @@ def test_doctor_warns_where_the_cap_leaves_out_more_than_a_few_per_cent(
         assert "25" not in said[0]  # no figure of the sample
 
 
+KEYED = "max_keys: 2, max_per_key: 30, max_events: 70"
+
+
+def configured_with_keys(folder: Path, caps: str) -> Path:
+    """Write 100 events of a busy user over four pages and 100 of others, and a configuration; return it."""
+    users = ["busy" if n % 2 else f"user {n}" for n in range(200)]
+    lines = [
+        json.dumps({"at": 1_700_000_000 + n, "visitor": user, "page": f"p{n // 2 % 4}"})
+        for n, user in enumerate(users)
+    ]
+    (folder / "clicks.ndjson").write_text("\n".join([*lines, ""]))
+    text = CONFIGURATION.format(most=1, port=free_port()).replace("max_events: 1", caps)
+    text += "    keys: {field: page, list: [p0, p1, p2, p3], other: false}\n"
+    (folder / "app.yaml").write_text(text)
+    return folder / "app.yaml"
+
+
+def test_doctor_and_plan_show_what_each_cap_leaves_out(tmp_path: Path) -> None:
+    """The busy user has 25 events on each of four pages: two pages are 50 events, and 70 of 100 may count."""
+    config = configured_with_keys(tmp_path, KEYED)
+    found = [
+        one
+        for one in asyncio.run(doctor.examine(load(config, {})))
+        if one.what == "streams.clicks.privacy.unit"
+    ]
+    assert [(one.state, one.exact) for one in found] == [("warn", False), ("ok", True)]
+    assert "max_events 70 and max_keys 2 leave out more than 5% of them; raise them" in found[0].said
+    said = "of the events of a sample the caps leave out: max_events 70: 15.0%, max_keys 2: 25.0%, "
+    said += "max_per_key 30: 0.0%; all of them: 25.0%"
+    assert found[1].said == said
+    plan = CliRunner(env={"COLUMNS": "300"}).invoke(main, ["plan", "--config", str(config)]).output
+    assert f"clicks: {said}. These numbers are exact and private: publish none of them." in plan
+    assert "Counts at most 60 events per user and epoch, at most 30 in each of at most 2 keys" in plan
+
+
 @pytest.mark.parametrize(("most", "warned"), [(50, True), (95, False)])
 def test_plan_says_what_is_counted_and_warns(tmp_path: Path, most: int, warned: bool) -> None:
     config = configured(tmp_path, most)

@@ -1,0 +1,101 @@
+"""Which of a user's records count, where caps bound the keys of a user and the events in each key.
+
+*The rule.* A user's records of a cap window are taken bin by bin, earlier bins first. In a bin the keys are
+taken one after the other: first the keys in which the user already counts, then new ones, each group in the
+order of a hash. A new key is taken only while fewer than ``max_keys`` keys count. Of each key at most
+``max_per_key`` records count over the window, and at most ``max_events`` over all keys. Within a key the
+places (buckets, amounts) come in the order of a hash.
+
+*Why no other person moves the choice.* ``chosen`` reads three things: the user's own numbers of records by
+place in this bin, the user's own numbers of earlier bins of the window (``before``), and hashes of the
+user's id. The numbers of a bin are a sum over all partitions and batches (``apply.lua``), so neither their
+order nor the other records in them play a part. The records' bins do not depend on other records
+(``core.counting.bins``). The id is a keyed hash of the user and the window. ``before`` is empty at the start
+of the window, and after each bin it is the result of this rule. So by induction over the bins the choice is a
+function of the user's own records, by bin and place, and of the key of the hashes.
+
+*Why the caps hold in every window.* By induction over the bins ``before`` obeys the caps. ``chosen`` adds a
+key to ``before`` only while fewer than ``max_keys`` are in it or chosen. It adds at most ``max_per_key`` less
+the key's number, and at most ``max_events`` less the sum of all numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dphist.caps import Caps
+from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES, counted
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What decides which of a user's records count: the caps, and how a place gives its key and its cells.
+
+    Args:
+        caps: of each user and cap window.
+        key_places: consecutive places that belong to one key: its buckets, or its amounts.
+        weight: of an event of a sum (``bounding.cells_added``); None without a sum.
+    """
+
+    caps: Caps
+    key_places: int = 1
+    weight: int | None = None
+
+
+def chosen(records: Mapping[bytes, int], bounds: Bounds, before: Mapping[int, int]) -> dict[int, int]:
+    """Return how many records of one user in one bin count, by place.
+
+    Guarantee: with ``before`` they obey the caps. The result is a function of the arguments alone: the order
+        of the mappings plays no part (see the module's first lines).
+    Args: records, the number of records by field (``bounding.user_fields``); before, the number of records
+        of the user that counted in earlier bins of the window, by key (``by_key``).
+
+    >>> two_in_each_of_two_keys = Bounds(Caps(max_events=3, max_keys=2, max_per_key=2))
+    >>> records = {bytes(16) + bytes([0, 0, 0, cell]): 5 for cell in range(3)}
+    >>> chosen(records, two_in_each_of_two_keys, before={1: 1})
+    {1: 1, 0: 1}
+    """
+    caps = bounds.caps
+    room = caps.l1 - sum(before.values())
+    if caps.max_keys is None or caps.max_per_key is None:
+        return counted(records, max(room, 0))
+    in_keys, taken = dict(before), dict[int, int]()
+    for field in sorted(records, key=lambda field: _rank(field, bounds.key_places, before)):
+        place = _place(field)
+        key = place // bounds.key_places
+        number = min(records[field], caps.max_per_key - in_keys.get(key, 0), room)
+        if number > 0 and (key in in_keys or len(in_keys) < caps.max_keys):
+            taken[place] = number
+            in_keys[key] = in_keys.get(key, 0) + number
+            room -= number
+    return taken
+
+
+def by_key(places: Iterable[tuple[int, int]], bounds: Bounds, before: Mapping[int, int]) -> dict[int, int]:
+    """Return the numbers of records by key after a bin. Args: places, the bin's chosen numbers by place.
+
+    >>> by_key([(7, 2), (9, 1)], Bounds(Caps(5), key_places=4), before={2: 3})
+    {2: 4, 1: 2}
+    """
+    after = dict(before)
+    for place, number in places:
+        key = place // bounds.key_places
+        after[key] = after.get(key, 0) + number
+    return after
+
+
+def _place(field: bytes) -> int:
+    return int.from_bytes(field[ID_BYTES:], "big")
+
+
+def _rank(field: bytes, key_places: int, before: Mapping[int, int]) -> tuple[bool, bytes, bytes]:
+    """Return the place of a field in the order of choosing: known keys first, then by hashes."""
+    key = _place(field) // key_places
+    first_of_key = field[:ID_BYTES] + (key * key_places).to_bytes(CELL_BYTES, "big")
+    return key not in before, _hash(first_of_key), _hash(field)
+
+
+def _hash(field: bytes) -> bytes:
+    return hashlib.sha1(field, usedforsecurity=False).digest()
