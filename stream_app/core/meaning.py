@@ -2,7 +2,8 @@
 
 Pages, API, command line, client, rows and metrics all show these words, so no two of them can differ. A
 number that is private and read as something else is worse than none: a cap per user leaves events out, a
-condition counts some events only, and a count of users counts a user once per epoch.
+condition, a list of keys or a number that must be there counts some events only, and a count of users counts
+a user once per epoch.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ def meaning_of(declared: Declaration) -> Meaning:
         return _users(declared)
     if per_user is not None:
         return _capped(declared, per_user)
-    if declared.where is None:
+    events = _events(declared)
+    if events == EVERY_EVENT.noun:
         return EVERY_EVENT
     return Meaning(
         noun="counted events",
-        counts=f"Counts {_events(declared)}.",
+        counts=f"Counts {events}.",
         intervals="Intervals are for the true number of these events, not for the number of all events.",
     )
 
@@ -74,7 +76,7 @@ def range_in_words(declared: Declaration, epochs: int) -> str:
     """Return what a count over a range of time is of. Args: epochs, how many the range touches."""
     per_user = declared.privacy.per_user
     if declared.count == "users":
-        by = f" by {_events(declared)}" if declared.where else ""
+        by = _by(declared)
         if epochs > 1:
             return f"users first seen in this range{by}, once in each of its {epochs:,} epochs"
         return f"users first seen in this range{by}, which is within one epoch"
@@ -85,16 +87,15 @@ def range_in_words(declared: Declaration, epochs: int) -> str:
 
 def epoch_in_words(declared: Declaration, start: str) -> str:
     """Return what a count of users since the start of an epoch is of. Args: start, as text."""
-    by = f" by {_events(declared)}" if declared.where else ""
-    return f"users first seen since {start}{by}, each counted once"
+    return f"users first seen since {start}{_by(declared)}, each counted once"
 
 
 def left_out(declared: Declaration) -> str:
-    """Return which events no count holds, because they have no place among keys, buckets or amounts."""
-    keys, of_number = declared.keys, declared.value or declared.amounts
-    strict = [part.field for part in keys.parts if not part.other] if keys else []
-    missing = [f"whose {field} is not one of its keys" for field in strict]
-    missing += [f"without a number in {of_number.field}"] if of_number else []
+    """Return which events no count holds, because they lack a listed key, a number or a user."""
+    per_user, number = declared.privacy.per_user, _number_field(declared)
+    missing = [f"whose {field} is not one of its keys" for field in _listed_only(declared)]
+    missing += [f"without a number in {number}"] if number else []
+    missing += [f"without a user in {per_user.field}"] if per_user else []
     return f"Events {' or '.join(missing)} are not counted." if missing else ""
 
 
@@ -114,7 +115,8 @@ def amounts_in_words(declared: Declaration, of: OfAmounts = "sum") -> str:
     amounts, per_user = declared.amounts, declared.privacy.per_user
     assert amounts is not None  # streams without a sum have no such answers
     low, high, unit = map(_decimal, (amounts.low, amounts.high, amounts.unit))
-    which = [f"of {_events(declared)}"] if declared.where else []
+    events = _events(declared, of_amounts=True)
+    which = [] if events == EVERY_EVENT.noun else [f"of {events}"]
     cap = [f"of {_cap(per_user)}"] if per_user else []
     said = [f"each clamped to {low} to {high} and rounded to {unit}", *which, *cap]
     return f"{of} of {amounts.field}, {', '.join(said)}"
@@ -127,7 +129,7 @@ def _capped(declared: Declaration, per_user: PerUser) -> Meaning:
     return Meaning(
         noun="counted events",
         counts=f"Counts at most {events} per user and epoch{in_keys(per_user)}, {first}. "
-        f'The field "{per_user.field}" names the user.{_only(declared)}',
+        f'The field "{per_user.field}" names the user; events without one do not count.{_only(declared)}',
         intervals="Intervals are for the number of events that count, not for the number of all events: "
         "the other events of a user in an epoch are left out.",
         shape="This cap bends the shape of a chart: it leaves out more events towards the end of an epoch.",
@@ -161,12 +163,47 @@ def in_keys(per_user: PerUser) -> str:
     return f", at most {per_user.max_per_key:,} in {keys}"
 
 
-def _events(declared: Declaration) -> str:
-    return "events" if declared.where is None else f"events {in_words(declared.where)}"
+def _events(declared: Declaration, of_amounts: bool = False) -> str:
+    """Return which events count; "events" if every event does.
+
+    Args: of_amounts, for a sentence that names the amount, so the words need not say that there is one.
+    """
+    number, listed = _number_field(declared), _listed_only(declared)
+    clauses = [f"with a number in {number}"] if number and not of_amounts else []
+    clauses += [f"whose {_with_verb(listed)} listed"] if listed else []
+    clauses += [in_words(declared.where)] if declared.where else []
+    return " ".join(filter(None, ("events", ", ".join(clauses))))
+
+
+def _number_field(declared: Declaration) -> str | None:
+    """Return the field that must be a number for an event to count; None if there is none."""
+    of_number = declared.value or declared.amounts
+    return of_number.field if of_number else None
+
+
+def _listed_only(declared: Declaration) -> list[str]:
+    """Return the key fields whose value must be listed for an event to count."""
+    return [part.field for part in declared.keys.parts if not part.other] if declared.keys else []
+
+
+def _with_verb(fields: list[str]) -> str:
+    """Return fields with their verb.
+
+    >>> _with_verb(["country"]), _with_verb(["country", "device", "page"])
+    ('country is', 'country, device and page are')
+    """
+    *first, last = fields
+    return f"{', '.join(first)} and {last} are" if first else f"{last} is"
+
+
+def _by(declared: Declaration) -> str:
+    events = _events(declared)
+    return "" if events == EVERY_EVENT.noun else f" by {events}"
 
 
 def _only(declared: Declaration) -> str:
-    return f" Only {_events(declared)} count." if declared.where else ""
+    events = _events(declared)
+    return "" if events == EVERY_EVENT.noun else f" Only {events} count."
 
 
 def _decimal(number: Fraction) -> str:

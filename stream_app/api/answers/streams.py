@@ -42,6 +42,7 @@ def detail(view: StreamView, publish_every_us: int) -> schemas.StreamDetail:
         where=str(view.declared.where) if view.declared.where else None,
         left_out=left_out(view.declared),
         warning=meaning.warning,
+        shape=meaning.shape,
         next_release=next_release(view, publish_every_us),
         ends=ends(view),
         strategy_hash=view.strategy.hash,

@@ -44,7 +44,7 @@ class StreamCard {
     const { sparkline, sum, this_epoch: epoch } = told;
     const headline = sum ?? epoch ?? told.running;
     this.about.textContent = `Counted per ${this.times.per}, ε = ${told.epsilon} per epoch`;
-    say(this.meaning, told.counted === "events" ? "" : told.meaning);
+    say(this.meaning, sum ? `The ${sum.counted}.` : told.counted === "events" ? "" : told.meaning);
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
     const numbers = sum ? words.decimals(words.places(sum.amounts.unit)) : words.COUNTS;
     say(this.what, headline ? this.counted() : "");

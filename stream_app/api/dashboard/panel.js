@@ -25,11 +25,13 @@ export class Panel {
       this.#saver("CSV", () => saveCsv(this.file(), ...this.csv())),
       this.#saver("JSON", () => saveJson(this.file(), this.answer)),
       this.#saver("PNG", () => savePng(this.file(), this.caption(), this.canvases(), this.labels())));
-    const { warning } = page.detail; // words without which the chart would be read as something else
+    const { warning, shape } = page.detail; // words without which the chart would be read as something else
+    // The head of the page shows which events count. A chart repeats it in sight only if that bends the chart's shape.
+    this.meaning = make("p", { className: shape ? "meaning" : "visually-hidden", id: `${name}-meaning` }, warning);
     this.element = make("section", { className: "card panel", id: name, "aria-labelledby": `${name}-title` },
       make("div", { className: "card-head" }, this.heading, this.tools),
       ...(about ? [make("p", { className: "about" }, about)] : []),
-      ...(warning ? [make("p", { className: "meaning" }, warning)] : []),
+      ...(warning ? [this.meaning] : []),
       this.readout, this.body, this.note,
       make("div", { className: "card-end" }, this.details, this.saving));
     this.answer = null;
@@ -43,7 +45,7 @@ export class Panel {
   }
 
   chart(options = {}, name = this.name) {
-    const host = make("div", { className: "chart", id: `${name}-chart`, tabIndex: 0, role: "img", "aria-describedby": "chart-keys" });
+    const host = make("div", { className: "chart", id: `${name}-chart`, tabIndex: 0, role: "img", "aria-describedby": this.describedBy });
     host.classList.toggle("strip", Boolean(options.strip));
     this.body.append(host);
     const page = this.page;
@@ -57,6 +59,11 @@ export class Panel {
     });
   }
 
+  // Return the ids of the texts that describe a chart of this panel to screen readers.
+  get describedBy() {
+    return this.page.detail.warning ? `${this.name}-meaning chart-keys` : "chart-keys";
+  }
+
   // Request the answer and draw it. If the service refuses the request, show its message instead of the chart.
   async load() {
     try {
@@ -67,6 +74,7 @@ export class Panel {
       this.element.classList.remove("failed");
       this.show(this.answer, this.page);
       say(this.note, this.answer.note ?? "");
+      if (!this.page.detail.shape) say(this.meaning, answer.meaning ?? this.page.detail.warning);
       this.#nameSavers();
       this.element.dataset.seq = String(this.answer.seq);
       this.fillTable();

@@ -244,7 +244,6 @@ function showStream() {
   const since = times.onPage(times.from(seconds(detail.start)));
   const what = detail.warning ? "From" : "Events of";
   at("stream-about").textContent = `${what} ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
-  if (detail.left_out) at("stream-about").append(`. ${detail.left_out}`);
   say(at("meaning"), detail.warning ? `${detail.meaning} ${detail.intervals}` : "");
   at("meaning").hidden = !detail.warning;
   showWhetherPrivate();

@@ -104,6 +104,9 @@ class StreamDetail(StreamSummary):
     )
     left_out: str = Field(default="", description="which events no count holds, in words; empty: none")
     warning: str = Field(description="words to write beside every chart; empty if every event counts")
+    shape: str = Field(
+        default="", description="what the shape of a chart hides, in words; a part of warning; empty: nothing"
+    )
     strategy_hash: str
     branching: list[int] = Field(description="children per node, root to leaf")
     level_epsilons: list[str] = Field(description="exact, levels 1 to height")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import OneOf
 from stream_app.core.meaning import meaning_of
-from tests.stream_app.api.browsing import Backstage, opened, panel, photograph
+from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, opened, panel, photograph
 from tests.stream_app.published_axes import PublishedAxes, delays
 
 pytestmark = pytest.mark.browser
@@ -108,11 +109,48 @@ def test_page_of_a_stream_with_a_condition_says_it_at_the_number_and_every_chart
 ) -> None:
     backstage.stream([30, 40, 50], where=OneOf("country", ("FR", "MC")))
     with opened(browser, backstage.start() + "/streams/departures") as page:
-        events = "events where country is one of FR, MC"
-        expect(page.locator("#interval")).to_contain_text(f"True number of {events}: between")
-        expect(page.locator("#meaning")).to_contain_text(f"Counts {events}.")
-        for name in ("running", "bins", "preview"):
-            expect(panel(page, name).locator(".meaning")).to_have_text(f"Counts {events}.")
+        said_lightly(page, "events where country is one of FR, MC")
+
+
+def test_page_of_a_stream_whose_events_need_a_number_says_so(
+    browser: Browser, backstage: Backstage, tmp_path: Path
+) -> None:
+    stream = PublishedAxes(backstage.store, epsilon="2", buckets=10)
+    backstage.run(stream.open())
+    backstage.run(stream.close_cells(delays(stream, 48)))
+    events = "events with a number in delay"
+    address = backstage.start()
+    with opened(browser, address + "/streams/delays") as page:
+        said_lightly(page, events)
+        for name in ("keys", "quantiles", "heat", "cdf"):
+            panel(page, name)
+            expect(page.locator(f"#{name}-meaning")).to_have_text(f"Counts {events}.")
+        for chart in ("#heat-chart", "#cdf-chart", "#keys canvas"):
+            expect(page.locator(chart).first).to_have_accessible_description(re.compile(f"Counts {events}."))
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="as CSV").first.click()
+        saved.value.save_as(tmp_path / "saved.csv")
+        row = next(csv.DictReader((tmp_path / "saved.csv").read_text().splitlines()))
+        assert row["meaning"] == f"Counts {events}."
+        drawn_from_now_on(page)
+        with page.expect_download():
+            page.get_by_role("button", name="as PNG").first.click()
+        assert f"Counts {events}." in page.evaluate("window.drawn")
+        page.goto(address)
+        expect(page.locator("article.stream")).to_contain_text(f"Counts {events}.")
+
+
+def said_lightly(page: Page, events: str) -> None:
+    """Check that the head names the events, and that charts only describe them to screen readers."""
+    expect(page.locator("#interval")).to_contain_text(f"True number of {events}: between")
+    expect(page.locator("#meaning")).to_contain_text(f"Counts {events}.")
+    for name in ("running", "bins", "preview"):
+        panel(page, name)
+        chart = page.locator(f"#{name}-chart")
+        expect(chart).to_have_accessible_description(re.compile(f"Counts {events}."))
+        expect(chart).to_have_accessible_description(re.compile("95.% probability"))
+    expect(page.locator("#bins-title")).to_have_text("Counted events per hour")
+    expect(page.locator(".panel .meaning")).to_have_count(0)
 
 
 def test_page_of_a_stream_without_a_cap_has_no_warning(browser: Browser, backstage: Backstage) -> None:

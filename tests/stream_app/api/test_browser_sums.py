@@ -103,7 +103,7 @@ def test_chosen_measure_is_in_the_address_and_in_the_saved_file(
         page.get_by_role("radio", name="Events").check()
         expect(page.locator("#views")).to_be_visible()
         panel(page, "bins")
-        expect(page.locator("#bins-title")).to_have_text("Events per hour")
+        expect(page.locator("#bins-title")).to_have_text("Counted events per hour")
         page.get_by_role("radio", name="Total amount").check()
         panel(page, "bins")
         expect(page.locator("#bins-title")).to_have_text("Total amount per hour")

@@ -7,13 +7,14 @@ from fractions import Fraction
 import pytest
 
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.counting.cells import Amounts, KeyList
+from stream_app.core.counting.cells import Amounts, Buckets, KeyField, KeyList
 from stream_app.core.counting.where import AllOf, OneOf, Within
 from stream_app.core.declaration import Declaration
 from stream_app.core.ledger import entry_of, neighbouring_in_words, statement
 from stream_app.core.meaning import (
     EVERY_EVENT,
     amounts_in_words,
+    epoch_in_words,
     left_out,
     meaning_of,
     meaning_of_amounts,
@@ -38,7 +39,8 @@ def test_cap_is_disclosed_with_its_number_and_field() -> None:
     declared = declared_of(user=PerUser("id", 1_500))
     meaning = meaning_of(declared)
     assert meaning.counts == (
-        'Counts at most 1,500 events per user and epoch, earliest bins first. The field "id" names the user.'
+        'Counts at most 1,500 events per user and epoch, earliest bins first. The field "id" names the user; '
+        "events without one do not count."
     )
     assert "not for the number of all events" in meaning.intervals
     assert meaning.warning.startswith(meaning.counts)
@@ -100,6 +102,48 @@ def test_events_without_a_place_are_said_to_be_left_out() -> None:
     )
     assert left_out(declared_of(keys=listed, amounts=AMOUNTS)) == (
         "Events whose country is not one of its keys or without a number in amount are not counted."
+    )
+    assert left_out(USERS) == "Events without a user in id are not counted."
+
+
+def test_number_and_list_that_an_event_needs_to_count_are_said() -> None:
+    delay = Buckets("delay", Fraction(0), Fraction(9), 3)
+    listed, open_list = (KeyList("country", ("FR",), other, False) for other in (False, True))
+    fields = KeyList(fields=(KeyField("country", ("FR",), False), KeyField("device", ("tv",), False)))
+    number = "with a number in amount"
+    for declared, said in (
+        (declared_of(keys=open_list), ""),
+        (declared_of(value=delay), " with a number in delay"),
+        (declared_of(amounts=AMOUNTS, keys=open_list), f" {number}"),
+        (declared_of(keys=listed), " whose country is listed"),
+        (declared_of(keys=fields), " whose country and device are listed"),
+        (declared_of(keys=listed, amounts=AMOUNTS), f" {number}, whose country is listed"),
+        (
+            declared_of(keys=listed, amounts=AMOUNTS, where=WHERE),
+            f" {number}, whose country is listed, {SAID}",
+        ),
+    ):
+        assert meaning_of(declared).counts == f"Counts events{said}."
+        assert range_in_words(declared, 2) == f"events{said}"
+        assert meaning_of(declared).noun == ("counted events" if said else "events")
+
+
+def test_cap_and_users_say_which_events_count_at_all() -> None:
+    keys = KeyList("country", ("FR",), False, False)
+    capped = declared_of(user=PerUser("id", 50), keys=keys, amounts=AMOUNTS)
+    words = "events with a number in amount, whose country is listed"
+    assert meaning_of(capped).counts.endswith(f"do not count. Only {words} count.")
+    assert range_in_words(capped, 1).startswith(f"counted {words} (at most 50")
+    users = declared_of(user=PerUser("id", 1), count="users", keys=keys)
+    by = "by events whose country is listed"
+    assert range_in_words(users, 1).startswith(f"users first seen in this range {by}, which")
+    assert epoch_in_words(users, "noon") == f"users first seen since noon {by}, each counted once"
+
+
+def test_sum_says_the_list_of_keys_and_not_that_it_needs_a_number() -> None:
+    keys = KeyList("country", ("FR",), False, False)
+    assert amounts_in_words(declared_of(keys=keys, amounts=AMOUNTS)) == (
+        "sum of amount, each clamped to 0 to 1,500 and rounded to 0.01, of events whose country is listed"
     )
 
 

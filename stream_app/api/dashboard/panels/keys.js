@@ -64,7 +64,7 @@ export class Keys extends Panel {
     if (!card) {
       const choose = make("button", { type: "button" }, this.#name(one));
       choose.addEventListener("click", (event) => page.choose({ keys: chosenBy(event, page.keys, key) }));
-      const canvas = make("canvas", { role: "img" });
+      const canvas = make("canvas", { role: "img", "aria-describedby": this.describedBy });
       const words = make("p", { className: "muted" });
       const element = make("div", { className: "multiple" }, make("div", { className: "multiple-head" }, choose, words), canvas);
       card = { element, choose, canvas, words };
