@@ -48,7 +48,8 @@ def test_chosen_keys_are_counted_together_in_every_panel(browser: Browser, site:
         assert page.url.endswith("?key=UA&key=B6")
         both = asked(page, "delays/count?key=UA&key=B6")
         expect(page.get_by_test_id("value")).to_have_text(f"{round(both['value']):,}")
-        expect(page.locator("#interval")).to_contain_text("True number of events for UA + B6")
+        events = "True number of events with a number in delay"
+        expect(page.locator("#interval")).to_contain_text(f"{events} for UA + B6")
         photograph(page, "groups-desktop")
         page.keyboard.press("Escape")
         expect(page.locator("#key-picker summary")).to_be_focused()
@@ -73,7 +74,7 @@ def test_keys_of_a_saved_file_are_in_its_name(browser: Browser, site: str) -> No
     with opened(browser, site + "delays?key=UA&key=B6") as page:
         panel(page, "bins")
         with page.expect_download() as saved:
-            page.get_by_role("button", name="Save Events per hour as CSV").click()
+            page.get_by_role("button", name="Save Counted events per hour as CSV").click()
         assert saved.value.suggested_filename == "delays-UA-B6-bins.csv"
 
 

@@ -132,7 +132,7 @@ def test_week_before_is_drawn_and_the_difference_has_an_interval(browser: Browse
             for day, end in (("08", "15"), ("01", "08"))
         ]
         text = page.locator("#difference").inner_text()
-        assert text.startswith(f"{round(week[0]['value']):,} events here, {round(week[1]['value']):,} in")
+        assert text.startswith(f"{round(week[0]['value']):,} events with a number in delay here, ")
         low = week[0]["interval"][0] - week[1]["interval"][1]
         high = week[0]["interval"][1] - week[1]["interval"][0]
         certain = low > 0 or high < 0
@@ -194,7 +194,7 @@ def test_reader_chooses_the_window_of_the_rate(browser: Browser, address: str) -
     with opened(browser, address + WEEK) as page:
         panel(page, "rate")
         page.locator("#rate-window").select_option("6 hours")
-        expect(page.locator("#rate-title")).to_have_text("Events per hour, over the last 6 hours")
+        expect(page.locator("#rate-title")).to_have_text("Counted events per hour, over the last 6 hours")
         assert "window=21600" in page.url
         series = asked(
             page,
@@ -214,7 +214,7 @@ def test_choice_updates_a_panel_that_is_not_visible(browser: Browser, address: s
         assert page.evaluate(out)
         page.wait_for_timeout(300)  # until the page knows that the panel is out of sight
         page.locator("#rate-window").select_option("6 hours")
-        expect(page.locator("#rate-title")).to_have_text("Events per hour, over the last 6 hours")
+        expect(page.locator("#rate-title")).to_have_text("Counted events per hour, over the last 6 hours")
         assert page.evaluate(out)
 
 
@@ -245,7 +245,8 @@ def _save(page: Page, name: str, tmp_path: Path) -> None:
         else:
             heads, *rows = csv.reader(file.read_text().splitlines())
             assert len(rows) >= 10, name
-            assert (heads[-1], rows[0][-1]) == ("private", "true")
+            assert heads[-2:] == ["private", "meaning"]
+            assert rows[0][-2:] == ["true", "Counts events with a number in delay."]
     if name == "bins":
         saved = list(csv.DictReader((tmp_path / "delays-bins.csv").read_text().splitlines()))
         answer = json.loads((tmp_path / "delays-bins.json").read_text())

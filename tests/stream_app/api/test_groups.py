@@ -29,7 +29,8 @@ __all__ = ["counted"]  # the fixture: a stream without noise, and its exact coun
 PATH = f"/v1/streams/{STREAM}"
 GROUP = ["UA", "other"]
 PLACES = [LABELS.index(key) for key in GROUP]
-WORDS = "Counts events. These numbers are of 2 keys together: UA, other."
+EVENTS = "Counts events with a number in flight.delay."
+WORDS = f"{EVENTS} These numbers are of 2 keys together: UA, other."
 
 
 def names(found: dict[str, Any]) -> tuple[Any, ...]:
@@ -93,7 +94,7 @@ def test_answer_about_one_key_has_no_field_of_groups(what: str, counted: Counted
         found = answer(one, f"{PATH}/{what}", **({"key": key} if key else {}), **levels)
         assert found["key"] == key
         assert not {"keys", "not_keys"} & set(found)
-        assert found["meaning"] == "Counts events."
+        assert found["meaning"] == EVENTS
 
 
 def test_names_that_make_no_group_are_refused_in_one_line(counted: Counted) -> None:
