@@ -57,7 +57,7 @@ def test_caps_on_keys_are_disclosed_with_their_numbers() -> None:
     declared = declared_of(user=PerUser("id", 10, 5, 2), keys=keys)
     assert meaning_of(declared).counts == (
         "Counts at most 10 events per user and epoch, at most 2 in each of at most 5 keys, earliest bins "
-        'first. The field "id" names the user.'
+        'first. The field "id" names the user; events without one do not count.'
     )
     said = "counted events (at most 10 per user and epoch, at most 2 in each of at most 5 keys, earliest bins"
     assert range_in_words(declared, 1).startswith(said)
