@@ -1,12 +1,11 @@
 """The approximate mechanism: a Toeplitz strategy with discrete Gaussian noise, exact on a lattice.
 
-May import: ``noise``, ``caps``, ``privacy``, ``arrays`` and ``snapshots``; never a clock or a file.
+May import: ``noise``, ``composition``, ``caps``, ``privacy``, ``arrays``, ``snapshots``; no clock, no file.
 Start at: ``strategy.py`` (the matrix), then ``design.py`` (its budget), ``counter.py``, ``estimate.py``.
 Must stay true: released values are multiples of one lattice step, every bound that privacy rests on is an
 exact fraction rounded to the safe side, and estimates come from released values alone.
 """
 
-from dphist.toeplitz.calibration import gaussian_delta, gaussian_epsilon
 from dphist.toeplitz.counter import ToeplitzCounter, ToeplitzSnapshot
 from dphist.toeplitz.design import ToeplitzDesign, plan_toeplitz
 from dphist.toeplitz.estimate import RunningCounts
@@ -19,8 +18,6 @@ __all__ = [
     "ToeplitzDesign",
     "ToeplitzSnapshot",
     "ToeplitzStrategy",
-    "gaussian_delta",
-    "gaussian_epsilon",
     "optimal_strategy",
     "plan_toeplitz",
 ]

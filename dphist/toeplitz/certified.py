@@ -1,10 +1,9 @@
-"""Exact bounds of powers, roots and normal probabilities, each rounded to a side that the caller names.
+"""Bounds of powers and roots, each rounded to the side that its name says.
 
-No floating-point number takes part. Numbers are fractions, or whole numbers of units of 2^-bits.
+No floating-point number takes part.
 """
 
 from fractions import Fraction
-from functools import lru_cache
 from math import isqrt
 
 _POWER_BITS = 256
@@ -52,26 +51,3 @@ def root_ceiling(number: Fraction) -> Fraction:
 def ceiling_of(number: Fraction, bits: int) -> Fraction:
     """Return the least multiple of 2^-bits that is not below the number."""
     return Fraction(-((-number.numerator << bits) // number.denominator), 1 << bits)
-
-
-@lru_cache(maxsize=4)
-def pi_bounds(bits: int) -> tuple[int, int]:
-    """Return whole numbers between which 2^bits * pi lies, by Machin's formula.
-
-    pi = 16 arctan(1/5) - 4 arctan(1/239). Each term of both alternating series is rounded down by less than
-    2 units, and the rest after the last term is less than 1 unit.
-
-    >>> pi_bounds(20)[0] <= 3.14159265358979 * 2**20 <= pi_bounds(20)[1]
-    True
-    """
-    extra = bits.bit_length() + 12
-    one, total, margin = 1 << bits + extra, 0, 0
-    for factor, inverse in ((16, 5), (-4, 239)):
-        power, index, series = one // inverse, 0, 0
-        while power:
-            series += -(power // (2 * index + 1)) if index % 2 else power // (2 * index + 1)
-            power //= inverse * inverse
-            index += 1
-        total += factor * series
-        margin += abs(factor) * (2 * index + 2)
-    return (total - margin) >> extra, -(-(total + margin) >> extra)

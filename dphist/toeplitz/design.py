@@ -211,7 +211,7 @@ def plan_toeplitz(
 
     >>> design = plan_toeplitz(horizon=1024, epsilon=1, delta="1e-6")
     >>> design.strategy.buffers, round(float(design.sigma), 2)
-    (3, 5.66)
+    (3, 7.37)
     """
     caps = Caps(max_events=1) if caps is None else caps
     strategy = optimal_strategy(horizon) if strategy is None else strategy

@@ -31,6 +31,14 @@ class InverseWeights:
     gains: FloatArray
     decays: FloatArray
 
+    @classmethod
+    def of(cls, weights: FloatArray, decays: FloatArray) -> InverseWeights:
+        """Return the weights b_n of the buffers a_i and 1 - l_i. Args: decays rising, in (0, 1)."""
+        roots = _roots(weights, decays)
+        residues = np.array([1.0 / np.sum(weights / (decays - root) ** 2) for root in roots])
+        limit = 1.0 / (1.0 + np.sum(weights / decays))
+        return cls(np.append(limit, residues / roots), np.append(0.0, roots))
+
     def weights(self, n: Int64Array) -> FloatArray:
         """Return b_n for each n >= 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -39,7 +47,7 @@ class InverseWeights:
 
     def sums(self, n: Int64Array) -> FloatArray:
         """Return b_0 + ... + b_(n-1) for each n >= 0."""
-        return np.asarray(self.gains @ _geometric(self.decays[:, np.newaxis], n))
+        return np.asarray(self.gains @ geometric(self.decays[:, np.newaxis], n))
 
     def squares(self, n: Int64Array) -> FloatArray:
         """Return b_0^2 + ... + b_(n-1)^2 for each n >= 0: the variance of a running count, over sigma^2."""
@@ -48,7 +56,7 @@ class InverseWeights:
     def mean_square(self, horizon: int) -> float:
         """Return the mean of ``squares`` over 1, ..., horizon: sum_j (1 - j / horizon) b_j^2."""
         pairs = _pairs(self.decays)
-        terms = _geometric(pairs, np.array(horizon))
+        terms = geometric(pairs, np.array(horizon))
         with np.errstate(divide="ignore", invalid="ignore"):
             means = (1.0 - (1.0 - pairs) * terms / horizon) / pairs
         # Where the powers hardly fall, the difference above cancels; two terms of its series are enough.
@@ -62,7 +70,7 @@ class InverseWeights:
         """
         lengths = stops - starts
         changes = -self.gains[:, np.newaxis] * self.decays[:, np.newaxis]
-        changes = changes * _geometric(self.decays[:, np.newaxis], lengths)
+        changes = changes * geometric(self.decays[:, np.newaxis], lengths)
         earlier = _quadratic(changes, self.decays, starts)
         return np.asarray(self.squares(lengths) + earlier)
 
@@ -74,12 +82,8 @@ class InverseWeights:
 @lru_cache(maxsize=64)
 def inverse_weights(strategy: ToeplitzStrategy) -> InverseWeights:
     """Return the weights b_n of a strategy. Cost: about a millisecond, then cached."""
-    a = np.array([float(weight) for weight in strategy.weights])
-    u = np.array([float(1 - rate) for rate in strategy.rates])
-    roots = _roots(a, u)
-    residues = np.array([1.0 / np.sum(a / (u - v) ** 2) for v in roots])
-    limit = 1.0 / (1.0 + np.sum(a / u))
-    return InverseWeights(np.append(limit, residues / roots), np.append(0.0, roots))
+    weights = np.array([float(weight) for weight in strategy.weights])
+    return InverseWeights.of(weights, np.array([float(1 - rate) for rate in strategy.rates]))
 
 
 def _roots(a: FloatArray, u: FloatArray) -> FloatArray:
@@ -98,7 +102,7 @@ def _roots(a: FloatArray, u: FloatArray) -> FloatArray:
     return np.array(found)
 
 
-def _geometric(decays: FloatArray, n: Int64Array) -> FloatArray:
+def geometric(decays: FloatArray, n: Int64Array) -> FloatArray:
     """Return sum_(j < n) (1 - decay)^j without cancellation, n if the decay is 0. Shapes broadcast."""
     counts = np.asarray(n, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -108,7 +112,7 @@ def _geometric(decays: FloatArray, n: Int64Array) -> FloatArray:
 
 def _quadratic(gains: FloatArray, decays: FloatArray, n: Int64Array) -> FloatArray:
     """Return sum_(j < n) (sum_i gains_i (1 - decays_i)^j)^2. Args: gains, (modes, 1 or questions); n."""
-    terms = _geometric(_pairs(decays)[..., np.newaxis], n)
+    terms = geometric(_pairs(decays)[..., np.newaxis], n)
     return np.asarray((gains[:, np.newaxis] * gains * terms).sum(axis=(0, 1)))
 
 

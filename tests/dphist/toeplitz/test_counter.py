@@ -65,6 +65,6 @@ def test_design_text_is_canonical_and_too_little_noise_is_refused() -> None:
         ToeplitzDesign.from_json(DESIGN.to_json().replace(steps, f'"noise_steps":{DESIGN.noise_steps - 1}'))
 
 
-@pytest.mark.parametrize(("bits", "bound"), [(10, 168), (16, 344)])
+@pytest.mark.parametrize(("bits", "bound"), [(10, 168), (16, 344), (20, 497)])
 def test_stated_error_is_below_the_goal(bits: int, bound: float) -> None:
     assert mean_squared_error(plan_toeplitz(2**bits, 1, "1e-6")) <= bound
