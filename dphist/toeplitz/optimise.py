@@ -38,8 +38,13 @@ def optimise(horizon: int, buffers: int, start: ToeplitzStrategy | None = None) 
     """
     point = _first_point(horizon, buffers) if start is None else _point_of(start)
     for _ in range(3):
-        options = {"gtol": 1e-8, "maxiter": 400}
-        point = minimize(_log_loss, point, args=(horizon,), method="BFGS", options=options).x
+        found = minimize(
+            lambda place: _log_loss(place, horizon),
+            point,
+            method="BFGS",
+            options={"gtol": 1e-8, "maxiter": 400},
+        )
+        point = found.x
     return _rounded(horizon, *_parameters(point))
 
 
