@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.toeplitz.strategy import ToeplitzStrategy
+
+_HALVINGS = 64  # of a range of 2^200 in ratio: what is left is below the precision of a double
 
 
 @dataclass(frozen=True)
@@ -86,20 +87,22 @@ def inverse_weights(strategy: ToeplitzStrategy) -> InverseWeights:
     return InverseWeights.of(weights, np.array([float(1 - rate) for rate in strategy.rates]))
 
 
-def _roots(a: FloatArray, u: FloatArray) -> FloatArray:
-    """Return the v with 1 + sum_i a_i / (u_i - v) = 0: one above each u_i, and below the next."""
-    found = []
-    for own, following in zip(u, np.append(u[1:], u[-1] + a.sum() + 1.0), strict=True):
-        distances, gap = u - own, following - own
-        low, high = gap * 1e-12, gap * (1.0 - 1e-12)
+def _roots(weights: FloatArray, decays: FloatArray) -> FloatArray:
+    """Return the v with 1 + sum_i a_i / (u_i - v) = 0, u the decays: one above each u_i, below the next.
 
-        def value(x: float, distances: FloatArray = distances) -> float:
-            return float(1.0 + np.sum(a / (distances - x)))
-
-        while value(low) > 0.0:
-            low /= 16.0
-        found.append(own + brentq(value, low, high, xtol=1e-300, rtol=1e-14))
-    return np.array(found)
+    Raises: ValueError if two decays are so close that no double lies between them.
+    """
+    gaps = np.diff(decays, append=decays[-1] + weights.sum() + 1.0)
+    if (gaps <= 1e-14 * decays).any():
+        raise ValueError("rates: two are equal in doubles")
+    # The sum rises from minus infinity to above 0 with the distance from u_i: halve the range, in ratio.
+    distances = decays - decays[:, np.newaxis]
+    low, high = gaps * 2.0**-200, gaps * (1.0 - 2.0**-50)
+    for _ in range(_HALVINGS):
+        middle = np.sqrt(low) * np.sqrt(high)
+        below = 1.0 + (weights / (distances - middle[:, np.newaxis])).sum(axis=1) < 0.0
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.asarray(decays + high)
 
 
 def geometric(decays: FloatArray, n: Int64Array) -> FloatArray:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-from scipy.optimize import minimize
 
 from dphist.arrays import FloatArray
 from dphist.toeplitz.inverse import InverseWeights, geometric
-from dphist.toeplitz.strategy import DECAY_BITS, WEIGHT_BITS, ToeplitzStrategy
+from dphist.toeplitz.strategy import ToeplitzStrategy, rounded_decay, rounded_weight
 
 # A loss that no strategy has: steps out of bounds are taken back.
 _OUT_OF_BOUNDS = 50.0
@@ -37,14 +36,10 @@ def optimise(horizon: int, buffers: int, start: ToeplitzStrategy | None = None) 
     Cost: seconds.
     """
     point = _first_point(horizon, buffers) if start is None else _point_of(start)
+    from scipy.optimize import minimize  # imported here because only a search needs it
+
     for _ in range(3):
-        found = minimize(
-            lambda place: _log_loss(place, horizon),
-            point,
-            method="BFGS",
-            options={"gtol": 1e-8, "maxiter": 400},
-        )
-        point = found.x
+        point = minimize(_log_loss, point, args=(horizon,), method="BFGS", options={"gtol": 1e-8}).x
     return _rounded(horizon, *_parameters(point))
 
 
@@ -66,7 +61,7 @@ def _log_loss(point: FloatArray, horizon: int) -> float:
 
 
 def _first_point(horizon: int, buffers: int) -> FloatArray:
-    scales = np.geomspace(min(1.0 / horizon, 0.3), 1.5, buffers) if buffers > 1 else np.array([0.4])
+    scales = np.geomspace(min(1.0 / horizon, 0.3), 0.8, buffers) if buffers > 1 else np.array([0.4])
     weights = np.sqrt(scales)
     return _joined(0.45 * weights / weights.sum(), 1.0 - np.exp(-scales) * 0.999)
 
@@ -93,21 +88,3 @@ def _rounded(horizon: int, weights: FloatArray, decays: FloatArray) -> ToeplitzS
         tuple(rounded_weight(Fraction(weight)) for weight in weights.tolist()),
         tuple(1 - rounded_decay(Fraction(decay)) for decay in decays.tolist()),
     )
-
-
-def rounded_weight(weight: Fraction) -> Fraction:
-    """Return the nearest weight that a strategy may have. Args: weight above zero."""
-    return Fraction(max(1, round(weight * 2**WEIGHT_BITS)), 2**WEIGHT_BITS)
-
-
-def rounded_decay(decay: Fraction) -> Fraction:
-    """Return a nearest number n / 2^q of at most 12 bits. Args: decay in (0, 1).
-
-    >>> rounded_decay(Fraction(1, 3))
-    Fraction(2731, 8192)
-    """
-    places = DECAY_BITS - 1
-    while decay * 2**places < 2 ** (DECAY_BITS - 1):
-        places += 1
-    # Rounding up to a full power of 2 leaves a number of one bit.
-    return Fraction(round(decay * 2**places), 2**places)

@@ -194,6 +194,24 @@ class ToeplitzStrategy:
         return cls.from_fields(json.loads(text))
 
 
+def rounded_weight(weight: Fraction) -> Fraction:
+    """Return the nearest weight that a strategy may have. Args: weight above zero."""
+    return Fraction(max(1, round(weight * 2**WEIGHT_BITS)), 2**WEIGHT_BITS)
+
+
+def rounded_decay(decay: Fraction) -> Fraction:
+    """Return a nearest number n / 2^q of at most 12 bits. Args: decay in (0, 1).
+
+    >>> rounded_decay(Fraction(1, 3))
+    Fraction(2731, 8192)
+    """
+    places = DECAY_BITS - 1
+    while decay * 2**places < 2 ** (DECAY_BITS - 1):
+        places += 1
+    # Rounding up to a full power of 2 leaves a number of one bit.
+    return Fraction(round(decay * 2**places), 2**places)
+
+
 def _fits(value: Fraction, digits: int, places: int) -> bool:
     """Return whether a value is n / 2^q with 0 < n < 2^digits and q <= places."""
     denominator = value.denominator

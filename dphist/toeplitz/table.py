@@ -8,8 +8,13 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
-from dphist.toeplitz.optimise import rounded_decay, rounded_weight
-from dphist.toeplitz.strategy import LARGEST_HORIZON, WEIGHT_BITS, ToeplitzStrategy
+from dphist.toeplitz.strategy import (
+    LARGEST_HORIZON,
+    WEIGHT_BITS,
+    ToeplitzStrategy,
+    rounded_decay,
+    rounded_weight,
+)
 
 # (horizon, for each buffer: the weight in units of 2^-22, and n and q of 1 - rate = n / 2^q).
 # Where the number of buffers changes, a horizon has two rows.
