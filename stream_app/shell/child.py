@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from stream_app.config import Settings
@@ -15,6 +16,7 @@ from stream_app.ports import NothingCountedError
 from stream_app.shell.processes import (
     COMPLETE,
     NOTHING_COUNTED,
+    READY,
     STOP_S,
     exit_status,
     read_orders,
@@ -36,10 +38,16 @@ async def main(name: str) -> None:
     """Run a role until its work is complete, a signal stops it, or the parent process ends."""
     run = _role(name)
     settings, orphaned = await read_orders()
-    await until_stopped(run(settings), orphaned, within_s=STOP_S)
+    await until_stopped(run(settings, _say_ready), orphaned, within_s=STOP_S)
 
 
-def _role(name: str) -> Callable[[Settings], Coroutine[Any, Any, None]]:
+def _say_ready() -> None:
+    """Tell the parent, if it still runs, that the work has begun."""
+    with suppress(OSError):
+        os.write(sys.stdout.fileno(), f"{READY}\n".encode())
+
+
+def _role(name: str) -> Callable[[Settings, Callable[[], None]], Coroutine[Any, Any, None]]:
     """Return the work of a role. A process imports its own role only, so that it starts sooner."""
     if name == "worker":
         from stream_app.wiring.workers import run_worker

@@ -51,17 +51,26 @@ def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> i
         return COMPLETE
 
 
-async def run_child(role: str, settings: Settings, say: Callable[[str], None]) -> int:
+READY = "ready"  # the line that a child writes to its standard output when it does its work
+
+
+async def run_child(
+    role: str,
+    settings: Settings,
+    say: Callable[[str], None],
+    on_ready: Callable[[], None] = lambda: None,
+) -> int:
     """Run a child until it ends by itself, and restart it after crashes.
 
-    Args: role, of ``python -m stream_app.shell.child``; say, a function that shows the operator a line.
+    Args: role, of ``python -m stream_app.shell.child``; say, a function that shows the operator a line;
+        on_ready, called whenever the child, started anew or again, does its work.
     Returns: the exit status; CRASHED after too many crashes in a row.
     """
     crashes = 0
     clock = asyncio.get_running_loop().time
     while True:
         started_s = clock()
-        status = await _run_once(role, settings, say)
+        status = await _run_once(role, settings, say, on_ready)
         if status in (COMPLETE, REFUSED, NOTHING_COUNTED):
             return status
         crashes = 1 if clock() - started_s > _CALM_S else crashes + 1
@@ -72,7 +81,9 @@ async def run_child(role: str, settings: Settings, say: Callable[[str], None]) -
         await asyncio.sleep(_BACKOFF_S[crashes - 1])
 
 
-async def _run_once(role: str, settings: Settings, say: Callable[[str], None]) -> int:
+async def _run_once(
+    role: str, settings: Settings, say: Callable[[str], None], on_ready: Callable[[], None]
+) -> int:
     # A separate session: Ctrl-C reaches only the parent, which then ends its children in order.
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -80,7 +91,7 @@ async def _run_once(role: str, settings: Settings, say: Callable[[str], None]) -
         "stream_app.shell.child",
         role,
         stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
         # Settings come through standard input; the API's environment must not hold the worker's password.
@@ -88,7 +99,9 @@ async def _run_once(role: str, settings: Settings, say: Callable[[str], None]) -
     )
     assert process.stdin is not None
     assert process.stderr is not None
+    assert process.stdout is not None
     stderr = process.stderr
+    awaiting = asyncio.create_task(_await_ready(process.stdout, on_ready))
     try:
         process.stdin.write(pickle.dumps(settings))
         with contextlib.suppress(ConnectionError):
@@ -97,7 +110,14 @@ async def _run_once(role: str, settings: Settings, say: Callable[[str], None]) -
             say(line)
         return await process.wait()
     finally:
+        awaiting.cancel()
         await _end(process)
+
+
+async def _await_ready(stdout: asyncio.StreamReader, on_ready: Callable[[], None]) -> None:
+    async for line in _lines(stdout):
+        if line == READY:
+            on_ready()
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:

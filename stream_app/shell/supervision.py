@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import socket
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Never
 
 from stream_app.addresses import once_free
-from stream_app.config import AlertSettings, ApiSettings, Settings, StreamSettings
-from stream_app.config.access import check_operator, is_loopback
-from stream_app.core.instants import format_instant
+from stream_app.config import AlertSettings, ApiSettings, Settings
+from stream_app.config.access import check_operator
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
+from stream_app.shell.first_lines import address, first_lines, listening_lines, progress_of
 from stream_app.shell.processes import COMPLETE, NOTHING_COUNTED, REFUSED, run_child, until_stopped
-from stream_app.shell.progress import Report, StreamProgress
+from stream_app.shell.progress import Report
 from stream_app.shell.refused import refused_lines
 from stream_app.wiring.event_logs import check_files
 from stream_app.wiring.public import open_reader
@@ -62,10 +63,15 @@ async def run_service(settings: Settings, report: Report, service: Service) -> i
         nonlocal status
         async with redis_server(settings) as connected, open_reader(connected) as reader:
             try:
-                await _say_what_happens(settings, reader, report, service)
+                for line in await first_lines(settings, reader, serves=service.serves):
+                    report.say(line)
             except OSError as failure:
                 raise OperatorError(f"redis.api_url: {failure}") from None
-            status = await _watch(connected, reader, report, service)
+            run = _Run(connected, reader, report, service)
+            try:
+                await run.until_over()
+            finally:
+                status = run.status
 
     try:
         async with asyncio.timeout(service.seconds or None):
@@ -116,34 +122,68 @@ def _roles(settings: Settings, service: Service) -> dict[str, Settings]:
     return roles
 
 
-async def _watch(settings: Settings, reader: PublicReader, report: Report, service: Service) -> int:
-    """Run the children and show progress until a child refuses to run or the requested work is done."""
-    children = {
-        asyncio.ensure_future(run_child(role, its_settings, report.say)): role
-        for role, its_settings in _roles(settings, service).items()
-    }
-    progress = asyncio.ensure_future(_follow(settings, reader, report))
-    running: set[asyncio.Future[Any]] = {progress, *children}
-    try:
-        while True:
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            if progress in done:
-                progress.result()
-            for child, role in children.items():
-                if child not in done:
-                    continue
-                ended = child.result()
-                if ended not in (COMPLETE, NOTHING_COUNTED) or role in ("api", "ingest"):
-                    return ended
-                if role == "worker":
-                    await _show_end(settings, reader, report, service)
-                    if service.when_complete:
-                        return COMPLETE if ended == COMPLETE else REFUSED
-                    report.say(f"the replay is complete; {_address(settings.api)} stays up until Ctrl-C")
-    finally:
-        for task in (progress, *children):
-            task.cancel()
-        await asyncio.gather(progress, *children, return_exceptions=True)
+class _Run:
+    """The children of one run. Its ``status`` is the command's exit status, also if the run is stopped."""
+
+    def __init__(self, settings: Settings, reader: PublicReader, report: Report, service: Service) -> None:
+        self._settings, self._reader, self._report, self._service = settings, reader, report, service
+        self._started: set[str] = set()  # roles that do their work
+        self.status = COMPLETE
+
+    async def until_over(self) -> None:
+        """Run the children and show progress until a child refuses to run or the requested work is done."""
+        children = {asyncio.ensure_future(run): role for role, run in self._children()}
+        progress = asyncio.ensure_future(_follow(self._settings, self._reader, self._report))
+        running: set[asyncio.Future[Any]] = {progress, *children}
+        try:
+            while True:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                if progress in done:
+                    progress.result()
+                for child, role in children.items():
+                    if child in done and await self._is_over(role, child.result()):
+                        return
+        finally:
+            for task in (progress, *children):
+                task.cancel()
+            await asyncio.gather(progress, *children, return_exceptions=True)
+
+    def _children(self) -> Iterator[tuple[str, Coroutine[Any, Any, int]]]:
+        for role, settings in _roles(self._settings, self._service).items():
+            yield role, run_child(role, settings, self._report.say, partial(self._has_started, role))
+
+    def _has_started(self, role: str) -> None:
+        if role in self._started:
+            return  # it crashed, and runs again
+        self._started.add(role)
+        for line in listening_lines(role, self._settings):
+            self._report.say(line)
+
+    async def _is_over(self, role: str, ended: int) -> bool:
+        """Return whether the run is over, now that a child has ended."""
+        if role == "worker" and ended in (COMPLETE, NOTHING_COUNTED):
+            await _show_end(self._settings, self._reader, self._report, self._service)
+            if self._service.when_complete:
+                self.status = COMPLETE if ended == COMPLETE else REFUSED
+                return True
+            page = address(self._settings.api)
+            self._report.say(f"the replay is complete; {page} stays up until Ctrl-C")
+            return False
+        if ended == COMPLETE and role == "alerts":
+            return False
+        self.status = ended
+        if role != "worker" or ended != REFUSED or not self._readers_stay():
+            return True
+        self._report.say(
+            f"counting has stopped, see above; {address(self._settings.api)} still serves what was released; "
+            "end this command with Ctrl-C, correct the cause, and start it again"
+        )
+        return False
+
+    def _readers_stay(self) -> bool:
+        """Return whether readers are served on when counting stops: not if it has never begun."""
+        service = self._service
+        return service.serves and not service.when_complete and {"worker", "api"} <= self._started
 
 
 async def _show_end(settings: Settings, reader: PublicReader, report: Report, service: Service) -> None:
@@ -154,52 +194,6 @@ async def _show_end(settings: Settings, reader: PublicReader, report: Report, se
             report.say(line)
 
 
-def _address(api: ApiSettings) -> str:
-    """Return the URL of the page."""
-    return f"http{'s' if api.tls else ''}://{_netloc(api.host, api.port)}/"
-
-
-def _netloc(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-async def _say_what_happens(
-    settings: Settings, reader: PublicReader, report: Report, service: Service
-) -> None:
-    """Print who is served, and how this start continues from earlier state."""
-    if service.serves:
-        report.say(f"page and API: {_address(settings.api)}    (Ctrl-C ends it)")
-    if service.serves and settings.api.keys is None and settings.api.proxy_header is None:
-        whose = "everybody on this machine" if is_loopback(settings.api.host) else "EVERYBODY WHO REACHES IT"
-        report.say(f"no API key is required: {whose} may read the released values")
-    if settings.ingest is not None:
-        ingest = settings.ingest
-        scheme = "http" if ingest.tls is None else "https"
-        for name in settings.spools:
-            report.say(f"events: POST {scheme}://{_netloc(ingest.host, ingest.port)}/v1/ingest/{name}")
-    for stream in settings.streams:
-        now = await _progress(stream, reader)
-        if now.until_us is None:
-            report.say(f"{stream.name}: nothing was released yet; {_begins(stream)}")
-        elif now.complete:
-            report.say(
-                f"{stream.name}: already complete; what was released is served, nothing is measured again"
-            )
-        else:
-            until = format_instant(now.until_us)
-            report.say(f"{stream.name}: going on from {until}; nothing is measured again")
-
-
-def _begins(stream: StreamSettings) -> str:
-    """Return where counting begins, so that nobody waits for old events, which are refused."""
-    if stream.declared.source.replay is not None:
-        return "starting"
-    first_us = stream.declared.time.first_us
-    if first_us is not None:
-        return f"counting begins at {format_instant(first_us)}, earlier events are refused"
-    return "counting begins with the bin of the first start, earlier events are refused (time.first)"
-
-
 async def _follow(settings: Settings, reader: PublicReader, report: Report) -> Never:
     while True:
         with contextlib.suppress(OSError):  # the children report errors of the store
@@ -208,17 +202,4 @@ async def _follow(settings: Settings, reader: PublicReader, report: Report) -> N
 
 
 async def _show(settings: Settings, reader: PublicReader, report: Report) -> None:
-    report.show([await _progress(stream, reader) for stream in settings.streams])
-
-
-async def _progress(stream: StreamSettings, reader: PublicReader) -> StreamProgress:
-    """Return a stream's progress, from public values only."""
-    replay, of_bins = stream.declared.source.replay, None
-    if replay is not None:
-        first, last = stream.declared.time.binning.bin_of([replay.from_us, replay.to_us])
-        of_bins = int(last - first)
-    state = await reader.public_state(stream.name)
-    rows = await reader.rows(stream.name, state.visible_seq - 1, 1) if state and state.visible_seq else []
-    if not rows:
-        return StreamProgress(stream.name, 0, of_bins)
-    return StreamProgress.of_row(json.loads(rows[-1][1]), of_bins, replay.to_us if replay else None)
+    report.show([await progress_of(stream, reader) for stream in settings.streams])

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ from stream_app.ports import OperatorError
 
 GZIP = ".gz"
 FIRST_BYTES = 4096  # that identify a file
+_NUMBERED = re.compile(r"\d+([-_.]\d+)*", re.ASCII)
+_OTHER_PATTERN = re.compile(r"[?\[]")
 _SETTLED_NS = 2_000_000_000  # a directory's time has coarse ticks: a younger one is listed again
 
 
@@ -42,6 +47,59 @@ def files_of(pattern: Path) -> dict[str, Path]:
             if fnmatchcase(name, wanted) and entry.is_file() and (name not in found or name == entry.name):
                 found[name] = pattern.parent / entry.name
     return dict(sorted(found.items()))
+
+
+def in_order(pattern: Path, names: Iterable[str], known: Sequence[str] = ()) -> list[str]:
+    """Return names in the order in which their files are read: by their numbers, or by letter.
+
+    By their numbers if nothing else varies. Numbers of equal length have the same order either way.
+    Args: known, names that were read in this order already; an older version read all names by letter.
+
+    >>> in_order(Path("clicks-*.csv"), ["clicks-10.csv", "clicks-9.csv"])
+    ['clicks-9.csv', 'clicks-10.csv']
+    >>> in_order(Path("clicks-*.csv"), ["clicks-9a.csv", "clicks-10a.csv"])
+    ['clicks-10a.csv', 'clicks-9a.csv']
+    """
+    numbers = {name: _numbers(pattern, name) for name in (*known, *names)}
+    kinds = {None if found is None else found[0] for found in numbers.values()}
+    read = [numbers[name] for name in known]
+    if None in kinds or len(kinds) != 1 or read != sorted(read, key=lambda found: found[1] if found else ()):
+        return sorted(names)
+    return sorted(names, key=lambda name: ((numbers[name] or ("", ()))[1], name))
+
+
+def misplaced(pattern: Path, names: Iterable[str]) -> tuple[str, str] | None:
+    """Return two names that are read one after the other against the order of their numbers, or None.
+
+    >>> misplaced(Path("a-*.csv"), ["a-9x.csv", "a-10x.csv"])
+    ('a-10x.csv', 'a-9x.csv')
+    """
+    for first, second in pairwise(in_order(pattern, names)):
+        by_number = (_with_numbers(first), _with_numbers(second))
+        if _skeleton(first) == _skeleton(second) and by_number[0] > by_number[1]:
+            return first, second
+    return None
+
+
+def _with_numbers(name: str) -> list[int]:
+    return list(map(int, re.findall(r"[0-9]+", name)))
+
+
+def _skeleton(name: str) -> str:
+    return re.sub(r"[0-9]+", "0", name)
+
+
+def _numbers(pattern: Path, name: str) -> tuple[str, tuple[int, ...]] | None:
+    """Return what is between the numbers in a name, and the numbers; None if letters vary in it.
+
+    >>> _numbers(Path("a-*.csv"), "a-2024-09.csv"), _numbers(Path("a-*.csv"), "a-x1.csv")
+    (('-', (2024, 9)), None)
+    """
+    wanted = pattern.name.removesuffix(GZIP)
+    start, stop = wanted.find("*"), len(name) - (len(wanted) - wanted.rfind("*") - 1)
+    if start < 0 or _OTHER_PATTERN.search(wanted) or not _NUMBERED.fullmatch(varied := name[start:stop]):
+        return None
+    return re.sub(r"\d", "", varied), tuple(map(int, re.findall(r"\d+", varied)))
 
 
 @dataclass(slots=True)
@@ -113,10 +171,15 @@ class FileList:
         except OSError as failure:
             text = f"{self.pattern}: its directory cannot be read ({failure.strerror}); let this user read it"
             raise OperatorError(text) from None
-        known = {file.name for file in self.files}
-        for name in self.paths:
-            if name not in known:
-                self._add(name)
+        known = [file.name for file in self.files]
+        new = in_order(self.pattern, [*known[-1:], *(self.paths.keys() - set(known))], known)
+        if known and new[0] != known[-1]:
+            raise OperatorError(
+                f"{self.paths[new[0]]}: its name sorts before {known[-1]}, which was read already; rename it "
+                "so that it sorts last, or move it away"
+            )
+        for name in new[len(known[-1:]) :]:
+            self._add(name)
         self._listed_ns = changed_ns if listed_ns - changed_ns > _SETTLED_NS else -1
 
     def recognise(self, number: int, start: bytes, *, complete: int) -> None:
@@ -139,11 +202,6 @@ class FileList:
         ended_at = None
         if self.files:
             last = self.files[-1].name
-            if name < last:
-                raise OperatorError(
-                    f"{self.paths[name]}: its name sorts before {last}, which was read already; rename it so "
-                    "that it sorts last, or move it away"
-                )
             before = self.paths.get(last)
             if before is not None and before.suffix != GZIP:
                 ended_at = before.stat().st_size

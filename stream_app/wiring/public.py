@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -51,9 +51,10 @@ async def open_reader(settings: Settings) -> AsyncIterator[PublicReader]:
         await reader.close()
 
 
-async def run_api(settings: Settings) -> None:
+async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
     """Serve released values until cancelled or stopped by a signal.
 
+    Args: on_ready, called when it listens.
     Raises: OperatorError if the address cannot be used.
     """
     # Imported here so that alerts start a second sooner without the web packages.
@@ -70,6 +71,7 @@ async def run_api(settings: Settings) -> None:
         raise OperatorError(
             f"api.port: {host}:{port} cannot be served ({os.strerror(failure.errno or 0)}); free it"
         ) from None
+    on_ready()
     api = settings.api
     rules = AccessRules(
         keys=None if api.keys is None else read_keys(api.keys),
@@ -105,9 +107,10 @@ async def run_api(settings: Settings) -> None:
                 following.cancel()
 
 
-async def run_alerts(settings: Settings) -> None:
+async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
     """Watch the rules and send their transitions until cancelled, from released values only.
 
+    Args: on_ready, called when it watches.
     Raises: OperatorError if the store of the alerts' states is not configured.
     """
     import httpx  # imported here because the API needs no client
@@ -135,6 +138,7 @@ async def run_alerts(settings: Settings) -> None:
             resources.push_async_callback(topic.close)
             targets.append(topic)
         await _register_targets(store, targets)
+        on_ready()
         await until_all_end(deliver(store, targets), AlertWatcher(alerts.rules, reader, store).run())
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -37,9 +37,10 @@ _KEYS = "ingest.keys"
 log = logging.getLogger(__name__)
 
 
-async def run_ingest(settings: Settings) -> None:
+async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
     """Receive events until cancelled.
 
+    Args: on_ready, called when it listens.
     Raises: OperatorError if the address or a spool cannot be used.
     """
     # Imported here so that standard input needs no web packages.
@@ -84,6 +85,7 @@ async def run_ingest(settings: Settings) -> None:
             commits[name] = GroupCommit(writer)
         listener = await _listen(ingest)
         resources.callback(listener.close)
+        on_ready()
         if (operator := ingest.operator) is not None:
             await resources.enter_async_context(
                 serving(

@@ -73,23 +73,24 @@ class Adapters:
     worker: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
-async def run_worker(settings: Settings) -> None:
+async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
     """Count and release until cancelled, or until every stream is a replay that has ended.
 
     A start waits for servers that are unreachable or have a wrong clock, as the loops do later.
+    Args: on_ready, called when everything is open and counting begins.
     Raises: OperatorError, one line, if the worker cannot start or continue.
     """
     check_files(settings.streams)
     check_operator(settings.operator)
     while True:
         try:
-            return await _start_and_run(settings)
+            return await _start_and_run(settings, on_ready)
         except (ConnectionError, TimeoutError, ClockDoubt, Unreachable) as failure:
             log.warning("%s; trying again", failure)
         await asyncio.sleep(START_AGAIN_S)
 
 
-async def _start_and_run(settings: Settings) -> None:
+async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> None:
     async with AsyncExitStack() as resources:
         directory = await resources.enter_async_context(_own_directory(settings))
         keep_s = settings.dead_letters.keep_us / 1e6
@@ -129,6 +130,7 @@ async def _start_and_run(settings: Settings) -> None:
         if operator is not None:
             names = [stream.name for stream in settings.streams]
             work = until_one_ends(work, follow(new_store(), names, metrics.stored))
+        on_ready()
         await work
         _check_counted(settings, metrics)
 

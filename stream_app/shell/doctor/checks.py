@@ -24,6 +24,7 @@ from stream_app.shell.doctor.kafka import kafka_findings
 from stream_app.shell.doctor.ports import port_findings
 from stream_app.shell.doctor.redis import key_file_findings, redis_findings
 from stream_app.shell.doctor.times import time_findings
+from stream_app.sources.file_list import files_of, is_list, misplaced
 from stream_app.sources.times import TimeFormat
 from stream_app.spool import bytes_kept
 from stream_app.wiring.event_logs import time_field, why_unreadable
@@ -82,6 +83,8 @@ def _file(stream: StreamSettings, file: Path) -> Iterator[Finding]:
         yield Finding(what, "fail", why)
         return
     yield Finding(what, "ok", f"{file} can be read")
+    if is_list(file) and stream.declared.source.replay is None:
+        yield from _order_of_names(what, file)
     at = time_field(stream)
     try:
         batch = file_sample(stream)
@@ -98,6 +101,14 @@ def _file(stream: StreamSettings, file: Path) -> Iterator[Finding]:
         times_us = np.asarray(batch.columns[at.path])
         yield from grace_findings(stream, times_us, arrivals_in_file(times_us))
         yield from filling(stream, batch.columns)
+
+
+def _order_of_names(what: str, pattern: Path) -> Iterator[Finding]:
+    """Yield a warning if a list is read in another order than its names' numbers say."""
+    if found := misplaced(pattern, files_of(pattern)):
+        first, second = found
+        remedy = "write all numbers with the same length, as in 09 and 10"
+        yield Finding(what, "warn", f"{first} is read before {second}, by the letters of the names; {remedy}")
 
 
 def file_times(stream: StreamSettings, batch: RecordBatch) -> Iterator[Finding]:

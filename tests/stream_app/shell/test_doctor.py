@@ -257,6 +257,29 @@ def test_the_first_events_of_a_compressed_file_are_decoded(folder: Path) -> None
     assert (readable.state, sample.state) == ("ok", "ok")
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["clicks-9.ndjson", "clicks-10.ndjson"], None),
+        (["clicks-09a.ndjson", "clicks-10a.ndjson"], None),
+        (
+            ["clicks-9a.ndjson", "clicks-10a.ndjson"],
+            "clicks-10a.ndjson is read before clicks-9a.ndjson, by the",
+        ),
+    ],
+)
+def test_numbers_of_unequal_length_in_a_list_are_found(
+    folder: Path, names: list[str], said: str | None
+) -> None:
+    for name in names:
+        (folder / name).write_text('{"at": 1}\n')
+    text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
+    (folder / "app.yaml").write_text(text.replace("clicks.ndjson}", "clicks-*.ndjson}"))
+    found = asyncio.run(doctor.examine(load(folder / "app.yaml", {})))
+    warned = [one.said for one in found if one.what.endswith("source.file") and one.state == "warn"]
+    assert [line.startswith(str(said)) for line in warned] == ([] if said is None else [True])
+
+
 def test_a_spool_needs_no_file_and_a_free_port(folder: Path) -> None:
     text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
     text = text.replace("file: clicks.ndjson", "http: clicks") + f"ingest: {{port: {free_port()}}}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import logging
 import os
 import shutil
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from stream_app.core.records import RecordBatch
 from stream_app.ports import OperatorError
-from stream_app.sources.file_list import FileList
+from stream_app.sources.file_list import FileList, in_order
 from stream_app.sources.segments import FILE_SPAN, SegmentedSource
 from tests.stream_app.files import AT, event_line, write_events
 
@@ -229,6 +230,63 @@ def test_every_position_goes_on_after_a_restart(folder: Folder) -> None:
     starts = [position for batch in batches for position in batch.positions.tolist()]
     for number, position in enumerate(starts):
         assert times(read(folder.source(), position)[0]) == everything[number:]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_files_are_read_by_their_numbers(folder: Folder, restart: bool) -> None:
+    for number in (8, 9, 10, 11):
+        write_events(folder.path / f"clicks-{number}.ndjson", [number])
+    source = folder.source()
+    assert times(read(source)[0]) == [8, 9, 10, 11]
+    for number in (99, 100):
+        write_events(folder.path / f"clicks-{number}.ndjson", [number])
+        source = folder.source() if restart else source
+        end_of(source)
+    assert times(read(source)[0]) == [8, 9, 10, 11, 99, 100]
+    write_events(folder.path / "clicks-12.ndjson", [12])
+    with pytest.raises(OperatorError, match=r"clicks-12.ndjson: its name sorts before clicks-100.ndjson"):
+        folder.source()
+
+
+def test_a_list_that_an_older_version_read_by_letter_goes_on_so(folder: Folder) -> None:
+    for number in (1, 10, 2):  # each noted when it appeared, as the older version did
+        (folder.path / "notes").mkdir(exist_ok=True)
+        with (folder.path / "notes" / "files.ndjson").open("a") as notes:
+            name = f"clicks-{number}.ndjson"
+            notes.write(json.dumps({"name": name, "at_us": 1, "previous_ended_at": None}) + "\n")
+        write_events(folder.path / name, [number])
+    assert times(read(folder.source())[0]) == [1, 10, 2]
+    write_events(folder.path / "clicks-3.ndjson", [3])
+    assert times(read(folder.source())[0]) == [1, 10, 2, 3]
+    write_events(folder.path / "clicks-11.ndjson", [11])
+    with pytest.raises(OperatorError, match=r"clicks-11.ndjson: its name sorts before clicks-3.ndjson"):
+        folder.source()
+
+
+PADDED = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 9999)), unique=True)
+
+
+@given(PADDED, st.integers(0, 10))
+def test_numbers_of_equal_length_are_read_in_the_same_order_as_letters(
+    days: list[tuple[int, int]], known: int
+) -> None:
+    names = [f"clicks-{first:02}-{second:04}.csv" for first, second in days]
+    names[:known] = sorted(names[:known])
+    assert in_order(Path("clicks-*.csv"), names[known:], names[:known]) == sorted(names[known:])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a-9x.csv", "a-10x.csv"],
+        ["a-01HV9ZZ.csv", "a-01HV10Z.csv"],  # names of digits and letters that rise by letter
+        ["a-9.csv", "a-10.csv", "a-old.csv"],
+        ["a-2024-9.csv", "a-10.csv"],
+        ["a-9..csv", "a-10..csv"],
+    ],
+)
+def test_names_in_which_letters_vary_are_read_by_letter(names: list[str]) -> None:
+    assert in_order(Path("a-*.csv"), names) == sorted(names)
 
 
 @pytest.mark.parametrize("when", ["open", "restarted"])
