@@ -149,11 +149,15 @@ class _Start(NamedTuple):
 
     record: EpochRecord
     head: str  # the hash of the row before its first row
-    earliest_bin: int  # a reserved epoch is used only if it begins at or after this bin
+    earliest_bin: int  # a reserved epoch that begins before this bin is not used
     last: EpochRecord | None = None  # an earlier epoch: with a cap per user, its windows end the new epoch
     carried: bytes = b""  # SECRET: the state of the levels over epochs
     is_first: bool = False  # the operator was not yet asked to consent to the stream's measurement
     ending: Ending | None = None  # why the previous epoch ended, if the store was behind the witness
+
+    def may_begin_at(self, bin: int) -> bool:
+        """Return whether an epoch that was reserved for this bin may open: no due bin may be left out."""
+        return self.is_first or self.earliest_bin <= bin <= self.record.first_bin
 
 
 async def _first(
@@ -243,18 +247,21 @@ def _as_reserved(
     """Return the epoch that an earlier start reserved, or a new one under the next free number.
 
     The earlier start may have stopped before it opened the epoch. Its reservation is used unless the stream
-    has released more bins since. A number is also taken if the ledger outside the store has it for an epoch
-    with another first bin: the store has lost that epoch.
+    has released more bins since, or fewer: a lost store may have reserved the epoch after rows that nobody
+    has seen. A number is taken if the store has lost its epoch. The ledger outside the store then has it,
+    for another first bin, or the entry was copied from there and says so.
     """
     declared = strategy.declared
 
     def first_bin_of(entry: LedgerEntry) -> int:
         return int(declared.time.binning.bin_of([entry.start_us])[0])
 
+    own = [entry for entry in ledger if entry.stream == strategy.stream]
+    lost = {entry.epoch for entry in own if entry.lost}
     reserved = {
         entry.epoch: first_bin_of(entry)
-        for entry in ledger
-        if (entry.stream, entry.strategy_hash) == (strategy.stream, strategy.hash)
+        for entry in own
+        if entry.strategy_hash == strategy.hash and not entry.lost
     }
     elsewhere = {
         (entry.epoch, entry.strategy_hash, first_bin_of(entry))
@@ -265,8 +272,8 @@ def _as_reserved(
     epoch = start.record.epoch
     while True:
         first_bin = reserved.get(epoch, start.record.first_bin)
-        is_late_enough = epoch not in reserved or first_bin >= start.earliest_bin
-        if is_late_enough and (epoch not in taken or (epoch, strategy.hash, first_bin) in elsewhere):
+        is_free = epoch not in taken or (epoch, strategy.hash, first_bin) in elsewhere
+        if is_free and epoch not in lost and start.may_begin_at(first_bin):
             break
         epoch += 1
     bins = strategy.design.horizon

@@ -127,6 +127,8 @@ class Watch:
         previous = GENESIS if seq == 1 else None if before is None else row_hash(before)
         if previous is not None and fields["prev"] != previous:
             raise Broken(f"{where}: row {seq} does not follow row {seq - 1}: the chain is broken")
+        if before is not None and fields["bin"] != (last_bin := json.loads(before)["bin"]) + 1:
+            raise Broken(f"{where}: row {seq} is of bin {fields['bin']}, after bin {last_bin}")
 
 
 def row_hash(row: bytes) -> str:

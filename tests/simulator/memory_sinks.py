@@ -1,10 +1,10 @@
-"""The witness, the dead letters and the noise keys in memory. They behave like the files."""
+"""The witness, the dead letters, the ledger and the noise keys in memory. They behave like the files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stream_app.core.records import Refusal, WitnessRow
+from stream_app.core.records import LedgerEntry, Refusal, WitnessRow
 from stream_app.vault.cipher import later_chain_key, new_chain_key
 
 
@@ -52,6 +52,23 @@ class MemoryDeadLetters:
         for refusal in refusals:
             self.kept[stream, refusal.partition, refusal.position] = refusal.reason
         return len(self.kept) - before
+
+
+class MemoryLedger:
+    """The ledger outside the store, which never loses an entry."""
+
+    name = "the ledger in memory"
+
+    def __init__(self) -> None:
+        self.kept: dict[LedgerEntry, None] = {}
+
+    async def entries(self) -> tuple[LedgerEntry, ...]:
+        """Return all entries, oldest first."""
+        return tuple(self.kept)
+
+    async def append(self, entries: Sequence[LedgerEntry]) -> None:
+        """Keep the entries, each once."""
+        self.kept.update(dict.fromkeys(entries))
 
 
 class MemoryKeys:

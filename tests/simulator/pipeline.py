@@ -15,12 +15,19 @@ from stream_app.ports import Clock
 from stream_app.shared_answer import SharedAnswer
 from stream_app.source_ledger import SourceLedger
 from stream_app.wiring import pipeline as wiring
+from stream_app.wiring.starting import compare
 from tests.models.memory import MemoryStore
-from tests.simulator.schedule import Schedule
+from tests.simulator.memory_sinks import MemoryLedger
+from tests.simulator.schedule import SOURCE, Schedule
 
 
 class Pipeline:
-    """The service as it is."""
+    """The service as it is.
+
+    ``outside`` is the ledger outside the store, if there is one; a world sets it.
+    """
+
+    outside: MemoryLedger | None = None
 
     def patched(self) -> AbstractContextManager[object]:
         """Return a context manager around a world's run. A mutant replaces a pure decision with it."""
@@ -37,10 +44,21 @@ class Pipeline:
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run a worker over the given ports."""
         ports = replace(ports, source=SharedListing(ports.source))
-        streams = [_stream(stream, ports, schedule.workers > 1) for stream in schedule.streams]
+        streams = [self._stream(stream, ports, schedule.workers > 1) for stream in schedule.streams]
+        if self.outside is not None:
+            await compare(ports.store, self.outside, SOURCE, await self.outside.entries())
         pipeline = wiring.Pipeline.over(ports, streams, user_key=bytes(32))
         await pipeline.agree()
         await pipeline.run()
+
+    def _stream(self, schedule: Schedule, ports: Ports, leased: bool) -> Stream:
+        return Stream(
+            strategy=schedule.strategy,
+            publish_every_us=schedule.publish_every_us,
+            witness_is_public=schedule.witness_is_public,
+            ledger=SourceLedger(ports.store, ACCEPTED, outside=self.outside),
+            lease=Lease(ports.store, schedule.name, ports.make_nonce()) if leased else None,
+        )
 
 
 class SharedListing:
@@ -56,13 +74,3 @@ class SharedListing:
     async def partitions(self) -> Sequence[str]:
         """List the partitions that exist now."""
         return await self._listed()
-
-
-def _stream(schedule: Schedule, ports: Ports, leased: bool) -> Stream:
-    return Stream(
-        strategy=schedule.strategy,
-        publish_every_us=schedule.publish_every_us,
-        witness_is_public=schedule.witness_is_public,
-        ledger=SourceLedger(ports.store, ACCEPTED),
-        lease=Lease(ports.store, schedule.name, ports.make_nonce()) if leased else None,
-    )

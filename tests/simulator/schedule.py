@@ -39,6 +39,7 @@ SIBLING = "visits beside"
 SOURCE = "log"
 SHARE_WITH_SIBLINGS = 0.2
 SHARE_WITH_PUBLIC_WITNESS = 0.4
+SHARE_WITH_LEDGER_OUTSIDE = 0.4
 SHARE_WITH_SUMS = 0.3  # of those without buckets
 
 
@@ -101,6 +102,7 @@ class Schedule:
     grace_us: int = BIN_US // 5
     publish_every_us: int = BIN_US // 4
     witness_is_public: bool = False  # readers see the witness, as they see an output topic
+    ledger_outside: bool = False  # a ledger outside the store knows every epoch, and is never set back
     max_ahead_bins: int = 3
     max_events: int = 0  # events of a user that count in a window of the cap; 0: no cap
     exact_cuts: bool = False
@@ -234,6 +236,7 @@ def draw_schedule(seed: int) -> Schedule:
         over_epochs=random.Random(f"over epochs {seed}").choice([False, True]),
         stall_rate=random.Random(f"stall rate {seed}").choice([0.0, 0.0, 0.005, 0.02]),
         witness_is_public=random.Random(f"public witness {seed}").random() < SHARE_WITH_PUBLIC_WITNESS,
+        ledger_outside=random.Random(f"ledger outside {seed}").random() < SHARE_WITH_LEDGER_OUTSIDE,
         where=counted.choice([*CONDITIONS, *[EVERYTHING] * 2 * len(CONDITIONS)]),
         sums=buckets == 1 and counted.random() < SHARE_WITH_SUMS,
     )

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.simulator import counting_mutants, mutants, noise_mutants, publishing_mutants
+from tests.simulator import counting_mutants, mutants, noise_mutants, opening_mutants, publishing_mutants
 from tests.simulator.checks import Broken
 from tests.simulator.faults import Fault
 from tests.simulator.log import Entry, Kind, Log
@@ -92,6 +92,17 @@ def set_back(schedule: Schedule) -> Schedule:
     return befallen(schedule, Deed.BACKUP, Deed.RESTORE)
 
 
+def set_back_often(schedule: Schedule) -> Schedule:
+    """Return the schedule with short epochs, which a ledger outside knows, and a store set back many times.
+
+    Readers see the witness, so a lost store may have released rows, and opened an epoch, that nobody has seen.
+    """
+    calm = replace(schedule.without_trouble(), keys=1, buckets=1, window=0, over_epochs=False, sums=False)
+    short = replace(calm, branching=(2,), horizon=2, ledger_outside=True, witness_is_public=True, grace_us=0)
+    slow = replace(short, publish_every_us=3 * BIN_US // 2)
+    return befallen(slow, *[Deed.BACKUP, Deed.RESTORE] * 4)
+
+
 def interrupted(schedule: Schedule) -> Schedule:
     """Return the busy schedule with three outages, each of some bins."""
     return befallen(busy(schedule), Deed.OUTAGE, Deed.OUTAGE, Deed.OUTAGE)
@@ -165,6 +176,8 @@ CAUGHT = [
     (noise_mutants.OpensWithoutNoise, contended, "its noise was never lost"),
     (noise_mutants.CountsOverAnEarlyEnd, broken_off, "counts one that is not complete"),
     (noise_mutants.SameNoiseTwice, ahead, "plus the noise that was drawn for epoch"),
+    (opening_mutants.LostEpochOpenedAgain, set_back_often, "holds another measurement in the place"),
+    (opening_mutants.LateReservationTakenUp, set_back_often, "after bin"),
     (counting_mutants.LettersOfUnmatched, choosy, "does not match, and has a dead letter"),
     (counting_mutants.AmountsRoundedFirst, summing, "the log and its cuts give"),
     (publishing_mutants.RowsReleasedMeanwhile, slow_topic, "before the public instant"),

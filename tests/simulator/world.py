@@ -21,7 +21,7 @@ from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Stalls, We
 from tests.simulator.given_noise import RememberedNoise
 from tests.simulator.log import Log, LogSource, draw_log
 from tests.simulator.loop import SimulatedLoop, simulate
-from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryKeys, MemoryWitness
+from tests.simulator.memory_sinks import MemoryDeadLetters, MemoryKeys, MemoryLedger, MemoryWitness
 from tests.simulator.observer import Observer
 from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import (
@@ -56,6 +56,7 @@ class World:
         self.rng = random.Random(f"world {schedule.seed}")
         self.log = log or draw_log(schedule.log_plan, random.Random(f"log {schedule.seed}"))
         self.pipeline = pipeline or Pipeline()
+        self.pipeline.outside = MemoryLedger() if schedule.ledger_outside else None
         self.store = self.pipeline.make_store(self.now_us)
         self.witness = MemoryWitness()
         self.dead_letters = MemoryDeadLetters()
@@ -248,7 +249,7 @@ class World:
 
     async def _restore(self) -> None:
         """Set the store back to the backup. No worker is connected, and no old call arrives later."""
-        if self._backup is None:
+        if self._backup is None or await self._would_forget(self._backup[0]):
             return
         self._kill_all()
         for zombie in list(self.zombies):
@@ -258,6 +259,15 @@ class World:
             await observer.before_restore()
             observer.history = copy.deepcopy(histories[name])
         self.store.restore(store)
+
+    async def _would_forget(self, backup: MemoryStore) -> bool:
+        """Return whether only the ledger outside would know of a stream: its workers rightly refuse to run."""
+        return self.schedule.ledger_outside and any(
+            [
+                await backup.load(name) is None and await self.witness.head(name) is None
+                for name in self.observers
+            ]
+        )
 
     def _lose_noise(self) -> None:
         """Lose all stored noise: its keys, its pages, or one bit of each page."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -357,5 +358,32 @@ def test_a_stream_that_only_the_ledger_outside_knows_does_not_begin_anew(
             OperatorError, match=r"knows that it measured .* \(epoch 0, from .*; restore both"
         ):
             await one.closer(ledger=ledger).reconcile()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", [EMPTIED, SET_BACK])
+def test_a_reservation_that_the_store_lost_skips_no_bin(one: OneSource, how: str, tmp_path: Path) -> None:
+    """Readers had not seen the epoch's last row when the store was lost. The next epoch was reserved.
+
+    A worker's start copies the reservation from the ledger outside. It is for the bin after the lost row.
+    """
+
+    async def run() -> None:
+        outside = LedgerFile.create(tmp_path / "elsewhere")
+        ledger = {"outside": outside}
+        await release_until(one, 103, ledger=ledger)
+        backup = one.store.copy()
+        await release_until(one, 106, ledger=ledger)
+        assert [bin for _, bin, _ in await one.epochs()] == [100, 106]
+        del one.witness.kept[STREAM][-1]
+        lose(one, how, backup)
+        for _ in range(2):  # a worker starts, and starts again before the new epoch has a row
+            await compare(one.store, outside, SOURCE, await outside.entries())
+            await one.closer(ledger=ledger).reconcile()
+            assert (await one.epochs())[-1][:2] == (2, 105)
+        await release_until(one, 108, ledger=ledger)
+        rows = [json.loads(row) for _, row in await one.store.rows(STREAM, 0, 100)]
+        assert [row["bin"] for row in rows] == list(range(100, 108))
 
     asyncio.run(run())

@@ -1,0 +1,51 @@
+"""Mutants that open a wrong epoch after the store was set back. The simulator must catch each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from stream_app.core.records import EpochRecord, LedgerEntry, Reply
+from stream_app.loops import opening
+from tests.models.memory import MemoryStore
+from tests.simulator.mutants import _MutantStore
+from tests.simulator.pipeline import Pipeline
+
+
+class LostEpochOpenedAgain(Pipeline):
+    """The next epoch takes the number of an epoch that the store has lost."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Read the ledger without the marks of loss."""
+        return patch.object(opening, "_as_reserved", _as_if_none_was_lost)
+
+
+def _as_if_none_was_lost(
+    strategy: Any, start: Any, ledger: Sequence[LedgerEntry], outside: Sequence[LedgerEntry]
+) -> EpochRecord:
+    return _as_reserved(strategy, start, [replace(entry, lost=False) for entry in ledger], outside)
+
+
+class LateReservationTakenUp(_MutantStore):
+    """The next epoch begins where one was reserved that the store has lost, and leaves out bins before."""
+
+    class store(MemoryStore):
+        """A store that keeps no marks of loss."""
+
+        async def reserve(self, entry: LedgerEntry) -> Reply:
+            """Keep a lost epoch like one that is still to be opened."""
+            return await super().reserve(replace(entry, lost=False))
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Take up each reservation that is late enough."""
+        return patch.object(opening._Start, "may_begin_at", _is_late_enough)
+
+
+def _is_late_enough(start: Any, bin: int) -> bool:
+    return bool(start.is_first or start.earliest_bin <= bin)
+
+
+_as_reserved = opening._as_reserved
