@@ -28,7 +28,9 @@ class Recount:
     def delete_before(self, instant_ms: int) -> None:
         """Count the records from before an instant, then delete them, as retention does.
 
-        A partition without a later record keeps its records.
+        Each partition keeps its last record from before the instant, and so says that it has lost nothing
+        since. Otherwise an emptied store begins as late as the oldest record of a quiet partition was
+        written, and leaves out bins (docs/privacy.md, "records read again after a loss").
         """
         consumer = self._consumer()
         try:
@@ -37,8 +39,7 @@ class Recount:
         finally:
             consumer.close()
         ends = {partition: offset for partition, offset in found.items() if offset > self._next[partition]}
-        self._count(ends)
-        self._delete(ends)
+        self._delete(self._count(ends))
 
     def lose_a_record_of_each(self) -> None:
         """Write a record to each partition, and delete all records before anybody has read the new ones."""
@@ -52,12 +53,12 @@ class Recount:
         """Count all records that are left."""
         self._count(dict.fromkeys(self._next))
 
-    def _count(self, ends: Mapping[int, int | None]) -> None:
-        """Count from where the last call ended up to some offsets.
+    def _count(self, ends: Mapping[int, int | None]) -> dict[int, int]:
+        """Count from where the last call ended up to some offsets; return the offset of each last record.
 
         Args: ends, the offset by partition; None means the partition's end.
         """
-        consumer, left = self._consumer(), set(ends)
+        consumer, left, last = self._consumer(), set(ends), dict[int, int]()
         consumer.assign([TopicPartition(self._topic, partition, self._next[partition]) for partition in ends])
         try:
             while left:
@@ -69,9 +70,11 @@ class Recount:
                         left.discard(partition)
                     elif partition in left:
                         self.visits.append(Visit.of(message.value() or b""))
+                        last[partition] = message.offset()
         finally:
             consumer.close()
         self._next |= {partition: end for partition, end in ends.items() if end is not None}
+        return last
 
     def _delete(self, ends: Mapping[int, int]) -> None:
         admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})

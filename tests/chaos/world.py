@@ -28,6 +28,7 @@ KEPT_BINS = 30  # released bins whose records retention keeps; more than a froze
 CLOCK_IS_WRONG = "clocks: the clock of redis is"
 LOOPS, SAID_AGAIN_S = 3, 10.0  # each loop of a worker logs it once, and again only after this time
 RECORDS_ARE_GONE = "they were deleted before they were counted"
+BINS_ARE_GONE = "some of their records are no longer in the log"
 Tell = Callable[[str], None]
 
 
@@ -95,6 +96,7 @@ class World:
                 "the API shows what is witnessed",
             )
             _check(collector, followers)
+            _check_nothing_left_out(deployment)
             summary = self._compare(deployment.port, collector, followers, recount)
             self._lose_records(deployment, recount)
             self._await_history(deployment, collector)
@@ -268,6 +270,13 @@ def _check(collector: Collector, followers: Mapping[str, Follower]) -> None:
     for stream, follower in followers.items():
         if follower.changed:
             raise Broken(f"the API has shown two values of rows {follower.changed} of {stream}")
+
+
+def _check_nothing_left_out(deployment: Deployment) -> None:
+    """Check that no epoch began late: the log has kept the records of all bins that a lost store lacks."""
+    for worker in deployment.workers:
+        if said := [line for line in worker.said().splitlines() if BINS_ARE_GONE in line]:
+            raise Broken(f"{worker.name} leaves out bins: {said[0]}")
 
 
 def _whom(step: Step) -> str:
