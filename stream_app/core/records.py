@@ -173,6 +173,8 @@ class Apply:
 
     Each cell appears once. With ``users``, each pair of user and cell appears once. The store keeps these
     numbers apart from the cells, and decides which records count when their bin is sealed (``Store.tally``).
+    ``below`` is a known cut at or beyond ``new``, if there is one. Later cuts do not change the bins of
+    records below it, so the store then checks only that it has this cut.
     ``operator_counts`` are added to the operator's counters of these names, in the same step. The
     number of ``records`` with a bin, and of those that a condition has ``left_out``, are not stored.
     """
@@ -191,6 +193,7 @@ class Apply:
     operator_counts: Mapping[str, int] = field(default_factory=dict)
     records: int = 0
     left_out: int = 0
+    below: Cut | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,17 @@ from stream_app.core.counting.bins import Assignment, BinRules, assign, only, re
 from stream_app.core.counting.bounding import UserRecords
 from stream_app.core.counting.cells import Cells
 from stream_app.core.counting.outcomes import Outcomes, outcomes
-from stream_app.core.records import Ahead, Apply, PartitionState, Reason, RecordBatch, Refusal, Reply, Users
+from stream_app.core.records import (
+    Ahead,
+    Apply,
+    Cut,
+    PartitionState,
+    Reason,
+    RecordBatch,
+    Refusal,
+    Reply,
+    Users,
+)
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
@@ -247,8 +257,10 @@ class Ingest:
         last_cut_bin = part.state.last_cut_bin
         due_us = None if self._clock.virtual else stream.declared.time.closing.instant_us(last_cut_bin + 1)
         expected = part.state.position
-        for run in split(rows.keys):
-            new = part.batch.end if run.stop == len(ahead) else int(positions[run.stop])
+        # Cuts that are taken meanwhile do not matter to records below a known cut. Without this, a worker
+        # whose calls take as long as a bin would count nothing.
+        known = part.state.cuts[-1] if part.state.cuts and not self._clock.virtual else None
+        for run, new in _runs(rows.keys, positions, part.batch.end, known):
             far = np.flatnonzero(ahead[run]) + run.start
             near = np.setdiff1d(np.arange(run.start, run.stop), far) if len(far) else run
             bins, cells, deltas, users = rows.aggregated(near)
@@ -272,8 +284,23 @@ class Ingest:
                 operator_counts=part.outcomes.between(expected, new),
                 records=run.stop - run.start,
                 left_out=int(np.diff(np.searchsorted(part.left_out, (expected, new)))[0]),
+                below=known if known is not None and new <= known.position else None,
             )
             expected = new
+
+
+def _runs(keys: Int64Array, positions: Int64Array, end: int, cut: Cut | None) -> Iterator[tuple[slice, int]]:
+    """Yield runs of records for one call each, with the position after each run; a run ends at the cut.
+
+    Args: keys, positions, of the records that have a bin; end, the position after them.
+    """
+    first = 0
+    for last in [end] if cut is None or cut.position >= end else [cut.position, end]:
+        stop = int(np.searchsorted(positions, last))
+        for run in split(keys[first:stop]):
+            here = slice(first + run.start, first + run.stop)
+            yield here, last if here.stop == stop else int(positions[here.stop])
+        first = stop
 
 
 def _positions(streams: Sequence[LoadedStream], partitions: Sequence[str]) -> dict[str, int]:

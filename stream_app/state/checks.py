@@ -38,6 +38,8 @@ def check_apply(change: Apply) -> None:
     if not 0 <= change.expected < change.new:
         # A change that does not move the position could not be distinguished from its own retry.
         raise ValueError("apply: the new position is not beyond the expected one; apply a record or more")
+    if change.below is not None and change.new > change.below.position:
+        raise ValueError("apply: the new position is beyond the cut below which its records are said to lie")
     check_integers(**change.operator_counts)
     _check_rows(change)
     if change.ahead is not None:

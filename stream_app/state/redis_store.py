@@ -181,6 +181,8 @@ class RedisStore(Store):
         pack = arguments.packed_users if change.users else arguments.packed_cells
         targets, packed = pack(keys, change)
         due_us = "" if change.due_us is None else change.due_us
+        below = change.below
+        cuts = change.last_cut_bin if below is None else f"{below.bin} {below.position}"
         return await self._reply(
             "apply",
             [
@@ -189,7 +191,7 @@ class RedisStore(Store):
                 *(keys.operator_counts, *targets),
             ],
             [
-                *(change.strategy_hash, change.partition, change.expected, change.new, change.last_cut_bin),
+                *(change.strategy_hash, change.partition, change.expected, change.new, cuts),
                 *(due_us, *arguments.packed_ahead(change.ahead)),
                 *(arguments.packed_counts(change.operator_counts), *packed),
             ],

@@ -16,7 +16,7 @@ from dphist.tree.shape import TreeShape
 from stream_app.core.counting.bounding import CapWindows, user_ids
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, node_table
-from stream_app.core.records import Ahead, Apply, EpochRecord, LedgerEntry, Release, StreamState, Users
+from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, LedgerEntry, Release, StreamState, Users
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.strategy import Strategy
 from tests.stream_app.declared import declared_of
@@ -46,10 +46,11 @@ def apply(
     due_us: int | None = None,
     partition: str = "0",
     strategy_hash: str = HASH,
+    below: Cut | None = None,
 ) -> Apply:
     """Return a change that adds (bin, cell, delta) to the counts of cells."""
     columns = np.array(cells, dtype=np.int64).reshape(-1, 3).T
-    return Apply(strategy_hash, partition, expected, new, last_cut_bin, due_us, *columns)
+    return Apply(strategy_hash, partition, expected, new, last_cut_bin, due_us, *columns, below=below)
 
 
 def setting_aside(

@@ -89,6 +89,12 @@ MUTANTS = {
     "a due cut is not taken first": Mutant(
         "apply", "if due_us ~= '' then", "if false then", due_cuts_are_refused
     ),
+    "a batch is binned below a cut that is not known": Mutant(
+        "apply",
+        "return is_listed(last_cut_bin)",
+        "return true",
+        contract.TestApply().test_records_below_a_known_cut_count_whatever_cuts_follow,
+    ),
     "counts under another strategy": Mutant(
         "apply", "if held[1] ~= strategy_hash then", "if false then", other_strategies_are_refused
     ),

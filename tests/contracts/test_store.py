@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -286,6 +287,24 @@ class TestApply:
         counts = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 1, WIDTH)
         assert counts.tolist() == [[2, 0, 1], [0, 7, 0]]
 
+    async def test_records_below_a_known_cut_count_whatever_cuts_follow(self, stores: Stores) -> None:
+        await opened(stores)
+        known, later = Cut(FIRST_BIN, 9), Cut(FIRST_BIN + 1, 12)
+        for last_cut_bin, cut in ((FIRST_BIN - 1, known), (FIRST_BIN, later)):
+            await stores.store.take_cuts(stores.stream, HASH, "0", last_cut_bin, [cut])
+        change = partial(apply, 0, 5, CELLS, last_cut_bin=FIRST_BIN, due_us=1)
+        before = await loaded(stores)
+        for other in (None, Cut(FIRST_BIN, 10), Cut(FIRST_BIN - 1, 9)):
+            assert await stores.store.apply(stores.stream, change(below=other)) == Reply.CUTS_CHANGED
+        assert await loaded(stores) == before
+        assert await stores.store.apply(stores.stream, change(below=known)) == Reply.DONE
+        assert await stores.store.apply(stores.stream, change(below=known)) == Reply.ALREADY
+        rest = apply(5, 12, last_cut_bin=FIRST_BIN, below=later)
+        assert await stores.store.apply(stores.stream, rest) == Reply.DONE
+        assert await stores.store.seal(stores.stream, HASH, ["0"], FIRST_BIN + 1) == FIRST_BIN + 1
+        counts = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 1, WIDTH)
+        assert counts.tolist() == [[2, 0, 1], [0, 7, 0]]
+
     async def test_instant_still_to_come_is_not_due(self, stores: Stores) -> None:
         await opened(stores)
         later = (await stores.store.now_us())[0] + 3_600_000_000
@@ -298,6 +317,7 @@ class TestApply:
         "change",
         [
             apply(5, 5, CELLS),
+            apply(5, 9, CELLS, below=Cut(FIRST_BIN, 8)),
             apply(5, 4, CELLS),
             apply(0, 5, [(FIRST_BIN, 0, 0)]),
             apply(0, 5, [(FIRST_BIN, -1, 1)]),

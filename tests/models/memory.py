@@ -220,8 +220,7 @@ class MemoryStore(Store):
             return Reply.CONFLICT
         if partition.position != change.expected:
             return Reply.ALREADY if partition.position == change.new else Reply.CONFLICT
-        due = change.due_us is not None and self._clock_us() >= change.due_us
-        if due or partition.last_cut_bin != change.last_cut_bin:
+        if not self._knows_cuts(partition, change):
             return Reply.CUTS_CHANGED
         if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
             return Reply.SEALED
@@ -236,6 +235,14 @@ class MemoryStore(Store):
             state.count_for_operator(name, number)
         partition.move(change.new)
         return Reply.DONE
+
+    def _knows_cuts(self, partition: MemoryPartition, change: Apply) -> bool:
+        """Return whether the caller knew every cut that can decide about its records."""
+        if change.below is not None:
+            known = [(cut.bin, cut.position) for cut in partition.cuts]
+            return (change.below.bin, change.below.position) in known
+        due = change.due_us is not None and self._clock_us() >= change.due_us
+        return not due and partition.last_cut_bin == change.last_cut_bin
 
     async def take_cuts(
         self,

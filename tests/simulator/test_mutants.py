@@ -93,9 +93,9 @@ def set_back(schedule: Schedule) -> Schedule:
 
 
 def set_back_often(schedule: Schedule) -> Schedule:
-    """Return the schedule with short epochs, which a ledger outside knows, and a store set back many times.
+    """Return the schedule with short epochs, a ledger outside, and a store that is set back many times.
 
-    Readers see the witness, so a lost store may have released rows, and opened an epoch, that nobody has seen.
+    Readers see the witness. So a lost store may have released rows that nobody has seen.
     """
     calm = replace(schedule.without_trouble(), keys=1, buckets=1, window=0, over_epochs=False, sums=False)
     short = replace(calm, branching=(2,), horizon=2, ledger_outside=True, witness_is_public=True, grace_us=0)

@@ -261,7 +261,7 @@ class World:
         self.store.restore(store)
 
     async def _would_forget(self, backup: MemoryStore) -> bool:
-        """Return whether only the ledger outside would know of a stream: its workers rightly refuse to run."""
+        """Return whether only the ledger outside would know a stream; its workers would refuse to run."""
         return self.schedule.ledger_outside and any(
             [
                 await backup.load(name) is None and await self.witness.head(name) is None

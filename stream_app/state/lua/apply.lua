@@ -2,7 +2,8 @@
 -- KEYS: state, positions, base_bins, cuts of the partition, open_bins, untallied, open_windows, the partition's records
 --       set aside, the places of some of them, operator_counts, then the cells of each bin in `bins` (with a cap per
 --       user, in place of the cells: each shard of users, then the users of each window)
--- ARGV: strategy hash, partition, expected position, new position, last cut bin, due instant in us or '',
+-- ARGV: strategy hash, partition, expected position, new position, last cut bin (or the bin and the position of a cut
+--       below which all records of the slice lie: later cuts then do not matter), due instant in us or '',
 --       packed {names, deltas, places, weight of a record} of records to set aside or '', the mark of the key of their
 --       users or '', packed {names, numbers} to add to the operator's counts,
 --       packed {bins, number of cells of each bin, cells, deltas}; with a cap packed {bins, number of users' cells of
@@ -30,13 +31,26 @@ if position ~= expected then
   return position == new and 'already' or 'conflict'
 end
 
-local tail = redis.call('LINDEX', cuts, -1)
-local last = tail and string.match(tail, '^(%S+)') or redis.call('HGET', base_bins, partition)
-if last ~= last_cut_bin then return 'cuts_changed' end
-if due_us ~= '' then
-  local time = redis.call('TIME')
-  if tonumber(time[1]) * 1000000 + tonumber(time[2]) >= tonumber(due_us) then return 'cuts_changed' end
+local function is_listed(cut)
+  for _, listed in ipairs(redis.call('LRANGE', cuts, 0, -1)) do
+    if string.match(listed, '^%S+ %S+') == cut then return true end
+  end
+  return false
 end
+
+local function cuts_are_known()
+  if string.find(last_cut_bin, ' ') then return is_listed(last_cut_bin) end
+  local tail = redis.call('LINDEX', cuts, -1)
+  local last = tail and string.match(tail, '^(%S+)') or redis.call('HGET', base_bins, partition)
+  if last ~= last_cut_bin then return false end
+  if due_us ~= '' then
+    local time = redis.call('TIME')
+    if tonumber(time[1]) * 1000000 + tonumber(time[2]) >= tonumber(due_us) then return false end
+  end
+  return true
+end
+
+if not cuts_are_known() then return 'cuts_changed' end
 
 local sealed_bin = tonumber(held[2])
 for _, bin in ipairs(bins) do

@@ -246,6 +246,34 @@ def test_a_slice_waits_for_a_cut_that_is_due(one: OneSource) -> None:
     asyncio.run(count())
 
 
+def test_a_worker_that_needs_a_bin_for_each_call_counts_what_lies_below_its_cuts(one: OneSource) -> None:
+    """Whenever a call arrives, a later bin has closed, and its cut is due or taken."""
+    calls: list[Reply] = []
+
+    class Slow(Between):
+        async def apply(self, stream: str, change: Apply) -> Reply:
+            assert len(calls) < 30, "nothing is counted"
+            one.clock.set_bin(one.clock.now_us // BIN_US + 1)
+            await asyncio.sleep(0.01)  # meanwhile the cut is taken
+            calls.append(await self._store.apply(stream, change))
+            return calls[-1]
+
+    async def count() -> None:
+        await one.closer().reconcile()
+        one.append(100, 100)
+        ingest = one.ingest(Slow(one.store, "", None))
+        await ingest.step()
+        assert (calls[0], calls[-1]) == (Reply.CUTS_CHANGED, Reply.DONE)
+        assert await one.cells(99) == {100: 2}
+        await ingest.cut()
+        one.append(102, 102, one.clock.now_us // BIN_US)
+        await ingest.step()
+        assert calls[-1] == Reply.DONE
+        assert sum((await one.cells(99)).values()) == 5
+
+    asyncio.run(count())
+
+
 def test_a_read_that_takes_long_moves_no_cut(one: OneSource) -> None:
     """A record that takes long to read and decode must not move somebody else's record into another bin."""
 
