@@ -50,7 +50,8 @@ def apply(
 ) -> Apply:
     """Return a change that adds (bin, cell, delta) to the counts of cells."""
     columns = np.array(cells, dtype=np.int64).reshape(-1, 3).T
-    return Apply(strategy_hash, partition, expected, new, last_cut_bin, due_us, *columns, below=below)
+    change = Apply(strategy_hash, partition, expected, new, last_cut_bin, due_us, *columns)
+    return replace(change, below=below)
 
 
 def setting_aside(
