@@ -18,7 +18,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo demo-kafka kafka test check check-types check-units simulate chaos clean
+.PHONY: help setup lock demo demo-kafka kafka test check check-types check-units simulate chaos audit clean
 .PHONY: bench bench-visible bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -121,6 +121,9 @@ bench-accuracy: $(STAMP) ## error of the running count predicted and measured, a
 
 bench-mechanisms: $(STAMP) ## error and time of every mechanism (DPHIST_DATA: the papers' histograms)
 	$(BIN)/python -m benchmarks mechanisms generated
+
+audit: $(STAMP) ## run one stream of each kind, audit them, and write docs/audit-report.md (some minutes)
+	$(BIN)/python -m tests.audit docs
 
 clean: ## remove the environment, caches and the demo's state
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache state

@@ -153,7 +153,7 @@ class Closer:
         while True:
             await self._pool_wanted.wait()
             self._pool_wanted.clear()
-            wanted = self._strategy.kind.vectors()
+            wanted = self._strategy.kind.vectors() if self._stream.draws_between_closings else {}
             if not wanted:
                 continue
             if self._pool is None:

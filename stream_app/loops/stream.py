@@ -52,6 +52,7 @@ class Stream:
         ledger: of the stream's source; None: the store's ledger, which accepts no second measurement.
         lease: needed if several workers may close the stream; None: this is the only worker.
         witness_is_public: whether readers see the witness; it is then written at public instants only.
+        draws_between_closings: whether noise may be drawn while no bin closes; an audit draws in one order.
         on_end: called when an epoch has ended early, with the reason and the number of uncounted bins.
     """
 
@@ -60,6 +61,7 @@ class Stream:
     ledger: SourceLedger | None = None
     lease: Lease | None = None
     witness_is_public: bool = False
+    draws_between_closings: bool = True
     on_end: OnEnd = lambda ending, skipped_bins: None
 
 

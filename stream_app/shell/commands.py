@@ -18,6 +18,10 @@ from stream_app.shell.processes import STOP_S, exit_status, until_stopped
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Commands whose modules are imported when they run, because the modules load much: (module, line of help).
 _ELSEWHERE = {
+    "audit": (
+        "audit",
+        "Check that a deployment keeps its privacy promise; for its operator, or for an auditor.",
+    ),
     "query": (
         "readers",
         "Ask a running service for a count of STREAM, a series, or a distribution, with errors.",

@@ -66,13 +66,28 @@ class WitnessFile(Witness):
     def _log(self, stream: str) -> LineLog:
         """Return the stream's file, opened and repaired on first use."""
         if stream not in self._logs:
-            log = LineLog(self._directory / f"{quote(stream, safe='')}.ndjson")
+            log = LineLog(_file(self._directory, stream))
             last = log.last_line()
             if last is not None:
                 row = _read(last)
                 self._heads[stream] = row.seq, row.row
             self._logs[stream] = log
         return self._logs[stream]
+
+
+def witnessed_rows(directory: Path, stream: str) -> list[WitnessRow]:
+    """Return every row that a file holds, in the order of writing; none without a file.
+
+    It only reads, so a worker may be writing. A last line that is not whole yet is left out.
+    """
+    file = _file(directory, stream)
+    if not file.exists():
+        return []
+    return [_read(line[:-1]) for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _file(directory: Path, stream: str) -> Path:
+    return directory / f"{quote(stream, safe='')}.ndjson"
 
 
 def _line(row: WitnessRow) -> bytes:

@@ -1,0 +1,29 @@
+"""What an audit found: one check after another, each with its figures, as text that a person can judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question that was asked of one subject.
+
+    Args:
+        part: of the audit: "stored", "grey box" or "black box".
+        subject: a stream, or the source of several.
+        asked: what must be true, in words.
+        passed: whether it is; None: it could not be asked, and ``found`` says why.
+        found: what was seen, with figures.
+    """
+
+    part: str
+    subject: str
+    asked: str
+    passed: bool | None
+    found: str
+
+
+def failed(checks: list[Check]) -> list[Check]:
+    """Return the checks that failed."""
+    return [check for check in checks if check.passed is False]

@@ -1,0 +1,116 @@
+"""Reads everything that a deployment has stored about its streams; writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dphist.arrays import Int64Array
+from stream_app.audit.stored import Stored
+from stream_app.config import Settings, StreamSettings
+from stream_app.config.source import ledgers_of
+from stream_app.core.answers.visible import visible_rows
+from stream_app.core.records import EpochRecord, LedgerEntry, WitnessRow
+from stream_app.core.strategy import Strategy
+from stream_app.ports import OperatorError
+from stream_app.sinks.witness_file import witnessed_rows
+from stream_app.source_ledger import measured
+from stream_app.state.reader import RedisReader
+from stream_app.state.redis_store import RedisStore
+from stream_app.wiring.redis_server import redis_server
+from stream_app.wiring.workers import outside_ledger
+
+_ROWS_AT_ONCE = 10_000
+_OF_THE_LOG = ("state_id", "cluster_id", "topic_id")  # added when a worker opened the log
+
+
+async def collect(settings: Settings) -> list[Stored]:
+    """Return what is stored about each configured stream that was ever opened.
+
+    Raises: OperatorError if the store or the witness cannot be read; an embedded Redis must not be running.
+    """
+    async with redis_server(settings) as connected:
+        assert connected.redis.url is not None
+        store = RedisStore(connected.redis.url)
+        reader = RedisReader(connected.redis.url)
+        try:
+            found = [await _stored(settings, stream, store, reader) for stream in settings.streams]
+        except OSError as failure:
+            raise OperatorError(f"redis.url: {failure}; start it, then audit again") from None
+        finally:
+            await reader.close()
+            await store.close()
+    return [one for one in found if one is not None]
+
+
+async def _stored(
+    settings: Settings, stream: StreamSettings, store: RedisStore, reader: RedisReader
+) -> Stored | None:
+    public = await reader.public_state(stream.name)
+    if public is None:
+        return None
+    strategy = Strategy.from_json(public.strategy)
+    source, *names = ledgers_of(stream, settings.file.parent)
+    outside = outside_ledger(settings)
+    return Stored(
+        configured=_configured(stream, strategy),
+        strategy=strategy,
+        epochs=public.epochs,
+        rows=await _rows(store, stream.name),
+        visible_seq=public.visible_seq,
+        tables=await _tables(reader, strategy, public.epochs, public.visible_seq),
+        witness=await _witnessed(settings, stream.name),
+        ledger=await measured(store, source, names),
+        outside=None if outside is None else _of(await outside.entries(), source),
+    )
+
+
+def _of(entries: Sequence[LedgerEntry], source: str) -> list[LedgerEntry]:
+    return [entry for entry in entries if entry.source == source]
+
+
+def _configured(stream: StreamSettings, strategy: Strategy) -> object:
+    """Return the configured facts. The log's identity is known to the stored strategy only."""
+    plain = stream.declared.plain()
+    stored = strategy.declared.plain()
+    configured, then = plain["source"], stored["source"]
+    assert isinstance(configured, dict)
+    assert isinstance(then, dict)
+    identity = {name: then[name] for name in _OF_THE_LOG if name in then}
+    return {**plain, "source": {**configured, **identity}}
+
+
+async def _rows(store: RedisStore, stream: str) -> list[tuple[int, bytes]]:
+    rows: list[tuple[int, bytes]] = []
+    while found := await store.rows(stream, rows[-1][0] if rows else 0, _ROWS_AT_ONCE):
+        rows += found
+    return rows
+
+
+async def _tables(
+    reader: RedisReader, strategy: Strategy, epochs: Sequence[EpochRecord], visible_seq: int
+) -> dict[tuple[int, str], Int64Array]:
+    tables = {}
+    for record in epochs:
+        for name, width in strategy.kind.tables.items():
+            count = visible_rows(strategy, record, visible_seq, name)
+            values = await reader.tile_rows(strategy.stream, record.epoch, name, 0, count, width)
+            tables[record.epoch, name] = values
+    return tables
+
+
+async def _witnessed(settings: Settings, stream: str) -> list[WitnessRow]:
+    topic = next((output.topic for output in settings.outputs if output.stream == stream), None)
+    if topic is None:
+        return witnessed_rows(settings.state_dir / "witness", stream)
+    from stream_app.kafka_cluster import topic_facts
+    from stream_app.sinks.witness_topic import WitnessTopic
+    from stream_app.wiring.topics import cluster_of
+
+    cluster = cluster_of(settings)
+    if await topic_facts(cluster, topic) is None:
+        raise OperatorError(f"outputs: topic {topic} is not there; name the topic that the worker writes")
+    witness = await WitnessTopic.open(cluster, topic)
+    try:
+        return await witness.rows(stream, 0)
+    finally:
+        await witness.close()

@@ -1,0 +1,204 @@
+"""Grey box: the privacy loss between neighbouring logs, added up exactly over the noise that hides it.
+
+Four rehearsals for each pair of neighbouring logs. Two without noise show how far each node moves. Two with
+noise show that nothing else of the log is visible: the second log, with noise that is moved against its
+nodes, must give the same bytes as the first. The loss of the pair is then a sum over the moved numbers: of
+|move| / scale for discrete Laplace noise, an exact fraction. For discrete Gaussian noise the sum of
+move^2 / variance is mu^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from dphist import SystemNoise
+from dphist.arrays import Int64Array
+from dphist.tree.design import TreeDesign
+from dphist.tree.epoch_nodes import node_counts
+from dphist.units import UNITS_PER_COUNT
+from stream_app.audit.given_noise import Drawn, Labels, Law, Number, silence
+from stream_app.audit.made_up import Event, Maker
+from stream_app.audit.rehearsal import Public, Rehearsal
+from stream_app.core.kinds.tables import PUBLISHED
+from stream_app.core.strategy import Strategy
+
+_EVENTS, _USERS = 100, 8
+
+
+class Neighbour(NamedTuple):
+    """A log that differs from the first one by one unit. Args: what, how it differs, in words."""
+
+    what: str
+    events: Sequence[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class PairLoss:
+    """What one pair of neighbouring logs showed.
+
+    Args:
+        what: how the logs differ.
+        moved: how many numbers of noise hide the difference.
+        loss: the exact privacy loss of the discrete Laplace numbers.
+        mu_squared: of the discrete Gaussian numbers.
+        same_bytes: whether noise that is moved by this much makes both logs' outputs equal.
+    """
+
+    what: str
+    moved: int
+    loss: Fraction
+    mu_squared: Fraction
+    same_bytes: bool
+
+
+def neighbours(rehearsal: Rehearsal, maker: Maker, events: Sequence[Event]) -> Iterator[Neighbour]:
+    """Yield neighbouring logs: with the unit's events added, taken out or replaced, at several places."""
+    declared = rehearsal.stream.declared
+    bins = (0, rehearsal.bins // 2, rehearsal.bins - 1)
+    substitute, per_user = declared.privacy.neighbours == "substitute", declared.privacy.per_user
+    if per_user is None:
+        for bin in bins:
+            if substitute:
+                yield Neighbour(f"one event moved to bin {bin}", [maker.largest(bin), *events[1:]])
+            else:
+                yield Neighbour(f"one event more, in bin {bin}", [*events, maker.largest(bin)])
+        if not substitute:
+            yield Neighbour("one event less", events[1:])
+        return
+    person = _USERS  # has no other events
+    for bin in bins:
+        many = [maker.largest(bin, person) for _ in range(2 * declared.privacy.max_events)]
+        yield Neighbour(f"one user more, with {len(many)} events in bin {bin}", [*events, *many])
+    spread = [maker.largest(bin, person) for bin in range(rehearsal.bins)]
+    yield Neighbour("one user more, with an event in every bin", [*events, *spread])
+    one = [event for event in events if event in _of_user(rehearsal, events, events[0])]
+    rest = [event for event in events if event not in one]
+    yield Neighbour(f"one user less, with {len(one)} events", rest)
+    if substitute:
+        moved = [maker.largest(rehearsal.bins - 1, person) for _ in spread]
+        yield Neighbour("all events of one user in other bins", [*events, *moved])
+
+
+def _of_user(rehearsal: Rehearsal, events: Sequence[Event], like: Event) -> list[Event]:
+    """Return the events that name the same user as one of them."""
+    per_user = rehearsal.stream.declared.privacy.per_user
+    assert per_user is not None
+    return [event for event in events if _value(event, per_user.field) == _value(like, per_user.field)]
+
+
+def _value(event: Event, field: str) -> object:
+    found: object = event
+    for name in field.split("."):
+        assert isinstance(found, dict)
+        found = found[name]
+    return found
+
+
+@dataclass(frozen=True)
+class GreyBox:
+    """A stream whose pipeline is rehearsed. Args: seed, of the made-up records."""
+
+    rehearsal: Rehearsal
+    seed: int
+
+    @cached_property
+    def maker(self) -> Maker:
+        """What makes the records."""
+        return Maker(self.rehearsal.stream.declared, self.rehearsal.first_bin, self.seed)
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """The first log."""
+        return self.maker.log(self.rehearsal.bins, _EVENTS, _USERS)
+
+    @cached_property
+    def exact(self) -> Public:
+        """What the first log would show without noise."""
+        return self.rehearsal.run(self.events, silence)
+
+    @cached_property
+    def places(self) -> Mapping[tuple[str, int, int], Number]:
+        """The number of noise in each value of the tables of nodes: by table, row and column.
+
+        It is found by labels: a value that moves by exactly a label holds this number and no other.
+        """
+        labels = Labels(self.seed)
+        shown = self.rehearsal.run(self.events, labels)
+        found = {}
+        for name, values in shown.tables.items():
+            if name != PUBLISHED:
+                moved = values - self.exact.tables[name]
+                for row, column in np.ndindex(*moved.shape):
+                    if (number := labels.numbers.get(int(moved[row, column]))) is not None:
+                        found[name, row, column] = number
+        return found
+
+    def losses(self) -> Iterator[PairLoss]:
+        """Rehearse each neighbouring log."""
+        for what, events in neighbours(self.rehearsal, self.maker, self.events):
+            yield self._loss(what, events)
+
+    def _loss(self, what: str, events: Sequence[Event]) -> PairLoss:
+        moves = self._moves(self.rehearsal.run(events, silence))
+        drawn = Drawn(SystemNoise())
+        first = self.rehearsal.run(self.events, drawn)
+        drawn.shifts = {number: -move for number, move in moves.items()}
+        second = self.rehearsal.run(events, drawn)
+        laplace = {number: move for number, move in moves.items() if number.law.name == "laplace"}
+        gaussian = {number: move for number, move in moves.items() if number.law.name == "gaussian"}
+        return PairLoss(
+            what=what,
+            moved=len(moves),
+            loss=sum((abs(move) / number.law.parameter for number, move in laplace.items()), Fraction(0)),
+            mu_squared=sum((move**2 / one.law.parameter for one, move in gaussian.items()), Fraction(0)),
+            same_bytes=first.same_as(second),
+        )
+
+    def _moves(self, exact: Public) -> dict[Number, int]:
+        """Return how far the exact value under each number of noise moves from the first log to another."""
+        strategy = self.rehearsal.strategy
+        moves: dict[Number, int] = {}
+        if strategy.kind.drawn_ahead:
+            moved = exact.tables[PUBLISHED] - self.exact.tables[PUBLISHED]
+            moves = dict(_moves_ahead(strategy, np.diff(moved, axis=0, prepend=0) // UNITS_PER_COUNT))
+        else:
+            for (name, row, column), number in self.places.items():
+                move = int(exact.tables[name][row, column] - self.exact.tables[name][row, column])
+                moves[number] = moves.get(number, 0) + move
+        return {number: move for number, move in moves.items() if move}
+
+
+def _moves_ahead(strategy: Strategy, changes: Int64Array) -> Iterator[tuple[Number, int]]:
+    """Yield the move of each node whose noise was drawn before the epoch, in the order of drawing.
+
+    Args: changes, of the columns' exact counts, shape (bins, columns).
+    """
+    drawn: dict[Law, int] = {}
+    for design, columns in trees_of(strategy):
+        for level, scale, nodes in _levels(design):
+            law = Law("laplace", Fraction(float(scale)))
+            first = drawn.get(law, 0)
+            drawn[law] = first + nodes * (columns.stop - columns.start)
+            width = design.shape.widths[level]
+            starts = np.arange(0, len(changes), width)
+            sums = np.add.reduceat(changes[:, columns], starts, axis=0)
+            for place, move in enumerate(sums.ravel().tolist()):
+                yield Number(law, first + place), move
+
+
+def trees_of(strategy: Strategy) -> list[tuple[TreeDesign, slice]]:
+    """Return the trees over time whose noise is drawn one after the other, with their columns."""
+    if strategy.kind.axes is None:
+        return [(strategy.design, slice(0, strategy.kind.tables[PUBLISHED]))]
+    return [(group.design, group.columns) for group in strategy.kind.axes.groups]
+
+
+def _levels(design: TreeDesign) -> Iterator[tuple[int, Fraction, int]]:
+    counts = node_counts(design.shape, design.horizon)
+    return zip(design.shape.levels, design.scales, counts, strict=True)

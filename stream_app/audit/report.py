@@ -1,0 +1,96 @@
+"""The report of an audit, for somebody who must decide: Markdown to read, JSON to keep."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import groupby
+
+from stream_app.audit.checks import Check
+
+_WORDS = {True: "passed", False: "**failed**", None: "not asked"}
+_STORED = (
+    "The store, the witness, the ledgers and the configuration are separate records of the same releases. "
+    "They are compared piece by piece."
+)
+_GREY_BOX = (
+    "The real pipeline counts two made-up logs that differ by one unit. Without noise the outputs show how "
+    "far each count moves. With noise that is moved against it, both logs must give the same bytes: then "
+    "nothing but counts with noise is visible, and the loss is the exact sum of move / scale."
+)
+_BLACK_BOX = (
+    "The mechanism runs many times on both logs, and the outputs are counted that the stated loss makes "
+    "likeliest. The bounds hold with a probability of 1 - 1e-9. The stated loss must be kept, and the stated "
+    "loss divided by 1.05 must be refuted by the same outputs."
+)
+_FAULTS = (
+    "An audit that finds nothing proves little if it would find nothing anyway. Each of these faults was "
+    "built into the code or the records of a test, and the audit had to name it."
+)
+_PARTS = {
+    "stored": ("What is stored", _STORED),
+    "grey box": ("Neighbouring logs", _GREY_BOX),
+    "black box": ("Outputs, counted", _BLACK_BOX),
+    "faults": ("Faults built in on purpose", _FAULTS),
+}
+
+
+def in_markdown(checks: Sequence[Check], command: str) -> str:
+    """Return the report as Markdown. Args: command, that made it."""
+    failures = sum(check.passed is False for check in checks)
+    unasked = sum(check.passed is None for check in checks)
+    verdict = "No check failed." if not failures else f"**{failures} failed.**"
+    lines = [
+        "# Privacy audit",
+        "",
+        f"{len(checks) - unasked} checks on {_today()}. {verdict}"
+        + (f" {unasked} could not be asked; the tables say why." if unasked else ""),
+        "",
+        f"Made by `{command}` with {', '.join(f'{name} {number}' for name, number in versions().items())}.",
+    ]
+    for part, of_part in groupby(checks_by_part(checks), key=lambda check: check.part):
+        heading, words = _PARTS[part]
+        lines += ["", f"## {heading}", "", words, "", "| about | asked | | found |", "|---|---|---|---|"]
+        lines += map(_row, of_part)
+    return "\n".join(lines) + "\n"
+
+
+def in_json(checks: Sequence[Check], command: str) -> str:
+    """Return the report as JSON."""
+    report = {
+        "made": _today(),
+        "command": command,
+        "versions": versions(),
+        "failed": sum(check.passed is False for check in checks),
+        "checks": [asdict(check) for check in checks],
+    }
+    return json.dumps(report, indent=1) + "\n"
+
+
+def checks_by_part(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks in the order of the report's parts."""
+    order = list(_PARTS)
+    return sorted(checks, key=lambda check: order.index(check.part))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions on which the findings depend."""
+    packages = ("private-counts", "numpy", "scipy", "opendp", "redis")
+    return {"Python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _row(check: Check) -> str:
+    cells = _cell(check.subject), _cell(check.asked), _WORDS[check.passed], _cell(check.found)
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

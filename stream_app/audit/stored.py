@@ -1,0 +1,219 @@
+"""Offline: what a deployment has stored, compared piece by piece. Nothing is written.
+
+The witness, the store, the ledgers and the configuration are four records of the same releases, kept apart.
+Each check asks that two of them agree, or that one of them keeps the promise: no node has two values, and no
+epoch costs more than its ledger entry says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dphist.arrays import Int64Array
+from dphist.noise import checked_scale
+from dphist.privacy import path_epsilon
+from stream_app.audit.checks import Check
+from stream_app.core.ledger import in_words, statement
+from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, WitnessRow
+from stream_app.core.releases.release import row_hash
+from stream_app.core.releases.restored import restored
+from stream_app.core.releases.tiles import tile_appends
+from stream_app.core.strategy import Strategy
+
+PART = "stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Everything that a deployment has stored about one stream.
+
+    Args:
+        configured: the strategy's declared facts by the configuration, as plain JSON values.
+        strategy: as the store has it.
+        rows: the chain in the store, visible or not.
+        visible_seq: how many of the rows readers see.
+        tables: the visible rows of each table, by epoch and name.
+        witness: every record of the witness, in the order in which it was written.
+        ledger, outside: the entries of the source; outside is None without a ledger outside the store.
+    """
+
+    configured: object
+    strategy: Strategy
+    epochs: Sequence[EpochRecord]
+    rows: Sequence[tuple[int, bytes]]
+    visible_seq: int
+    tables: dict[tuple[int, str], Int64Array]
+    witness: Sequence[WitnessRow]
+    ledger: Sequence[LedgerEntry]
+    outside: Sequence[LedgerEntry] | None
+
+
+def check_stored(stored: Stored) -> Iterator[Check]:
+    """Yield every check of one stream."""
+    name = stored.strategy.stream
+
+    def check(asked: str, faults: list[str], found: str) -> Check:
+        said = "; ".join(faults[:3]) + (f"; and {len(faults) - 3} more" if len(faults) > 3 else "")
+        return Check(PART, name, asked, not faults, said if faults else found)
+
+    rows, released = len(stored.rows), len(stored.witness)
+    yield check(
+        "The chain has no gap, and each row holds the hash of the row before",
+        list(_chain_faults(stored)),
+        f"{rows:,} rows",
+    )
+    yield check(
+        "No bin was released twice, and no row was ever witnessed with another content",
+        list(_repeated(stored)),
+        f"{released:,} witnessed rows",
+    )
+    yield check(
+        "What readers see is in the witness, byte for byte",
+        list(_unwitnessed(stored)),
+        f"{stored.visible_seq:,} visible rows",
+    )
+    yield check(
+        "Every published value follows from the witnessed rows",
+        list(_other_values(stored)),
+        f"{sum(table.size for table in stored.tables.values()):,} values of {len(stored.tables)} tables",
+    )
+    yield check(
+        "Each epoch is in the ledger, with its cost",
+        list(_unrecorded(stored)),
+        f"{len(stored.epochs)} epochs of epsilon {in_words(stored.strategy.epsilon)}",
+    )
+    spent = _spent(stored.strategy)
+    yield check(
+        "The noise is large enough for the stated epsilon",
+        [f"the scales cost {spent}"] if spent > stored.strategy.epsilon else [],
+        f"the scales cost {float(spent):.12g} of {in_words(stored.strategy.epsilon)}",
+    )
+    yield check(
+        "The configuration is the one that the stream began with",
+        list(_differences(stored.strategy.declared.plain(), stored.configured)),
+        "no fact differs",
+    )
+
+
+def check_source(source: str, entries: Sequence[LedgerEntry]) -> Check:
+    """Check the stated total of a source: add up its entries once more, without the ledger's own code."""
+    told = statement(source, entries)
+    by_stream: dict[tuple[str, str], list[Fraction]] = {}
+    for entry in entries:
+        by_stream.setdefault((entry.stream, entry.strategy_hash), []).append(Fraction(entry.epsilon))
+    users = {entry.user for entry in entries if entry.unit == "user"}
+    all_users = all(entry.unit == "user" for entry in entries) and len(users) == 1
+    total = sum(
+        (sum(costs, Fraction(0)) if all_users else max(costs) for costs in by_stream.values()), Fraction(0)
+    )
+    return Check(
+        PART,
+        source,
+        "The stated total is at least the sum over the ledger's entries",
+        told.epsilon >= total,
+        f"stated {in_words(told.epsilon)}, added up again {in_words(total)}, {len(entries)} entries",
+    )
+
+
+def _chain_faults(stored: Stored) -> Iterator[str]:
+    prev, last = GENESIS, None
+    for expected, (seq, row) in enumerate(stored.rows, start=1):
+        message = json.loads(row)
+        if seq != expected or message["seq"] != seq:
+            yield f"row {expected} has the number {message['seq']}"
+        if message["prev"] != prev:
+            yield f"row {seq} does not follow row {seq - 1}"
+        if message["strategy"] != stored.strategy.hash:
+            yield f"row {seq} is of another strategy"
+        place = message["epoch"], message["bin"]
+        if last is not None and not (place == (last[0], last[1] + 1) or place[0] > last[0]):
+            yield f"row {seq} is bin {place[1]} of epoch {place[0]}, after bin {last[1]} of epoch {last[0]}"
+        prev, last = row_hash(row), place
+
+
+def _repeated(stored: Stored) -> Iterator[str]:
+    bins = Counter(json.loads(row)["bin"] for _, row in stored.rows)
+    for bin, times in bins.items():
+        if times > 1:
+            yield f"bin {bin} was released {times} times"
+    contents: dict[int, bytes] = {}
+    for seq, row, values in stored.witness:
+        if contents.setdefault(seq, row + b"\t" + values) != row + b"\t" + values:
+            yield f"row {seq} was witnessed with two contents"
+
+
+def _unwitnessed(stored: Stored) -> Iterator[str]:
+    witnessed = {seq: row for seq, row, _ in stored.witness}
+    for seq, row in stored.rows:
+        if seq in witnessed and witnessed[seq] != row:
+            yield f"row {seq} differs from the witness"
+        if seq not in witnessed and seq <= stored.visible_seq:
+            yield f"row {seq} is visible and not witnessed"
+
+
+def _other_values(stored: Stored) -> Iterator[str]:
+    if not stored.witness:
+        return
+    try:
+        rebuilt = _tiles_of_witness(stored)
+    except ValueError as refusal:
+        yield str(refusal)
+        return
+    for (epoch, name), table in stored.tables.items():
+        for tile in tile_appends(epoch, name, 0, table):
+            if not rebuilt.get(tile.key, b"").startswith(tile.data):
+                rows = tile.key.row_block
+                yield f"table {name} of epoch {epoch} differs from the witness, in block {rows}"
+
+
+def _tiles_of_witness(stored: Stored) -> dict[TileKey, bytes]:
+    tiles: dict[TileKey, bytearray] = {}
+    rows = sorted({row.seq: row for row in stored.witness}.values(), key=lambda row: row.seq)
+    for step in restored(stored.strategy, rows, 0):
+        for tile in step.tiles:
+            tiles.setdefault(tile.key, bytearray()).extend(tile.data)
+    return {key: bytes(data) for key, data in tiles.items()}
+
+
+def _unrecorded(stored: Stored) -> Iterator[str]:
+    strategy = stored.strategy
+    unit = "event" if strategy.declared.privacy.per_user is None else "user"
+    ledgers = {"the ledger": stored.ledger}
+    if stored.outside is not None:
+        ledgers["the ledger outside the store"] = stored.outside
+    for where, entries in ledgers.items():
+        own = {entry.epoch: entry for entry in entries if entry.stream == strategy.stream}
+        for record in stored.epochs:
+            entry = own.get(record.epoch)
+            if entry is None:
+                yield f"epoch {record.epoch} is not in {where}"
+            elif Fraction(entry.epsilon) < strategy.epsilon or entry.unit != unit:
+                yield f"epoch {record.epoch} is in {where} as {entry.unit}, epsilon {entry.epsilon}"
+
+
+def _spent(strategy: Strategy) -> Fraction:
+    """Return the epsilon that a unit costs at the scales with which noise is really drawn."""
+    axes = strategy.kind.axes
+    designs = [strategy.design] if axes is None else [group.design for group in axes.groups]
+    levels, window = strategy.kind.levels, strategy.kind.windows
+    beside = Fraction(0) if window is None else window.epsilon * strategy.design.sensitivity
+    if levels is not None:
+        scales = [Fraction(checked_scale(scale)) for scale in levels.scales]
+        beside = path_epsilon(scales, strategy.design.sensitivity)
+    drawn = ([Fraction(checked_scale(scale)) for scale in design.scales] for design in designs)
+    return sum(
+        (path_epsilon(scales, design.sensitivity) for scales, design in zip(drawn, designs, strict=True)),
+        beside,
+    )
+
+
+def _differences(then: object, now: object, path: str = "") -> Iterator[str]:
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in sorted(then.keys() | now.keys()):
+            yield from _differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
+    elif then != now:
+        yield f"{path} was {json.dumps(then)} and is {json.dumps(now)}"

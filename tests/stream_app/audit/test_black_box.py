@@ -1,0 +1,58 @@
+"""Counted outputs: the service's noise keeps its epsilon, and noise that is 5 % too small is refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from dphist import SystemNoise, plan_tree
+from dphist.arrays import Int64Array
+from dphist.noise import Scale
+from dphist.workloads import Workload
+from stream_app.audit.black_box import Counted, count_outputs
+
+
+class Smaller:
+    """The system's noise at a smaller scale."""
+
+    private = True
+
+    def __init__(self, factor: Fraction) -> None:
+        self._factor = factor
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        return SystemNoise().discrete_laplace(Fraction(scale) * self._factor, shape)
+
+    def select(self, scores: Any, scale: Scale) -> int:
+        raise AssertionError("nothing here selects")
+
+
+def counted(epsilon: Fraction, release: Any, noise: Any) -> Counted:
+    design = plan_tree(
+        horizon=14,
+        epsilon=epsilon,
+        workload=Workload.of("prefix"),
+        release=release,
+        neighbours="add_remove",
+        max_events=1,
+        branching=None,
+        shares=None,
+    )
+    return count_outputs([design], epsilon, 3, noise, seed=1)
+
+
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(1, 3)])
+def test_stated_loss_is_kept_and_a_smaller_statement_is_refused(epsilon: Fraction, release: str) -> None:
+    # Each verdict is wrong with a probability of at most 1e-9.
+    found = counted(epsilon, release, SystemNoise())
+    assert found.passed, found
+    assert found.bounds.low <= found.stated <= found.bounds.high
+
+
+def test_noise_that_is_five_percent_too_small_is_refused() -> None:
+    found = counted(Fraction(1), "causal", Smaller(1 / Fraction(105, 100)))
+    assert found.verdict == "exceeded", found
+    assert not found.passed

@@ -1,0 +1,161 @@
+"""The grey box: it finds the exact loss of the service, and each way to lose more that is built in here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource, Scale
+from dphist.tree.decoder import draw_epoch_noise
+from dphist.tree.design import TreeDesign
+from stream_app.audit.neighbours import GreyBox, PairLoss
+from stream_app.audit.rehearsal import Rehearsal
+from stream_app.config import load_text
+from stream_app.core import strategy
+from stream_app.core.kinds import tree
+from stream_app.state.redis_store import RedisStore
+
+pytestmark = pytest.mark.redis
+
+FIRST_US = 1_704_067_200_000_000
+STREAM = """
+redis: {url: "embedded:state/redis"}
+streams:
+  s:
+    source: {file: events.ndjson}
+    time: {field: at, format: iso8601, bin: 1h, grace: 5m, epoch: 30d}
+    privacy: {epsilon: 1%s}
+    %s
+"""
+
+
+def grey_box(privacy: str = "", more: str = "", bins: int = 14) -> GreyBox:
+    settings = load_text(STREAM % (privacy, more), Path("app.yaml"), {})
+    return GreyBox(Rehearsal.of(settings, settings.streams[0], bins, FIRST_US), seed=1)
+
+
+def first_pair(box: GreyBox) -> PairLoss:
+    return next(box.losses())
+
+
+@pytest.fixture(autouse=True)
+def read_again() -> Iterator[None]:
+    """Strategies are cached by their text, which does not say that a test has changed the code."""
+    strategy._parsed.cache_clear()
+    yield
+    strategy._parsed.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("privacy", "more"),
+    [
+        ("", ""),
+        ("", "tree: {release: causal}"),
+        ("", "keys: {field: k, list: [x, y], other: false}\n    tree: {release: causal}"),
+        (", neighbours: substitute", "value: {field: v, min: 0, max: 9, buckets: 4}"),
+        ("", "sum: {field: amount, min: -1, max: 500, unit: 0.01}"),
+    ],
+)
+def test_event_costs_what_is_stated_and_shows_nothing_else(privacy: str, more: str) -> None:
+    box = grey_box(privacy, more)
+    pair = first_pair(box)
+    assert pair.same_bytes
+    assert pair.mu_squared == 0
+    assert pair.loss <= box.rehearsal.strategy.epsilon == 1
+    # The statement is not loose either: an event costs it, except for shares that were rounded down. A moved
+    # event costs less if old and new value have common nodes.
+    assert pair.loss > Fraction(1, 2) if "substitute" in privacy else pair.loss > Fraction(999, 1000)
+
+
+def test_user_costs_what_is_stated_however_the_events_lie() -> None:
+    box = grey_box(", unit: {user: u, max_events: 2}", "keys: {field: a.k, list: [x, y], other: true}")
+    pairs = list(box.losses())
+    assert len(pairs) == 5
+    assert all(pair.same_bytes and 0 < pair.loss <= 1 for pair in pairs)
+    assert max(pair.loss for pair in pairs) > Fraction(999, 1000)
+
+
+class Half:
+    """Noise of half the scale."""
+
+    private = True
+
+    def __init__(self, noise: NoiseSource) -> None:
+        self._noise = noise
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        return self._noise.discrete_laplace(Fraction(scale) / 2, shape)
+
+    def select(self, scores: Any, scale: Scale) -> int:
+        raise AssertionError("nothing here selects")
+
+
+def drawn_at_half(design: TreeDesign, noise: NoiseSource, width: int = 1) -> Any:
+    return draw_epoch_noise(design, Half(noise), width)
+
+
+def one_number_for_all_leaves(design: TreeDesign, noise: NoiseSource, width: int = 1) -> Any:
+    *upper, leaves = draw_epoch_noise(design, noise, width)
+    return (*upper, np.repeat(leaves[:1], len(leaves), axis=0))
+
+
+def test_half_the_noise_drawn_ahead_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream_app.core.kinds.tree.draw_epoch_noise", drawn_at_half)
+    # The stated scales say which numbers hide a node, and these were never drawn.
+    assert not first_pair(grey_box()).same_bytes
+
+
+def test_half_the_noise_of_released_nodes_costs_twice_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Halved(tree.CausalTree):
+        def close(self, held: bytes, counts: Any, noise: NoiseSource, ahead: Any) -> Any:
+            return super().close(held, counts, Half(noise), ahead)
+
+    monkeypatch.setattr("stream_app.core.kinds.CausalTree", Halved)
+    pair = first_pair(grey_box(more="tree: {release: causal}"))
+    assert pair.same_bytes
+    assert pair.loss > Fraction(19, 10)
+
+
+def test_noise_used_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream_app.core.kinds.tree.draw_epoch_noise", one_number_for_all_leaves)
+    assert any(not pair.same_bytes for pair in grey_box().losses())
+
+
+def test_value_that_depends_on_the_exact_count_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OddIfCountIsOdd(tree.CausalTree):
+        def close(self, held: bytes, counts: Any, noise: NoiseSource, ahead: Any) -> Any:
+            closed = super().close(held, counts, noise, ahead)
+            leaves = closed.blocks[-1].values
+            leaves += (leaves + counts) % 2
+            return closed
+
+    monkeypatch.setattr("stream_app.core.kinds.CausalTree", OddIfCountIsOdd)
+    pairs = grey_box(more="tree: {release: causal}").losses()
+    assert any(not pair.same_bytes for pair in pairs)
+
+
+def test_cap_that_is_not_kept_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = RedisStore.tally
+
+    async def twice_as_many(self: RedisStore, stream: str, hash: str, bound: Any, *others: Any) -> Any:
+        return await tally(self, stream, hash, 2 * bound, *others)
+
+    monkeypatch.setattr(RedisStore, "tally", twice_as_many)
+    assert first_pair(grey_box(", unit: {user: u, max_events: 2}")).loss > 1
+
+
+def test_noise_that_data_asks_for_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class MoreForCrowds(tree.CausalTree):
+        def close(self, held: bytes, counts: Any, noise: NoiseSource, ahead: Any) -> Any:
+            if counts.sum() % 2:
+                noise.discrete_laplace(self.design.scales[-1], 1)
+            return super().close(held, counts, noise, ahead)
+
+    monkeypatch.setattr("stream_app.core.kinds.CausalTree", MoreForCrowds)
+    assert any(not pair.same_bytes for pair in grey_box(more="tree: {release: causal}").losses())

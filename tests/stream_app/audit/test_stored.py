@@ -1,0 +1,159 @@
+"""The offline audit: an honest deployment passes; each record that was changed, lost or added is found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from stream_app.audit.collecting import collect
+from stream_app.audit.stored import Stored, check_source, check_stored
+from stream_app.config import load_text
+from stream_app.core.ledger import Statement, statement
+from stream_app.core.records import LedgerEntry, WitnessRow
+from stream_app.wiring.workers import new_ledger, run_worker
+
+pytestmark = pytest.mark.redis
+
+BINS = 12
+CONFIG = """
+redis: {url: "embedded:redis"}
+ledger: {file: ledger.ndjson}
+streams:
+  s:
+    source:
+      file: events.ndjson
+      replay: {from: "2024-01-01T00:00:00Z", to: "2024-01-01T12:00:00Z", speed: max}
+    time: {field: at, format: s, bin: 1h, grace: 5m, epoch: 6h}
+    privacy: {epsilon: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    """Return what a replay of two epochs left behind."""
+    directory = tmp_path_factory.mktemp("audited")
+    events = [{"at": 1_704_067_200 + 360 * number} for number in range(120)]
+    (directory / "events.ndjson").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (directory / "app.yaml").write_text(CONFIG)
+    settings = load_text(CONFIG, directory / "app.yaml", {})
+
+    async def made() -> list[Stored]:
+        await new_ledger(settings)
+        await run_worker(settings)
+        return await collect(settings)
+
+    (found,) = asyncio.run(made())
+    return found
+
+
+def test_honest_deployment_passes_every_check(stored: Stored) -> None:
+    checks = list(check_stored(stored))
+    assert [check.passed for check in checks] == [True] * 7
+    assert len(stored.rows) == stored.visible_seq == BINS
+    assert len(stored.witness) == BINS
+    assert len(stored.epochs) == 2
+    assert check_source("file:events.ndjson", stored.ledger).passed
+
+
+def faults(stored: Stored) -> list[tuple[str, str]]:
+    return [(check.asked, check.found) for check in check_stored(stored) if check.passed is False]
+
+
+def without_row(stored: Stored) -> Stored:
+    return replace(stored, rows=[row for row in stored.rows if row[0] != 5])
+
+
+def other_row(stored: Stored) -> Stored:
+    rows = list(stored.rows)
+    message = json.loads(rows[4][1])
+    rows[4] = 5, json.dumps(message | {"estimate": [0.0]}).encode()
+    return replace(stored, rows=rows)
+
+
+def bin_released_again(stored: Stored) -> Stored:
+    rows = list(stored.rows)
+    message = json.loads(rows[-1][1])
+    again = json.dumps(message | {"seq": BINS + 1, "bin": message["bin"] - 3}).encode()
+    return replace(stored, rows=[*rows, (BINS + 1, again)])
+
+
+def witnessed_twice(stored: Stored) -> Stored:
+    row = stored.witness[3]
+    return replace(stored, witness=[*stored.witness, WitnessRow(row.seq, row.row + b" ")])
+
+
+def not_witnessed(stored: Stored) -> Stored:
+    return replace(stored, witness=stored.witness[:-1])
+
+
+def other_value(stored: Stored) -> Stored:
+    tables = {key: table.copy() for key, table in stored.tables.items()}
+    tables[1, "published"][2, 0] += 1
+    return replace(stored, tables=tables)
+
+
+def other_node(stored: Stored) -> Stored:
+    tables = {key: table.copy() for key, table in stored.tables.items()}
+    np.ravel(tables[0, "1"])[0] -= 1
+    return replace(stored, tables=tables)
+
+
+def entry_lost(stored: Stored) -> Stored:
+    return replace(stored, ledger=[entry for entry in stored.ledger if entry.epoch != 1])
+
+
+def entry_lost_outside(stored: Stored) -> Stored:
+    return replace(stored, outside=())
+
+
+def entry_cheaper(stored: Stored) -> Stored:
+    return replace(stored, ledger=[replace(entry, epsilon="1/2") for entry in stored.ledger])
+
+
+def other_configuration(stored: Stored) -> Stored:
+    assert isinstance(stored.configured, dict)
+    privacy = stored.configured["privacy"] | {"epsilon": "2"}
+    return replace(stored, configured=stored.configured | {"privacy": privacy})
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "found"),
+    [
+        (without_row, "The chain has no gap", "row 5 has the number 6"),
+        (other_row, "The chain has no gap", "row 6 does not follow row 5"),
+        (other_row, "What readers see is in the witness", "row 5 differs from the witness"),
+        (bin_released_again, "No bin was released twice", "was released 2 times"),
+        (witnessed_twice, "No bin was released twice", "row 4 was witnessed with two contents"),
+        (not_witnessed, "What readers see is in the witness", "row 12 is visible and not witnessed"),
+        (other_value, "Every published value follows", "table published of epoch 1 differs"),
+        (other_node, "Every published value follows", "table 1 of epoch 0 differs"),
+        (entry_lost, "Each epoch is in the ledger", "epoch 1 is not in the ledger"),
+        (entry_lost_outside, "Each epoch is in the ledger", "epoch 0 is not in the ledger outside the store"),
+        (entry_cheaper, "Each epoch is in the ledger", "as event, epsilon 1/2"),
+        (other_configuration, "The configuration is the one", 'privacy.epsilon was "1" and is "2"'),
+    ],
+)
+def test_change_is_found(stored: Stored, change: Callable[[Stored], Stored], asked: str, found: str) -> None:
+    assert any(why.startswith(asked) and found in what for why, what in faults(change(stored)))
+
+
+def test_noise_too_small_for_the_statement_is_found(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(stored.strategy), "epsilon", Fraction(1, 2))
+    [(asked, found), *_] = [fault for fault in faults(stored) if "noise" in fault[0]]
+    assert asked == "The noise is large enough for the stated epsilon"
+    assert found == "the scales cost 1"
+
+
+def test_total_below_the_ledger_is_found(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lower(source: str, entries: Sequence[LedgerEntry]) -> Statement:
+        told = statement(source, entries)
+        return replace(told, cost=replace(told.cost, epsilon=Fraction(1, 2)))
+
+    monkeypatch.setattr("stream_app.audit.stored.statement", lower)
+    assert check_source("file:events.ndjson", stored.ledger).passed is False
