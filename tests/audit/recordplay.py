@@ -33,7 +33,9 @@ HORIZON, KEYS, BUCKETS, LOGS = 24, 3, 8, 20
 UNITS = (("add_remove", 1), ("add_remove", 4), ("substitute", 1))
 
 
-@audit_spec(kind="discrete_laplace", input_arg="exact", sensitivity_arg="sensitivity", metric_fn=dist_l1)
+@audit_spec(  # type: ignore[untyped-decorator]
+    kind="discrete_laplace", input_arg="exact", sensitivity_arg="sensitivity", metric_fn=dist_l1
+)
 def noised(exact: Any, sensitivity: int, scale: str) -> Any:
     """Return the exact counts of the nodes of one level with noise."""
     return exact + SystemNoise().discrete_laplace(Fraction(scale), exact.shape)
@@ -53,8 +55,11 @@ def audited(declared: int | None = None) -> Any:
 def released(design: TreeDesign | ProductDesign, counts: Any) -> None:
     """Close all bins, in steps; everything that the counter returns must follow from noisy values alone."""
     noise = SystemNoise()
-    product = isinstance(design, ProductDesign)
-    counter = ProductCounter(design, noise) if product else TreeCounter(design, noise)
+    counter: ProductCounter | TreeCounter
+    if isinstance(design, ProductDesign):
+        counter = ProductCounter(design, noise)
+    else:
+        counter = TreeCounter(design, noise)
     for start in range(0, HORIZON, 5):
         releases = counter.push_many(counts[start : start + 5])
         ensure_equality(published=releases.published)
