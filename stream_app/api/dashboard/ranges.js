@@ -4,7 +4,7 @@
 const HOUR = 3600, DAY = 86400;
 // No step is between three hours and a day, because steps of half a day mostly show that nights are quiet.
 const STEPS = [1, 5, 10, 15, 30, 60, 300, 600, 900, 1800, HOUR, 3 * HOUR, DAY, 7 * DAY, 28 * DAY];
-const PRESETS = [
+export const PRESETS = [
   { name: "1 year", seconds: 365 * DAY },
   { name: "90 days", seconds: 90 * DAY },
   { name: "30 days", seconds: 30 * DAY },

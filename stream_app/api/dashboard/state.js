@@ -2,7 +2,7 @@
 // choices, so a copied address shows the same page.
 
 import { get, streamPath } from "./api.js";
-import { nameOf } from "./key_choice.js";
+import { isKnown, nameOf } from "./key_choice.js";
 import { measuresOf } from "./measures.js";
 import { chooseStep, presets, snapRange } from "./ranges.js";
 import { seconds, timesOf } from "./times.js";
@@ -16,6 +16,7 @@ export class StreamPage {
   constructor(location, { speak, changed }) {
     const asked = new URL(location).searchParams;
     const number = (name) => (asked.has(name) && Number.isFinite(Number(asked.get(name))) ? Number(asked.get(name)) : null);
+    this.asked = asked; // what the address asks for; null once the reader has chosen something
     this.stream = decodeURIComponent(new URL(location).pathname.split("/")[2] ?? "");
     this.speak = speak;
     this.changed = changed;
@@ -186,12 +187,25 @@ export class StreamPage {
   }
 
   choose(chosen) {
+    this.asked = null;
     if ("closer" in chosen) this.ending = null;
     if ("zone" in chosen) rememberZone(chosen.zone);
     Object.assign(this, chosen);
-    if ((this.keys.length || this.measure.name !== "count") && this.view === "first_published") this.view = "unbiased"; // first-published values exist for totals only, not for single keys
+    this.#settleView();
     this.remember();
     this.changed(chosen);
+  }
+
+  // Take a new answer of /v1/streams/{s}. Leave out keys that the stream does not have.
+  take(detail) {
+    this.detail = detail;
+    this.keys = this.keys.filter((key) => isKnown(detail.axes, key));
+    this.#settleView();
+  }
+
+  // Values as first published exist for the count of all keys together only.
+  #settleView() {
+    if ((this.keys.length || this.measure.name !== "count") && this.view === "first_published") this.view = "unbiased";
   }
 
   // Show only a part of the range. With null, show the range that the reader chose before.

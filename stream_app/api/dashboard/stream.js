@@ -4,12 +4,12 @@
 // that is visible is loaded again at most once a second. So the page is redrawn only once even if thousands of
 // bins are released together.
 
+import { showUnknownChoices } from "./address.js";
 import { ApiError, follow, get, serverNow, streamPath } from "./api.js";
 import { listenToControls, showControls } from "./controls.js";
 import { at, make, say } from "./elements.js";
 import { isConnected, setConnection, watchTheme } from "./frame.js";
 import { readHeadline, showHeadline } from "./headline.js";
-import { isKnown } from "./key_choice.js";
 import { Alerts } from "./panels/alerts.js";
 import { Bins } from "./panels/bins.js";
 import { Cdf } from "./panels/cdf.js";
@@ -48,6 +48,7 @@ const page = new StreamPage(window.location.href, {
   speak: (text) => { at("spoken").textContent = text; },
   changed: (chosen) => {
     showControls(page);
+    showUnknownChoices(page);
     const own = OWN.find(([name]) => name in chosen);
     if (own) load(panels.get(own[1]), true); // load it even if it is not visible, because the reader waits for it
     else KINDS.forEach((kind) => load(panels.get(kind)));
@@ -152,7 +153,8 @@ async function refreshDetail() {
   const [detail] = await Promise.all([get(base), readAlerts()]);
   // There are new bins, and panels that were loaded before do not show them.
   if (page.detail && page.detail.seq !== detail.seq) panels.forEach((panel) => stale.add(panel));
-  page.detail = detail;
+  page.take(detail);
+  showUnknownChoices(page);
   if (detail.seq < page.seq) {
     // The stream was started anew and counts its seq from 1 again. Follow it from there.
     page.seq = detail.seq;
@@ -160,7 +162,6 @@ async function refreshDetail() {
     listen();
   }
   page.seq = Math.max(page.seq, detail.seq);
-  page.keys = page.keys.filter((key) => isKnown(detail.axes, key));
   showHeadline(page, await newestHeadline(), detail.released_until, detail.seq);
   at("stream-name").textContent = page.fullTitle;
   showState();

@@ -15,7 +15,7 @@ export function offeredZones(others) {
   return [...new Set(["UTC", new Intl.DateTimeFormat().resolvedOptions().timeZone, ...others])].filter(isZone);
 }
 
-function isZone(name) {
+export function isZone(name) {
   try {
     return Boolean(new Intl.DateTimeFormat("en", { timeZone: name }));
   } catch {
