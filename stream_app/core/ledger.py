@@ -95,13 +95,14 @@ class Statement:
             )
         weaker = ["A person with k events is protected k times more weakly."] if self.unit == "event" else []
         other = [self.other_line] if self.other_line else []
-        return (self._promise(), *other, *map(_sentence, self.measurements), *weaker)
+        return (self.promise(), *other, *map(_sentence, self.measurements), *weaker)
 
-    def _promise(self) -> str:
+    def promise(self, what: str = "anything that is shown") -> str:
+        """Return the promise in one sentence. Args: what, the name of all that was measured here."""
         change = _CHANGES[self.unit, self.neighbours].format(source=self.source)
         beside = "" if self.delta is None else f", and adds at most {delta_in_words(self.composed_delta)}"
         return (
-            f"{change} changes the probability of anything that is shown by at most a factor "
+            f"{change} changes the probability of {what} by at most a factor "
             f"e^{in_words(self.total_epsilon)}{beside}."
         )
 

@@ -34,6 +34,10 @@ PROTECTED_USERS = [
     "Whether any one user was there: everything shown changes these odds by at most the factor below.",
     *PROTECTED[1:],
 ]
+OWN_USERS = (
+    "Whether any one user was there: what this stream alone shows changes these odds by at most the factor "
+    "of its own promise above."
+)
 NOT_PROTECTED_USERS = [
     "A user for ever: each epoch costs its epsilon again, and the stated sum is over all epochs.",
     "People with several user names: with k names the protection is k times weaker.",
@@ -54,6 +58,7 @@ def privacy(
     next_epoch = one_more_in_words(view.strategy.source, ledger, view.strategy.stream)
     has_odds = stated.delta is None and stated.epsilon < LARGEST_EXPONENT
     for_users = stated.unit == "user"  # not if another stream protects only events, or other users
+    own = _own_promise(view, ledger, source) if private and per_user and not for_users else ""
     return schemas.PrivacyAnswer(
         **released(view) | {"private": private},
         epsilon=in_words(view.strategy.epsilon),
@@ -73,13 +78,23 @@ def privacy(
         next_epoch=next_epoch if private else "",
         max_odds_factor=math.exp(stated.epsilon) if has_odds else None,
         promise=stated.sentences()[0],
+        own_promise=own,
         also=stated.other_line if private else "",
-        protected=(PROTECTED_USERS if for_users else PROTECTED) if private else [],
+        protected=[*([OWN_USERS] if own else []), *(PROTECTED_USERS if for_users else PROTECTED)]
+        if private
+        else [],
         not_protected=(NOT_PROTECTED_USERS if for_users else NOT_PROTECTED)
         if private
         else ["Anybody: these values show every event."],
         ledger=[_ledger_row(view, entry, may_read(entry.stream)) for entry in ledger],
     )
+
+
+def _own_promise(view: StreamView, ledger: Sequence[LedgerEntry], source: str) -> str:
+    """Return what a stream alone promises to users."""
+    own = [entry for entry in ledger if entry.stream == view.strategy.stream]
+    stated = replace(statement(view.strategy.source, own), source=source)
+    return stated.promise("anything that this stream shows")
 
 
 def alerts(states: Mapping[str, State], private: Callable[[str], bool]) -> schemas.AlertList:

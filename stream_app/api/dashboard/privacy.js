@@ -7,8 +7,11 @@ const at = (id) => document.getElementById(id);
 
 // Args: times, of this page's stream. They are also used for other streams in the ledger of the same source.
 export function showPrivacy(privacy, times) {
-  at("promise").replaceChildren(...withPowers(privacy.promise));
-  at("also").textContent = [privacy.also, privacy.next_epoch].filter(Boolean).join(" ");
+  // The page leads with the unit of this stream: other streams over its source may protect something smaller.
+  const { promise, own_promise: own } = privacy;
+  at("promise").replaceChildren(...withPowers(own || promise));
+  const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
+  at("also").replaceChildren(...withPowers([together, privacy.also, privacy.next_epoch].filter(Boolean).join(" ")));
   showList(at("protected"), privacy.protected);
   showList(at("not-protected"), privacy.not_protected);
   const factor = privacy.max_odds_factor;

@@ -58,7 +58,12 @@ class PrivacyAnswer(Released):
         description="in words: the cost after one more epoch of this stream; empty: none comes",
     )
     max_odds_factor: float | None = Field(description="e^source_epsilon; null beyond e^20 or with a delta")
-    promise: str
+    promise: str = Field(description="in words: what everything that measures the source promises together")
+    own_promise: str = Field(
+        default="",
+        description="in words: what this stream alone promises to users, where the promise of all streams "
+        "together is about one event; else empty",
+    )
     also: str = Field(
         default="",
         description="in words: the cost as the promise does not state it; may be empty",

@@ -22,7 +22,7 @@ class StreamSummary(Released):
 
     title: str = Field(description="what pages show as the stream's name")
     display_timezone: str = Field(description="time zone in which pages show instants by default")
-    source: str = Field(description="group, topic or spool; of a file the stream's title, or the file's name")
+    source: str = Field(description="group, topic or spool; of a file its name, without directories")
     epsilon: str = Field(description="exact decimal or fraction")
     bin: str = Field(description="length of a bin, in words")
     bin_seconds: float | None = Field(description="length of a bin; null for calendar days")

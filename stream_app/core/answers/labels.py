@@ -19,16 +19,18 @@ class Labels:
     timezone: str = "UTC"
 
     def source(self, name: str) -> str:
-        """Return how readers see a source: a file has the stream's title, or its name without directories.
+        """Return how readers see a source: a file has its name without directories.
+
+        A title names a stream, not its source: several streams may count one source.
 
         >>> Labels().source("file:../../srv/shop/clicks.ndjson"), Labels("Shop").source("file:clicks.ndjson")
-        ('file:clicks.ndjson', 'Shop')
+        ('file:clicks.ndjson', 'file:clicks.ndjson')
         >>> Labels("Shop").source("topic:clicks")
         'topic:clicks'
         """
         if not name.startswith(_FILE):
             return name
-        return self.title or _FILE + name.removeprefix(_FILE).rpartition("/")[2]
+        return _FILE + name.removeprefix(_FILE).rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,16 @@ def test_page_of_a_count_of_users_says_users_first_seen(browser: Browser, backst
         expect(page.locator("article.stream")).to_contain_text("Counts each user once per epoch")
 
 
+def test_page_of_users_leads_with_the_promise_to_users(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([30, 40, 50], user=PerUser("visitor", 1), count="users")
+    backstage.stream([30, 40, 50], name="events")
+    with opened(browser, backstage.start() + "/streams/departures") as page:
+        expect(page.locator("#promise")).to_contain_text("all events of any one user of flights.ndjson exist")
+        expect(page.locator("#promise")).to_contain_text("anything that this stream shows")
+        expect(page.locator("#also")).to_contain_text("All streams over this source together: whether or not")
+        expect(page.locator("#also sup").first).to_have_text("3")
+
+
 def test_number_of_users_is_that_of_this_epoch_beside_the_sum_over_epochs(
     browser: Browser, backstage: Backstage
 ) -> None:

@@ -58,6 +58,27 @@ async def test_privacy_names_the_neighbours_of_users(api: Api) -> None:
     assert stated["neighbouring"] == "differ by all events of one user, which are there or not"
 
 
+@with_api(COUNTS, **USERS)
+async def test_promise_to_users_is_stated_beside_that_of_streams_that_protect_events(api: Api) -> None:
+    alone = await api.json("privacy")
+    assert "all events of any one user of flights.ndjson" in alone["promise"]
+    assert alone["own_promise"] == ""
+    await Published(api.store, name="by event", epsilon="0.5").open()
+    await api.refresh()
+    together = await api.json("privacy")
+    assert together["promise"].startswith("Whether or not any one event of flights.ndjson exists")
+    assert together["promise"].endswith("e^2.5.")  # twice 1, because of the cap, and 1/2
+    assert together["own_promise"] == (
+        "Whether or not all events of any one user of flights.ndjson exist changes the probability of "
+        "anything that this stream shows by at most a factor e^1."
+    )
+    assert [any(unit in line for line in together["protected"]) for unit in ("one user", "one event")] == [
+        True,
+        True,
+    ]
+    assert (await api.json("/v1/streams/by event/privacy"))["own_promise"] == ""
+
+
 @with_api(COUNTS, **CAPPED)
 async def test_rows_and_metrics_say_what_is_counted(api: Api) -> None:
     counts = meaning_of(api.stream.strategy.declared).counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
@@ -30,12 +31,9 @@ def test_no_page_and_no_answer_holds_a_path_of_the_server(
     with opened(browser, address + "/streams/departures", expect_errors=True) as page:
         panel(page, "running")
         expect(page.locator("#stream-name")).to_have_text(name)
-        expect(page.locator("#stream-about")).to_contain_text(
-            f"Events of {title or 'file:clicks.ndjson'} since"
-        )
-        expect(page.locator("#promise")).to_contain_text(
-            f"any one event of {title or 'file:clicks.ndjson'} exists"
-        )
+        expect(page.locator("#stream-about")).to_contain_text("Events of file:clicks.ndjson since")
+        expect(page.locator("#promise")).to_contain_text("any one event of file:clicks.ndjson exists")
+        expect(page.locator("#ledger")).to_contain_text("Source: file:clicks.ndjson.")
         expect(page.locator("#stream-select option").first).to_have_text(name)
         assert page.title().endswith(f" · {name}")
         page.locator(".privacy details summary").click()
@@ -48,6 +46,20 @@ def test_no_page_and_no_answer_holds_a_path_of_the_server(
         for text in (shown, page.content(), *answers):
             assert "srv" not in text
             assert "acme" not in text
+
+
+def test_source_has_one_name_on_the_pages_of_all_its_streams(backstage: Backstage) -> None:
+    backstage.stream([50] * 3, source=SECRET)
+    backstage.stream([50] * 3, name="other", source=SECRET)
+    address = backstage.start(
+        labels=AllLabels({"departures": "Clicks in the shop", "other": "Something else"})
+    )
+    for stream in ("departures", "other"):
+        detail, privacy = (
+            httpx.get(f"{address}/v1/streams/{stream}{path}").json() for path in ("", "/privacy")
+        )
+        assert detail["source"] == privacy["source"] == "file:clicks.ndjson"
+        assert "of file:clicks.ndjson exists" in privacy["promise"]
 
 
 def test_rows_hold_no_name_of_the_source(backstage: Backstage) -> None:
