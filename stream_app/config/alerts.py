@@ -181,7 +181,7 @@ def _check_keys(condition: Condition, stream: str, keys: KeyList | None) -> None
             known = ", ".join([*keys.labels[:10], *filter(None, [keys.a_pattern])])
             raise condition.error(f"key {key}", f"{key!r} is not on the list of {stream}: {known}")
     try:
-        AskedKeys(condition.keys).places(keys)
+        AskedKeys(condition.keys, condition.without).places(keys)
     except KeyNameError as refusal:
         raise condition.error(f"key {refusal.name}", str(refusal)) from None
 

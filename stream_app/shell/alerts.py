@@ -17,7 +17,7 @@ from stream_app.config.values import format_duration
 from stream_app.core.alerts.distance_forecast import forecast_distance
 from stream_app.core.alerts.forecast import Forecast, forecast
 from stream_app.core.alerts.ranges import columns_asked, places_of
-from stream_app.core.alerts.rules import Rule
+from stream_app.core.alerts.rules import OF_AMOUNTS, Condition, Rule
 from stream_app.ports import OperatorError
 from stream_app.shell.options import Finite, config_option
 from stream_app.shell.terminal import print_whole
@@ -35,13 +35,14 @@ _FIRING = "private_counts_alert_firing"
     show_default=True,
     help="How far the true value moves, in standard errors.",
 )
-@click.option("--events", type=Finite(min=1), help="Events in a window, for ks rules.")
+@click.option("--events", type=Finite(min=1), help="Events in a window, for rules on ks and mean.")
 def plan_alert(config: Path, name: str | None, shift: float, events: float | None) -> None:
     """Predict how often each alert rule is wrong, and how long it takes to notice a change.
 
-    Errors are in events, and for a rate in its own unit. For a quantile or a share they are the number of
-    events by which it is missed. For ks they are shares, and they depend on the number of events in a window
-    (--events).
+    The column "values in" has the unit of the errors: events, events per time for a rate, the amount for a
+    total. For a quantile or a share they are the number of events by which it is missed. For ks they are
+    shares, and they depend on the number of events in a window (--events). For a mean they are in the amount
+    with --events; without, they are those of the window's total, to be divided by its events.
 
     \b
     Example:
@@ -57,8 +58,7 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
     noisy = [rule for rule in rules if rule.condition.measure != "no_data"]
     rows = [_row(rule, settings, shift, events) for rule in noisy]
     if rows:
-        title = "Expected of every rule, from the noise alone; values in events (rates: per time, ks: shares)"
-        table = Table(*rows[0], title=title)
+        table = Table(*rows[0], title="Expected of every rule, from the noise alone")
         for row in rows:
             table.add_row(*row.values())
         print_whole(table)
@@ -79,13 +79,15 @@ def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> 
     except ValueError as refusal:
         raise OperatorError(f"alerts.rules.{rule.name}: {refusal}") from None
     condition = rule.condition
-    form = ",.4f" if condition.measure == "ks" else ",.3g" if condition.unit else ",.1f"
+    unit, per_event = _unit_of(condition, stream, events)
+    form = ",.4f" if condition.measure == "ks" else ",.3g" if condition.unit or per_event > 1 else ",.1f"
 
-    def shown(events: float) -> str:
-        return f"{condition.in_unit(events):{form}}{condition.unit}"
+    def shown(error: float) -> str:
+        return f"{condition.in_unit(error) / per_event:{form}}{condition.unit}"
 
     return {
         "rule": escape(f"{rule.written}[each]" if rule.written else rule.name),
+        "values in": unit,
         "stderr": shown(expected.stderr),
         "holds beyond": shown(expected.margin),
         "wrong at the threshold": (
@@ -95,6 +97,20 @@ def _row(rule: Rule, settings: Settings, shift: float, events: float | None) -> 
         "shift": shown(expected.shift),
         "noticed after": _delay(expected, stream.declared.time.bin_us),
     }
+
+
+def _unit_of(condition: Condition, stream: StreamSettings, events: float | None) -> tuple[str, float]:
+    """Return the unit of a rule's errors, and what to divide them by for it.
+
+    A mean is past a point if the total is past the point times the number of events, so the error of the
+    mean is that of the total for each event.
+    """
+    amounts = stream.declared.amounts
+    if condition.measure not in OF_AMOUNTS or amounts is None:
+        return "shares" if condition.measure == "ks" else "events", 1.0
+    if condition.measure == "total":
+        return amounts.field, 1.0
+    return (f"{amounts.field}, total", 1.0) if events is None else (amounts.field, events)
 
 
 def _expected(rule: Rule, stream: StreamSettings, shift: float, events: float | None) -> Forecast:

@@ -170,8 +170,11 @@ export class StreamPage {
   get rules() {
     const chosen = new Set(this.keys);
     const about = (measure) => ({ total: "sum", mean: "mean" })[measure] ?? "count";
-    const fits = ({ keys, measure }) => about(measure) === this.measure.name && keys.length === chosen.size;
-    return this.alerts.filter((one) => fits(one) && one.keys.every((key) => chosen.has(key)));
+    const all = this.detail.axes?.keys ?? [];
+    const of = ({ keys, not_keys: others }) => (others.length ? all.filter((key) => !others.includes(key)) : keys);
+    const listed = ({ not_keys: others }) => others.every((key) => all.includes(key)); // a pattern is no key of the list
+    const fits = (one) => about(one.measure) === this.measure.name && listed(one) && of(one).length === chosen.size;
+    return this.alerts.filter((one) => fits(one) && of(one).every((key) => chosen.has(key)));
   }
 
   // Return the changes of these rules as marks for charts over time.

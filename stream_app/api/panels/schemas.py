@@ -254,7 +254,8 @@ class AlertMark(BaseModel):
     comparison: str | None
     threshold: float | None = Field(description="as it is written")
     threshold_events: float | None = Field(description="of counts and rates, as events in the window")
-    keys: list[str] = Field(description="what is counted together; none for all")
+    keys: list[str] = Field(description="what is counted together; none for all, or all but not_keys")
+    not_keys: list[str] = Field(default=[], description="keys that are left out; none: see keys")
     level: float | None = Field(description="of a quantile, which one; of a CDF, the point")
     since: float = Field(description="when the condition began to hold, seconds since 1970")
     changed: float = Field(description="when the phase last changed, seconds since 1970")

@@ -103,7 +103,7 @@ def places_of(condition: Condition, cells: Cells) -> Places:
     if cells.keys is None:
         return ()
     try:
-        places = AskedKeys(condition.keys).places(cells.keys)
+        places = AskedKeys(condition.keys, condition.without).places(cells.keys)
     except KeyNameError:
         return ()
     return (places,) if isinstance(places, int) else places

@@ -9,7 +9,7 @@ condition = "count(" counted ")" comparison number
           | "cdf(" counted "," number "," length ")" strictly number
           | "ks(" counted "," length "," reference ")" strictly number
           | "no_data(" stream "," length ")"
-counted   = stream [ "[" ( key { "," key } | "each" ) "]" ]
+counted   = stream [ "[" ( [ "not" ] key { "," key } | "each" ) "]" ]
 reference = length [ "ago" length ] | "'" instant "/" instant "'"
 comparison = ">" | ">=" | "<" | "<="; strictly = ">" | "<"
 """
@@ -75,6 +75,7 @@ class Condition:
         comparison, threshold: None for no_data.
         per_us: the unit of a rate's threshold.
         keys: the keys that are counted together; empty for all.
+        without: whether ``keys`` are left out, and all others are counted together.
         each: whether the text means one condition per key; see ``of_key``.
         level: for a quantile its level in (0, 1); for a cdf the point.
         reference: the range with which ks compares the window.
@@ -92,6 +93,7 @@ class Condition:
     reference: Reference | None = None
     places: Mapping[str, int] = field(default_factory=dict, compare=False)
     each: bool = False
+    without: bool = False
 
     def events(self, threshold: float) -> float:
         """Return a threshold of this condition as a number of events in the window."""
@@ -175,6 +177,8 @@ def parse_condition(text: str) -> Condition:
     3600.0
     >>> parse_condition("quantile(delays['UA', 'AA'], 0.95, 24h) > 60").keys
     ('UA', 'AA')
+    >>> parse_condition("sum(clicks[not 'FR'], 1h) > 5").without
+    True
     """
     return _Reader(text).condition()
 
@@ -191,7 +195,7 @@ class _Reader:
         measure = name
         self._sign("(")
         stream = self._noted("stream", "word", "the name of a stream")
-        keys, each = self._keys() if measure != "no_data" else ((), False)
+        keys, each, without = self._keys() if measure != "no_data" else ((), False, False)
         level = self._level(measure) if measure in ("quantile", "cdf") else None
         window_us, reference = None, None
         if measure != "count":
@@ -209,20 +213,23 @@ class _Reader:
         per_us = self._unit() if measure == "rate" else None
         self._end()
         found = (measure, stream, window_us, comparison, threshold, per_us, keys, level, reference)
-        return Condition(*found, self._places, each)
+        return Condition(*found, self._places, each, without)
 
-    def _keys(self) -> tuple[tuple[str, ...], bool]:
-        """Read the keys in brackets, if there are any; return True if the brackets hold the word each."""
+    def _keys(self) -> tuple[tuple[str, ...], bool, bool]:
+        """Read the keys in brackets, if there are any; return too whether the brackets hold each, and not."""
         if not self._next_is("["):
-            return (), False
+            return (), False, False
         self._sign("[")
         if self._next_is("each", "word"):
             self._noted("each", "word", "each")
             self._sign("]")
-            return (), True
+            return (), True, False
+        without = self._next_is("not", "word")
+        if without:
+            self._take("word", "not")
         keys: list[str] = []
         while True:
-            text, at = self._take("text", "a key in quotes, for example 'FR', or each")
+            text, at = self._take("text", "a key in quotes, for example 'FR', not 'FR', or each")
             key = text[1:-1]
             if key in keys:
                 self._refuse(at, f"{key!r} is named twice; an event is counted once")
@@ -230,7 +237,7 @@ class _Reader:
             self._places[f"key {key}"] = at
             if not self._next_is(","):
                 self._sign("]")
-                return tuple(keys), False
+                return tuple(keys), False, without
             self._sign(",")
 
     def _level(self, measure: MeasureName) -> float:

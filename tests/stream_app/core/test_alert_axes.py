@@ -79,7 +79,14 @@ def bins(count: int) -> str:
 
 def test_keys_are_counted_apart_and_together(counted: tuple[StreamView, TABLE]) -> None:
     view, table = counted
-    for keys, rows in (("['AA']", [1]), ("['7', \"UA\"]", [0, 2]), ("['other']", [3]), ("", [0, 1, 2, 3])):
+    for keys, rows in (
+        ("['AA']", [1]),
+        ("['7', \"UA\"]", [0, 2]),
+        ("['other']", [3]),
+        ("", [0, 1, 2, 3]),
+        ("[not 'UA']", [1, 2, 3]),
+        ("[not 'other', 'AA', '7']", [0]),
+    ):
         for window in (1, 3, BINS):
             truth = table[BINS - window :, rows].sum()
             found = reading(f"sum({STREAM}{keys}, {bins(window)}) > {truth - 2}", view)
@@ -91,7 +98,10 @@ def test_keys_are_counted_apart_and_together(counted: tuple[StreamView, TABLE]) 
         )
 
 
-@pytest.mark.parametrize(("keys", "rows"), [("", [0, 1, 2, 3]), ("['UA']", [0]), ("['AA', '7']", [1, 2])])
+@pytest.mark.parametrize(
+    ("keys", "rows"),
+    [("", [0, 1, 2, 3]), ("['UA']", [0]), ("['AA', '7']", [1, 2]), ("[not 'UA', '7']", [1, 3])],
+)
 def test_rule_on_a_quantile_is_past_exactly_when_the_true_quantile_is(
     counted: tuple[StreamView, TABLE], keys: str, rows: list[int]
 ) -> None:

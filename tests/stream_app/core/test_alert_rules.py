@@ -21,6 +21,11 @@ HOUR_US = 3_600_000_000
         ("sum(24h, 24h) < 3", Condition("sum", "24h", 24 * HOUR_US, "<", 3.0)),
         ("sum(2013, 2h) < 3", Condition("sum", "2013", 2 * HOUR_US, "<", 3.0)),
         ("count(clicks['FR']) > 5", Condition("count", "clicks", None, ">", 5.0, keys=("FR",))),
+        (
+            "mean(clicks[not 'FR', 'DE'], 1h) > 5",
+            Condition("mean", "clicks", HOUR_US, ">", 5.0, keys=("FR", "DE"), without=True),
+        ),
+        ("sum(not['not'], 1h) > 5", Condition("sum", "not", HOUR_US, ">", 5.0, keys=("not",))),
         ("sum(clicks[ each ], 1h) > 5", Condition("sum", "clicks", HOUR_US, ">", 5.0, each=True)),
         ("sum(each['each'], 1h) > 5", Condition("sum", "each", HOUR_US, ">", 5.0, keys=("each",))),
         (
@@ -80,6 +85,9 @@ def test_conditions_are_read(text: str, condition: Condition) -> None:
         ("no_data(clicks, 1h) > 5", 21, "ends before"),
         ("count(Clicks) > 5", 7, "name of a stream"),
         ("count(clicks[FR]) > 5", 14, "a key in quotes"),
+        ("count(clicks[not]) > 5", 17, "a key in quotes"),
+        ("count(clicks[not each]) > 5", 18, "a key in quotes"),
+        ("count(clicks[not 'FR', 'FR']) > 5", 24, "named twice"),
         ("count(clicks['FR') > 5", 18, '"]"'),
         ("count(clicks['FR', 'FR']) > 5", 20, "named twice"),
         ("no_data(clicks['FR'], 1h)", 15, '","'),

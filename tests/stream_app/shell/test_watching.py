@@ -46,7 +46,7 @@ def test_every_rule_is_planned(config: list[str]) -> None:
     assert set(rows) == {"busy", "one", "each[each]", "tail", "share", "moved"}
     for name, most in (("busy", 1), ("one", 5), ("each[each]", 5), ("tail", 10), ("share", 5), ("moved", 10)):
         assert f"(at most {most}.00%)" in rows[name]
-        rate = float(rows[name].split("│")[4].split("%")[0])
+        rate = float(rows[name].split("│")[5].split("%")[0])
         assert rate < 1.5 * most
         assert (rate > 0.4 * most) is (name != "moved"), rows[name]  # a certified bound is surer than that
         assert "(median)" in rows[name]
@@ -62,6 +62,39 @@ def test_distance_rule_is_planned_for_a_number_of_events(config: list[str]) -> N
     assert len(clock.output.splitlines()) == 1
     said = CliRunner().invoke(main, ["plan-alert", *config, "--rule", "nothing"])
     assert "it has busy, one, each, tail, share, moved, silent" in said.output
+
+
+@pytest.mark.slow
+def test_errors_of_totals_and_means_are_in_the_unit_of_the_amounts(tmp_path: Path) -> None:
+    axes = "keys: {field: carrier, list: [UA, AA]}\n    value: {field: delay, min: 0, max: 60, buckets: 12}"
+    rules = """\
+    revenue: {when: "total(sales, 4h) > 100"}
+    basket: {when: "mean(sales, 4h) > 20"}
+    others: {when: "sum(sales[not 'UA'], 4h) > 100"}
+    pace: {when: "rate(sales, 4h) > 20/m"}
+"""
+    text = CONFIG.partition("    busy:")[0].replace("delays", "sales")
+    text = text.replace(
+        axes, "keys: {field: carrier, list: [UA, AA]}\n    sum: {field: price, min: 0, max: 60, unit: 0.01}"
+    )
+    (tmp_path / "app.yaml").write_text(text + rules)
+
+    def planned(*more: str) -> dict[str, list[str]]:
+        asked = ["plan-alert", "--config", str(tmp_path / "app.yaml"), *more]
+        said = CliRunner(env={"COLUMNS": "200"}).invoke(main, asked)
+        assert said.exit_code == 0, said.output
+        assert "values in events" not in said.output
+        cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.output.splitlines()]
+        return {row[0]: row[1:] for row in cells if row}
+
+    alone, known = planned(), planned("--events", "1000")
+    units = {name: row[0] for name, row in alone.items()}
+    assert units == {"revenue": "price", "basket": "price, total", "others": "events", "pace": "events"}
+    assert known["basket"][0] == "price"
+    assert float(known["basket"][1]) == pytest.approx(
+        float(alone["basket"][1].replace(",", "")) / 1000, rel=0.01
+    )
+    assert alone["pace"][1].endswith("/m")
 
 
 @pytest.mark.slow
