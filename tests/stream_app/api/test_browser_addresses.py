@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -91,7 +92,7 @@ def test_link_shows_what_exists_and_a_choice_ends_the_words(browser: Browser, si
 
 
 def test_words_about_an_unknown_key_fit_a_phone(browser: Browser, site: str) -> None:
-    phone = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
+    phone: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
     with opened(browser, f"{site}delays?key={'long-name-' * 30}", **phone) as page:
         expect(page.locator("#unknown-choices")).to_be_visible()
         photograph(page, "unknown-choices-phone-dark")
