@@ -73,7 +73,7 @@ def neighbours(rehearsal: Rehearsal, maker: Maker, events: Sequence[Event]) -> I
         return
     person = _USERS  # has no other events
     for bin in bins:
-        many = [maker.largest(bin, person) for _ in range(2 * declared.privacy.max_events)]
+        many = [maker.largest(bin, person) for _ in range(2 * declared.privacy.caps.l1)]
         yield Neighbour(f"one user more, with {len(many)} events in bin {bin}", [*events, *many])
     spread = [maker.largest(bin, person) for bin in range(rehearsal.bins)]
     yield Neighbour("one user more, with an event in every bin", [*events, *spread])

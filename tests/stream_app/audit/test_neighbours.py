@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from stream_app.audit.neighbours import GreyBox, PairLoss
 from stream_app.audit.rehearsal import Rehearsal
 from stream_app.config import load_text
 from stream_app.core import strategy
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.kinds import tree
+from stream_app.core.records import Reply
 from stream_app.state.redis_store import RedisStore
 
 pytestmark = pytest.mark.redis
@@ -73,8 +76,9 @@ def test_event_costs_what_is_stated_and_shows_nothing_else(privacy: str, more: s
     assert pair.loss > Fraction(1, 2) if "substitute" in privacy else pair.loss > Fraction(999, 1000)
 
 
-def test_user_costs_what_is_stated_however_the_events_lie() -> None:
-    box = grey_box(", unit: {user: u, max_events: 2}", "keys: {field: a.k, list: [x, y], other: true}")
+@pytest.mark.parametrize("caps", ["max_events: 2", "max_keys: 2, max_per_key: 1"])
+def test_user_costs_what_is_stated_however_the_events_lie(caps: str) -> None:
+    box = grey_box(f", unit: {{user: u, {caps}}}", "keys: {field: a.k, list: [x, y], other: true}")
     pairs = list(box.losses())
     assert len(pairs) == 5
     assert all(pair.same_bytes and 0 < pair.loss <= 1 for pair in pairs)
@@ -143,8 +147,11 @@ def test_value_that_depends_on_the_exact_count_is_noticed(monkeypatch: pytest.Mo
 def test_cap_that_is_not_kept_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     tally = RedisStore.tally
 
-    async def twice_as_many(self: RedisStore, stream: str, hash: str, bound: Any, *others: Any) -> Any:
-        return await tally(self, stream, hash, 2 * bound, *others)
+    async def twice_as_many(
+        self: RedisStore, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int
+    ) -> Reply:
+        twice = replace(bounds.caps, max_events=2 * bounds.caps.l1)
+        return await tally(self, stream, strategy_hash, replace(bounds, caps=twice), up_to_bin)
 
     monkeypatch.setattr(RedisStore, "tally", twice_as_many)
     assert first_pair(grey_box(", unit: {user: u, max_events: 2}")).loss > 1

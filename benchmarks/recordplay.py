@@ -8,7 +8,7 @@ the declared sensitivity. A counter whose sensitivity is declared too small must
 The package dp-recorder (github.com/ObliviousAI/dp-recorder, PETS 2026) is on no package index. In an
 environment of its own, with its requirements and numpy, scipy, opendp and msgspec:
 
-    PYTHONPATH=.:DP_RECORDER/src python tests/audit/recordplay.py
+    PYTHONPATH=.:DP_RECORDER/src python benchmarks/recordplay.py
 """
 
 from __future__ import annotations
