@@ -202,9 +202,6 @@ def check_axes(section: Section, stream: StreamSettings) -> None:
     _check_sum(section, stream)
     _check_max_keys(section, stream)
     declared, time = stream.declared, stream.declared.time.field
-    if time == "@timestamp" and declared.cell_fields:
-        text = "@timestamp is not built yet beside keys, value, sum or where; name a field"
-        raise section.error("time.field", text)
     readers = {
         "value.field": declared.value,
         "sum.field": declared.amounts,

@@ -16,7 +16,7 @@ import numpy as np
 
 from stream_app.core.records import Reason
 from stream_app.sources.avro_bounds import MOST_VALUES, within_bounds
-from stream_app.sources.decode import Decoded, TimeField, decoded_columns, nested_value
+from stream_app.sources.decode import Decoded, TimeField, decoded_columns, nested_value, untimed_columns
 from stream_app.sources.schema_registry import SchemaRegistry, Unit
 from stream_app.sources.times import TimeFormat, times_us
 
@@ -33,6 +33,7 @@ class AvroDecoder:
     A field with a timestamp type has its unit in the schema; other numbers and texts are in ``field.format``.
     Local timestamps, dates and times of day are refused, because they are not instants. Decimals are numbers,
     as in JSON. Other bytes become None.
+    Args: field, of the time; None to decode the other fields only: every record is then kept.
     Guarantee: a record beyond the bounds of ``avro_bounds.py`` is undecodable.
     Cost: a few microseconds per record, because the whole record is decoded. If neither the schema nor the
     size ensures these bounds, one or two microseconds more per value.
@@ -40,10 +41,10 @@ class AvroDecoder:
 
     needs_timestamps = False
 
-    def __init__(self, registry: SchemaRegistry, field: TimeField, others: Sequence[str] = ()) -> None:
+    def __init__(self, registry: SchemaRegistry, field: TimeField | None, others: Sequence[str] = ()) -> None:
         self._registry = registry
         self._field = field
-        self._keys = field.path.split(".")
+        self._keys = [] if field is None else field.path.split(".")
         self._others = {path: path.split(".") for path in others}
 
     async def prepare(self, logs: Sequence[Sequence[bytes]]) -> list[int]:
@@ -79,17 +80,20 @@ class AvroDecoder:
             if isinstance(found, Reason):
                 refused.append((index, found))
                 continue
-            time_format, time = found
-            at, written = times.setdefault(time_format, ([], []))
-            at.append(len(kept))
-            written.append(time)
+            if found is not None:
+                time_format, time = found
+                at, written = times.setdefault(time_format, ([], []))
+                at.append(len(kept))
+                written.append(time)
             kept.append(index)
             for row, keys in zip(rows, self._others.values(), strict=True):
                 row.append(_plain(record, keys))
+        others = dict(zip(self._others, rows, strict=True))
+        if self._field is None:
+            return untimed_columns(kept, others, refused)
         found_us, good = np.zeros(len(kept), dtype=np.int64), np.zeros(len(kept), dtype=np.bool_)
         for time_format, (at, written) in times.items():
             found_us[at], good[at] = times_us(written, time_format)
-        others = dict(zip(self._others, rows, strict=True))
         return decoded_columns(kept, self._field.path, (found_us, good), others, refused)
 
     def _record(self, value: bytes) -> tuple[dict[str, Any] | Reason, Unit]:
@@ -111,10 +115,12 @@ class AvroDecoder:
             return Reason.UNDECODABLE, None
         if not isinstance(record, dict) or body.tell() != len(value):
             return Reason.UNDECODABLE, None
-        return record, schema.unit(self._field.path)
+        return record, None if self._field is None else schema.unit(self._field.path)
 
-    def _time(self, record: dict[str, Any], unit: Unit) -> tuple[TimeFormat, Any] | Reason:
-        """Return a record's time with its format, or the reason for its refusal."""
+    def _time(self, record: dict[str, Any], unit: Unit) -> tuple[TimeFormat, Any] | Reason | None:
+        """Return a record's time with its format, or the reason for its refusal; None if it is not read."""
+        if self._field is None:
+            return None
         value = nested_value(record, self._keys)
         if isinstance(value, Reason):
             return value

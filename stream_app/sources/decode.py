@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -112,6 +112,7 @@ def nested_value(record: Any, keys: Sequence[str]) -> Any:
 class NdjsonDecoder(Decoder):
     """Decodes JSON objects, one per line.
 
+    Args: time, None to decode the other fields only: every object is then kept.
     Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable.
     Cost: about half a microsecond per record; a batch with an undecodable record takes a little longer.
 
@@ -121,12 +122,14 @@ class NdjsonDecoder(Decoder):
     ([1500000], ['null', 'undecodable'])
     """
 
-    def __init__(self, time: TimeField, others: Sequence[str] = ()) -> None:
+    def __init__(self, time: TimeField | None, others: Sequence[str] = ()) -> None:
         self._time = time
-        times = str if time.format == "iso8601" else int | float
-        typed, places = _record_type({**dict.fromkeys(others, Any), time.path: times})
+        types: dict[str, Any] = dict.fromkeys(others, Any)
+        if time is not None:
+            types[time.path] = str if time.format == "iso8601" else int | float
+        typed, places = _record_type(types)
         self._decode = msgspec.json.Decoder(typed).decode
-        self._time_of = _getter(*places[time.path])
+        self._time_of = None if time is None else _getter(*places[time.path])
         self._others = {path: _getter(*places[path]) for path in others}
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
@@ -137,8 +140,10 @@ class NdjsonDecoder(Decoder):
             found, kept = list(map(self._decode, records)), list(range(len(records)))
         except _UNDECODABLE:
             found, kept = self._decode_each(records, refused)
-        times = times_us(list(map(self._time_of, found)), self._time.format)
         others = {path: list(map(value, found)) for path, value in self._others.items()}
+        if self._time is None or self._time_of is None:
+            return untimed_columns(kept, others, refused)
+        times = times_us(list(map(self._time_of, found)), self._time.format)
         return decoded_columns(kept, self._time.path, times, others, refused)
 
     def _decode_each(
@@ -162,7 +167,7 @@ class NdjsonDecoder(Decoder):
             whole = msgspec.json.decode(record)
         except _UNDECODABLE:
             return Reason.UNDECODABLE
-        if not isinstance(whole, dict):
+        if self._time is None or not isinstance(whole, dict):
             return Reason.UNDECODABLE
         value = nested_value(whole, self._time.path.split("."))
         return value if isinstance(value, Reason) else Reason.BAD_TIME
@@ -172,7 +177,7 @@ class CsvDecoder(Decoder):
     """Comma-separated values with a header line; a record is one line, so no value holds a line end.
 
     Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable.
-    Args: names, of all columns in order.
+    Args: names, of all columns in order; time, as in ``NdjsonDecoder``.
     Raises: OperatorError if a field has no column.
     Cost: about a microsecond per record.
 
@@ -181,14 +186,15 @@ class CsvDecoder(Decoder):
     [(1, <Reason.UNDECODABLE: 'undecodable'>), (2, <Reason.NULL: 'null'>)]
     """
 
-    def __init__(self, names: Sequence[str], time: TimeField, others: Sequence[str] = ()) -> None:
-        for path in (time.path, *others):
+    def __init__(self, names: Sequence[str], time: TimeField | None, others: Sequence[str] = ()) -> None:
+        timed = [] if time is None else [time.path]
+        for path in (*timed, *others):
             if path not in names:
-                key = "time.field" if path == time.path else "keys.field, value.field or where"
+                key = "time.field" if path in timed else "keys.field, value.field or where"
                 raise OperatorError(f"the header line has no column {path}; correct {key}")
         self._width = len(names)
         self._time, self._others = time, others
-        self._places = [names.index(path) for path in (time.path, *others)]
+        self._places = [names.index(path) for path in (*timed, *others)]
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         refused: list[tuple[int, Reason]] = []
@@ -202,6 +208,8 @@ class CsvDecoder(Decoder):
             kept.append(index)
             for column, value in zip(columns, found, strict=True):
                 column.append(value)
+        if self._time is None:
+            return untimed_columns(kept, dict(zip(self._others, columns, strict=True)), refused)
         written, *others = columns
         times, by_path = times_us(written, self._time.format), dict(zip(self._others, others, strict=True))
         return decoded_columns(kept, self._time.path, times, by_path, refused)
@@ -211,7 +219,10 @@ class CsvDecoder(Decoder):
         values = csv_values(record)
         if values is None or len(values) != self._width:
             return Reason.UNDECODABLE
-        text, *others = [values[place] or None for place in self._places]
+        found = [values[place] or None for place in self._places]
+        if self._time is None:
+            return found
+        text, *others = found
         if text is None:
             return Reason.NULL
         time = text if self._time.format == "iso8601" else _number(text)
@@ -222,7 +233,7 @@ def decoded_columns(
     kept: Sequence[int],
     time_path: str,
     times: tuple[Int64Array, Bools],
-    others: Mapping[str, Sequence[Any]],
+    others: Mapping[str, Iterable[Any]],
     refused: Sequence[tuple[int, Reason]],
 ) -> Decoded:
     """Return decoded records; refuse those without a valid time.
@@ -230,16 +241,24 @@ def decoded_columns(
     Args: kept, the indices of n decoded records; times, the result of ``times_us`` for these records; others,
         n values for each path.
     """
-    indices = np.array(kept, dtype=np.int64)
-    columns: dict[str, NDArray[Any]] = {
-        path: np.fromiter(values, dtype=object, count=len(values)) for path, values in others.items()
-    }
+    indices, columns = np.array(kept, dtype=np.int64), _objects(others, len(kept))
     columns[time_path], good = times
     if not good.all():
         refused = sorted([*refused, *((index, Reason.BAD_TIME) for index in indices[~good].tolist())])
         columns = {path: values[good] for path, values in columns.items()}
         indices = indices[good]
     return Decoded(indices, columns, refused)
+
+
+def untimed_columns(
+    kept: Sequence[int], others: Mapping[str, Iterable[Any]], refused: Sequence[tuple[int, Reason]]
+) -> Decoded:
+    """Return decoded records without their time. Args: as in ``decoded_columns``."""
+    return Decoded(np.array(kept, dtype=np.int64), _objects(others, len(kept)), refused)
+
+
+def _objects(others: Mapping[str, Iterable[Any]], size: int) -> dict[str, NDArray[Any]]:
+    return {path: np.fromiter(values, dtype=object, count=size) for path, values in others.items()}
 
 
 # A field's place: the attribute path in a struct, and the keys further inside.

@@ -52,10 +52,25 @@ def topic_decoder(
     >>> topic_decoder("json", TimeField(TIMESTAMP, "ms")).decode([b"any"], [2]).columns[TIMESTAMP].tolist()
     [2000]
     """
-    if field.path == TIMESTAMP:
-        return _ByTimestamp()
+    by_timestamp = field.path == TIMESTAMP
+    if by_timestamp and not others:
+        return _ByTimestamp(None)
+    time = None if by_timestamp else field
+    decoder = _by_value(format, time, columns, others, schema_registry, schema_registry_ca)
+    return _ByTimestamp(decoder, others) if by_timestamp else decoder
+
+
+def _by_value(
+    format: TopicFormat,
+    time: TimeField | None,
+    columns: Sequence[str],
+    others: Sequence[str],
+    schema_registry: str | None,
+    schema_registry_ca: Path | None,
+) -> TopicDecoder:
+    """Return the decoder of values. Args: time, None if it is not read from values; others: see above."""
     if format == "json":
-        return _ByValue(NdjsonDecoder(field, others))
+        return _ByValue(NdjsonDecoder(time, others))
     if format == "avro":
         try:
             from stream_app.sources.avro import AvroDecoder
@@ -63,8 +78,8 @@ def topic_decoder(
         except ImportError:
             said = 'source.format: avro needs fastavro; pip install "private-counts[avro]"'
             raise OperatorError(said) from None
-        return AvroDecoder(SchemaRegistry(schema_registry or "", schema_registry_ca), field, others)
-    return _ByValue(CsvDecoder(columns, field, others))
+        return AvroDecoder(SchemaRegistry(schema_registry or "", schema_registry_ca), time, others)
+    return _ByValue(CsvDecoder(columns, time, others))
 
 
 class _ByValue(TopicDecoder):
@@ -78,11 +93,29 @@ class _ByValue(TopicDecoder):
 
 
 class _ByTimestamp(TopicDecoder):
-    """Counts every record by its timestamp, without reading its value."""
+    """Counts every record by its timestamp, whatever its value.
+
+    A record whose value cannot be decoded has none of the other fields. If it were refused, a stream that
+    reads no field would count fewer records as soon as another stream of the topic reads one.
+    Args: fields, decodes the other fields; None: no value is read; others, the paths of these fields.
+    """
 
     needs_timestamps = True
+
+    def __init__(self, fields: TopicDecoder | None, others: Sequence[str] = ()) -> None:
+        self._fields, self._others = fields, others
+
+    async def prepare(self, logs: Sequence[Sequence[bytes]]) -> Sequence[int]:
+        if self._fields is None:
+            return await super().prepare(logs)
+        return await self._fields.prepare(logs)
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         times, is_time = times_us(list(timestamps_ms), "ms")
         is_time &= np.array(timestamps_ms, dtype=np.int64) >= 0  # -1 means a record without a timestamp
-        return decoded_columns(range(len(times)), TIMESTAMP, (times, is_time), {}, [])
+        columns = {path: np.full(len(values), None, dtype=object) for path in self._others}
+        if self._fields is not None:
+            found = self._fields.decode(values, timestamps_ms)
+            for path, column in columns.items():
+                column[found.kept] = found.columns[path]
+        return decoded_columns(range(len(times)), TIMESTAMP, (times, is_time), columns, [])

@@ -32,10 +32,11 @@ def event(at: int) -> bytes:
 
 @asynccontextmanager
 async def opened(
-    topic: Topic, group: str = "tests", field: str = "at", partitions: int = 1
+    topic: Topic, group: str = "tests", field: str = "at", partitions: int = 1, others: Sequence[str] = ()
 ) -> AsyncIterator[KafkaSource]:
     """Yield a source that owns the given number of partitions."""
-    decoder = topic_decoder("json", TimeField(field, "ms" if field == TIMESTAMP else "us"))
+    time = TimeField(field, "ms" if field == TIMESTAMP else "us")
+    decoder = topic_decoder("json", time, others=others)
     source = await KafkaSource.open(Cluster(topic.servers), topic.name, group, decoder)
     try:
         await owns(source, partitions)
@@ -111,12 +112,17 @@ async def test_a_record_may_be_counted_by_its_own_timestamp(bootstrap_servers: s
         await producer.send_and_wait(topic.name, b"anything", timestamp_ms=1_700_000_000_123)
         await producer.send_and_wait(topic.name, None, key=b"k", timestamp_ms=1_700_000_000_124)
         await producer.send_and_wait(topic.name, b"else", timestamp_ms=1_700_000_000_125)
+        await producer.send_and_wait(topic.name, event(1), timestamp_ms=1_700_000_000_126)
     async with opened(topic, field=TIMESTAMP) as source:
-        [*batches] = await read_to(source, 3)
+        [*batches] = await read_to(source, 4)
     assert [time for batch in batches for time in batch.columns[TIMESTAMP].tolist()] == [
         1_700_000_000_123_000,
         1_700_000_000_125_000,
+        1_700_000_000_126_000,
     ]
+    async with opened(topic, "readers of fields", TIMESTAMP, others=["user.id"]) as source:
+        [*batches] = await read_to(source, 4)
+    assert [user for batch in batches for user in batch.columns["user.id"].tolist()] == [None, None, 7]
 
 
 async def test_only_committed_records_are_read_and_positions_pass_the_rest(bootstrap_servers: str) -> None:
