@@ -1,8 +1,7 @@
 """Speed of counting by two key fields beside one: decoding records, and finding their cells.
 
 Run with ``python -m benchmarks.key_fields``; results go to ``benchmarks/results/key_fields.json``. Both
-streams read one file in turns, and have the same number of cells. The rest of the work of a worker (cuts, the
-store) does not depend on the fields, so a whole worker differs by less. Seconds are processor time.
+streams read one file in turns, and have the same number of cells. Seconds are processor time.
 """
 
 from __future__ import annotations
@@ -10,18 +9,16 @@ from __future__ import annotations
 import json
 import platform
 import statistics
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from benchmarks.counted import seconds
 from stream_app.core.counting.cells import Cells, KeyField, KeyList
-from stream_app.sources.decode import TimeField
-from stream_app.sources.lines import open_lines
 
 RESULTS = Path(__file__).parent / "results" / "key_fields.json"
-RECORDS, ROUNDS, BIN_US = 300_000, 9, 3_600_000_000
+RECORDS, ROUNDS = 300_000, 9
 COUNTRIES = tuple(f"C{number}" for number in range(39))
 DEVICES = ("mobile", "desktop", "tablet", "tv")
 ONE = KeyList("page", tuple(f"P{number}" for number in range(199)), True, False)
@@ -44,27 +41,12 @@ def write(file: Path) -> None:
             lines.write(json.dumps(record) + "\n")
 
 
-def seconds(file: Path, keys: KeyList) -> float:
-    """Return the processor seconds to decode the file and to count its records in cells."""
-    cells, position = Cells(keys), 0
-    lines = open_lines(file, "ndjson", TimeField("at", "us"), list(cells.fields))
-    began = time.process_time()
-    size = file.stat().st_size
-    while (batch := lines.read(position, size)) is not None:
-        places, _ = cells.assign(batch.columns, slice(0, len(batch.positions)))
-        cells.added(batch.columns["at"] // BIN_US, places)
-        position = batch.end
-    spent = time.process_time() - began
-    lines.close()
-    return spent
-
-
 def main() -> None:
     """Measure in turns, print the result and write it."""
     with TemporaryDirectory() as directory:
         file = Path(directory) / "events.ndjson"
         write(file)
-        spent = [(seconds(file, ONE), seconds(file, TWO)) for _ in range(ROUNDS)]
+        spent = [(seconds(file, Cells(ONE)), seconds(file, Cells(TWO))) for _ in range(ROUNDS)]
     one, two = (RECORDS / statistics.median(column) for column in zip(*spent, strict=True))
     found = {
         "one_field_events_per_s": round(one),

@@ -69,6 +69,7 @@ class AsyncClient:
     streams = _method(questions.streams)
     timezone = _method(questions.timezone)
     summary = _method(questions.summary)
+    epochs = _method(questions.epochs)
     count = _method(questions.count)
     total = _method(questions.total)
     mean = _method(questions.mean)

@@ -65,6 +65,7 @@ class Client:
     streams = _method(questions.streams)
     timezone = _method(questions.timezone)
     summary = _method(questions.summary)
+    epochs = _method(questions.epochs)
     count = _method(questions.count)
     total = _method(questions.total)
     mean = _method(questions.mean)

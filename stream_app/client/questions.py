@@ -72,6 +72,13 @@ def summary(stream: str) -> Question[Summary]:
     return Question(path_of(stream), {}, Summary.of)
 
 
+def epochs(stream: str) -> Question[dict[int, str]]:
+    """Return the start of every epoch of a stream, RFC 3339, by the epoch's number, as rows name it."""
+    return Question(
+        path_of(stream), {}, lambda answer: {one["epoch"]: one["start"] for one in answer["epochs"]}
+    )
+
+
 def count(
     stream: str,
     start: Time = None,

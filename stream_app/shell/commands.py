@@ -24,7 +24,7 @@ _ELSEWHERE = {
     ),
     "query": (
         "readers",
-        "Ask a running service for a count of STREAM, a series, or a distribution, with errors.",
+        "Ask a running service for a count, a sum or a mean of STREAM, a series, or a distribution.",
     ),
     "watch": (
         "readers",

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from stream_app.core.instants import format_instant, parse_instant
+from stream_app.shell.numbers import outward
 
 PLAIN_EVERY_S = 5.0
 _RATE_OVER_S = 5.0
@@ -65,7 +66,8 @@ class StreamProgress:
     @property
     def interval(self) -> str:
         """The confidence and the interval, as text."""
-        return f"{100 * self.confidence:.0f} %: {self.lower:z,.0f} to {self.upper:z,.0f}"
+        low, high = outward(self.lower, self.upper)
+        return f"{100 * self.confidence:.0f} %: {low} to {high}"
 
     def describe(self) -> str:
         """Return one plain line.

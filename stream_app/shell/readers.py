@@ -6,7 +6,7 @@ import csv
 import json
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
@@ -19,16 +19,40 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from stream_app.client import Cdf, Client, ClientError, Count, Quantiles, Release, Series, Window
+from stream_app.client import (
+    Cdf,
+    Client,
+    ClientError,
+    Count,
+    Mean,
+    Quantiles,
+    Release,
+    Series,
+    Total,
+    Window,
+)
+from stream_app.client.questions import Of
 from stream_app.core.meaning import EVERY_EVENT
 from stream_app.ports import OperatorError
+from stream_app.shell.numbers import outward, supported
 from stream_app.shell.options import Finite, service_options
+from stream_app.shell.running_numbers import numbers_of
 from stream_app.shell.terminal import RunningChart, days_in_words, print_whole, span_in_words
 
 Form = Literal["table", "csv", "json"]
-_Answer = Count | Series | Cdf | Quantiles | Window
+_Answer = Count | Total | Mean | Series | Cdf | Quantiles | Window
 _MOST_DRAWN = 512
+_NONE = "too few events"
 _WORDS = ("counted", "meaning", "intervals")
+
+
+_of_option = click.option(
+    "--of",
+    type=click.Choice(["count", "sum", "mean"]),
+    default="count",
+    show_default=True,
+    help="What the numbers are: the sum or the mean is of the stream's amounts.",
+)
 
 
 @contextmanager
@@ -47,6 +71,7 @@ def _service(url: str, api_key: str | None) -> Iterator[Client]:
 @click.option("--start", help="An edge of a bin, RFC 3339.  [default: the first]")
 @click.option("--end", help="An edge of a bin, RFC 3339.  [default: the last released]")
 @click.option("--confidence", type=Finite(0.5, 0.999999), default=0.95, show_default=True)
+@_of_option
 @click.option("--series", type=click.Choice(["running", "bin", "window"]), help="A series, not one count.")
 @click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Bins per point.")
 @click.option("--window", type=click.IntRange(min=1), help="Bins in a window, for --series window.")
@@ -63,6 +88,7 @@ def query(
     start: str | None,
     end: str | None,
     confidence: float,
+    of: Of,
     series: Literal["running", "bin", "window"] | None,
     step: int,
     window: int | None,
@@ -73,12 +99,15 @@ def query(
     histogram: bool,
     form: Form,
 ) -> None:
-    """Ask a running service for a count of STREAM, a series, or a distribution, with errors.
+    """Ask a running service for a count, a sum or a mean of STREAM, a series, or a distribution.
+
+    Every number has its error.
 
     \b
     Examples:
       stream-app query departures --start 2013-01-05T00:00:00Z --end 2013-01-06T00:00:00Z
       stream-app query departures --series bin --step 24 --format csv
+      stream-app query sales --of sum --key FR
       stream-app query delays --key UA --quantile 0.5 --quantile 0.95
       stream-app query delays --key UA --key DL --series bin --step 24
       stream-app query delays --cdf --format csv
@@ -86,6 +115,8 @@ def query(
     """
     if sum((series is not None, cdf, bool(levels or histogram))) > 1:
         raise OperatorError("--series, --cdf and --quantile or --histogram: ask for one of them at a time")
+    if of != "count" and (cdf or levels or histogram):
+        raise OperatorError(f"--of {of}: belongs to single numbers and --series; take it out")
     if histogram and start is not None:
         raise OperatorError("--start: a window has its own start; name its --end, or leave both out")
     if histogram and (len(keys) > 1 or not_keys):
@@ -104,13 +135,18 @@ def query(
         elif series is not None:
             _print_series(
                 client.series(
-                    stream, start, end, confidence, kind=series, step=step, window=window, **of_keys
+                    stream, start, end, confidence, kind=series, step=step, window=window, of=of, **of_keys
                 ),
                 form,
                 zone,
             )
         else:
-            _print_count(client.count(stream, start, end, confidence, **of_keys), form, zone)
+            ask: dict[str, Callable[..., Any]] = {
+                "count": client.count,
+                "sum": client.total,
+                "mean": client.mean,
+            }
+            _print_number(ask[of](stream, start, end, confidence, **of_keys), form, zone)
 
 
 @click.command()
@@ -118,29 +154,39 @@ def query(
 @service_options
 @click.option("--after", type=click.IntRange(min=0), help="Begin after this release.  [default: the last]")
 @click.option("--releases", type=click.IntRange(min=1), help="End after this many releases.")
-def watch(stream: str, url: str, api_key: str | None, after: int | None, releases: int | None) -> None:
+@_of_option
+def watch(
+    stream: str, url: str, api_key: str | None, after: int | None, releases: int | None, of: Of
+) -> None:
     """Follow the running count of STREAM: a live chart on a terminal, otherwise a line per release.
 
+    With --of sum or mean, the running sum or mean of the stream's amounts in its epoch instead.
+
     \b
-    Example:
+    Examples:
       stream-app watch departures
+      stream-app watch sales --of sum
     """
     console = Console()
     with _service(url, api_key) as client:
         client.streams()  # ``follow`` waits for an unreachable service; this call reports it at the start
-        followed = islice(client.follow(stream, after), releases)
+        followed = numbers_of(client, stream, of, islice(client.follow(stream, after), releases))
         if console.is_terminal:
-            _draw(console, stream, followed, client.timezone(stream))
+            _draw(console, stream, followed, client.timezone(stream), 0 if of == "count" else 2)
         else:
             _print_lines(followed)
 
 
-def _draw(console: Console, stream: str, releases: Iterator[Release], zone: str | None) -> None:
+def _draw(
+    console: Console, stream: str, releases: Iterator[Release], zone: str | None, most_places: int
+) -> None:
     kept: deque[Release] = deque(maxlen=_MOST_DRAWN)
     with Live(console=console, refresh_per_second=8) as live:
         for release in releases:
-            kept.append(release)
-            live.update(RunningChart(stream, list(kept), zone))
+            if release.value == release.value:  # a mean of too few events is no point of a chart
+                kept.append(release)
+            if kept:
+                live.update(RunningChart(stream, list(kept), zone, most_places))
 
 
 def _print_lines(releases: Iterator[Release]) -> None:
@@ -159,20 +205,23 @@ def _meaning(release: Release) -> str:
 
 
 def _line(release: Release) -> str:
-    interval = release.interval
-    error = "" if interval is None else f"\t{interval[0]:z.2f}\t{interval[1]:z.2f}"
-    return f"{release.end}\t{release.value:z.2f}{error}" + ("" if release.private else "\tNOT PRIVATE")
+    ends = () if release.interval is None else outward(*release.interval, 2)
+    value = f"{release.value:z.2f}" if release.value == release.value else _NONE
+    numbers = "\t".join([value, *(end.replace(",", "") for end in ends)])
+    return f"{release.end}\t{numbers}" + ("" if release.private else "\tNOT PRIVATE")
 
 
-def _print_count(count: Count, form: Form, zone: str | None) -> None:
+def _print_number(count: Count | Total | Mean, form: Form, zone: str | None) -> None:
     fields = {name: value for name, value in asdict(count).items() if name not in _WORDS} | _words(count)
     if form == "json":
         click.echo(json.dumps(fields))
     elif form == "csv":
         _print_csv(fields, [fields.values()])
     else:
-        sure = f"{_percent(count.confidence)}: {count.lower:z,.2f} to {count.upper:z,.2f}"
-        click.echo(f"{count.value:z,.2f}  ({sure})  {span_in_words(count.start, count.end, zone)}")
+        places = supported((count.upper - count.lower) / 2)
+        sure = f"{_percent(count.confidence)}: {' to '.join(outward(count.lower, count.upper, places))}"
+        value = _NONE if count.value is None else f"{count.value:z,.{places}f}"
+        click.echo(f"{value}  ({sure})  {span_in_words(count.start, count.end, zone)}")
         if _words(count):
             click.echo(f"{_caution(count)} This number is of {count.counted}.")
         if not count.private:
@@ -209,7 +258,11 @@ def _in_words(cell: float | str) -> str:
 def _print_series(series: Series, form: Form, zone: str | None) -> None:
     columns = series.columns()
     times = {name: _instants(columns[name]) for name in ("start", "end")}
-    numbers = {name: column.tolist() for name, column in columns.items() if name not in times}
+    # A mean has no standard error, and no value where the estimated count is not above 0.
+    shown = [name for name in columns if name not in times]
+    if np.isnan(series.stderr).all():
+        shown.remove("stderr")
+    numbers = {name: [None if cell != cell else cell for cell in columns[name].tolist()] for name in shown}
     if zone is not None:
         spans = zip(times["start"], times["end"], strict=True)
         times = {f"days of {zone}": [days_in_words(start, end, zone) for start, end in spans]}
@@ -224,9 +277,23 @@ def _print_series(series: Series, form: Form, zone: str | None) -> None:
     elif form == "csv":
         _print_csv([*times, *numbers], rows, _words(series))
     else:
-        texts = ((cell if isinstance(cell, str) else f"{cell:z,.2f}" for cell in cells) for cells in rows)
+        texts = (_texts([*times, *numbers], cells) for cells in rows)
         note = " ".join(filter(None, (_caution(series), series.note)))
         _print_table([*times, *numbers], texts, note, series.private)
+
+
+def _texts(names: Sequence[str], cells: Iterable[Any]) -> Iterator[str]:
+    """Yield a row's cells as text; ends of intervals are rounded outward."""
+    row = dict(zip(names, cells, strict=True))
+    ends = dict(zip(("lower", "upper"), outward(row["lower"], row["upper"], 2), strict=True))
+    for name, cell in row.items():
+        yield ends.get(name) or _text(cell)
+
+
+def _text(cell: str | float | None) -> str:
+    if cell is None:
+        return _NONE
+    return cell if isinstance(cell, str) else f"{cell:z,.2f}"
 
 
 def _words(found: _Answer) -> dict[str, str]:

@@ -16,6 +16,7 @@ from stream_app.client import Release
 from stream_app.config.settings import DAY_US
 from stream_app.core.counting.bins import Binning
 from stream_app.core.instants import parse_instant
+from stream_app.shell.numbers import outward, supported
 
 _HEIGHT = 14
 _LABEL_CELLS = 12
@@ -36,18 +37,25 @@ def print_whole(table: Table, note: str = "") -> None:
 
 
 class RunningChart:
-    """A chart of a stream's last releases across the terminal: values and their intervals."""
+    """A chart of a stream's last releases across the terminal: values and their intervals.
 
-    def __init__(self, stream: str, releases: Sequence[Release], zone: str | None = None) -> None:
-        self.stream, self.releases, self.zone = stream, releases, zone
+    Args: zone, whose calendar days the bins are; most_places, decimals that a value may have: 0 for counts.
+    """
+
+    def __init__(
+        self, stream: str, releases: Sequence[Release], zone: str | None = None, most_places: int = 0
+    ) -> None:
+        self.stream, self.releases, self.zone, self.most_places = stream, releases, zone, most_places
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         shown = self.releases[-max(options.max_width - _LABEL_CELLS - 1, 1) :]
         last = shown[-1]
+        low, high = last.interval or (last.value, last.value)
+        places = supported((high - low) / 2, self.most_places)
         yield Text.assemble(
             (f"{self.stream} ", "bold"),
-            (f"{last.value:z,.0f}", "bold green"),
-            "" if last.interval is None else f"  ({last.interval[0]:z,.0f} to {last.interval[1]:z,.0f})",
+            (f"{last.value:z,.{places}f}", "bold green"),
+            "" if last.interval is None else f"  ({' to '.join(outward(*last.interval, places))})",
             f"  until {_end_in_words(last.end, self.zone)}",
             f"  {last.counted}" if last.counted else "",
             ("" if last.private else "  NOT PRIVATE", "red"),

@@ -28,7 +28,7 @@ def total(view: StreamView, query: schemas.CountQuery, gaps: bool = False) -> sc
     amounts, span = described(view), span_of(view, query)
     found = estimated(sum_of(view, span, query.keys_asked, gaps), query.confidence)
     return schemas.SumAnswer(
-        **_released(view, query, "sum"), amounts=amounts, **edges_of(view, span), **found
+        **released_amounts(view, query, "sum"), amounts=amounts, **edges_of(view, span), **found
     )
 
 
@@ -37,7 +37,7 @@ def mean(view: StreamView, query: schemas.CountQuery) -> schemas.MeanAnswer:
     amounts, span = described(view), span_of(view, query)
     found = mean_over(view, span, query.keys_asked, query.confidence)
     return schemas.MeanAnswer(
-        **_released(view, query, "mean"),
+        **released_amounts(view, query, "mean"),
         amounts=amounts,
         **edges_of(view, span),
         value=found.value,
@@ -55,7 +55,7 @@ def total_series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SumSer
         raise QueryError("view: only the count is kept as first published; leave out view", "view")
     ranges = ranges_of(view, query, span_of(view, query))
     found = sums_over(view, query.kind, *ranges, query.keys_asked, query.view, query.points)
-    answered = points_answered(view, query, found) | _released(view, query, "sum")
+    answered = points_answered(view, query, found) | released_amounts(view, query, "sum")
     return schemas.SumSeriesAnswer(amounts=amounts, **answered)
 
 
@@ -73,7 +73,7 @@ def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSerie
     if fewer:
         note = f"Shown are {len(found.spans):,} of {found.available:,} points, evenly spaced. {note}"
     return schemas.MeanSeriesAnswer(
-        **_released(view, query, "mean"),
+        **released_amounts(view, query, "mean"),
         **query.model_dump(include={"kind", "step", "window", "confidence"}),
         **edges_s(view, found.spans),
         **days_answered(query),
@@ -92,7 +92,7 @@ def rendered_means(view: StreamView, query: schemas.MeanSeriesQuery, form: forma
     return formats.rendered(means(view, query), form)
 
 
-def _released(view: StreamView, query: schemas.RangeQuery, of: OfAmounts) -> dict[str, Any]:
+def released_amounts(view: StreamView, query: schemas.RangeQuery, of: OfAmounts) -> dict[str, Any]:
     """Return the fields that every answer carries; the words are about amounts, not about events."""
     meaning = meaning_of_amounts(view.declared, of)
     words = {"meaning": meaning.counts, "intervals": meaning.intervals}

@@ -46,6 +46,7 @@ export function showHeadline(page, found, until, seq) {
   const shown = now ? value(measure, now) : null;
   at("value").textContent = shown ?? "–";
   at("value").dataset.seq = String(seq);
+  at("value").style.setProperty("--letters", String(shown?.length ?? 1)); // a long number is written smaller
   at("interval").replaceChildren(...(now ? intervalWords(page, now) : ["Nothing is released yet: the first bin is still open."]));
   at("stderr").textContent = now?.stderr === undefined ? "–" : words.error(now.stderr);
   at("released-until").textContent = until ? times.onPage(times.until(seconds(until))) : "–";
@@ -67,7 +68,7 @@ function showOverEpochs(page, now) {
 }
 
 // Return the text of a number; null if the measure says that there are too few events for it.
-const value = (measure, one) => (measure.enough?.(one) === false ? null : measure.numbers.value(one.value));
+const value = (measure, one) => (measure.enough?.(one) === false ? null : measure.numbers.value(one.value, one.interval));
 
 function intervalWords(page, now) {
   const { measure } = page;

@@ -48,8 +48,9 @@ class StreamCard {
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
     const numbers = sum ? words.decimals(words.places(sum.amounts.unit)) : words.COUNTS;
     say(this.what, headline ? this.counted() : "");
-    this.value.textContent = headline ? numbers.value(headline.value) : "–";
+    this.value.textContent = headline ? numbers.value(headline.value, headline.interval) : "–";
     this.value.dataset.seq = String(told.seq);
+    this.value.style.setProperty("--letters", String(this.value.textContent.length));
     this.interval.replaceChildren(...(headline ? sure(headline, numbers) : ["Nothing is released yet: the first bin is still open."]));
     this.canvas.hidden = !sparkline;
     if (sparkline) this.showLast(sparkline, numbers);
@@ -68,12 +69,13 @@ class StreamCard {
   showLast({ value, lower, upper, end }, numbers) {
     const last = value.length - 1;
     const [low, high] = numbers.between(lower[last], upper[last]);
+    const of = (number) => numbers.value(number, [lower[last], upper[last]]);
     const { times } = this;
-    this.last.replaceChildren(`Last ${times.bin} `, bold(numbers.value(value[last])), ` (${low} to ${high})`);
+    this.last.replaceChildren(`Last ${times.bin} `, bold(of(value[last])), ` (${low} to ${high})`);
     this.canvas.setAttribute("aria-label",
       `The last ${value.length} bins until ${times.onPage(times.until(end[last]))}: from `
-      + `${numbers.value(Math.min(...value))} to ${numbers.value(Math.max(...value))} per bin; `
-      + `the last ${numbers.value(value[last])}, between ${low} and ${high}`);
+      + `${of(Math.min(...value))} to ${of(Math.max(...value))} per bin; `
+      + `the last ${of(value[last])}, between ${low} and ${high}`);
     this.draw();
   }
 

@@ -24,7 +24,7 @@ export function pictureTable(chart, most = 60) {
   const rows = points.map((at) => {
     const said = chart.point(at);
     const cells = [said.when, ...said.lines.flatMap(({ value, lower, upper }) => [value, lower ?? "", upper ?? ""])];
-    if (picture.stderr) cells.push(chart.numbers.value(picture.stderr[at]));
+    if (picture.stderr) cells.push(chart.numbers.value(picture.stderr[at], [picture.lines[0].lower[at], picture.lines[0].upper[at]]));
     if (picture.nodes) cells.push(said.nodes);
     if (picture.marks?.length) cells.push(said.changes.map(({ words }) => words).join("; "));
     return cells;

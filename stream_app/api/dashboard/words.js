@@ -35,13 +35,24 @@ export function places(unit) {
   return Math.max(0, (digits.split(".")[1] ?? "").length - Number(power));
 }
 
-// Return a way to write numbers with a fixed number of decimals. Ends of intervals are rounded outwards.
-export function decimals(places) {
-  const fixed = new Intl.NumberFormat("en", { minimumFractionDigits: places, maximumFractionDigits: places });
-  const size = 10 ** places;
-  const outwards = (value, round, dust) => fixed.format(round(value * size + dust) / size || 0);
+// Return a way to write numbers beside their errors: with the decimals that the error supports, at most ``most``. These
+// are the decimals that show the first two digits of half the interval's width. Ends of intervals are rounded outwards.
+// Without an interval, a number has all decimals. The terminal has the same rule (shell/numbers.py).
+export function decimals(most) {
+  const forms = Array.from({ length: most + 1 }, (_, places) => fixed(places));
+  const form = ([lower, upper]) => forms[upper > lower ? Math.min(most, Math.max(0, 1 - Math.floor(Math.log10((upper - lower) / 2)))) : most];
   return {
-    value: (value) => fixed.format(Math.round(value * size) / size || 0),
+    value: (value, interval = [value, value]) => form(interval).value(value),
+    between: (lower, upper) => form([lower, upper]).between(lower, upper),
+  };
+}
+
+function fixed(places) {
+  const text = new Intl.NumberFormat("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+  const size = 10 ** places;
+  const outwards = (value, round, dust) => text.format(round(value * size + dust) / size || 0);
+  return {
+    value: (value) => text.format(Math.round(value * size) / size || 0),
     between: (lower, upper) => [outwards(lower, Math.floor, 1e-6), outwards(upper, Math.ceil, -1e-6)],
   };
 }

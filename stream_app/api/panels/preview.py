@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
 from dphist.laws.interval import half_widths
+from dphist.laws.law import LawTable
 from dphist.privacy import exact
 from dphist.product.columns import KeyPlaces, column_sum
+from dphist.product.sums import sum_columns
 from stream_app.api.answers.ranges import about_keys, edges_s, released
+from stream_app.api.answers.sums import released_amounts
 from stream_app.api.panels.answers import shorter_in_words, slices_of
 from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.sums import declared_sum, sum_of
+from stream_app.core.counting.cells import Amounts
 from stream_app.core.kinds.errors import Errors
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import in_words
@@ -27,23 +32,56 @@ _DAY_US = 86_400_000_000
 
 def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
     """Return how wide the intervals of slices and of typical questions are, now and at another epsilon."""
-    slices, place = slices_of(view, query), view.place_of(query.keys_asked)
+    slices, asked = slices_of(view, query), _Asked.of(view, query)
     then = replanned(view.strategy, query.epsilon)
-    released_counts = view.of_key(query.keys_asked)
-    values = [float(released_counts.count(one).value) for one in slices]
-    widths = [_half_widths(view, one, place, slices, query.confidence) for one in (view.strategy, then)]
+    widths = [_half_widths(view, one, asked, slices, query.confidence) for one in (view.strategy, then)]
+    of_counts = released(view) | about_keys(view, query)
     return PreviewAnswer(
-        **released(view) | about_keys(view, query),
+        **of_counts if asked.amounts is None else released_amounts(view, query, "sum"),
         **edges_s(view, slices),
         epsilon=in_words(view.strategy.epsilon),
         preview_epsilon=f"{query.epsilon:g}",
         confidence=query.confidence,
-        value=values,
+        value=_values(view, query, slices),
         half_width=widths[0],
         preview_half_width=widths[1],
-        questions=_questions(view, then, place, query.confidence),
+        questions=_questions(view, then, asked, query.confidence),
         note=shorter_in_words(slices).strip(),
     )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is previewed. Args: place, of keys, None for all; amounts, what is added up, None for counts."""
+
+    place: KeyPlaces | None
+    amounts: Amounts | None
+
+    @classmethod
+    def of(cls, view: StreamView, query: PreviewQuery) -> _Asked:
+        """Read a question. Raises: QueryError."""
+        return cls(view.place_of(query.keys_asked), declared_sum(view) if query.of == "sum" else None)
+
+    def errors(self, strategy: Strategy) -> Errors:
+        """Return the errors of this quantity under a strategy; of sums in units of the amount."""
+        axes, columns = strategy.kind.axes, None
+        if axes is not None and self.amounts is not None:
+            columns = sum_columns(axes, self.amounts.range, self.place)
+        elif axes is not None and self.place is not None:
+            columns = column_sum(axes, self.place)
+        return strategy.kind.errors(columns=columns)
+
+    def half_widths(self, laws: LawTable, confidence: float) -> list[float]:
+        """Return half the width of each interval, in events or in amounts."""
+        unit = 1.0 if self.amounts is None else float(self.amounts.unit)
+        return [half * unit for half in half_widths(laws, confidence)[0].tolist()]
+
+
+def _values(view: StreamView, query: PreviewQuery, slices: Sequence[Span]) -> list[float]:
+    if query.of == "sum":
+        return [float(sum_of(view, one, query.keys_asked).value) for one in slices]
+    counts = view.of_key(query.keys_asked)
+    return [float(counts.count(one).value) for one in slices]
 
 
 def plan(strategy: bytes, epsilon: float) -> None:
@@ -72,44 +110,35 @@ def _replanned(text: bytes, other: Fraction) -> Strategy:
 
 
 def _half_widths(
-    view: StreamView, strategy: Strategy, place: KeyPlaces | None, slices: Sequence[Span], confidence: float
+    view: StreamView, strategy: Strategy, asked: _Asked, slices: Sequence[Span], confidence: float
 ) -> list[float]:
     """Return half the width of the ranges' intervals if the visible epochs had this strategy."""
     starts, stops = np.array(slices, dtype=np.int64).T
     covers = strategy.kind.covers()
     over = covers and covers.grow(view.epochs)
-    laws, _ = _errors(strategy, place).points(view.epochs, starts, stops, over)
-    return list(half_widths(laws, confidence)[0].tolist())
+    laws, _ = asked.errors(strategy).points(view.epochs, starts, stops, over)
+    return asked.half_widths(laws, confidence)
 
 
-def _errors(strategy: Strategy, place: KeyPlaces | None) -> Errors:
-    """Return the errors of counts, of some keys if places are given."""
-    axes = strategy.kind.axes
-    return strategy.kind.errors(columns=None if place is None or axes is None else column_sum(axes, place))
-
-
-def _questions(
-    view: StreamView, then: Strategy, place: KeyPlaces | None, confidence: float
-) -> list[PreviewQuestion]:
+def _questions(view: StreamView, then: Strategy, asked: _Asked, confidence: float) -> list[PreviewQuestion]:
     """Return typical questions: a bin, a day, the running count, each at the end of a whole epoch."""
     horizon = then.design.horizon
     day = 1 if view.binning.timezone else _DAY_US // view.binning.bin_us
-    asked = {"the last bin of an epoch": 1}
+    questions = {"the last bin of an epoch": 1}
     if 1 < day < horizon:
-        asked["the last day of an epoch"] = day
-    asked["a whole epoch, its running count at the end"] = horizon
-    spans = [Span(horizon - bins, horizon) for bins in asked.values()]
-    widths = [_whole_epoch(one, place, spans, confidence) for one in (view.strategy, then)]
+        questions["the last day of an epoch"] = day
+    running = "count" if asked.amounts is None else "total"
+    questions[f"a whole epoch, its running {running} at the end"] = horizon
+    spans = [Span(horizon - bins, horizon) for bins in questions.values()]
+    widths = [_whole_epoch(one, asked, spans, confidence) for one in (view.strategy, then)]
     return [
         PreviewQuestion(question=words, half_width=now, preview_half_width=other)
-        for words, now, other in zip(asked, *widths, strict=True)
+        for words, now, other in zip(questions, *widths, strict=True)
     ]
 
 
-def _whole_epoch(
-    strategy: Strategy, place: KeyPlaces | None, spans: Sequence[Span], confidence: float
-) -> list[float]:
+def _whole_epoch(strategy: Strategy, asked: _Asked, spans: Sequence[Span], confidence: float) -> list[float]:
     """Return half the width of the intervals of ranges within a complete epoch."""
     starts, stops = np.array(spans, dtype=np.int64).T
-    laws, _ = _errors(strategy, place).within(strategy.design.horizon, starts, stops)
-    return list(half_widths(laws, confidence)[0].tolist())
+    laws, _ = asked.errors(strategy).within(strategy.design.horizon, starts, stops)
+    return asked.half_widths(laws, confidence)

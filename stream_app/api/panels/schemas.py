@@ -73,6 +73,9 @@ class PreviewQuery(SlicesQuery):
         allow_inf_nan=False,
         description="of an epoch, as in the configuration; from 0.01 to 20",
     )
+    of: Literal["count", "sum"] = Field(
+        default="count", description="count, or the sum of the amounts of a stream with a sum"
+    )
     confidence: Confidence = 0.95
 
 
@@ -234,7 +237,7 @@ class PreviewAnswer(AboutKeys):
     confidence: float
     start: list[float]
     end: list[float]
-    value: list[float] = Field(description="the counts as they are released now")
+    value: list[float] = Field(description="the counts, or sums, as they are released now")
     half_width: list[float]
     preview_half_width: list[float]
     questions: list[PreviewQuestion]

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from stream_app.shell.numbers import supported
 from tests.stream_app.api.browsing import Backstage, inked, opened, panel, photograph, table
+from tests.stream_app.api.client import EXACT
 from tests.stream_app.api.test_browser_meaning import SIZES
 from tests.stream_app.published_sums import PublishedSums, sales_of
 
@@ -36,27 +38,45 @@ def site() -> Iterator[str]:
     behind.close()
 
 
+@pytest.fixture(scope="module")
+def exact() -> Iterator[str]:
+    """Serve a day of very many sales without noise; return the page's address."""
+    behind = Backstage()
+    stream = PublishedSums(behind.store, name="exact", source="c", epsilon=EXACT, epoch_bins=24)
+    behind.run(stream.open())
+    behind.run(stream.close_cells(sales_of(stream, 24, 600)[0] * 1_000))
+    yield behind.start() + "/streams/exact"
+    behind.close()
+
+
 def asked(page: Page, path: str) -> Any:
     return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/sales/{path}")
 
 
-def cents(value: float) -> str:
-    return f"{value:,.2f}"
+def written(value: float, low: float, high: float) -> str:
+    """Return a number as pages write it: with the decimals that its error supports, at most cents."""
+    return f"{value:,.{supported((high - low) / 2)}f}"
 
 
-def test_total_is_the_headline_and_every_number_has_the_decimals_of_the_unit(
+def of_answer(answer: Any) -> str:
+    """Return the number of an answer as pages write it."""
+    return written(answer["value"], *answer["interval"])
+
+
+def test_total_is_the_headline_and_numbers_have_the_decimals_that_their_errors_support(
     browser: Browser, site: str
 ) -> None:
     with opened(browser, site + "sales") as page:
         total, mean, count = (asked(page, path) for path in ("sum", "mean", "count"))
-        expect(page.get_by_test_id("value")).to_have_text(cents(total["value"]))
+        expect(page.get_by_test_id("value")).to_have_text(of_answer(total))
+        assert "." not in of_answer(total)  # its error is hundreds
         expect(page.locator("#interval")).to_contain_text(f"True sum of {WORDS}: between")
         low, high = (float(text.replace(",", "")) for text in page.locator("#interval b").all_inner_texts())
-        assert low <= total["interval"][0] <= low + 0.01
-        assert high - 0.01 <= total["interval"][1] <= high
+        assert low <= total["interval"][0] <= low + 1
+        assert high - 1 <= total["interval"][1] <= high
         assert page.locator("#measures b").all_inner_texts() == [
-            cents(total["value"]),
-            cents(mean["value"]),
+            of_answer(total),
+            of_answer(mean),
             f"{round(count['value']):,}",
         ]
         expect(page.get_by_role("radio", name="Total amount")).to_be_checked()
@@ -74,12 +94,13 @@ def test_charts_show_the_series_of_the_chosen_measure(browser: Browser, site: st
         rows = table(page, "bins")
         points = list(zip(bins["value"], bins["lower"], bins["upper"], strict=True))[::-1]
         few = [measure == "mean" and high - low > 125 for _, low, high in points]
-        expected = ["too few events" if no else cents(one[0]) for no, one in zip(few, points, strict=True)]
+        expected = ["too few events" if no else written(*one) for no, one in zip(few, points, strict=True)]
         assert [row[1] for row in rows] == expected
         for row, (_, low, high) in [pair for no, *pair in zip(few, rows, points, strict=True) if not no]:
             shown = [float(text.replace(",", "")) for text in row[2:4]]
-            assert shown[0] <= low <= shown[0] + 0.01
-            assert shown[1] - 0.01 <= high <= shown[1]
+            last = 10.0 ** -supported((high - low) / 2)
+            assert shown[0] <= low <= shown[0] + last
+            assert shown[1] - last <= high <= shown[1]
         for name, title in zip(CHARTS, titles[measure], strict=True):
             panel(page, name)
             expect(page.locator(f"#{name}-title")).to_contain_text(title)
@@ -92,7 +113,7 @@ def test_chosen_measure_is_in_the_address_and_in_the_saved_file(
 ) -> None:
     with opened(browser, site + "sales?range=24+hours") as page:
         page.get_by_role("radio", name="Mean amount").check()
-        expect(page.get_by_test_id("value")).to_have_text(cents(asked(page, "mean")["value"]))
+        expect(page.get_by_test_id("value")).to_have_text(of_answer(asked(page, "mean")))
         assert "show=mean" in page.url
         panel(page, "bins")
         with page.expect_download() as saved:
@@ -112,10 +133,10 @@ def test_chosen_measure_is_in_the_address_and_in_the_saved_file(
 
 def test_total_and_mean_of_a_key(browser: Browser, site: str) -> None:
     with opened(browser, site + "sales?key=ES&show=mean") as page:
-        expect(page.get_by_test_id("value")).to_have_text(cents(asked(page, "mean?key=ES")["value"]))
+        expect(page.get_by_test_id("value")).to_have_text(of_answer(asked(page, "mean?key=ES")))
         expect(page.locator("#interval")).to_contain_text(f"mean of {WORDS} for ES: between")
         page.get_by_role("radio", name="Total amount").check()
-        expect(page.get_by_test_id("value")).to_have_text(cents(asked(page, "sum?key=ES")["value"]))
+        expect(page.get_by_test_id("value")).to_have_text(of_answer(asked(page, "sum?key=ES")))
 
 
 def test_mean_of_too_few_events_says_so_instead_of_a_number(browser: Browser, site: str) -> None:
@@ -124,6 +145,49 @@ def test_mean_of_too_few_events_says_so_instead_of_a_number(browser: Browser, si
         expect(page.locator("#interval")).to_contain_text("Too few events for a mean. True mean of amount")
         expect(page.locator("[data-measure=mean] b")).to_have_text("too few events")
         assert {row[1] for row in table(page, "bins")} == {"too few events"}
+
+
+@pytest.mark.parametrize(
+    ("show", "heads"), [("", "A total of"), ("mean", "A total of"), ("count", "A count of")]
+)
+def test_preview_shows_what_the_page_shows(browser: Browser, site: str, show: str, heads: str) -> None:
+    with opened(browser, f"{site}sales?{LAST_DAY}{f'&show={show}' if show else ''}") as page:
+        panel(page, "preview")
+        of = "" if show == "count" else "&of=sum"
+        answer = asked(page, f"preview?epsilon=0.5&step=1{of}&{DAY}")
+        expect(page.locator("#preview .questions th").first).to_have_text(heads)
+        [*cells] = page.locator("#preview .questions tbody td:nth-child(2)").all_inner_texts()
+        shown = [float(cell.removeprefix("± ").replace(",", "")) for cell in cells]
+        assert shown == pytest.approx([one["half_width"] for one in answer["questions"]], rel=0.01)
+        newest = table(page, "preview")[0]
+        last, half = answer["value"][-1], answer["half_width"][-1]
+        expected = f"{round(last):,}" if show == "count" else written(last, last - half, last + half)
+        assert expected in newest
+
+
+def test_bins_of_a_total_are_days_of_the_chosen_time_zone(browser: Browser, site: str) -> None:
+    with opened(browser, f"{site}sales?tz=Europe/Paris&from=2013-01-03T23:00:00Z") as page:
+        panel(page, "bins")
+        expect(page.locator("#bins-title")).to_contain_text("Total amount per")
+        inked(page, "#bins canvas")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_large_totals_in_cents_fit(browser: Browser, exact: str, size: str) -> None:
+    """Without noise every cent is known, so numbers are as long as they get."""
+    with opened(browser, exact, **SIZES[size]) as page:
+        expect(page.get_by_test_id("value")).to_have_text(re.compile(r"^\d{2,3},\d{3},\d{3}\.\d\d$"))
+        for name in CHARTS:
+            panel(page, name)
+        photograph(page, f"sums-exact-{size}")
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        wide = "(one) => one.scrollWidth > one.clientWidth + 1"
+        assert (
+            page.locator(".value, #measures span").evaluate_all(
+                f"all => all.filter({wide}).map((one) => one.textContent)"
+            )
+            == []
+        )
 
 
 @pytest.mark.parametrize("size", SIZES)

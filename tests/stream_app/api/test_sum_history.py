@@ -163,3 +163,21 @@ def test_days_of_sums_have_the_errors_of_the_same_hours() -> None:
                 assert [days["lower"][0], days["upper"][0]] == pytest.approx(alone["interval"])
 
     asyncio.run(check())
+
+
+def test_preview_of_sums_has_their_values_and_the_widths_of_their_intervals() -> None:
+    async def check() -> None:
+        stream, _ = await sold("1", 12)
+        async with api_at(stream) as api:
+            for key in (None, "FR"):
+                named = {} if key is None else {"key": key}
+                found = await api.json("preview", of="sum", epsilon=0.25, step=6, **named)
+                series = await api.json("sum/series", kind="bin", step=6, **named)
+                assert found["value"] == pytest.approx(series["value"])
+                halves = (np.array(series["upper"]) - np.array(series["lower"])) / 2
+                assert found["half_width"] == pytest.approx(halves, rel=1e-3)
+                assert np.all(np.array(found["preview_half_width"]) > 2 * halves)
+                assert found["meaning"].startswith(f"The sum {WORDS}.")
+                assert found["questions"][-1]["question"].endswith("its running total at the end")
+
+    asyncio.run(check())

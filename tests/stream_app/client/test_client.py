@@ -56,6 +56,7 @@ def test_lines_become_releases_once_and_an_incomplete_event_is_discarded() -> No
         "streams",
         "timezone",
         "summary",
+        "epochs",
         "count",
         "total",
         "mean",

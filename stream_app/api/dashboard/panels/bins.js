@@ -87,6 +87,6 @@ function inWords({ now, then }, measure) {
   const verdict = low > 0 ? [`${more} by ${least} to ${most}`] : high < 0 ? [`${fewer} by ${least} to ${most}`]
     : [`no difference is certain: between ${between(low, high).join(" and ")}`];
   const what = measure.name === "count" ? ` ${now.counted} here, ` : " here, ";
-  return [bold(value(now.value)), what, bold(value(then.value)), " in the same range a week before: ",
-    `${difference >= 0 ? "+" : "−"}${value(Math.abs(difference))}, `, ...verdict, " (95 %)."];
+  return [bold(value(now.value, now.interval)), what, bold(value(then.value, then.interval)), " in the same range a week before: ",
+    `${difference >= 0 ? "+" : "−"}${value(Math.abs(difference), [low, high])}, `, ...verdict, " (95 %)."];
 }

@@ -76,7 +76,8 @@ export class Keys extends Panel {
     card.choose.setAttribute("aria-pressed", String(page.keys.includes(key)));
     card.words.replaceChildren(bold(said), one.counts ? ` ${around(value, ...interval)}` : ` ${low} to ${high}`);
     const what = measure.name === "count" ? page.detail.noun : measure.title;
-    const time = one.counts ? `; by time from ${measure.numbers.value(Math.min(...one.counts))} to ${measure.numbers.value(Math.max(...one.counts))}` : "";
+    const of = (count) => measure.numbers.value(count, interval);
+    const time = one.counts ? `; by time from ${of(Math.min(...one.counts))} to ${of(Math.max(...one.counts))}` : "";
     card.canvas.setAttribute("aria-label", `${this.#name(one)}: ${said} ${what}, between ${low} and ${high}${time}`);
   }
 
@@ -142,7 +143,7 @@ export class Keys extends Panel {
 }
 
 // Return the text of a key's number.
-const numberOf = (one, { enough, numbers }) => (enough?.(one) === false ? numbers.none : numbers.value(one.value));
+const numberOf = (one, { enough, numbers }) => (enough?.(one) === false ? numbers.none : numbers.value(one.value, one.interval));
 
 // Return the chosen keys after a click on a key: this key alone, or the others with it or without it.
 function chosenBy(event, chosen, key) {

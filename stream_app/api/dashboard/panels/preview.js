@@ -7,12 +7,13 @@ import { longest, roomFor } from "../ranges.js";
 import { grid } from "../tables.js";
 import { error } from "../words.js";
 
+const TITLE = "What would another epsilon look like?";
 const LEAST = -2, MOST = 1.3; // ends of the slider as powers of ten: 0.01 and 20
 
 export class Preview extends Panel {
   constructor(page) {
-    super(page, "preview", "What would another epsilon look like?",
-      "The counts are those released; only the bands change. Errors follow from the plan alone, so looking costs no privacy.");
+    super(page, "preview", TITLE,
+      "The values are those released; only the bands change. Errors follow from the plan alone, so looking costs no privacy.");
     this.slider = make("input", { type: "range", id: "epsilon-slider", min: LEAST, max: MOST, step: 0.05 });
     this.output = make("output", { for: "epsilon-slider", id: "epsilon-chosen" });
     this.tools.append(make("label", { className: "picker" }, make("span", {}, "ε"), this.slider, this.output));
@@ -28,7 +29,10 @@ export class Preview extends Panel {
     const epsilon = page.epsilon ?? Math.max(0.01, Number((own / 4).toPrecision(2)));
     this.slider.value = String(Math.log10(epsilon));
     this.#said(epsilon);
-    return page.ask("preview", { ...page.slices(Math.min(100, roomFor(this.body.clientWidth))), epsilon });
+    // The error of a mean depends on its events, so no plan tells it: totals are shown in its place.
+    this.previewed = page.measures.find(({ name }) => name === (page.measure.name === "count" ? "count" : "sum"));
+    const of = this.previewed.name === "count" ? null : this.previewed.name;
+    return page.ask("preview", { ...page.slices(Math.min(100, roomFor(this.body.clientWidth))), epsilon, of });
   }
 
   show(answer, page) {
@@ -39,9 +43,12 @@ export class Preview extends Panel {
       { name: `ε ${answer.preview_epsilon}`, quiet: true, value, lower: around(then, -1), upper: around(then, 1) },
     ];
     const bin = end.length ? longest(start, end) : page.binSeconds;
-    this.band.show({ start, end, seq, lines: lines.reverse() }, bin, page.range());
-    this.questions.replaceChildren(grid(`Half the width of 95 % intervals, in ${page.detail.noun}`,
-      ["A count of", `at ε = ${answer.epsilon}`, `at ε = ${answer.preview_epsilon}`],
+    const { previewed: measure } = this;
+    const counts = measure.name === "count";
+    this.heading.textContent = counts ? TITLE : `${TITLE} ${measure.title}`;
+    this.band.show({ start, end, seq, numbers: measure.numbers, counted: measure.counted, lines: lines.reverse() }, bin, page.range());
+    this.questions.replaceChildren(grid(`Half the width of 95 % intervals${counts ? `, in ${page.detail.noun}` : ` of ${measure.title}`}`,
+      [`A ${measure.counted.toLowerCase()} of`, `at ε = ${answer.epsilon}`, `at ε = ${answer.preview_epsilon}`],
       answer.questions.map((one) => [one.question, `± ${error(one.half_width)}`, `± ${error(one.preview_half_width)}`])));
   }
 

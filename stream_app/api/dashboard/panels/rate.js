@@ -40,7 +40,7 @@ export class Rate extends Panel {
     const scaled = (column) => column?.map((value) => (value === null ? null : value * scale));
     this.heading.textContent = `${measure.title}${measure.rates ? ` per ${name},` : ""} over the last ${length(this.window)}`;
     const picture = { ...pictureOf(answer, page), counted: measure.rates ? "Rate" : measure.counted };
-    if (measure.rates) picture.numbers = AMOUNTS;
+    if (measure.name === "count") picture.numbers = AMOUNTS;
     picture.lines = picture.lines.map((line) => ({ ...line, value: scaled(line.value), lower: scaled(line.lower), upper: scaled(line.upper) }));
     picture.stderr = scaled(answer.stderr);
     picture.levels = page.levels(({ measure, window_bins: bins }) => ["rate", "sum"].includes(measure) && bins === answer.window, scale);
