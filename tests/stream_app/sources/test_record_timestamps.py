@@ -12,8 +12,8 @@ from stream_app.config import load_text
 from stream_app.core.records import Reason
 from stream_app.sources.decode import TimeField
 from stream_app.sources.topic_records import TIMESTAMP, TopicDecoder, topic_decoder
-from tests.registry import Registry, serving
-from tests.stream_app.sources.test_avro import CLICK, MOMENT, record
+from tests.registry import Registry, record, serving
+from tests.stream_app.sources.test_avro import CLICK, MOMENT
 
 TIME = TimeField(TIMESTAMP, "ms")
 TEXT = """
