@@ -33,6 +33,7 @@ class Buffers:
         high: Int64Array,
         low: Int64Array,
     ) -> None:
+        self._arguments = strategy, output_bits, buffer_bits
         self.high, self.low = high, low
         self._output_bits, self._buffer_bits = output_bits, buffer_bits
         self._weights = _column([int(weight * 2**WEIGHT_BITS) for weight in strategy.weights])
@@ -44,6 +45,10 @@ class Buffers:
         self._low_mask = np.int64((1 << buffer_bits) - 1)
         self._drop = buffer_bits + WEIGHT_BITS - output_bits
         self._half_output = np.int64(1 << self._drop - 1)
+
+    def copy(self) -> Buffers:
+        """Return buffers with a copy of the words."""
+        return Buffers(*self._arguments, self.high.copy(), self.low.copy())
 
     def output(self) -> Int64Array:
         """Return round_u(sum_i a_i s_i) of every column, in units of u, shape (width,)."""

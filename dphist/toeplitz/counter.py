@@ -53,10 +53,9 @@ class ToeplitzCounter:
     """
 
     def __init__(self, design: ToeplitzDesign) -> None:
-        shape = (design.strategy.buffers, design.width)
         self.design = design
         self._bin = 0
-        self._buffers = _buffers(design, np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+        self._buffers = empty_buffers(design)
 
     def __repr__(self) -> str:
         return f"<ToeplitzCounter horizon={self.design.horizon} width={self.design.width} bin={self.bin}>"
@@ -75,10 +74,9 @@ class ToeplitzCounter:
         Raises: ValueError beyond the horizon or for counts of a wrong kind; the message never shows a count.
         """
         exact = self._checked(counts)
-        released = np.asarray(noise.discrete_gaussian(self.design.variance_steps, exact.shape))
         units = exact << self.design.output_bits
-        released += units
-        after = self._copied_buffers()
+        released = units + noise.discrete_gaussian(self.design.variance_steps, exact.shape)
+        after = self._buffers.copy()
         for row, added in zip(released, units, strict=True):
             row += after.output()
             after.advance(added)
@@ -97,14 +95,10 @@ class ToeplitzCounter:
 
         Raises: ValueError if the snapshot is not one of a counter of this design.
         """
-        check_words(design, snapshot)
         counter = cls(design)
+        counter._buffers = buffers_of(design, snapshot)
         counter._bin = snapshot.bin
-        counter._buffers = _buffers(design, snapshot.high.copy(), snapshot.low.copy())
         return counter
-
-    def _copied_buffers(self) -> Buffers:
-        return _buffers(self.design, self._buffers.high.copy(), self._buffers.low.copy())
 
     def _checked(self, counts: ArrayLike) -> Int64Array:
         """Return the counts as int64. Raises: ValueError as ``close``."""
@@ -137,18 +131,22 @@ class _Words(Protocol):
     def low(self) -> Int64Array: ...
 
 
-def check_words(design: ToeplitzDesign, snapshot: _Words) -> None:
-    """Check that words of buffers belong to a design. Raises: ValueError if they do not."""
+def empty_buffers(design: ToeplitzDesign) -> Buffers:
+    """Return the buffers before the first bin."""
+    words = np.zeros((design.strategy.buffers, design.width), np.int64)
+    return Buffers(design.strategy, design.output_bits, design.buffer_bits, words, words.copy())
+
+
+def buffers_of(design: ToeplitzDesign, snapshot: _Words) -> Buffers:
+    """Return the buffers of a snapshot, as a copy. Raises: ValueError if they are not of this design."""
     shape = (design.strategy.buffers, design.width)
-    if snapshot.high.shape != shape or snapshot.low.shape != shape:
+    high, low = snapshot.high, snapshot.low
+    if high.shape != shape or low.shape != shape:
         raise ValueError(f"approximate counter snapshot: its buffers are not of shape {shape}")
     if not 0 <= snapshot.bin <= design.horizon:
         raise ValueError(
             f"approximate counter snapshot: bin {snapshot.bin} is outside the horizon {design.horizon}"
         )
-    if snapshot.low.size and (snapshot.low.min() < 0 or snapshot.low.max() >> design.buffer_bits):
+    if low.size and (low.min() < 0 or low.max() >> design.buffer_bits):
         raise ValueError("approximate counter snapshot: a low word is out of range; the bytes are damaged")
-
-
-def _buffers(design: ToeplitzDesign, high: Int64Array, low: Int64Array) -> Buffers:
-    return Buffers(design.strategy, design.output_bits, design.buffer_bits, high, low)
+    return Buffers(design.strategy, design.output_bits, design.buffer_bits, high.copy(), low.copy())

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.snapshots import Snapshot
-from dphist.toeplitz.buffers import LARGEST_BUFFER, Buffers
-from dphist.toeplitz.counter import check_words
+from dphist.toeplitz.buffers import LARGEST_BUFFER
+from dphist.toeplitz.counter import buffers_of, empty_buffers
 from dphist.toeplitz.design import ToeplitzDesign
 from dphist.toeplitz.inverse import inverse_weights
 
@@ -54,11 +53,10 @@ class RunningCounts:
     """
 
     def __init__(self, design: ToeplitzDesign) -> None:
-        shape = (design.strategy.buffers, design.width)
         self.design = design
         self._bins = 0
         self._total = np.zeros(design.width, np.int64)
-        self._buffers = _buffers(design, np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+        self._buffers = empty_buffers(design)
 
     @property
     def bins(self) -> int:
@@ -81,17 +79,19 @@ class RunningCounts:
             raise ValueError(f"released values: more than {design.horizon} bins of an epoch")
         if rows.size and max(abs(int(rows.min())), abs(int(rows.max()))) >> 62:
             raise ValueError("released values: one is beyond 2^62 units; no counter released it")
-        counts = np.empty_like(rows)
+        after, counts = self._buffers.copy(), np.empty_like(rows)
         for count, row in zip(counts, rows, strict=True):
-            np.subtract(row, self._buffers.output(), out=count)
-            self._buffers.advance(count)
-        if np.abs(self._buffers.high).max(initial=0) > LARGEST_BUFFER:
+            np.subtract(row, after.output(), out=count)
+            after.advance(count)
+        if np.abs(after.high).max(initial=0) > LARGEST_BUFFER:
             raise ValueError(
                 "released values: they add up to more than 2^37 events; no counter released them"
             )
         running = self._total + np.cumsum(counts, axis=0)
+        # Nothing before this line has changed the estimates: values that are refused leave no trace.
         if len(running):
             self._total = running[-1].copy()
+        self._buffers = after
         self._bins += len(rows)
         return np.asarray(running)
 
@@ -103,13 +103,13 @@ class RunningCounts:
     @classmethod
     def restore(cls, design: ToeplitzDesign, snapshot: RunningSnapshot) -> RunningCounts:
         """Continue from a snapshot. Raises: ValueError if it is not one of this design."""
-        check_words(design, snapshot)
+        buffers = buffers_of(design, snapshot)
         if snapshot.total.shape != (design.width,):
             raise ValueError(f"running counts: the totals are not of shape ({design.width},)")
         running = cls(design)
         running._bins = snapshot.bin
         running._total = snapshot.total.copy()
-        running._buffers = _buffers(design, snapshot.high.copy(), snapshot.low.copy())
+        running._buffers = buffers
         return running
 
 
@@ -164,6 +164,8 @@ def half_widths(
     """
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence: {confidence} is outside (0, 1); write for example 0.95")
+    from scipy.special import ndtri  # imported here because it costs every start a quarter of a second
+
     deviations = np.sqrt(range_variances(design, starts, stops, columns))
     missed = 1.0 - confidence
     # P(|N| > quantile) is the larger share. The smaller one pays for rounding a continuous variable to the
@@ -198,7 +200,3 @@ def _checked_ranges(
     if (first > last).any():
         raise ValueError("ranges: a start is after its stop")
     return first, last
-
-
-def _buffers(design: ToeplitzDesign, high: Int64Array, low: Int64Array) -> Buffers:
-    return Buffers(design.strategy, design.output_bits, design.buffer_bits, high, low)

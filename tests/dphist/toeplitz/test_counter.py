@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from typing import Any
+
 import numpy as np
 import pytest
 
+from dphist.arrays import Int64Array
 from dphist.noise import SeededNoise
 from dphist.toeplitz import RunningCounts, ToeplitzCounter, ToeplitzDesign, ToeplitzSnapshot, plan_toeplitz
 from dphist.toeplitz.estimate import RunningSnapshot, mean_squared_error
@@ -68,3 +72,62 @@ def test_design_text_is_canonical_and_too_little_noise_is_refused() -> None:
 @pytest.mark.parametrize(("bits", "bound"), [(10, 168), (16, 344), (20, 497)])
 def test_stated_error_is_below_the_goal(bits: int, bound: float) -> None:
     assert mean_squared_error(plan_toeplitz(2**bits, 1, "1e-6")) <= bound
+
+
+def test_failing_noise_leaves_the_counter_as_it_was() -> None:
+    class NoEntropy:
+        private = False
+
+        def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
+            raise OSError("no entropy")
+
+    counter = ToeplitzCounter(DESIGN)
+    with pytest.raises(OSError, match="no entropy"):
+        counter.close(COUNTS[:3], NoEntropy())
+    assert counter.bin == 0
+    assert not counter.snapshot().high.any()
+
+
+def test_damaged_or_foreign_snapshots_are_refused() -> None:
+    counter = ToeplitzCounter(DESIGN)
+    counter.close(COUNTS[:3], NoNoise())
+    state = counter.snapshot()
+    foreign = [
+        ToeplitzSnapshot(201, state.high, state.low),
+        ToeplitzSnapshot(3, state.high[:, :2], state.low[:, :2]),
+        ToeplitzSnapshot(3, state.high, state.low - 2**41),
+    ]
+    for bad in foreign:
+        with pytest.raises(ValueError, match="approximate counter snapshot"):
+            ToeplitzCounter.restore(DESIGN, bad)
+    with pytest.raises(ValueError, match="damaged"):
+        ToeplitzSnapshot.from_bytes(state.to_bytes()[:-1])
+    with pytest.raises(ValueError, match="damaged"):
+        RunningSnapshot.from_bytes(state.to_bytes())
+
+
+def test_full_columns_are_refused_before_anything_is_released() -> None:
+    counter = ToeplitzCounter(DESIGN)
+    counter.close(np.full((1, 3), 2**36), NoNoise())
+    with pytest.raises(ValueError, match="shorten the epoch"):
+        counter.close(np.full((1, 3), 2**36), NoNoise())
+    assert counter.bin == 1
+
+
+def test_values_that_no_counter_released_are_refused() -> None:
+    running = RunningCounts(DESIGN)
+    bads: list[Any] = [np.zeros((1, 3)), np.zeros((1, 2), np.int64), np.zeros((201, 3), np.int64)]
+    for bad in bads:
+        with pytest.raises(ValueError, match="released values"):
+            running.append(bad)
+    with pytest.raises(ValueError, match="no counter released"):
+        running.append(np.full((1, 3), 2**62 + 5))
+    with pytest.raises(ValueError, match="add up to more"):
+        running.append(np.full((20, 3), 2**61))
+    assert running.snapshot().to_bytes() == RunningCounts(DESIGN).snapshot().to_bytes()
+
+
+def test_no_text_shows_an_exact_count() -> None:
+    counter = ToeplitzCounter(DESIGN)
+    counter.close(np.full((2, 3), 31_337), NoNoise())
+    assert "31337" not in repr(counter) + repr(counter.snapshot())
