@@ -161,6 +161,14 @@ async def test_a_key_that_counts_already_comes_before_new_ones(stores: Stores) -
     assert sum(rows[1]) == 1
 
 
+async def test_a_user_with_a_record_a_bin_uses_the_caps_up(stores: Stores) -> None:
+    await opened(stores)
+    records = [(FIRST_BIN + bin, place, "ann") for bin, place in enumerate([4, 5, 6, 4])]
+    await stores.store.apply(stores.stream, of_users(0, 4, records))
+    rows = (await counts(stores, Bounds(Caps(3, 4, 2)), LAST)).counts
+    assert [sum(row) for row in rows] == [1, 1, 1, 0]
+
+
 @pytest.mark.parametrize("places", [2, 5])
 async def test_buckets_of_a_key_share_its_caps(stores: Stores, places: int) -> None:
     await opened(stores)

@@ -16,11 +16,11 @@ local function total_of_each_user(entries)
   return totals, users, owners
 end
 
--- Return how many records of each packed cell count, and by how many records all users together exceed the cap.
+-- Return how many records of each cell count, and by how many records all users together exceed the cap.
 local function chosen(entries, owners, totals, rooms)
   local counts, crowded, over = {}, {}, 0
   local function add(field, number)
-    local cell = string.sub(field, id_bytes + 1)
+    local cell = cell_of(field)
     counts[cell] = (counts[cell] or 0) + number
   end
   for i = 1, #entries, 2 do

@@ -57,21 +57,25 @@ local function counted_before(window_users, users)
   return before
 end
 
--- Return the place in the list of each key of a user, and how many records of it counted.
-local function read_list(list)
-  local place_of, total = {}, 0
-  for i = 1, #list, 2 do
-    place_of[list[i]] = i
-    total = total + list[i + 1]
+-- Add a record to a user's list as far as the caps allow. Return how many of its events count, and the key's place.
+-- `place` is the key's place in the list, nil for a new key; `room` is left of the cap over all keys.
+local function take(list, place, key, number, room)
+  local in_key = place and list[place + 1] or 0
+  number = math.min(number, most_of_key - in_key, room)
+  if number <= 0 or not place and #list / 2 >= most_keys then return 0 end
+  if not place then
+    place = #list + 1
+    list[place] = key
   end
-  return place_of, total
+  list[place + 1] = in_key + number
+  return number, place
 end
 
 local function read_records(own)
   local records = {}
   for i = 1, #own, 2 do
-    local key = math.floor(cell_of(string.sub(own[i], id_bytes + 1)) / key_places)
-    records[#records + 1] = {key = key, field = own[i], number = own[i + 1]}
+    local cell = cell_of(own[i])
+    records[#records + 1] = {key = math.floor(cell / key_places), cell = cell, field = own[i], number = own[i + 1]}
   end
   return records
 end
@@ -103,31 +107,40 @@ local function sort_records(user, records, place_of)
   table.sort(records, by_rank)
 end
 
--- Choose the records of one user that count: add them with `add`, and to the user's list. Return by how many records
--- the user exceeds the caps, and the list's places that changed.
-local function choose_of_user(user, own, list, add)
-  local place_of, total = read_list(list)
-  local room, keys, over, changed = most_events - total, #list / 2, 0, {}
+-- Choose the records of one user that count: add them to `counts` and to the user's list. Return how many do not count,
+-- and the list's places that changed.
+local function choose_of_user(user, own, list, counts)
+  local place_of, room, over, changed = {}, most_events, 0, {}
+  for i = 1, #list, 2 do
+    place_of[list[i]] = i
+    room = room - list[i + 1]
+  end
   local records = read_records(own)
   if not all_fit(records, list, place_of, room) then sort_records(user, records, place_of) end
   for _, record in ipairs(records) do
-    local place = place_of[record.key]
-    local in_key = place and list[place + 1] or 0
-    local number = math.max(math.min(record.number, most_of_key - in_key, room), 0)
-    if not place and keys >= most_keys then number = 0 end
-    if number > 0 then
-      if not place then
-        place, keys = #list + 1, keys + 1
-        place_of[record.key], list[place] = place, record.key
-      end
-      list[place + 1] = in_key + number
+    local number, place = take(list, place_of[record.key], record.key, record.number, room)
+    if place then
+      place_of[record.key] = place
       changed[#changed + 1] = place
       room = room - number
-      add(record.field, number)
+      counts[record.cell] = (counts[record.cell] or 0) + number
     end
     over = over + record.number - number
   end
   return over, changed
+end
+
+-- The same for a user with one record in this bin, as most users have: it needs no order and no tables.
+local function choose_single(own, list, counts)
+  local cell, number = cell_of(own[1]), own[2]
+  local key, place, left = math.floor(cell / key_places), nil, most_events
+  for i = 1, #list, 2 do
+    if list[i] == key then place = i end
+    left = left - list[i + 1]
+  end
+  local taken, changed = take(list, place, key, number, left)
+  if changed then counts[cell] = (counts[cell] or 0) + taken end
+  return number - taken, {changed}
 end
 
 -- Add the pages of a user's list that hold changed places to `writes`.
@@ -138,7 +151,8 @@ local function write_pages(user, list, changed, writes)
     if not written[page] then
       written[page] = true
       local first = 2 * KEYS_OF_PAGE * page + 1
-      local held = {unpack(list, first, math.min(first + 2 * KEYS_OF_PAGE - 1, #list))}
+      local all = #list <= 2 * KEYS_OF_PAGE
+      local held = all and list or {unpack(list, first, math.min(first + 2 * KEYS_OF_PAGE - 1, #list))}
       local n = #writes
       writes[n + 1], writes[n + 2] = page_name(user, page), cmsgpack.pack(held)
     end
@@ -149,13 +163,13 @@ local function choose_keys(entries, window_users)
   local users, records = records_of_users(entries)
   local before = counted_before(window_users, users)
   local counts, over, writes = {}, 0, {}
-  local function add(field, number)
-    local cell = string.sub(field, id_bytes + 1)
-    counts[cell] = (counts[cell] or 0) + number
-  end
   for _, user in ipairs(users) do
-    local list = before[user] or {}
-    local beyond, changed = choose_of_user(user, records[user], list, add)
+    local own, list, beyond, changed = records[user], before[user] or {}
+    if #own == 2 then
+      beyond, changed = choose_single(own, list, counts)
+    else
+      beyond, changed = choose_of_user(user, own, list, counts)
+    end
     over = over + beyond
     if #changed > 0 then write_pages(user, list, changed, writes) end
   end

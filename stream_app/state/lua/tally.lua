@@ -21,14 +21,15 @@ if not held[1] then return 'conflict' end
 if held[1] ~= strategy_hash then return 'strategy' end
 if tonumber(up_to_bin) > tonumber(held[2]) then return 'not_sealed' end
 
-local function cell_of(packed)
-  local a, b, c, d = string.byte(packed, 1, 4)
+-- Return the place of a field, which is the id of a user and then the place.
+local function cell_of(field)
+  local a, b, c, d = string.byte(field, id_bytes + 1, id_bytes + 4)
   return ((a * 256 + b) * 256 + c) * 256 + d
 end
 
 local function by_rank(a, b) return a.rank < b.rank end
 
--- Both return how many records of each packed place count, and how many records do not count.
+-- Both return how many records of each place count, and how many records do not count.
 #include chosen_events
 #include chosen_keys
 local choose = most_keys == 0 and choose_events or choose_keys
@@ -41,8 +42,7 @@ local function tally(records, window_users, bin_cells)
     if not numbers[cell] then cells[#cells + 1], numbers[cell] = cell, 0 end
     numbers[cell] = numbers[cell] + number
   end
-  for packed, number in pairs(added) do
-    local cell = cell_of(packed)
+  for cell, number in pairs(added) do
     if weight == 0 then
       add(cell, number)
     else
