@@ -101,6 +101,8 @@ def _planned_over_epochs(stream: StreamSettings, epochs: int, release: Release) 
     with _about(stream, ".tree.epochs"):
         if declared.keys is not None or declared.value is not None:
             raise ValueError("levels over epochs are not built yet for keys and values; take it out")
+        if privacy.per_user is not None and privacy.per_user.per is not None:
+            raise ValueError("is for the event unit, and not built yet for privacy.unit.per; take it out")
         if privacy.per_user is not None:
             raise ValueError("is for the event unit; a user has events in every epoch: take it out")
         levels = _epoch_levels(declared.time.epoch_bins, epochs, privacy.epsilon, release, privacy.neighbours)

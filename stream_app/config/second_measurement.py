@@ -18,7 +18,9 @@ from stream_app.core.records import EpochRecord, LedgerEntry
 def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
     """Return the ledger entry of a stream's first epoch if it starts now, without planning the strategy."""
     declared = stream.declared
-    record = EpochRecord(0, declared.first_bin(now_us), declared.time.epoch_bins, 1, "")
+    first_bin = declared.first_bin(now_us)
+    bins = declared.epoch_bins(first_bin, None, declared.time.epoch_bins)
+    record = EpochRecord(0, first_bin, bins, 1, "")
     return entry_of(declared, stream.name, record)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from dphist.caps import Caps
 from dphist.workloads import PREFIX
@@ -14,10 +14,11 @@ from stream_app.config.document import Section
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
 from stream_app.config.source import log_of, read_source
 from stream_app.config.where import read_where
-from stream_app.core.counting.bounding import PerUser
+from stream_app.core.counting.bounding import Period, PerUser
 from stream_app.core.declaration import Counted, Declaration, Log, Privacy, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
+from stream_app.core.periods import PERIODS
 
 MOST_BINS = 2**24  # an epoch of 16 million bins: 16 years of half minutes
 _BIN = values.duration_between("100ms", "36500d", "each bin is closed, gets noise and is stored separately")
@@ -72,9 +73,30 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     stream = StreamSettings(name, source, declared, accept, title, where, privacy_where)
     section.finish()
     check_axes(section, stream)
+    _check_period(section, declared)
     _check_start(section, stream)
     _check_edges(section, declared)
     return stream
+
+
+def _check_period(section: Section, declared: Declaration) -> None:
+    """Refuse a unit of a user's hour, day or week that does not fit the stream's time. Raises: ConfigError.
+
+    A late event that counts in the next open bin may count in a later period than its own. All of a user's
+    events of one day would then change several periods, and the stated epsilon would be too small.
+    """
+    user, time = declared.privacy.per_user, declared.time
+    if user is None or user.per is None:
+        return
+    key, length_us = "privacy.unit.per", PERIODS[user.per]
+    if length_us % time.bin_us:
+        whole = values.format_duration(time.bin_us)
+        raise section.error(key, f"{user.per}: must be a whole number of bins of {whole}")
+    if time.epoch_bins % declared.period_bins:
+        raise section.error(key, f"{user.per}: time.epoch must be a whole number of them; change one")
+    if declared.late == "next_bin":
+        text = f"must be drop or dead_letter: with privacy.unit.per no event may count in another {user.per}"
+        raise section.error("late", text)
 
 
 def _title(value: object) -> str:
@@ -186,8 +208,12 @@ def _unit(privacy: Section, count: Counted) -> Literal["event"] | PerUser:
     section = privacy.section("unit")
     field = section.take("user", values.text)
     caps = _caps(section) if count is None else _one_event(section)
+    per = section.take("per", values.one_of(*get_args(Period)), None)
+    if per is not None and count == "users":
+        text = "is for count: events; write count: events and max_events: 1 to count each user once in it"
+        raise section.error("per", text)
     section.finish()
-    return PerUser(field, caps.max_events, caps.max_keys, caps.max_per_key)
+    return PerUser(field, caps.max_events, caps.max_keys, caps.max_per_key, per)
 
 
 def _one_event(section: Section) -> Caps:

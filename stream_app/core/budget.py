@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stream_app.core.ledger import Statement, next_entry, promise_in_words, statement
+from stream_app.core.periods import period_in_words
 from stream_app.core.records import LedgerEntry
 
 _EPOCHS_AHEAD = (2, 12, 100)
@@ -18,13 +19,14 @@ def one_more_in_words(source: str, entries: Sequence[LedgerEntry], stream: str) 
         return ""
     now, then = statement(source, entries), statement(source, [*entries, following])
     if then.cost == now.cost:
-        return "One more epoch of this stream adds nothing: an event is in one epoch only."
+        what = "an event" if following.per is None else f"a {period_in_words(following.per)} of a user"
+        return f"One more epoch of this stream adds nothing: {what} is in one epoch only."
     return f"One more epoch of this stream makes {_both_lines(then)}."
 
 
 def over_epochs_in_words(first: LedgerEntry) -> str:
     """Return what a stream's epochs cost together as they add up; empty if they do not."""
-    if first.unit != "user" or not first.private:
+    if first.unit != "user" or first.per is not None or not first.private:
         return ""
     costs = []
     for number in _EPOCHS_AHEAD:

@@ -61,7 +61,7 @@ def cost_of(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Cost:
     """Return the cost of one stream's epochs for a promise about this unit and these neighbours.
 
     An event falls into one epoch, so for the unit event only the largest cost counts. Users have events in
-    every epoch.
+    every epoch. A user's day is in one epoch, or in several if epochs ended early within it.
     Raises: ValueError for an entry with a delta and no mu, which cannot be composed.
     """
     factor = 1
@@ -70,7 +70,41 @@ def cost_of(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Cost:
     if unit == "event" and epochs[0].unit == "user":
         factor *= 2  # with a cap, one added event can displace another event of its user
     counted = epochs if unit == "user" else [max(epochs, key=_size)]
+    if " per " in unit:
+        counted = max(_of_one_period(epochs), key=lambda some: (len(some), max(map(_size, some))))
     return total_of(_cost(entry, factor) for entry in counted)
+
+
+def unit_of(entry: LedgerEntry) -> str:
+    """Return the unit of one entry: "event", "user", or for a user's day "user per 1d"."""
+    return entry.unit if entry.per is None else f"{entry.unit} per {entry.per}"
+
+
+def cost_of_whole_user(epochs: Sequence[LedgerEntry], neighbours: str) -> Cost:
+    """Return what all events of a user in one epoch cost, if the unit is a period: the epoch's periods times.
+
+    Guarantee: holds for every epoch of the stream. Neighbours are as many changes of the unit apart as the
+        epoch touches periods.
+    """
+    factor = 2 if neighbours == "substitute" and epochs[0].neighbours == "add_remove" else 1
+    return _cost(max(epochs, key=_size), factor * max(entry.periods for entry in epochs))
+
+
+def _of_one_period(epochs: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
+    """Return for each period in which an epoch begins the epochs that may count events of the period.
+
+    An epoch counts until the next one begins. So a period holds the epochs that begin in it, and the epoch
+    before them, unless one of them begins together with the period.
+    """
+    in_order = sorted(epochs, key=lambda entry: entry.start_us)
+    found = []
+    for period_us in dict.fromkeys(entry.period_us for entry in in_order):
+        inside = [entry for entry in in_order if entry.period_us == period_us]
+        earlier = [entry for entry in in_order if entry.start_us < inside[0].start_us]
+        if earlier and inside[0].start_us != period_us:
+            inside.append(earlier[-1])
+        found.append(inside)
+    return found
 
 
 def total_of(costs: Iterable[Cost]) -> Cost:

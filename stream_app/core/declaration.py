@@ -24,6 +24,7 @@ from stream_app.core.counting.choosing import Bounds
 from stream_app.core.counting.closing import Closing
 from stream_app.core.counting.where import Condition
 from stream_app.core.kinds.kind import Asked
+from stream_app.core.periods import PERIODS
 from stream_app.core.records import EpochRecord
 
 LogFormat = Literal["ndjson", "json", "csv", "avro"]
@@ -238,9 +239,38 @@ class Declaration(
         first_us = self.time.first_us
         return int(self.time.binning.bin_of([now_us if first_us is None else first_us])[0])
 
+    @property
+    def period(self) -> str | None:
+        """The period of the unit and its time zone, if the unit is a user's hour, day or week; else None."""
+        user, zone = self.privacy.per_user, self.time.timezone
+        if user is None or user.per is None:
+            return None
+        return user.per if zone is None else f"{user.per} {zone}"
+
+    @property
+    def period_bins(self) -> int:
+        """The number of bins in a period of the unit; 0 if the unit has none."""
+        user = self.privacy.per_user
+        return PERIODS[user.per] // self.time.bin_us if user and user.per else 0
+
     def cap_windows(self, epoch: EpochRecord, horizon: int) -> CapWindows:
         """Return the cap windows. Args: any epoch of the stream; horizon of the tree, in bins."""
+        if bins := self.period_bins:
+            return CapWindows(bins - 1, bins, self.last_bin)
         return CapWindows(epoch.first_bin + epoch.bins - 1, horizon, self.last_bin)
+
+    def epoch_bins(self, first_bin: int, before: EpochRecord | None, horizon: int) -> int:
+        """Return the length in bins of an epoch, which ends where a cap window ends.
+
+        An epoch over parts of two windows could count a user's events twice. If the windows are periods, the
+        epoch touches as many of them as fit into the horizon; the first one may have begun before.
+        Args: before, an earlier epoch of the stream, if any; horizon of the tree, in bins.
+        """
+        if self.period_bins:
+            return horizon - first_bin % self.period_bins
+        if before is None or self.privacy.per_user is None:
+            return horizon
+        return self.cap_windows(before, horizon).left(first_bin)
 
     def rules(self, epoch: EpochRecord) -> BinRules:
         """Return the binning rules of an epoch."""

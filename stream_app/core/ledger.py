@@ -2,8 +2,10 @@
 
 Measurements that can count the same event add up. For the unit event, epochs of one stream do not add up,
 because an event falls into one bin: a source costs the sum over its streams of each stream's largest epsilon.
-A user has events in every epoch, so for the unit user epochs add up as well. Users that different fields
-name may be different people, so promises to them do not add up to one promise: then the unit is the event.
+A user has events in every epoch, so for the unit user epochs add up as well. If the unit is a user's day,
+epochs add up only if they touch the same day, and a user's whole epoch costs as many times as it has days.
+Users that different fields name may be different people, so promises to them do not add up to one promise:
+then the unit is the event.
 
 An entry is made when an epoch opens. A live stream opens one epoch after the other without end, so it counts
 events from the start of its first epoch without end. A replay counts until its last bin.
@@ -17,10 +19,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import chain
+from typing import Any
 
-from stream_app.core.costs import Cost, cost_of, rounded_up, total_of
+from stream_app.core.costs import Cost, cost_of, cost_of_whole_user, rounded_up, total_of, unit_of
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
+from stream_app.core.periods import period_in_words, periods_in_words
 from stream_app.core.records import EpochRecord, LedgerEntry
 from stream_app.core.strategy import canonical_json
 
@@ -44,6 +48,8 @@ class Measurement:
     epochs: int
     private: bool
     delta: Fraction | None = None
+    per: str | None = None
+    periods: int = 0  # the most that one epoch touches
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Statement:
     cost: Cost
     private: bool
     measurements: tuple[Measurement, ...]
+    whole_user: Cost | None = None  # of a user's events in one epoch of each stream, if the unit is a period
 
     @property
     def epsilon(self) -> Fraction:
@@ -94,17 +101,28 @@ class Statement:
                 *map(_sentence, self.measurements),
             )
         weaker = ["A person with k events is protected k times more weakly."] if self.unit == "event" else []
-        other = [self.other_line] if self.other_line else []
-        return (self.promise(), *other, *map(_sentence, self.measurements), *weaker)
+        others = [line for line in (self.whole_user_line, self.other_line) if line]
+        return (self.promise(), *others, *map(_sentence, self.measurements), *weaker)
 
     def promise(self, what: str = "anything that is shown") -> str:
         """Return the promise in one sentence. Args: what, the name of all that was measured here."""
-        change = _CHANGES[self.unit, self.neighbours].format(source=self.source)
+        change = _change(self.unit, self.neighbours, self.source)
         beside = "" if self.delta is None else f", and adds at most {delta_in_words(self.composed_delta)}"
         return (
             f"{change} changes the probability of {what} by at most a factor "
             f"e^{in_words(self.total_epsilon)}{beside}."
         )
+
+    @property
+    def whole_user_line(self) -> str:
+        """What all events of a user in an epoch cost; empty unless the unit is a user's hour, day or week."""
+        if self.whole_user is None:
+            return ""
+        cost, delta = self.whole_user, self.whole_user.delta or None
+        epochs = "one epoch" if len(self.measurements) == 1 else "one epoch of each stream"
+        lengths = {periods_in_words(m.per, m.periods) for m in self.measurements if m.per}
+        of = f" of {lengths.pop()}" if len(lengths) == 1 else ""
+        return f"All events of a user in {epochs}{of} together cost {promise_in_words(cost.epsilon, delta)}."
 
     @property
     def other_line(self) -> str:
@@ -136,9 +154,27 @@ _CHANGES = {
 }
 
 
+def _change(unit: str, neighbours: str, source: str) -> str:
+    base, _, per = unit.partition(" per ")
+    within = f" within any one {period_in_words(per)}" if per else ""
+    return _CHANGES[base, neighbours].format(source=f"{source}{within}")
+
+
 def neighbouring_in_words(unit: str, neighbours: str) -> str:
     """Return how two logs differ that a promise about this unit is about."""
-    return _NEIGHBOURING[unit, neighbours]
+    base, _, per = unit.partition(" per ")
+    if not per:
+        return _NEIGHBOURING[unit, neighbours]
+    return _NEIGHBOURING[base, neighbours].replace(
+        "of one user", f"of one user within one {period_in_words(per)}"
+    )
+
+
+def own_unit(declared: Declaration) -> str:
+    """Return the unit of a stream's own promise, as ``costs.unit_of`` its entries."""
+    if declared.privacy.per_user is None:
+        return "event"
+    return "user" if declared.period is None else f"user per {declared.period}"
 
 
 def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerEntry:
@@ -159,7 +195,22 @@ def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerE
         user=None if privacy.per_user is None else privacy.per_user.field,
         time=f"{declared.time.field} {declared.time.format}",
         delta=None if privacy.delta is None else str(privacy.delta),
+        **_periods(declared, record),
     )
+
+
+def _periods(declared: Declaration, record: EpochRecord) -> dict[str, Any]:
+    """Return the facts of an entry about the periods of its unit; none if the unit has no period."""
+    bins = declared.period_bins
+    if not bins:
+        return {}
+    first = record.first_bin // bins
+    last = (record.first_bin + record.bins - 1) // bins
+    return {
+        "per": declared.period,
+        "period_us": declared.time.binning.start_us(first * bins),
+        "periods": last - first + 1,
+    }
 
 
 def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
@@ -181,13 +232,16 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
         if entry.source != source or (entry.unit, entry.neighbours) not in _CHANGES:
             raise ValueError(f"ledger of {source}: {entry} cannot be composed here")
     streams = _by_stream(entries)
-    unit = "user" if _count_same_users(list(streams.values())) else "event"
+    unit = _common_unit(list(streams.values()))
     neighbours = "substitute" if any(e.neighbours == "substitute" for e in entries) else "add_remove"
     measurements = tuple(_measurement(epochs) for epochs in streams.values())
     cost = total_of(cost_of(epochs, unit, neighbours) for epochs in streams.values())
     stated = Statement(
         source=source, unit=unit, neighbours=neighbours, cost=cost, private=True, measurements=measurements
     )
+    if " per " in unit:
+        whole = total_of(cost_of_whole_user(epochs, neighbours) for epochs in streams.values())
+        stated = replace(stated, whole_user=whole)
     private = all(m.private for m in measurements) and stated.total_epsilon <= LARGEST_PRIVATE_EPSILON
     return replace(stated, private=private)
 
@@ -204,7 +258,23 @@ def next_entry(entries: Sequence[LedgerEntry], stream: str) -> LedgerEntry | Non
     if last.until_us is not None and last.end_us >= last.until_us:
         return None
     end_us = 2 * last.end_us - last.start_us
-    return replace(last, epoch=last.epoch + 1, start_us=last.end_us, end_us=end_us, lost=False)
+    period_us = None if last.per is None else last.end_us  # epochs end where a period ends
+    following = replace(last, epoch=last.epoch + 1, start_us=last.end_us, end_us=end_us, lost=False)
+    return replace(following, period_us=period_us)
+
+
+def _common_unit(streams: Sequence[Sequence[LedgerEntry]]) -> str:
+    """Return the unit of a promise about all of these streams: ``unit_of`` an entry if all have one unit.
+
+    Streams that find a user's day by different fields of time would have different days.
+    """
+    if not _count_same_users(streams):
+        return "event"
+    units = {unit_of(entry) for epochs in streams for entry in epochs}
+    times = {_known(entry.time for entry in epochs) for epochs in streams}
+    if units == {"user"}:
+        return "user"
+    return units.pop() if len(units) == len(times) == 1 else "event"
 
 
 def _count_same_users(streams: Sequence[Sequence[LedgerEntry]]) -> bool:
@@ -311,7 +381,8 @@ def lost_measurement(
 def entry_to_json(entry: LedgerEntry) -> bytes:
     """Return the text of an entry; two entries are equal if their texts are."""
     # Entries written before these fields existed keep their text.
-    newer = {"until_us": None, "lost": False} | dict.fromkeys(("user", "log", "time", "delta", "mu"))
+    newer = {"until_us": None, "lost": False, "periods": 0}
+    newer |= dict.fromkeys(("user", "log", "time", "delta", "mu", "per", "period_us"))
     return canonical_json({k: v for k, v in asdict(entry).items() if not (k in newer and v == newer[k])})
 
 
@@ -364,6 +435,8 @@ def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
         epochs=len(epochs),
         private=all(entry.private for entry in epochs),
         delta=max((Fraction(entry.delta) for entry in epochs if entry.delta is not None), default=None),
+        per=epochs[0].per,
+        periods=max(entry.periods for entry in epochs),
     )
 
 
@@ -371,7 +444,11 @@ def _sentence(measurement: Measurement) -> str:
     unit, epochs = f"{measurement.unit}s", "one epoch"
     if measurement.user is not None:
         unit += f' that the field "{measurement.user}" names,'
-    if measurement.epochs > 1 and measurement.unit == "event":
+    if measurement.per is not None:
+        unit += f" within each {period_in_words(measurement.per)},"
+    if measurement.epochs > 1 and measurement.per is not None:
+        epochs = f"{measurement.epochs} epochs, which add up only for a period that both touch"
+    elif measurement.epochs > 1 and measurement.unit == "event":
         epochs = f"{measurement.epochs} epochs, which do not add up"
     elif measurement.epochs > 1:
         epochs = f"{measurement.epochs} epochs, which add up for a user"

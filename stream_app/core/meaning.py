@@ -16,6 +16,7 @@ from typing import Literal
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import in_words
 from stream_app.core.declaration import Declaration
+from stream_app.core.periods import period_in_words
 
 OfAmounts = Literal["sum", "mean"]
 
@@ -82,7 +83,7 @@ def range_in_words(declared: Declaration, epochs: int) -> str:
         return f"users first seen in this range{by}, which is within one epoch"
     if per_user is None:
         return _events(declared)
-    return f"counted {_events(declared)} ({_cap(per_user)})"
+    return f"counted {_events(declared)} ({_cap(declared)})"
 
 
 def epoch_in_words(declared: Declaration, start: str) -> str:
@@ -117,7 +118,7 @@ def amounts_in_words(declared: Declaration, of: OfAmounts = "sum") -> str:
     low, high, unit = map(_decimal, (amounts.low, amounts.high, amounts.unit))
     events = _events(declared, of_amounts=True)
     which = [] if events == EVERY_EVENT.noun else [f"of {events}"]
-    cap = [f"of {_cap(per_user)}"] if per_user else []
+    cap = [f"of {_cap(declared)}"] if per_user else []
     said = [f"each clamped to {low} to {high} and rounded to {unit}", *which, *cap]
     return f"{of} of {amounts.field}, {', '.join(said)}"
 
@@ -128,11 +129,12 @@ def _capped(declared: Declaration, per_user: PerUser) -> Meaning:
     first = "from the user's first bin" if most == 1 else "earliest bins first"
     return Meaning(
         noun="counted events",
-        counts=f"Counts at most {events} per user and epoch{in_keys(per_user)}, {first}. "
+        counts=f"Counts at most {events} per user and {span(declared)}{in_keys(per_user)}, {first}. "
         f'The field "{per_user.field}" names the user; events without one do not count.{_only(declared)}',
         intervals="Intervals are for the number of events that count, not for the number of all events: "
-        "the other events of a user in an epoch are left out.",
-        shape="This cap bends the shape of a chart: it leaves out more events towards the end of an epoch.",
+        f"the other events of a user in {article(span(declared))} are left out.",
+        shape="This cap bends the shape of a chart: it leaves out more events towards the end of "
+        f"{article(span(declared))}.",
     )
 
 
@@ -151,8 +153,25 @@ def _users(declared: Declaration) -> Meaning:
     )
 
 
-def _cap(per_user: PerUser) -> str:
-    return f"at most {per_user.caps.l1:,} per user and epoch{in_keys(per_user)}, earliest bins first"
+def _cap(declared: Declaration) -> str:
+    per_user = declared.privacy.per_user
+    assert per_user is not None
+    most = f"at most {per_user.caps.l1:,} per user and {span(declared)}{in_keys(per_user)}"
+    return f"{most}, earliest bins first"
+
+
+def span(declared: Declaration) -> str:
+    """Return in what a user's events are capped, without an article: "epoch", or "UTC day"."""
+    return "epoch" if declared.period is None else period_in_words(declared.period)
+
+
+def article(noun: str) -> str:
+    """Return a span of time with its article.
+
+    >>> [article(noun) for noun in ("epoch", "UTC day", "hour in Asia/Tokyo")]
+    ['an epoch', 'a UTC day', 'an hour in Asia/Tokyo']
+    """
+    return f"{'an' if noun.startswith(('e', 'h')) else 'a'} {noun}"
 
 
 def in_keys(per_user: PerUser) -> str:

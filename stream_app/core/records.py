@@ -257,6 +257,10 @@ class LedgerEntry:
         mu: exact text; None for a pure promise. The epoch's outputs tell two neighbouring streams apart no
             better than one draw of a normal distribution of variance 1 tells whether its mean is 0 or mu.
             ``epsilon`` and ``delta`` follow from it; epochs with a mu compose better by their mu.
+        per: the period and its time zone (``core.periods``) if the unit is a user's hour, day or week; None
+            if it is the user, or the event.
+        period_us: the start of the period in which the epoch begins; None without a period.
+        periods: how many periods the epoch touches; 0 without a period.
     """
 
     source: str
@@ -276,6 +280,9 @@ class LedgerEntry:
     time: str | None = None
     delta: str | None = None
     mu: str | None = None
+    per: str | None = None
+    period_us: int | None = None
+    periods: int = 0
 
 
 @dataclass(frozen=True, slots=True)

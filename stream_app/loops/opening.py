@@ -276,10 +276,7 @@ def _as_reserved(
         if is_free and epoch not in lost and start.may_begin_at(first_bin):
             break
         epoch += 1
-    bins = strategy.design.horizon
-    if start.last is not None and declared.privacy.per_user is not None:
-        # The epoch fills the rest of its window: an epoch over parts of two windows could count a user twice.
-        bins = declared.cap_windows(start.last, bins).left(first_bin)
+    bins = declared.epoch_bins(first_bin, start.last, strategy.design.horizon)
     return replace(start.record, epoch=epoch, first_bin=first_bin, bins=bins)
 
 

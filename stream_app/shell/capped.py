@@ -9,10 +9,9 @@ import numpy as np
 
 from dphist.arrays import BoolArray
 from stream_app.config import SourceSettings, StreamSettings
-from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.counting.left_out import LeftOut, left_out
 from stream_app.core.declaration import Declaration
-from stream_app.core.records import RecordBatch
+from stream_app.core.records import EpochRecord, RecordBatch
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file_list import is_list
 from stream_app.sources.finished_files import open_sample
@@ -63,9 +62,10 @@ def cap_warning(stream: StreamSettings, columns: Mapping[str, Any]) -> str | Non
     one = len(much) == 1
     leaves, it = ("leaves", "it") if one else ("leave", "them")
     number = "the number is public and tells" if one else "the numbers are public and tell"
+    shorter = "" if stream.declared.period else ", or shorten time.epoch"
     return (
         f"in a sample of the events, {named} {leaves} out more than {MUCH:.0%} of "
-        f"them; raise {it}, or shorten time.epoch. Choosing {it} by the events has a cost: {number} "
+        f"them; raise {it}{shorter}. Choosing {it} by the events has a cost: {number} "
         "something about them, and epsilon does not cover that"
     )
 
@@ -85,7 +85,7 @@ def sample_left_out(stream: StreamSettings, columns: Mapping[str, Any]) -> LeftO
         return None
     first = int(bins.min()) if declared.time.first_us is None else declared.first_bin(0)
     horizon = declared.time.epoch_bins
-    windows = CapWindows(first + horizon - 1, horizon, declared.last_bin).of(bins)
+    windows = declared.cap_windows(EpochRecord(0, first, horizon, 1, ""), horizon).of(bins)
     owners = zip(windows.tolist(), map(str, of_user[named].tolist()), strict=True)
     in_order, keys = np.argsort(bins, kind="stable"), places[named] // declared.cells.key_places
     each = list(owners)

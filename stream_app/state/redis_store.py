@@ -311,7 +311,7 @@ class RedisStore(Store):
             [
                 *(keys.state, keys.epochs, keys.chain, keys.open_bins, keys.open_windows, keys.untallied),
                 *(keys.cells(bin) for bin in bins),
-                keys.users(release.last_bin),  # of the window that ends with this bin, if any
+                *(keys.users(bin) for bin in bins),  # of the windows that end with these bins
                 *(keys.tile(append.key) for append in release.tiles),
             ],
             [

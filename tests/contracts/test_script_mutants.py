@@ -76,6 +76,10 @@ async def caps_of_keys_and_events_hold(stores: Stores) -> None:
     await caps_of_keys.test_counts_are_those_of_the_rule(stores, Caps(4, 3, 2))
 
 
+async def single_records_use_the_cap_up(stores: Stores) -> None:
+    await caps_of_keys.test_a_user_with_a_record_a_bin_uses_the_caps_up(stores)
+
+
 MUTANTS = {
     "a batch is applied twice": Mutant(
         "apply",
@@ -120,13 +124,16 @@ MUTANTS = {
         cap.test_events_of_a_user_count_up_to_the_cap_in_a_window,
     ),
     "a user counts in one key too many": Mutant(
-        "tally", "keys >= most_keys", "keys > most_keys", one_key_counts
+        "tally", "#list / 2 >= most_keys", "#list / 2 > most_keys", one_key_counts
     ),
     "a user counts once too often in a key": Mutant(
         "tally", "most_of_key - in_key", "most_of_key + 1 - in_key", caps_of_keys_hold
     ),
     "what a user used up over all keys is not subtracted": Mutant(
-        "tally", "most_events - total", "most_events", caps_of_keys_and_events_hold
+        "tally", "room = room - list[i + 1]", "room = room", caps_of_keys_and_events_hold
+    ),
+    "what a user used up is not subtracted from a single record": Mutant(
+        "tally", "left = left - list[i + 1]", "left = left", single_records_use_the_cap_up
     ),
     "a user's keys are chosen as they come": Mutant(
         "tally",
@@ -167,8 +174,8 @@ MUTANTS = {
     ),
     "what was seen of users outlives its window": Mutant(
         "release",
-        "redis.call('UNLINK', KEYS[GIVEN_KEYS + bins + 1])",
-        "",
+        "redis.call('UNLINK', KEYS[GIVEN_KEYS + i], KEYS[GIVEN_KEYS + bins + i])",
+        "redis.call('UNLINK', KEYS[GIVEN_KEYS + i])",
         cap.test_users_are_forgotten_with_the_last_bin_of_their_window,
     ),
     "what was seen of users outlives a jump over its window": Mutant(
@@ -260,8 +267,8 @@ MUTANTS = {
     ),
     "exact counts outlive their release": Mutant(
         "release",
-        "redis.call('UNLINK', KEYS[GIVEN_KEYS + i])",
-        "",
+        "redis.call('UNLINK', KEYS[GIVEN_KEYS + i], ",
+        "redis.call('UNLINK', ",
         contract.TestRelease().test_moves_on_once_and_deletes_the_counts,
     ),
     "an epoch is opened over released bins": Mutant(

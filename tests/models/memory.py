@@ -176,7 +176,7 @@ class MemoryStore(Store):
         for bin in [bin for bin in state.cells if bin < record.first_bin]:
             del state.cells[bin]
         for window in [window for window in state.user_keys if window < record.first_bin]:
-            state.forget_users(window)
+            state.forget_users(window, window)
         for shard in state.untallied_shards(record.first_bin - 1):
             del state.untallied[shard]
         return Reply.DONE
@@ -353,7 +353,7 @@ class MemoryStore(Store):
             state.cells.pop(bin, None)
         state.seq, state.head, state.released_bin = seq, release.head, release.last_bin
         state.counter = release.counter
-        state.forget_users(release.last_bin)  # if a window of the cap ends here
+        state.forget_users(release.first_bin, release.last_bin)
         if release.last_bin == last_bin_of(state.epoch):
             state.end_epoch("complete")
         return Reply.DONE

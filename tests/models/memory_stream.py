@@ -174,10 +174,11 @@ class MemoryStream:
             over += sum(own.values()) - sum(taken.values())
         self.count_for_operator(Reason.OVER_CAP, over)
 
-    def forget_users(self, window: int) -> None:
-        """Delete the users of a window."""
-        self.users.pop(window, None)
-        self.user_keys.pop(window, None)
+    def forget_users(self, first_bin: int, last_bin: int) -> None:
+        """Delete the users of the windows of the cap that end with one of these bins."""
+        for window in range(first_bin, last_bin + 1):
+            self.users.pop(window, None)
+            self.user_keys.pop(window, None)
 
     def part_of_tile(self, piece: TileSlice) -> bytes:
         """Return the bytes of a part of a tile."""

@@ -14,8 +14,17 @@ from stream_app.api.answers.ranges import (
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
 from stream_app.core.budget import one_more_in_words
+from stream_app.core.costs import unit_of
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import delta_in_words, in_words, neighbouring_in_words, statement
+from stream_app.core.ledger import (
+    Statement,
+    delta_in_words,
+    in_words,
+    neighbouring_in_words,
+    own_unit,
+    statement,
+)
+from stream_app.core.periods import period_in_words
 from stream_app.core.records import LedgerEntry
 
 LARGEST_EXPONENT = 20  # for larger epsilons "the odds change by a factor of" has no meaning
@@ -57,18 +66,20 @@ def privacy(
     private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user
     next_epoch = one_more_in_words(view.strategy.source, ledger, view.strategy.stream)
     has_odds = stated.delta is None and stated.epsilon < LARGEST_EXPONENT
-    for_users = stated.unit == "user"  # not if another stream protects only events, or other users
-    own = _own_promise(view, ledger, source) if private and per_user and not for_users else ""
+    unit = own_unit(view.declared)
+    # The source's unit is the event if another stream protects only events, or other users.
+    own = _own_statement(view, ledger, source) if private and per_user and stated.unit == "event" else None
     return schemas.PrivacyAnswer(
         **released(view) | {"private": private},
         epsilon=in_words(view.strategy.epsilon),
-        unit="event" if per_user is None else "user",
+        unit=unit,
+        per=None if view.declared.period is None else period_in_words(view.declared.period),
         max_events=None if per_user is None else per_user.caps.l1,
         max_keys=None if per_user is None else per_user.max_keys,
         max_per_key=None if per_user is None else per_user.max_per_key,
         neighbours=design.neighbours,
         neighbouring=stated.neighbouring,
-        own_neighbouring=neighbouring_in_words("event" if per_user is None else "user", design.neighbours),
+        own_neighbouring=neighbouring_in_words(unit, design.neighbours),
         source=source,
         source_epsilon=in_words(stated.epsilon),
         source_delta=None if stated.delta is None else delta_in_words(stated.delta),
@@ -78,23 +89,49 @@ def privacy(
         next_epoch=next_epoch if private else "",
         max_odds_factor=math.exp(stated.epsilon) if has_odds else None,
         promise=stated.sentences()[0],
-        own_promise=own,
+        own_promise=own.promise("anything that this stream shows") if own else "",
         also=stated.other_line if private else "",
-        protected=[*([OWN_USERS] if own else []), *(PROTECTED_USERS if for_users else PROTECTED)]
-        if private
-        else [],
-        not_protected=(NOT_PROTECTED_USERS if for_users else NOT_PROTECTED)
-        if private
-        else ["Anybody: these values show every event."],
+        whole_user=(own or stated).whole_user_line if private else "",
+        protected=[*([_own_users(own)] if own else []), *_protected(stated)] if private else [],
+        not_protected=_not_protected(stated) if private else ["Anybody: these values show every event."],
         ledger=[_ledger_row(view, entry, may_read(entry.stream)) for entry in ledger],
     )
 
 
-def _own_promise(view: StreamView, ledger: Sequence[LedgerEntry], source: str) -> str:
+def _own_statement(view: StreamView, ledger: Sequence[LedgerEntry], source: str) -> Statement:
     """Return what a stream alone promises to users."""
     own = [entry for entry in ledger if entry.stream == view.strategy.stream]
-    stated = replace(statement(view.strategy.source, own), source=source)
-    return stated.promise("anything that this stream shows")
+    return replace(statement(view.strategy.source, own), source=source)
+
+
+def _own_users(own: Statement) -> str:
+    """Return what a stream protects alone, beside streams of another unit. Args: own, its own statement."""
+    _, _, period = own.unit.partition(" per ")
+    return OWN_USERS if not period else OWN_USERS.replace("any one user was there", _within(period))
+
+
+def _within(period: str) -> str:
+    return f"any one user was there within any one {period_in_words(period)}"
+
+
+def _protected(stated: Statement) -> list[str]:
+    """Return what is protected. A source has the unit event if another stream protects other users."""
+    if stated.unit == "event":
+        return PROTECTED
+    _, _, period = stated.unit.partition(" per ")
+    if not period:
+        return PROTECTED_USERS
+    return [PROTECTED_USERS[0].replace("any one user was there", _within(period)), *PROTECTED[1:]]
+
+
+def _not_protected(stated: Statement) -> list[str]:
+    if stated.unit == "event":
+        return NOT_PROTECTED
+    _, _, period = stated.unit.partition(" per ")
+    if not period:
+        return NOT_PROTECTED_USERS
+    again = f"A user over time: each {period_in_words(period)} costs the epsilon again."
+    return [f"{again} {stated.whole_user_line}", *NOT_PROTECTED_USERS[1:]]
 
 
 def alerts(states: Mapping[str, State], private: Callable[[str], bool]) -> schemas.AlertList:
@@ -122,7 +159,7 @@ def _ledger_row(view: StreamView, entry: LedgerEntry, named: bool) -> schemas.Le
         start=format_instant(entry.start_us),
         end=format_instant(entry.end_us),
         epsilon=in_words(Fraction(entry.epsilon)),
-        unit=entry.unit,
+        unit=unit_of(entry),
         private=entry.private,
         end_reason=ends.get(entry.epoch),
     )

@@ -8,10 +8,10 @@ const at = (id) => document.getElementById(id);
 // Args: times, of this page's stream. They are also used for other streams in the ledger of the same source.
 export function showPrivacy(privacy, times) {
   // The page leads with the unit of this stream: other streams over its source may protect something smaller.
-  const { promise, own_promise: own } = privacy;
+  const { promise, own_promise: own, whole_user: wholeUser } = privacy;
   at("promise").replaceChildren(...withPowers(own || promise));
   const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
-  at("also").replaceChildren(...withPowers([together, privacy.also, privacy.next_epoch].filter(Boolean).join(" ")));
+  at("also").replaceChildren(...withPowers([wholeUser, together, privacy.also, privacy.next_epoch].filter(Boolean).join(" ")));
   showList(at("protected"), privacy.protected);
   showList(at("not-protected"), privacy.not_protected);
   const factor = privacy.max_odds_factor;
@@ -42,10 +42,12 @@ function withPowers(text) {
   return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? Object.assign(document.createElement("sup"), { textContent: part }) : part));
 }
 
-function unitWords({ unit, max_events: most, max_keys: keys, max_per_key: ofKey }) {
+function unitWords({ unit, per, max_events: most, max_keys: keys, max_per_key: ofKey }) {
   if (most === null) return `one ${unit}`;
   const inKeys = keys === null ? "" : `, at most ${ofKey.toLocaleString("en")} in ${keys === 1 ? "1 key" : `each of at most ${keys.toLocaleString("en")} keys`}`;
-  return `one ${unit}, of whom at most ${most.toLocaleString("en")} ${most === 1 ? "event counts" : "events count"} in an epoch${inKeys}`;
+  const counted = `at most ${most.toLocaleString("en")} ${most === 1 ? "event counts" : "events count"}`;
+  if (per !== null) return `one user within one ${per}, of whom ${counted}${inKeys}`;
+  return `one ${unit}, of whom ${counted} in an epoch${inKeys}`;
 }
 
 // Return how logs differ that the promise is about. Other streams over the source may protect something else.

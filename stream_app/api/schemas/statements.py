@@ -35,8 +35,17 @@ class PrivacyAnswer(Released):
     """What is protected and how strongly, in words and in numbers."""
 
     epsilon: str
-    unit: str = Field(description="event, or user")
-    max_events: int | None = Field(description="events of one user that count in an epoch; null for events")
+    unit: str = Field(description="event, user, or for a user's day, for example, user per 1d")
+    per: str | None = Field(
+        default=None,
+        description="in words: the period of the unit, for example UTC day; null if the unit has none",
+    )
+    whole_user: str = Field(
+        default="", description="in words: what a user's events of a whole epoch cost; empty without a period"
+    )
+    max_events: int | None = Field(
+        description="events of one user that count in an epoch, or in the unit's period; null for events"
+    )
     max_keys: int | None = Field(
         default=None, description="keys in which one user's events count in an epoch; null without this cap"
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,14 +30,16 @@ KEY_BYTES = 32
 # Shards of a bin's users. With more shards, one shard is tallied faster, but adding to all takes longer.
 SHARDS = 64
 ByteArray = NDArray[np.uint8]
+Period = Literal["1h", "1d", "7d"]
 
 
 @dataclass(frozen=True, slots=True)
 class CapWindows:
-    """The cap windows: runs of bins, as long as an epoch, in each of which a user's events are capped.
+    """The cap windows: runs of bins, as long as an epoch or a period, that each cap a user's events.
 
     Every epoch is planned to end where a cap window ends. If it ends early, the next epoch fills the rest of
-    that window. So no epoch ever counts more events of a user than the caps allow.
+    that window. So no epoch ever counts more events of a user than the caps allow. If the privacy unit is a
+    user's day, the windows are days, and several of them fit into an epoch.
     Args: end_bin, the last bin of any epoch of the stream; bins, per window; last_bin, of a replay.
     """
 
@@ -72,12 +74,15 @@ class PerUser(
 
     Args: max_events, over all keys; max_keys, the keys in which a user's events count, and max_per_key, the
         events in each of them. None for a cap that is not declared; ``dphist.caps.Caps`` says which may be.
+        per, a name of ``core.periods``, if the privacy unit is a user's hour, day or week: the caps then hold
+        in each of them; None if the unit is the user, and the caps hold in each epoch.
     """
 
     field: str
     max_events: int | None = None
     max_keys: int | None = None
     max_per_key: int | None = None
+    per: Period | None = None
 
     @property
     def caps(self) -> Caps:

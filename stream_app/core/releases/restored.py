@@ -84,11 +84,9 @@ def epochs_of(strategy: Strategy, rows: Sequence[WitnessRow]) -> list[EpochRecor
     for epoch, group in groupby(messages, lambda one: one[1]["epoch"]):
         of_epoch = list(group)
         (seq, first), (_, last) = of_epoch[0], of_epoch[-1]
-        bins = horizon
-        if epochs and declared.privacy.per_user is not None:
-            left = declared.cap_windows(epochs[-1], horizon).left(first["bin"])
-            # An older version began an epoch of a whole window after the store was lost.
-            bins = left if last["bin"] < first["bin"] + left else horizon
+        bins = declared.epoch_bins(first["bin"], epochs[-1] if epochs else None, horizon)
+        if last["bin"] >= first["bin"] + bins:
+            bins = horizon  # an older version began an epoch of a whole window after the store was lost
         epochs.append(EpochRecord(epoch, first["bin"], bins, seq, first["strategy"]))
     return epochs
 

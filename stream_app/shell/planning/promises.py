@@ -13,7 +13,7 @@ from stream_app.config.values import format_duration
 from stream_app.core.budget import over_epochs_in_words
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import statement
-from stream_app.core.meaning import in_keys, meaning_of
+from stream_app.core.meaning import in_keys, meaning_of, span
 from stream_app.core.records import LedgerEntry
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import cap_warning, file_sample, shares_in_words
@@ -86,10 +86,12 @@ def _neighbours(stream: StreamSettings) -> str:
             "substitute": "one event that is replaced by any other, its time included",
         }[neighbours]
     else:
-        add_up = "add up"
+        within = "" if stream.declared.period is None else f" within one {span(stream.declared)}"
+        add_up = "add up" if not within else "do not add up"
         what = "there or not" if neighbours == "add_remove" else "replaced by any others"
         counted = "each counts once" if stream.declared.count == "users" else f"{unit.caps.l1} count"
-        relation = f"all events of one user ({unit.field}; {counted} per epoch{in_keys(unit)}), {what}"
+        caps = f"{unit.field}; {counted} per {span(stream.declared)}{in_keys(unit)}"
+        relation = f"all events of one user{within} ({caps}), {what}"
     start = "from its first start" if time.first_us is None else f"from {format_instant(time.first_us)}"
     epoch = format_duration(time.epoch_bins * time.bin_us)
     return f"{stream.name} protects {relation}, {start}, in epochs of {epoch} whose costs {add_up}."

@@ -1,7 +1,7 @@
 -- Release sealed bins: write rows, tiles and the counter's state, and delete the exact counts.
 -- Compares the head of the chain, so that neither a retry nor a second worker releases a bin twice.
 -- KEYS: state, epochs, chain, open_bins, open_windows, untallied, then the cells of each bin, the users of the window that ends
---       with the last bin (there may be none), then the tiles
+--       with each bin (there may be none), then the tiles
 -- ARGV: strategy hash, epoch, expected seq, expected head, first bin, last bin, new head, counter,
 --       a row for each bin, then for each tile: its length before, bytes to append, whether it is then full
 local state, epochs, chain, open_bins, open_windows, untallied = unpack(KEYS, 1, 6)
@@ -9,7 +9,7 @@ local strategy_hash, epoch, expected_seq, expected_head = unpack(ARGV, 1, 4)
 local first_bin, last_bin, head, counter = unpack(ARGV, 5, 8)
 local GIVEN_KEYS, GIVEN_ARGUMENTS = 6, 8
 local bins = tonumber(last_bin) - tonumber(first_bin) + 1
-local tiles = #KEYS - GIVEN_KEYS - bins - 1
+local tiles = #KEYS - GIVEN_KEYS - 2 * bins
 local seq = string.format('%.0f', tonumber(expected_seq) + bins)
 
 local held = redis.call('HMGET', state,
@@ -27,7 +27,7 @@ if redis.call('ZCOUNT', untallied, '-inf', last_bin) > 0 then return 'not_tallie
 
 local function tile(i)
   local argument = GIVEN_ARGUMENTS + bins + 3 * i - 2
-  return KEYS[GIVEN_KEYS + bins + 1 + i], tonumber(ARGV[argument]), ARGV[argument + 1], ARGV[argument + 2]
+  return KEYS[GIVEN_KEYS + 2 * bins + i], tonumber(ARGV[argument]), ARGV[argument + 1], ARGV[argument + 2]
 end
 for i = 1, tiles do
   local key, length = tile(i)
@@ -36,10 +36,9 @@ end
 
 for i = 1, bins do
   redis.call('XADD', chain, string.format('%.0f-0', tonumber(expected_seq) + i), 'row', ARGV[GIVEN_ARGUMENTS + i])
-  redis.call('UNLINK', KEYS[GIVEN_KEYS + i])
+  redis.call('UNLINK', KEYS[GIVEN_KEYS + i], KEYS[GIVEN_KEYS + bins + i])
 end
-redis.call('UNLINK', KEYS[GIVEN_KEYS + bins + 1])
-redis.call('ZREM', open_windows, last_bin)
+redis.call('ZREMRANGEBYSCORE', open_windows, first_bin, last_bin)
 for i = 1, tiles do
   local key, _, data, fills = tile(i)
   redis.call('APPEND', key, data)

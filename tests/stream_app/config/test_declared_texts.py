@@ -181,6 +181,10 @@ def _window(rng: random.Random) -> dict[str, object]:
 SMALL: dict[str, dict[str, object]] = {
     "tree": {"tree": {"release": "causal", "branching": [4, 6], "shares": ["1/3", "2/3"]}},
     "users": {"privacy": {"epsilon": 1, "unit": {"user": "visitor", "max_events": 3}}},
+    "user's day": {
+        "late": "dead_letter",
+        "privacy": {"epsilon": 1, "unit": {"user": "visitor", "max_events": 2, "per": "1d"}},
+    },
     "caps on keys": {
         "keys": {"field": "carrier", "list": ["UA", "Zürich"]},
         "privacy": {"epsilon": 1, "unit": {"user": "visitor", "max_keys": 2, "max_per_key": 3}},

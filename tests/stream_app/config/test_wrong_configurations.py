@@ -223,6 +223,31 @@ CASES: list[tuple[str, str, str | None]] = [
         "streams.s.privacy.unit.max_keys is for count: events; take it out, a user counts once per epoch",
     ),
     (
+        "unit of a day",
+        yaml_with(privacy="{epsilon: 1, unit: {user: u, max_events: 2, per: 1d}}", extra="late: drop"),
+        None,
+    ),
+    (
+        "unit of a day with late events",
+        yaml_with(privacy="{epsilon: 1, unit: {user: u, max_events: 2, per: 1d}}"),
+        "streams.s.late must be drop or dead_letter: with privacy.unit.per no event may count in another 1d",
+    ),
+    (
+        "unit of a month",
+        yaml_with(privacy="{epsilon: 1, unit: {user: u, max_events: 2, per: 30d}}", extra="late: drop"),
+        'streams.s.privacy.unit.per "30d": must be one of 1h, 1d, 7d',
+    ),
+    (
+        "unit of a week, epoch of a day",
+        yaml_with(privacy="{epsilon: 1, unit: {user: u, max_events: 2, per: 7d}}", extra="late: drop"),
+        "streams.s.privacy.unit.per 7d: time.epoch must be a whole number of them",
+    ),
+    (
+        "per of users",
+        yaml_with(privacy="{epsilon: 1, unit: {user: u, per: 1d}}", extra="count: users"),
+        "streams.s.privacy.unit.per is for count: events; write count: events and max_events: 1 to count",
+    ),
+    (
         "users without a field",
         yaml_with(extra="count: users"),
         "streams.s.privacy.unit must name the field of the user for count: users, for example unit: {user:",
