@@ -52,7 +52,7 @@ def vectors(events: User, caps: Caps, period_bins: int) -> np.ndarray[tuple[int,
     return counts
 
 
-def loss(one: np.ndarray, other: np.ndarray, design: TreeDesign) -> Fraction:  # type: ignore[type-arg]
+def loss(one: np.ndarray, other: np.ndarray, design: TreeDesign) -> Fraction:
     """Return the exact loss of releasing every node of a tree in each column, whatever is computed from them.
 
     Noise that is drawn ahead changes nothing: all outputs are functions of noisy nodes (docs/privacy.md).
@@ -99,7 +99,7 @@ def test_caps_of_a_whole_epoch_would_not_protect_a_day() -> None:
 
 def test_epochs_of_whole_days_do_not_add_up() -> None:
     stated = statement("file:visits.ndjson", [day(0, 0), day(1, 168), day(2, 336)])
-    assert (stated.unit, stated.epsilon) == ("user per 1d", 1)
+    assert (stated.unit, stated.epsilon) == ("user per 1d", Fraction(1))
     assert stated.neighbouring == (
         "differ by all events of one user within one UTC day, which are there or not"
     )
@@ -146,9 +146,9 @@ def test_another_unit_beside_it_leaves_a_promise_for_events() -> None:
     ]
     for other in others:
         stated = statement("file:visits.ndjson", [day(0, 0), other])
-        assert (stated.unit, stated.epsilon, stated.whole_user) == ("event", 4, None)
+        assert (stated.unit, stated.epsilon, stated.whole_user) == ("event", Fraction(4), None)
     same = statement("file:visits.ndjson", [day(0, 0), day(0, 0, stream="t", strategy_hash="i")])
-    assert (same.unit, same.epsilon) == ("user per 1d", 2)
+    assert (same.unit, same.epsilon) == ("user per 1d", Fraction(2))
     assert "All events of a user in one epoch of each stream of 7 UTC days together cost epsilon 14." in (
         same.sentences()
     )
