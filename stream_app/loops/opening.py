@@ -49,7 +49,7 @@ async def open_stream(
         # releases rows meanwhile.
         witnessed = await witness.head(planned.stream)
         state = await store.load(planned.stream)
-        strategy = planned if state is None else _running(state, planned)
+        strategy = planned if state is None else running_strategy(state, planned)
         head = _checked_head(witnessed, strategy)
         if state is None:
             begun = epochs_of(strategy, await witness.rows(strategy.stream, 0))
@@ -82,7 +82,7 @@ async def agrees(store: Store, witness: Witness, planned: Strategy) -> bool:
     state = await store.load(planned.stream)
     if state is None:
         return False
-    head = _checked_head(witnessed, _running(state, planned))
+    head = _checked_head(witnessed, running_strategy(state, planned))
     return head is None or await _follows(store, planned.stream, state, head)
 
 
@@ -100,7 +100,7 @@ def is_finished(strategy: Strategy, state: StreamState) -> bool:
     return last_bin is not None and state.released_bin >= last_bin
 
 
-def _running(state: StreamState, planned: Strategy) -> Strategy:
+def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
     """Return the stored strategy. Raises: OperatorError if its declaration is not the configured one."""
     try:
         running = Strategy.from_json(state.strategy)

@@ -21,6 +21,7 @@ from stream_app.core.alerts.rules import OF_AMOUNTS, Condition, Rule
 from stream_app.ports import OperatorError
 from stream_app.shell.options import Finite, config_option
 from stream_app.shell.terminal import print_whole
+from stream_app.shell.working import working
 
 _FIRING = "private_counts_alert_firing"
 
@@ -56,7 +57,8 @@ def plan_alert(config: Path, name: str | None, shift: float, events: float | Non
             raise OperatorError(f"--rule {name}: is not in this configuration; it has {known}")
         raise OperatorError("alerts.rules: there is none; add one, for example busy: {when: ...}")
     noisy = [rule for rule in rules if rule.condition.measure != "no_data"]
-    rows = [_row(rule, settings, shift, events) for rule in noisy]
+    with working("predicting the errors of the rules"):
+        rows = [_row(rule, settings, shift, events) for rule in noisy]
     if rows:
         table = Table(*rows[0], title="Expected of every rule, from the noise alone")
         for row in rows:

@@ -166,16 +166,26 @@ def ingest(config: Path, stdin: str | None) -> None:
 @main.command("check-config")
 @config_option
 def check_config(config: Path) -> None:
-    """Check a configuration, its plans and its files on this machine; start nothing.
+    """Check a configuration, its plans, its files on this machine, and the store; start nothing.
+
+    A stream that has begun is compared with the store, if that can be asked: what a start would refuse is
+    refused here. Each thing that could not be checked is named.
 
     \b
     Example:
       stream-app check-config --config examples/flights.yaml
     """
     from stream_app.shell.doctor.on_this_machine import check_here
+    from stream_app.shell.doctor.stored import check_stored
+    from stream_app.shell.working import working
 
     settings = load_to_begin(config)
-    check_here(settings)
+    with working("planning every stream") as step:
+        check_here(settings, step)
+        step("comparing the streams with the store")
+        not_checked = asyncio.run(check_stored(settings))
+    for line in not_checked:
+        click.echo(f"not checked: {line}")
     names = ", ".join(stream.name for stream in settings.streams)
     click.echo(f"{config}: good; {len(settings.streams)} stream(s): {names}")
 
@@ -191,9 +201,12 @@ def new_ledger(config: Path) -> None:
     Example:
       stream-app new-ledger --config app.yaml
     """
+    from stream_app.shell.working import working
     from stream_app.wiring.workers import new_ledger as begin
 
-    click.echo(f"{asyncio.run(begin(load(config)))}: created; keep it as long as any released value exists")
+    with working("creating the ledger"):
+        name = asyncio.run(begin(load(config)))
+    click.echo(f"{name}: created; keep it as long as any released value exists")
 
 
 @main.command()
@@ -216,21 +229,31 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
       stream-app plan --config examples/flights.yaml --target-rmse 20
       stream-app plan --config examples/flights.yaml --stream departures --plot error.png
     """
+    from rich.table import Table
+
     from dphist.planning.report import print_whole
     from stream_app.shell.planning.answers import answers_table
     from stream_app.shell.planning.plan import chosen_streams, comparisons, epsilons_for
     from stream_app.shell.planning.promises import costs_over_epochs, meanings
     from stream_app.shell.planning.tables import tables
+    from stream_app.shell.working import working
 
     settings = load_to_begin(config)
     streams = chosen_streams(settings, stream)
-    if target_rmse is not None:
-        for line in epsilons_for(streams, target_rmse):
-            click.echo(line)
-        return
-    for table in (answers_table(streams), *tables(streams), *comparisons(streams, plot)):
+    with working("planning") as step:
+        if target_rmse is not None:
+            step("searching for the smallest epsilon")
+            shown: list[Table] = []
+            lines = list(epsilons_for(streams, target_rmse))
+        else:
+            shown = [answers_table(streams), *tables(streams)]
+            step("comparing other ways to count")
+            shown += comparisons(streams, plot)
+            step("reading a sample of the events")
+            lines = [*meanings(streams), *costs_over_epochs(streams, time.time_ns() // 1_000)]
+    for table in shown:
         print_whole(table)
-    for line in (*meanings(streams), *costs_over_epochs(streams, time.time_ns() // 1_000)):
+    for line in lines:
         click.echo(line)
 
 
@@ -244,8 +267,12 @@ def privacy(config: Path) -> None:
       stream-app privacy --config examples/flights.yaml
     """
     from stream_app.shell.planning.promises import promises
+    from stream_app.shell.working import working
 
-    for line in promises(load_to_begin(config), time.time_ns() // 1_000):
+    settings = load_to_begin(config)
+    with working("planning every stream"):
+        lines = list(promises(settings, time.time_ns() // 1_000))
+    for line in lines:
         click.echo(line)
 
 
@@ -265,8 +292,10 @@ def doctor(config: Path) -> int:
 
     from stream_app.shell.doctor.checks import examine
     from stream_app.shell.doctor.findings import show
+    from stream_app.shell.working import working
 
-    findings = asyncio.run(examine(load(config)))
+    with working("checking files and directories") as step:
+        findings = asyncio.run(examine(load(config), step))
     show(findings, Console())
     return 2 if any(finding.state == "fail" for finding in findings) else 0
 

@@ -31,5 +31,6 @@ def filling_warning(stream: StreamSettings, columns: Mapping[str, Any]) -> str |
     return (
         f"at the rate of a sample of the events, an epoch fills more than {MUCH:.0%} of the {most:,} events "
         "that its sum can hold, and the stream stops when it is full; take a coarser sum.unit, a narrower "
-        "range or a shorter time.epoch"
+        "range or a shorter time.epoch. Choosing them by the events has a cost: they are public and tell "
+        "something about the events, and epsilon does not cover that"
     )

@@ -26,6 +26,7 @@ from stream_app.config.values import format_duration
 from stream_app.core.instants import format_instant
 from stream_app.kafka_cluster import Cluster, reach
 from stream_app.ports import OperatorError
+from stream_app.shell.behind import Behind
 from stream_app.sources.times import TimeFormat, times_us
 
 LOCAL_BROKER = "127.0.0.1:9092"  # where `make kafka` listens
@@ -33,8 +34,6 @@ LOCAL_BROKER = "127.0.0.1:9092"  # where `make kafka` listens
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SHOW_EVERY_S = 0.1
 _LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate
-_BEHIND_S = 2.0  # a producer that is further behind its pace says so,
-_SAY_EVERY_S = 30.0  # at most this often
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,30 +152,6 @@ def _send(
         if tally.failed:
             return
         show(read)
-
-
-class Behind:
-    """Says when a producer does not keep the pace that it was asked for, and when it keeps it again.
-
-    Args: say, which shows a line; now_s, a clock in seconds.
-    """
-
-    def __init__(self, say: Callable[[str], None], now_s: Callable[[], float] = time.monotonic) -> None:
-        self._say, self._now_s = say, now_s
-        self._said_s: float | None = None  # when it was said last; None: it keeps the pace
-
-    def by(self, seconds: float, asked: str) -> None:
-        """Take note of how far the producer is behind. Args: asked, the pace in words."""
-        if seconds <= _BEHIND_S:
-            if self._said_s is not None and seconds < _BEHIND_S / 2:
-                self._say(f"produce: keeps {asked} again")
-                self._said_s = None
-        elif self._said_s is None or self._now_s() - self._said_s >= _SAY_EVERY_S:
-            self._said_s = self._now_s()
-            self._say(
-                f"produce: {seconds:,.0f} s behind {asked}, so events arrive late; ask for less, or see "
-                "whether the broker or this machine is busy"
-            )
 
 
 class LiveTimes:

@@ -23,6 +23,7 @@ from stream_app.shell.options import read_pace
 from stream_app.shell.processes import COMPLETE
 from stream_app.shell.progress import open_report
 from stream_app.shell.supervision import Service, run_service
+from stream_app.shell.working import working
 from stream_app.wiring.event_logs import why_unreadable
 
 # Configuration keys and the options that set them, for error messages.
@@ -47,7 +48,8 @@ def run_replay(file: Path, serve: bool, **options: Any) -> int:
     settings = replay_settings(file, **options)
     if why := why_unreadable(file):
         raise OperatorError(f"FILE: {why}")
-    warning = _check_times(settings)
+    with working(f"reading a sample of {file.name}"):
+        warning = _check_times(settings)
     service = Service(when_complete=not serve, serves=serve, port_key="--port", tells_refused=True)
     with open_report() as report:
         if warning is not None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Never
@@ -16,9 +16,10 @@ from stream_app.config import AlertSettings, ApiSettings, Settings
 from stream_app.config.access import check_operator
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
+from stream_app.shell.behind import ReplayWatch
 from stream_app.shell.first_lines import address, first_lines, listening_lines, progress_of
 from stream_app.shell.processes import COMPLETE, NOTHING_COUNTED, REFUSED, run_child, until_stopped
-from stream_app.shell.progress import Report
+from stream_app.shell.progress import Report, StreamProgress
 from stream_app.shell.refused import refused_lines
 from stream_app.wiring.event_logs import check_files
 from stream_app.wiring.public import open_reader
@@ -195,11 +196,14 @@ async def _show_end(settings: Settings, reader: PublicReader, report: Report, se
 
 
 async def _follow(settings: Settings, reader: PublicReader, report: Report) -> Never:
+    replays = ReplayWatch(settings, report.say)
     while True:
         with contextlib.suppress(OSError):  # the children report errors of the store
-            await _show(settings, reader, report)
+            replays.seen(await _show(settings, reader, report))
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
-async def _show(settings: Settings, reader: PublicReader, report: Report) -> None:
-    report.show([await progress_of(stream, reader) for stream in settings.streams])
+async def _show(settings: Settings, reader: PublicReader, report: Report) -> Sequence[StreamProgress]:
+    progress = [await progress_of(stream, reader) for stream in settings.streams]
+    report.show(progress)
+    return progress

@@ -19,6 +19,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from socket import AF_UNIX, socket
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
@@ -87,6 +88,20 @@ def find_server() -> Path:
             "or 3.12 on Linux), install your system's redis, or name a server: redis://host:6379/0"
         )
     return Path(found)
+
+
+def running_url(directory: Path) -> str | None:
+    """Return the worker's URL of a server that runs from a directory, or None. Nothing is changed."""
+    address = directory / "redis.sock"
+    with suppress(OSError):
+        address = Path((directory / "socket.path").read_text())
+    try:
+        password = json.loads((directory / "credentials.json").read_text())["worker"]
+        with socket(AF_UNIX) as probe:
+            probe.connect(str(address))
+    except (OSError, ValueError, KeyError):
+        return None
+    return f"unix://worker:{password}@{quote(str(address))}?db=0"
 
 
 class EmbeddedRedis:

@@ -82,10 +82,16 @@ def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
 
 def _id_of(state_dir: Path) -> str:
     """Return the id of a state directory, which stays the same if the directory is moved."""
+    if (known := id_of_state(state_dir)) is not None:
+        return known
+    write_durably(state_dir / "id", [secrets.token_hex(8).encode()])
+    return _id_of(state_dir)
+
+
+def id_of_state(state_dir: Path) -> str | None:
+    """Return the id of a state directory; None if it has none yet."""
     note = state_dir / "id"
-    if not note.exists():
-        write_durably(note, [secrets.token_hex(8).encode()])
-    return note.read_text().strip()
+    return note.read_text().strip() if note.exists() else None
 
 
 def check_files(streams: Sequence[StreamSettings]) -> None:
@@ -126,16 +132,27 @@ def check_file(stream: StreamSettings, state_dir: Path) -> None:
 
     Raises: OperatorError, one line.
     """
-    assert isinstance(stream.source, SourceSettings)
     note = note_of(stream.name, state_dir)
-    reading = json.dumps({"reading": _reading(stream, stream.source, state_dir)}).encode()
-    if not note.exists():
-        write_durably(note, [reading])
-    elif note.read_bytes() != reading:
+    if note.exists():
+        check_begun_file(stream, state_dir)
+    else:
+        write_durably(note, [_note(stream, state_dir)])
+
+
+def check_begun_file(stream: StreamSettings, state_dir: Path) -> None:
+    """Check the file of a stream that has begun, and change nothing. Raises: OperatorError, one line."""
+    note = note_of(stream.name, state_dir)
+    if note.exists() and note.read_bytes() != _note(stream, state_dir):
+        assert isinstance(stream.source, SourceSettings)
         raise OperatorError(
             f"streams.{stream.name}.source.file: {stream.source.file} is not the file that the stream began "
             "with, or it is read in another way; put that back, or give the new stream another name"
         )
+
+
+def _note(stream: StreamSettings, state_dir: Path) -> bytes:
+    assert isinstance(stream.source, SourceSettings)
+    return json.dumps({"reading": _reading(stream, stream.source, state_dir)}).encode()
 
 
 def note_of(stream: str, state_dir: Path) -> Path:

@@ -23,7 +23,9 @@ from stream_app.shell.doctor.grace import arrivals_in_file, grace_findings
 from stream_app.shell.doctor.kafka import kafka_findings
 from stream_app.shell.doctor.ports import port_findings
 from stream_app.shell.doctor.redis import key_file_findings, redis_findings
+from stream_app.shell.doctor.stored import check_stored
 from stream_app.shell.doctor.times import time_findings
+from stream_app.shell.working import Step, silent
 from stream_app.sources.file_list import files_of, is_list, misplaced
 from stream_app.sources.times import TimeFormat
 from stream_app.spool import bytes_kept
@@ -35,11 +37,15 @@ LEAST_FREE_BYTES = 256 * MIB  # with less, a release may fail to be written
 FEW_FREE_BYTES = 2048 * MIB
 
 
-async def examine(settings: Settings) -> list[Finding]:
-    """Return a finding for each file, directory, address and service of a configuration."""
+async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
+    """Return a finding for each file, directory, address and service of a configuration.
+
+    Args: step, which is called with what is done next.
+    """
     findings: list[Finding] = []
     for stream in settings.streams:
         if isinstance(stream.source, SourceSettings) and stream.source.keep_us is None:
+            step(f"reading a sample of {stream.source.file.name}")
             findings += _file(stream, stream.source.file)
     findings += _directory("state.dir", settings.state_dir)
     if settings.ingest is not None:
@@ -49,11 +55,23 @@ async def examine(settings: Settings) -> list[Finding]:
         findings += _directory("redis.url", settings.redis.embedded)
     findings += _measurements(settings)
     findings += key_file_findings(settings)
+    step("asking the ledger")
     findings += await _ledger(settings)
+    step("looking at ports, and asking Redis")
     findings += port_findings(settings)
     findings += await redis_findings(settings)
+    findings += await _stored(settings)
+    step("asking Kafka and reading a sample of each topic")
     findings += await kafka_findings(settings)
     return findings
+
+
+async def _stored(settings: Settings) -> list[Finding]:
+    """Return whether the streams are those that the store knows under their names."""
+    try:
+        return [Finding("streams", "warn", f"not checked: {said}") for said in await check_stored(settings)]
+    except OperatorError as refusal:
+        return [Finding("streams", "fail", str(refusal))]
 
 
 def _measurements(settings: Settings) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from stream_app.shell.filling import filling_warning
 
 State = Literal["ok", "warn", "fail"]
 
-EXACT = "These numbers of events are exact and private: for the operator only, publish none of them."
+EXACT = "What is said here about events is exact and private: for the operator only, publish none of it."
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -32,7 +32,7 @@ class Finding:
         what: the configuration key, or the object that it names.
         state: "ok"; "warn", which may be intended; "fail", if the service cannot start or keep its guarantee.
         said: the result and, if it is not "ok", the remedy.
-        exact: whether it states numbers of events, which are private.
+        exact: whether it is computed from events, which makes it private.
     """
 
     what: str
@@ -64,15 +64,15 @@ def capped(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Findi
     """Yield findings about what the caps per user leave out of a sample. Args: its columns by field."""
     what, keyed = f"streams.{stream.name}.privacy.unit", stream.declared.privacy.caps.max_keys is not None
     if warning := cap_warning(stream, columns):
-        yield Finding(what if keyed else f"{what}.max_events", "warn", warning)
-    if keyed and (shares := shares_in_words(stream, columns)):
+        yield Finding(what if keyed else f"{what}.max_events", "warn", warning, exact=True)
+    if shares := shares_in_words(stream, columns):
         yield Finding(what, "ok", shares, exact=True)
 
 
 def filling(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield a finding if an epoch may have more events than its sum holds. Args: a sample, by field."""
     if warning := filling_warning(stream, columns):
-        yield Finding(f"streams.{stream.name}.sum.unit", "warn", warning)
+        yield Finding(f"streams.{stream.name}.sum.unit", "warn", warning, exact=True)
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:

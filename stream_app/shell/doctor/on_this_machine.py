@@ -13,18 +13,21 @@ from stream_app.config.plans import planned
 from stream_app.config.settings import IngestSettings, TlsSettings
 from stream_app.durable import check_directory
 from stream_app.ports import OperatorError
+from stream_app.shell.working import Step, silent
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.wiring.event_logs import check_files, decoder_of
 from stream_app.wiring.topics import cluster_of
 from stream_app.wiring.workers import noise_keys, outside_ledger
 
 
-def check_here(settings: Settings) -> None:
+def check_here(settings: Settings, step: Step = silent) -> None:
     """Plan every stream and check every file that the configuration names, without changing anything.
 
+    Args: step, which is called with what is done next.
     Raises: OperatorError, one line that begins with the configuration's file.
     """
     for stream in settings.streams:
+        step(f"planning {stream.name}")
         planned(stream)
         try:
             check_files([stream])
@@ -32,6 +35,7 @@ def check_here(settings: Settings) -> None:
                 decoder_of(stream.source, [stream])
         except OperatorError as refusal:
             raise ConfigError(f"{stream.where}: {refusal}") from None
+    step("checking files")
     try:
         _check_files(settings)
     except OperatorError as refusal:

@@ -41,7 +41,7 @@ def time_findings(stream: StreamSettings, events: int, read: Reading) -> Iterato
             found_us = _tried(read, other) if other != declared.format else times_us[:0]
             if _is_plausible(stream, found_us, events):
                 said = _both_readings(declared.format, other, float(np.median(found_us)))
-                yield Finding(what, "fail", f"{said}; did you mean {other}?")
+                yield Finding(what, "fail", f"{said}; did you mean {other}?", exact=True)
                 return
     yield from _outside_replay(stream, times_us)
 
@@ -52,7 +52,8 @@ def _outside_replay(stream: StreamSettings, times_us: Int64Array) -> Iterator[Fi
         return
     if ((times_us < replay.from_us) | (times_us >= replay.to_us)).all():
         said = f"no event of a sample is in this range; the sample is of about {_day(np.median(times_us))}"
-        yield Finding(f"streams.{stream.name}.source.replay", "warn", f"{said}: correct from and to")
+        what = f"streams.{stream.name}.source.replay"
+        yield Finding(what, "warn", f"{said}: correct from and to", exact=True)
 
 
 def _tried(read: Reading, other: TimeFormat) -> Int64Array:

@@ -17,6 +17,7 @@ from stream_app.core.meaning import in_keys, meaning_of, span
 from stream_app.core.records import LedgerEntry
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import cap_warning, file_sample, shares_in_words
+from stream_app.shell.doctor.findings import EXACT
 from stream_app.shell.filling import filling_warning
 from stream_app.wiring.event_logs import why_unreadable
 
@@ -49,24 +50,33 @@ def meanings(streams: Sequence[StreamSettings]) -> Iterator[str]:
 
     A file that cannot be read yet gives no warning: a plan needs no log.
     """
+    found = []
     for stream in streams:
         meaning = meaning_of(stream.declared)
         if not meaning.plain:
             yield f"{stream.name}: {meaning.sentences}"
-        source = stream.source
-        bounded = stream.declared.privacy.per_user is not None or stream.declared.amounts is not None
-        if not bounded or not isinstance(source, SourceSettings):
-            continue
-        with suppress(OperatorError):
-            batch = None if why_unreadable(source.file) else file_sample(stream)
-            if batch is None:
-                continue
-            if warning := cap_warning(stream, batch.columns):
-                yield f"warning: streams.{stream.name}.privacy.unit: {warning}"
-            if stream.declared.privacy.caps.max_keys and (shares := shares_in_words(stream, batch.columns)):
-                yield f"{stream.name}: {shares}. These numbers are exact and private: publish none of them."
-            if warning := filling_warning(stream, batch.columns):
-                yield f"warning: streams.{stream.name}.sum.unit: {warning}"
+        found += list(_of_sample(stream))
+    yield from found
+    if found:
+        yield EXACT
+
+
+def _of_sample(stream: StreamSettings) -> Iterator[str]:
+    """Yield what a sample of a stream's file says about its caps and its sum. The words are private."""
+    source = stream.source
+    bounded = stream.declared.privacy.per_user is not None or stream.declared.amounts is not None
+    if not bounded or not isinstance(source, SourceSettings):
+        return
+    with suppress(OperatorError):
+        batch = None if why_unreadable(source.file) else file_sample(stream)
+        if batch is None:
+            return
+        if warning := cap_warning(stream, batch.columns):
+            yield f"warning: streams.{stream.name}.privacy.unit: {warning}"
+        if stream.declared.privacy.caps.max_keys and (shares := shares_in_words(stream, batch.columns)):
+            yield f"{stream.name}: {shares}"
+        if warning := filling_warning(stream, batch.columns):
+            yield f"warning: streams.{stream.name}.sum.unit: {warning}"
 
 
 def _first_epoch(stream: StreamSettings, now_us: int) -> LedgerEntry:

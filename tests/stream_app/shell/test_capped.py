@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from deploy.ports import free_port
 from stream_app.config import load
 from stream_app.shell.commands import main
 from stream_app.shell.doctor import checks as doctor
+from stream_app.shell.doctor.findings import EXACT
 
 CONFIGURATION = """
 redis: {{url: "embedded:./redis"}}
@@ -65,6 +67,13 @@ def configured_with_keys(folder: Path, caps: str) -> Path:
     return folder / "app.yaml"
 
 
+def test_doctor_says_the_share_that_a_cap_leaves_out(tmp_path: Path) -> None:
+    found = asyncio.run(doctor.examine(load(configured(tmp_path, 95), {})))
+    [said] = [one for one in found if one.what == "streams.clicks.privacy.unit"]
+    assert (said.state, said.exact) == ("ok", True)
+    assert re.fullmatch(r"of the events of a sample the caps leave out: max_events 95: \d\.\d%", said.said)
+
+
 def test_doctor_and_plan_show_what_each_cap_leaves_out(tmp_path: Path) -> None:
     """The busy user has 25 events on each of four pages: two pages are 50 events, and 70 of 100 may count."""
     config = configured_with_keys(tmp_path, KEYED)
@@ -73,13 +82,14 @@ def test_doctor_and_plan_show_what_each_cap_leaves_out(tmp_path: Path) -> None:
         for one in asyncio.run(doctor.examine(load(config, {})))
         if one.what == "streams.clicks.privacy.unit"
     ]
-    assert [(one.state, one.exact) for one in found] == [("warn", False), ("ok", True)]
+    assert [(one.state, one.exact) for one in found] == [("warn", True), ("ok", True)]
     assert "max_events 70 and max_keys 2 leave out more than 5% of them; raise them" in found[0].said
     said = "of the events of a sample the caps leave out: max_events 70: 15.0%, max_keys 2: 25.0%, "
     said += "max_per_key 30: 0.0%; all of them: 25.0%"
     assert found[1].said == said
     plan = CliRunner(env={"COLUMNS": "300"}).invoke(main, ["plan", "--config", str(config)]).output
-    assert f"clicks: {said}. These numbers are exact and private: publish none of them." in plan
+    assert f"clicks: {said}\n" in plan
+    assert f"{EXACT}\n" in plan
     assert "Counts at most 60 events per user and epoch, at most 30 in each of at most 2 keys" in plan
 
 

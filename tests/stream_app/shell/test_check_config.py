@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from deploy.ports import free_port
 from stream_app.config.key_file import add_key
 from stream_app.shell.commands import main
 from tests.certificates import write_certificates
+from tests.e2e.service import Service
 
 AVRO = """
 kafka: {bootstrap_servers: "127.0.0.1:1"}
@@ -59,3 +63,60 @@ def test_missing_registry_certificates_are_refused(tmp_path: Path) -> None:
     assert f"source.schema_registry.ssl.ca.location: {tmp_path}/ca.pem: No such file" in line
     write_certificates(tmp_path)
     assert CliRunner().invoke(main, ["check-config", "--config", str(file)]).exit_code == 0
+
+
+CHANGED = """
+redis: {{url: "embedded:./redis"}}
+api: {{port: {port}}}
+publish_every: 250ms
+streams:
+  clicks:
+    source: {{file: clicks.ndjson}}
+    time: {{field: at, format: s, bin: 1s, grace: 0s, epoch: 60s}}
+    privacy: {{epsilon: 1}}
+"""
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_stream_that_was_changed_since_it_began_is_refused(tmp_path: Path) -> None:
+    """While the embedded Redis runs it is asked; later only what the state directory says is compared."""
+
+    def checked(text: str) -> tuple[int, str]:
+        (tmp_path / "app.yaml").write_text(text)
+        found = CliRunner().invoke(main, ["check-config", "--config", str(tmp_path / "app.yaml")])
+        return found.exit_code, found.output
+
+    text = CHANGED.format(port=free_port())
+    (tmp_path / "clicks.ndjson").write_text(json.dumps({"at": int(time.time())}) + "\n")
+    assert checked(text) == (0, f"{tmp_path}/app.yaml: good; 1 stream(s): clicks\n")
+    changed, moved = text.replace("epsilon: 1", "epsilon: 2"), text.replace("format: s", "format: ms")
+    with Service(["run", "--config", "app.yaml"], tmp_path) as service:
+        service.until("released until")
+        assert checked(text) == (0, f"{tmp_path}/app.yaml: good; 1 stream(s): clicks\n")
+        status, said = checked(changed)
+        assert (status, "stream clicks: privacy.epsilon was " in said) == (2, True), said
+        assert "put it back, or give the new stream another name" in said
+        status, said = checked(moved)
+        assert (status, "is not the file that the stream began with, or it is read in another" in said) == (
+            2,
+            True,
+        )
+        (tmp_path / "app.yaml").write_text(text)
+        assert service.interrupt() == 0
+    status, said = checked(text)
+    assert (status, said.count("not checked: "), "does not run, so it was not asked" in said) == (0, 1, True)
+    status, said = checked(changed)
+    assert "not checked: clicks is not planned as what was released under its name" in said
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_an_external_store_is_compared_and_an_unreachable_one_is_named(tmp_path: Path) -> None:
+    (tmp_path / "clicks.ndjson").write_text(json.dumps({"at": int(time.time())}) + "\n")
+    unreachable = f"redis://127.0.0.1:{free_port()}/0"
+    text = CHANGED.format(port=free_port()).replace("embedded:./redis", unreachable)
+    (tmp_path / "app.yaml").write_text(text)
+    found = CliRunner().invoke(main, ["check-config", "--config", str(tmp_path / "app.yaml")])
+    assert found.exit_code == 0, found.output
+    assert "not checked: the store cannot be asked (" in found.output

@@ -13,6 +13,7 @@ from deploy.ports import free_port
 from stream_app.config import load
 from stream_app.shell.commands import main
 from stream_app.shell.doctor import checks as doctor
+from stream_app.shell.doctor.findings import EXACT
 
 CONFIGURATION = """
 redis: {{url: "embedded:./redis"}}
@@ -46,6 +47,8 @@ def test_doctor_warns_where_an_epoch_may_fill_its_sum(tmp_path: Path, step_ms: i
     if warned:
         assert "an epoch fills more than 10% of the 175,921,860 events that its sum can hold" in said[0]
         assert "take a coarser sum.unit" in said[0]
+        assert "epsilon does not cover that" in said[0]
+        assert [one.exact for one in found if one.what == "streams.sales.sum.unit"] == [True]
 
 
 @pytest.mark.parametrize(("step_ms", "warned"), STEPS_MS)
@@ -54,6 +57,7 @@ def test_plan_warns_and_says_what_an_epoch_holds(tmp_path: Path, step_ms: int, w
     result = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["plan", "--config", str(config)])
     assert result.exit_code == 0, result.output
     assert ("warning: streams.sales.sum.unit: at the rate of a sample" in result.output) == warned
+    assert (EXACT in result.output) == warned
     rows = [line.strip("│").split("│") for line in result.output.splitlines() if line.startswith("│")]
     facts = {name.strip(): text.strip() for name, text in (row for row in rows if len(row) == 2)}
     assert facts["an epoch holds"] == "at most 175,921,860 events; the stream stops beyond"

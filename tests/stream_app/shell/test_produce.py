@@ -17,8 +17,9 @@ from rich.console import Console
 from stream_app.core.declaration import TimeFormat
 from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
+from stream_app.shell.behind import Behind
 from stream_app.shell.options import live_pace
-from stream_app.shell.produce import Behind, LiveTimes, Production, _pace, key_reader, produce
+from stream_app.shell.produce import LiveTimes, Production, _pace, key_reader, produce
 
 LINES = [
     '{"at":"2013-01-01T05:15:00Z","who":{"id":"ada"}}',

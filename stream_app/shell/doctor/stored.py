@@ -1,0 +1,82 @@
+"""Whether the configured streams are the ones that the store and ``state.dir`` know under their names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+from msgspec import structs
+
+from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.config.plans import planned
+from stream_app.core.records import StreamState
+from stream_app.core.strategy import Strategy
+from stream_app.loops.opening import running_strategy
+from stream_app.sinks.witness_file import witnessed_rows
+from stream_app.state.embedded import running_url
+from stream_app.state.redis_store import RedisStore
+from stream_app.wiring.event_logs import check_begun_file, id_of_state
+
+NOT_ASKED = "a start compares the streams with it"
+
+
+async def check_stored(settings: Settings) -> list[str]:
+    """Compare each stream with what began under its name, as a start does; change nothing.
+
+    Returns: what could not be compared, a line each.
+    Raises: OperatorError for the first stream that a start would refuse.
+    """
+    for stream in settings.streams:
+        if isinstance(stream.source, SourceSettings):
+            check_begun_file(stream, settings.state_dir)
+    url, embedded = settings.redis.url, settings.redis.embedded
+    if embedded is not None:
+        if not embedded.exists():
+            return []
+        if (url := running_url(embedded)) is None:
+            silent = f"the embedded Redis in {embedded} does not run, so it was not asked; {NOT_ASKED}"
+            return [silent, *_unlike_witnessed(settings)]
+    if url is None:
+        return [f"redis.url is missing, so no store was asked; {NOT_ASKED}"]
+    store = RedisStore(url)
+    try:
+        for stream in settings.streams:
+            state = await store.load(stream.name)
+            if state is not None:
+                running_strategy(state, _as_a_start_plans(stream, settings, state))
+    except OSError as failure:
+        return [f"the store cannot be asked ({failure}); {NOT_ASKED}"]
+    finally:
+        await store.close()
+    topics = [stream.name for stream in settings.streams if not isinstance(stream.source, SourceSettings)]
+    said = "whether its topic was created anew was not checked; a start does"
+    return [f"{name}: {said}" for name in topics]
+
+
+def _unlike_witnessed(settings: Settings) -> Iterator[str]:
+    """Yield a line for each stream whose last released row follows from another strategy than is planned."""
+    for stream in settings.streams:
+        rows = witnessed_rows(settings.state_dir / "witness", stream.name)
+        if not rows or not isinstance(stream.source, SourceSettings):
+            continue
+        place = structs.replace(stream.declared.source, state_id=id_of_state(settings.state_dir))
+        strategy = planned(stream)
+        named = replace(strategy, declared=structs.replace(strategy.declared, source=place))
+        if json.loads(rows[-1].row)["strategy"] not in (named.hash, strategy.hash):
+            yield (
+                f"{stream.name} is not planned as what was released under its name; if its declaration was "
+                "changed, a start refuses it: put that back, or give the new stream another name"
+            )
+
+
+def _as_a_start_plans(stream: StreamSettings, settings: Settings, state: StreamState) -> Strategy:
+    """Return the planned strategy with the identity of its log. A topic is taken to be the stored one."""
+    strategy = planned(stream)
+    if isinstance(stream.source, SourceSettings):
+        place = {"state_id": id_of_state(settings.state_dir)}
+    else:
+        began = Strategy.from_json(state.strategy).declared.source
+        place = {"cluster_id": began.cluster_id, "topic_id": began.topic_id}
+    log = structs.replace(strategy.declared.source, **place)
+    return replace(strategy, declared=structs.replace(strategy.declared, source=log))

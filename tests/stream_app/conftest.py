@@ -1,0 +1,13 @@
+"""What all tests of the service share."""
+
+from __future__ import annotations
+
+import pytest
+
+from stream_app.shell import working
+
+
+@pytest.fixture(autouse=True)
+def quick_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no command say that it takes long: on a slow machine its output would have more lines."""
+    monkeypatch.setattr(working, "AFTER_S", 3_600.0)
