@@ -9,7 +9,6 @@ from functools import lru_cache
 from math import isqrt, sqrt
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 
 from dphist.composition.losses import Losses
 from dphist.composition.normal import normal_bounds
@@ -120,6 +119,8 @@ def _proposal(losses: Losses, delta: float) -> float:
 
 
 def _float_curve(law: PureLaw, mu: float, delta: float) -> Callable[[float], float]:
+    from scipy.special import log_ndtr, ndtr  # imported here because most processes never search
+
     losses, weights = np.array([(float(loss), weight / 2**BITS) for loss, weight in law.losses]).T
 
     def curve(epsilon: float) -> float:

@@ -4,23 +4,15 @@ import math
 import os
 from fractions import Fraction
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Imported one by one: the prelude also loads the data-frame extras, a third of a second in every process.
-from opendp.domains import atom_domain, vector_domain
-from opendp.measurements import make_gaussian, make_laplace, make_noisy_max
-from opendp.measures import max_divergence
-from opendp.metrics import l1_distance, l2_distance, linf_distance
-from opendp.mod import enable_features
-
 from dphist.arrays import Int64Array
 from dphist.noise.gaussian import DiscreteGaussian
 from dphist.noise.laplace import DiscreteLaplace
-
-enable_features("contrib")
 
 Scale = Fraction | int | float
 
@@ -98,7 +90,7 @@ class SystemNoise:
         exact = checked_scale(scale)
         if self.sampler == "blocks":
             return _laplace_blocks(exact).draw(math.prod(_axes(shape)), os.urandom).reshape(shape)
-        return _in_lists(_laplace(exact), shape)
+        return _in_lists(_opendp().laplace(exact), shape)
 
     def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
         """Draw independent integers Z with P(Z = z) proportional to exp(-z^2 / (2 variance)).
@@ -108,7 +100,7 @@ class SystemNoise:
         """
         if self.sampler == "blocks":
             return _gaussian_blocks(variance).draw(math.prod(_axes(shape)), os.urandom).reshape(shape)
-        return _in_lists(_gaussian(_root(variance)), shape)
+        return _in_lists(_opendp().gaussian(_root(variance)), shape)
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
         """Draw an index, favouring high scores.
@@ -116,7 +108,8 @@ class SystemNoise:
         Args: integer scores of shape (n,); scale in units of the scores.
         Raises: ValueError for no scores, scores that are not integers, or a bad scale.
         """
-        return int(_noisy_max(checked_scale(scale))(checked_scores(scores).tolist()))
+        exact = checked_scale(scale)
+        return int(_opendp().noisy_max(exact)(checked_scores(scores).tolist()))
 
 
 class SeededNoise:
@@ -217,17 +210,8 @@ def _gaussian_blocks(variance: Fraction) -> DiscreteGaussian:
     return DiscreteGaussian(variance)
 
 
-@lru_cache(maxsize=256)
-def _gaussian(scale: float) -> Any:
-    return make_gaussian(vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), scale=scale)
+def _opendp() -> ModuleType:
+    """Return the module of OpenDP's measurements, which few processes need and all would wait for."""
+    from dphist.noise import with_opendp
 
-
-@lru_cache(maxsize=256)
-def _laplace(scale: float) -> Any:
-    return make_laplace(vector_domain(atom_domain(T="i64")), l1_distance(T="i64"), scale=scale)
-
-
-@lru_cache(maxsize=256)
-def _noisy_max(scale: float) -> Any:
-    domain = vector_domain(atom_domain(T="i64"))
-    return make_noisy_max(domain, linf_distance(T="i64"), max_divergence(), scale=scale)
+    return with_opendp
