@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from ssl import CERT_NONE, SSLCertVerificationError, SSLContext, create_default_context
-from typing import Any
+from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition, errors
 from aiokafka.conn import create_conn
@@ -19,6 +19,9 @@ from stream_app.ports import OperatorError
 
 _ASK_TIMEOUT_MS = 15_000
 _FETCH_TIMEOUT_MS = 1_000
+# A transaction may not take longer than this at Kafka either, by its default.
+LONGEST_ANSWER_S = 60.0
+T = TypeVar("T")
 _REFUSED = (
     errors.AuthenticationFailedError,
     errors.SaslAuthenticationFailed,
@@ -160,6 +163,32 @@ def translating_errors(cluster: Cluster) -> Iterator[None]:
         ) from failure
 
 
+async def answered(cluster: Cluster, topic: str, asked: Awaitable[T]) -> T:
+    """Return the answer of a client about a topic, but do not wait for it for ever.
+
+    A client may never get the answer of a broker that was restarted, not even when it is cancelled.
+    Raises: TimeoutError, an OSError, without an answer within ``LONGEST_ANSWER_S``; a client's errors as
+        ``translating_errors`` does.
+    """
+    task = asyncio.ensure_future(asked)
+    try:
+        await asyncio.wait({task}, timeout=LONGEST_ANSWER_S)
+    finally:
+        if not task.done():
+            task.add_done_callback(ignore_failure)
+            task.cancel()
+    if not task.done():
+        raise TimeoutError(f"topic {topic}: no answer for {LONGEST_ANSWER_S:g} s; see that Kafka runs")
+    with translating_errors(cluster):
+        return task.result()
+
+
+def ignore_failure(done: asyncio.Future[Any]) -> None:
+    """Retrieve a failure that nobody waits for, so that asyncio does not log it."""
+    if not done.cancelled():
+        done.exception()
+
+
 async def records_of(
     cluster: Cluster,
     place: TopicPartition,
@@ -171,22 +200,45 @@ async def records_of(
 
     Args: start, end: offsets; None: where the log begins and ends. If only committed records are read, the
         log ends before the first open transaction.
-    Raises: OSError if Kafka does not answer; OperatorError if it refuses this user.
+    Raises: OSError if Kafka does not answer, or sends nothing more for ``LONGEST_ANSWER_S``; OperatorError
+        if it refuses this user.
     """
     records: list[ConsumerRecord[bytes, bytes]] = []
     if start is not None and end is not None and start >= end:
         return records  # aiokafka fails to stop a consumer that asked nothing
     reader = AIOKafkaConsumer(isolation_level=isolation_level, auto_offset_reset="none", **cluster.client())
-    with translating_errors(cluster):
-        async with reader:
-            reader.assign([place])
-            first = (await reader.beginning_offsets([place]))[place] if start is None else start
-            last = (await reader.end_offsets([place]))[place] if end is None else end
-            reader.seek(place, first)
-            while await reader.position(place) < last:
-                fetched = await reader.getmany(place, timeout_ms=_FETCH_TIMEOUT_MS)
-                records += fetched.get(place, [])
+    try:
+        await answered(cluster, place.topic, reader.start())
+        position, last = await answered(cluster, place.topic, _placed(reader, place, start, end))
+        while position < last:
+            position = await answered(cluster, place.topic, _read_on(reader, place, records))
+    finally:
+        with suppress(OSError):
+            await answered(cluster, place.topic, reader.stop())
     return [record for record in records if record.offset < last]
+
+
+async def _placed(
+    reader: AIOKafkaConsumer, place: TopicPartition, start: int | None, end: int | None
+) -> tuple[int, int]:
+    """Let a consumer read from ``start``; return where its reading starts and ends."""
+    reader.assign([place])
+    first = int((await reader.beginning_offsets([place]))[place] if start is None else start)
+    last = int((await reader.end_offsets([place]))[place] if end is None else end)
+    reader.seek(place, first)
+    return first, last
+
+
+async def _read_on(
+    reader: AIOKafkaConsumer, place: TopicPartition, records: list[ConsumerRecord[bytes, bytes]]
+) -> int:
+    """Read more records; return the next position as soon as it has moved."""
+    before = await reader.position(place)
+    while True:
+        fetched = await reader.getmany(place, timeout_ms=_FETCH_TIMEOUT_MS)
+        records += fetched.get(place, [])
+        if (position := int(await reader.position(place))) > before:
+            return position
 
 
 @contextmanager

@@ -12,22 +12,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition, errors
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from stream_app.core.records import WitnessRow
-from stream_app.kafka_cluster import Cluster, create_compacted, records_of, topic_facts, translating_errors
+from stream_app.kafka_cluster import (
+    Cluster,
+    answered,
+    create_compacted,
+    ignore_failure,
+    records_of,
+    topic_facts,
+)
 from stream_app.ports import OperatorError, Witness
 
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
 _VALUES = "values"  # the header of a record
 _SETTLE_S = 10.0
-# A transaction may not take longer than this at Kafka either, by its default.
-_LONGEST_S = 60.0
 
 
 class WitnessTopic(Witness):
@@ -74,9 +78,8 @@ class WitnessTopic(Witness):
             )
         witness = cls(cluster, topic)
         try:
-            with translating_errors(cluster):
-                await witness._committed.start()
-                await witness._written.start()
+            for client in (witness._committed, witness._written):
+                await answered(cluster, topic, client.start())
         except BaseException:
             await witness.close()
             raise
@@ -85,8 +88,8 @@ class WitnessTopic(Witness):
     async def close(self) -> None:
         """Close all connections."""
         for client in (*self._writers.values(), self._committed, self._written):
-            with suppress(errors.KafkaError):
-                await client.stop()
+            with suppress(OSError):
+                await answered(self._cluster, self._place.topic, client.stop())
         self._writers.clear()
 
     async def claim(self, stream: str) -> None:
@@ -99,7 +102,8 @@ class WitnessTopic(Witness):
             )
             self._writers[stream] = writer
             try:
-                await self._answered(writer.start())  # ends the transactions of an earlier writer
+                # This ends the transactions of an earlier writer.
+                await answered(self._cluster, self._place.topic, writer.start())
             except BaseException:
                 await self._drop_writer(stream)
                 raise
@@ -136,7 +140,7 @@ class WitnessTopic(Witness):
         if writer is None:
             raise ConnectionError(f"topic {self._place.topic}: {stream} is not claimed by this worker")
         try:
-            await self._answered(self._send(stream, writer, rows))
+            await answered(self._cluster, self._place.topic, self._send(stream, writer, rows))
         except BaseException:
             # Fenced, or it is unknown whether the rows were committed: the next claim settles that.
             await self._drop_writer(stream)
@@ -153,37 +157,18 @@ class WitnessTopic(Witness):
                     self._place.partition,
                     headers=[(_VALUES, row.values)] if row.values else None,
                 )
-                sent.add_done_callback(_ignore_failure)  # the commit reports the failure
+                sent.add_done_callback(ignore_failure)  # the commit reports the failure
 
     async def _drop_writer(self, stream: str) -> None:
         self._known.discard(stream)
         writer = self._writers.pop(stream, None)
         if writer is not None:
             with suppress(OSError):
-                await self._answered(writer.stop())
+                await answered(self._cluster, self._place.topic, writer.stop())
             for unsent in chain(*writer._message_accumulator._batches.values()):
                 if unsent._drain_waiter.done():
                     # aiokafka waits for this failure nowhere, so asyncio would log that it was forgotten.
                     unsent._drain_waiter.exception()
-
-    async def _answered(self, asked: Awaitable[None]) -> None:
-        """Wait for a producer, but not for ever.
-
-        It may never get the answer of a broker that was restarted, not even when it is cancelled.
-        """
-        task = asyncio.ensure_future(asked)
-        try:
-            await asyncio.wait({task}, timeout=_LONGEST_S)
-        finally:
-            if not task.done():
-                task.add_done_callback(_ignore_failure)
-                task.cancel()
-        if not task.done():
-            raise TimeoutError(
-                f"topic {self._place.topic}: no answer for {_LONGEST_S:g} s; see that Kafka runs"
-            )
-        with translating_errors(self._cluster):
-            task.result()
 
     async def _head(self, stream: str) -> tuple[int, bytes] | None:
         """Return the head from the records since the last call; the first time, search back from the end.
@@ -210,18 +195,21 @@ class WitnessTopic(Witness):
         return self._heads.get(stream)
 
     async def _first(self) -> int:
-        with translating_errors(self._cluster):
-            return int((await self._committed.beginning_offsets([self._place]))[self._place])
+        asked = self._committed.beginning_offsets([self._place])
+        return int((await answered(self._cluster, self._place.topic, asked))[self._place])
 
     async def _settled_end(self) -> int:
         """Return the end of the log once every transaction before it has been committed or aborted."""
-        with translating_errors(self._cluster):
-            end = int((await self._written.end_offsets([self._place]))[self._place])
-            for _ in range(int(_SETTLE_S * 100)):
-                if int((await self._committed.end_offsets([self._place]))[self._place]) >= end:
-                    return end
-                await asyncio.sleep(0.01)
+        end = await self._end(self._written)
+        for _ in range(int(_SETTLE_S * 100)):
+            if await self._end(self._committed) >= end:
+                return end
+            await asyncio.sleep(0.01)
         raise ConnectionError(f"topic {self._place.topic}: a transaction stays open; its writer has stopped")
+
+    async def _end(self, client: AIOKafkaConsumer) -> int:
+        asked = client.end_offsets([self._place])
+        return int((await answered(self._cluster, self._place.topic, asked))[self._place])
 
     def _consumer(self, isolation_level: str) -> AIOKafkaConsumer:
         """Return a consumer that is not started and has no partition."""
@@ -234,11 +222,6 @@ def _key(stream: str, row: bytes) -> bytes:
     """Return a key that no other row has, so that compaction of the topic deletes no row."""
     message = json.loads(row)
     return f"{stream}/{message['epoch']}/{message['bin']}".encode()
-
-
-def _ignore_failure(sent: asyncio.Future[Any]) -> None:
-    if not sent.cancelled():
-        sent.exception()
 
 
 def _stream(record: ConsumerRecord[bytes, bytes]) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
@@ -20,7 +20,14 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from dphist.arrays import Int64Array
 from stream_app.core.records import Reason, RecordBatch, Refusal
-from stream_app.kafka_cluster import Cluster, TopicFacts, check_keeps_records, topic_facts, translating_errors
+from stream_app.kafka_cluster import (
+    Cluster,
+    TopicFacts,
+    answered,
+    check_keeps_records,
+    topic_facts,
+    translating_errors,
+)
 from stream_app.ports import OperatorError, Source
 from stream_app.shared_answer import SharedAnswer
 from stream_app.sources.decode import decoded_in_turns
@@ -31,6 +38,7 @@ MOST_PIECES = 2  # per read, over all partitions; each has 20,000 records or a l
 SESSION_TIMEOUT_MS = 10_000
 NOTICE_PARTITIONS_MS = 2_000
 COMMIT_EVERY_S = 5.0
+T = TypeVar("T")
 _ANSWER_S = 10.0
 _LEAST_FETCH_BYTES = 1 << 20
 _MOST_FETCH_BYTES = 8 << 20  # over all partitions: records fetched ahead stay in memory until read
@@ -87,8 +95,7 @@ class KafkaSource(Source):
         check_keeps_records(topic, facts)
         source = cls(cluster, topic, facts, group, decoder)
         try:
-            with translating_errors(cluster):
-                await source._start()
+            await source._start()
         except BaseException:
             await source.close()
             raise
@@ -96,7 +103,7 @@ class KafkaSource(Source):
 
     async def _start(self) -> None:
         for client in (self._admin, self._asker, self._reader):
-            await client.start()
+            await self._answered(client.start())
         return_columns(self._reader, timestamps=self._decoder.needs_timestamps)
         self._reader.subscribe([self._topic], listener=self._ownership)
 
@@ -117,8 +124,7 @@ class KafkaSource(Source):
         return await self._listed()
 
     async def _list_partitions(self) -> Sequence[str]:
-        with translating_errors(self._cluster):
-            [topic] = await self._admin.describe_topics([self._topic])
+        [topic] = await self._answered(self._admin.describe_topics([self._topic]))
         # A broker that has just started may not know its topics yet.
         if topic["error_code"]:
             raise ConnectionError(f"topic {self._topic}: the cluster does not know it; was it deleted?")
@@ -129,11 +135,12 @@ class KafkaSource(Source):
 
     async def first_position(self, partition: str, since_us: int | None) -> int:
         place = self._place(partition)
-        with translating_errors(self._cluster):
-            if since_us is None:
-                return int((await self._asker.beginning_offsets([place]))[place])
-            found = (await self._asker.offsets_for_times({place: -(-since_us // 1000)}))[place]
-            return int((await self._asker.end_offsets([place]))[place] if found is None else found.offset)
+        if since_us is None:
+            return int((await self._answered(self._asker.beginning_offsets([place])))[place])
+        asked = self._asker.offsets_for_times({place: -(-since_us // 1000)})
+        if (found := (await self._answered(asked))[place]) is not None:
+            return int(found.offset)
+        return int((await self._answered(self._asker.end_offsets([place])))[place])
 
     async def kept_since_us(self) -> int | None:
         """Return when the oldest remaining record was written, in the partition that lost the most.
@@ -141,13 +148,13 @@ class KafkaSource(Source):
         This comes from the records' timestamps, which producers may set.
         """
         places = [self._place(partition) for partition in await self.partitions()]
-        with translating_errors(self._cluster):
-            first = await self._asker.beginning_offsets(places)
-            ends = await self._asker.end_offsets(places)
-            cut_off = [place for place in places if first[place]]
-            if any(first[place] == ends[place] for place in cut_off):
-                return time.time_ns() // 1_000
-            return max([await self._written_at_us(place, first[place]) for place in cut_off], default=None)
+        first = await self._answered(self._asker.beginning_offsets(places))
+        ends = await self._answered(self._asker.end_offsets(places))
+        cut_off = [place for place in places if first[place]]
+        if any(first[place] == ends[place] for place in cut_off):
+            return time.time_ns() // 1_000
+        written_us = [await self._answered(self._written_at_us(place, first[place])) for place in cut_off]
+        return max(written_us, default=None)
 
     async def _written_at_us(self, place: TopicPartition, offset: int) -> int:
         """Return the write time of the first record at or after an offset."""
@@ -160,8 +167,8 @@ class KafkaSource(Source):
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:
-        with translating_errors(self._cluster):
-            ends = await self._asker.end_offsets([self._place(partition) for partition in partitions])
+        asked = self._asker.end_offsets([self._place(partition) for partition in partitions])
+        ends = await self._answered(asked)
         found = {str(place.partition): int(end) for place, end in ends.items()}
         for partition, watermark in found.items():
             if watermark < self._watermarks.get(partition, 0):
@@ -247,6 +254,9 @@ class KafkaSource(Source):
         self._committed_at_s = now_s
         with suppress(errors.KafkaError):
             await self._reader.commit(dict(positions))
+
+    async def _answered(self, asked: Awaitable[T]) -> T:
+        return await answered(self._cluster, self._topic, asked)
 
     def _place(self, partition: str) -> TopicPartition:
         return TopicPartition(self._topic, int(partition))

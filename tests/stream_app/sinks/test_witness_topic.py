@@ -7,17 +7,17 @@ import gc
 import json
 import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
+from stream_app import kafka_cluster
 from stream_app.core.records import WitnessRow
 from stream_app.core.releases.row_values import LARGEST_BYTES
 from stream_app.kafka_cluster import Cluster, topic_facts
 from stream_app.ports import OperatorError
-from stream_app.sinks import witness_topic
 from stream_app.sinks.witness_topic import WitnessTopic
 from tests.brokers import Topic
 
@@ -149,7 +149,7 @@ async def test_a_broker_that_never_answers_is_given_up(
         await witness.append("a", [row(1)])
         with socket.create_server(("127.0.0.1", 0)) as silent:
             witness._cluster = Cluster(f"127.0.0.1:{silent.getsockname()[1]}")
-            monkeypatch.setattr(witness_topic, "_LONGEST_S", 0.5)
+            monkeypatch.setattr(kafka_cluster, "LONGEST_ANSWER_S", 0.5)
             with pytest.raises(TimeoutError, match=r"no answer for 0\.5 s; see that Kafka runs"):
                 await witness.claim("a")
             assert not witness._writers
@@ -157,6 +157,52 @@ async def test_a_broker_that_never_answers_is_given_up(
         witness._cluster = Cluster(topic.servers)
         await witness.claim("a")
         await witness.append("a", [row(2)])
+        assert await witness.rows("a", 0) == [row(1), row(2)]
+
+
+QUESTIONS: dict[str, tuple[str, Callable[[WitnessTopic], Awaitable[object]]]] = {
+    "the log's start": ("_committed.beginning_offsets", lambda witness: witness.head("b")),
+    "the log's end": ("_written.end_offsets", lambda witness: witness.head("b")),
+    "the end of what is committed": ("_committed.end_offsets", lambda witness: witness.rows("a", 0)),
+    "a transaction": ("_writers[a].begin_transaction", lambda witness: witness.append("a", [row(2)])),
+    "the end of a writer": ("_writers[a].stop", lambda witness: _claimed_again(witness)),
+}
+
+
+async def _claimed_again(witness: WitnessTopic) -> None:
+    """Claim a stream: that its old writer does not end does not matter. Raises: TimeoutError, to say so."""
+    await witness.claim("a")
+    raise TimeoutError("no answer for 0.3 s; see that Kafka runs")
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_no_question_waits_for_ever(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    """A client gets no answer and does not heed its first cancelling, as after a broker's restart."""
+    place, ask = QUESTIONS[question]
+    let_go = asyncio.Event()
+
+    async def silent(*_: object) -> None:
+        with suppress(asyncio.CancelledError):
+            await let_go.wait()
+        await let_go.wait()
+
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    async with opened(topic, "a") as witness:
+        await witness.append("a", [row(1)])
+        client, method = place.split(".")
+        asked = witness._writers["a"] if client == "_writers[a]" else getattr(witness, client)
+        with monkeypatch.context() as patch:
+            patch.setattr(kafka_cluster, "LONGEST_ANSWER_S", 0.3)
+            patch.setattr(asked, method, silent)
+            with pytest.raises(TimeoutError, match=r"no answer for 0\.3 s; see that Kafka runs"):
+                await ask(witness)
+        let_go.set()
+        if method == "stop":
+            await asked.stop()
+        await witness.claim("a")
+        await witness.append("a", [row(1), row(2)])
         assert await witness.rows("a", 0) == [row(1), row(2)]
 
 
