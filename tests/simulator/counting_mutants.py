@@ -11,8 +11,11 @@ from unittest.mock import patch
 import numpy as np
 
 from dphist.arrays import Int64Array
+from dphist.caps import Caps
 from stream_app.core.counting.bins import Assignment, only
-from stream_app.core.counting.cells import Amounts, numbers
+from stream_app.core.counting.cells import Amounts, Cells, KeyList, numbers
+from stream_app.core.counting.choosing import Bounds
+from stream_app.core.declaration import Declaration
 from stream_app.core.records import RecordBatch
 from stream_app.loops import ingest
 from stream_app.loops.loaded_streams import LoadedStream
@@ -100,4 +103,65 @@ def _rounded_first(amounts: Amounts, column: Sequence[Any]) -> Int64Array:
     return np.where(np.isnan(values), -1, np.clip(units, 0, amounts.range.weight))
 
 
+class AmountAtOneEnd(Pipeline):
+    """An amount is counted at the upper end of its range only, so its count is lost."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Leave the lower ends empty."""
+        return patch.object(Cells, "added", _at_one_end)
+
+
+def _at_one_end(cells: Cells, bins: Int64Array, places: Int64Array) -> Any:
+    bins, found, deltas = _added(cells, bins, places)
+    upper = found % 2 == (1 if cells.amounts else found % 2)
+    return bins[upper], found[upper], deltas[upper]
+
+
+class FieldsTurnedRound(Pipeline):
+    """The cells of two key fields are numbered by the second field first."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Number the keys the other way round."""
+        return patch.object(KeyList, "places", _second_field_first)
+
+
+def _second_field_first(keys: KeyList, *columns: Sequence[Any]) -> Int64Array:
+    if len(columns) == 1:
+        return _places(keys, *columns)
+    first, second = (part.places(column) for part, column in zip(keys.parts, columns, strict=True))
+    turned: Int64Array = second * keys.sizes[0] + first
+    return np.where((first < 0) | (second < 0), -1, turned)
+
+
+class CapsByKey(Pipeline):
+    """The cap holds for each key of a user, not for all of them together."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Choose as if a cap per key were declared, over any number of keys."""
+        return patch.object(Declaration, "bounds", property(_bounds_by_key))
+
+
+def _bounds_by_key(declared: Declaration) -> Bounds | None:
+    bounds = _bounds(declared)
+    if bounds is None:
+        return None
+    return replace(bounds, caps=Caps(max_keys=100, max_per_key=bounds.caps.max_events))
+
+
+class OneAmountOfAUser(Pipeline):
+    """A user's records of one key and bin count as if all had the amount of the first one."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Count records of different amounts together."""
+        return patch.object(ingest._Rows, "keys", property(_keys_without_amounts))
+
+
+def _keys_without_amounts(rows: Any) -> Int64Array:
+    keys: Int64Array = rows.bins * rows.cells.width + rows.cells.keys_of(rows.places)
+    return keys if rows.users is None else np.asarray(rows.users.keys(keys))
+
+
+_added = Cells.added
+_places = KeyList.places
+_bounds = Declaration.bounds.fget  # type: ignore[attr-defined]
 _binned = ingest.Ingest._binned

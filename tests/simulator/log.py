@@ -49,6 +49,11 @@ class Entry:
         return 10**30 if self.arrival_us % 25 == 0 else self.value
 
     @property
+    def side(self) -> str:
+        """Return the event's second key, which no list has for some events."""
+        return ("left", "right", "up")[self.arrival_us // 5 % 3]
+
+    @property
     def note(self) -> str:
         """Return the event's note, which a condition may leave out."""
         return "left out" if self.arrival_us % 4 == 1 else ""
@@ -260,6 +265,7 @@ class LogSource:
         columns = {
             "time": times,
             "key": [entries[p].key for p in events],
+            "side": [entries[p].side for p in events],
             "value": [entries[p].value for p in events],
             "amount": [entries[p].amount for p in events],
             "note": [entries[p].note for p in events],

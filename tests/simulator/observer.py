@@ -23,7 +23,7 @@ from tests.simulator.conditions import matches
 from tests.simulator.given_noise import Draw
 from tests.simulator.on_time import check_on_time
 from tests.simulator.recount import PartitionHistory, Place, Rules, counted, recount
-from tests.simulator.schedule import AMOUNTS, BIN_US, SOURCE, Schedule
+from tests.simulator.schedule import AMOUNTS, BIN_US, SIDES, SOURCE, Schedule
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -265,7 +265,8 @@ class Observer:
         bins = schedule.horizon
         cap = (schedule.max_events, first + bins - 1, bins)
         axes = (schedule.keys, schedule.buckets)
-        counted = (schedule.where, AMOUNTS if schedule.sums else None)
+        amounts, sides = AMOUNTS if schedule.sums else None, SIDES if schedule.sides else ()
+        counted = (schedule.where, amounts, sides)
         return Rules(BIN_US, schedule.max_ahead_bins, schedule.late, *axes, *cap, schedule.grace_us, *counted)
 
     def _meet(self, partition: str, start: int, base_bin: int) -> None:

@@ -34,7 +34,7 @@ def on_time_places(
         for position in range(history.start, history.position):
             entry = log.partitions[partition][position]
             own = entry.time_us // rules.bin_us
-            countable = entry.kind is Kind.EVENT and rules.cell(entry) is not None
+            countable = entry.kind is Kind.EVENT and rules.place(entry) is not None
             if countable and own >= floor_at(position, history) and is_on_time(entry, rules):
                 yield (partition, position), own
 

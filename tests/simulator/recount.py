@@ -52,35 +52,49 @@ class Rules:
     grace_us: int = 0
     where: str = EVERYTHING
     sums: Amounts | None = None
+    sides: tuple[str, ...] = ()  # the values of a second key field; all others are one more key
 
-    def cell(self, entry: Entry) -> int | None:
-        """Return the cell of an event: its key's row and its value's bucket; None if it has none."""
+    def place(self, entry: Entry) -> int | None:
+        """Return the place of an event: its key's row, and its value's bucket or amount; None if it has none.
+
+        Under a cap it is places, of one user, that are chosen.
+        """
         key, bucket = 0, 0
         if (self.max_events and entry.user is None) or not matches(self.where, entry):
             return None
-        if self.keys > 1:
+        if self.keys > 1 or self.sides:
             key = "abc".index(entry.key)
-        if self.sums is not None and entry.amount is None:
-            return None
+            if key >= self.keys:
+                return None
+        if self.sides:
+            side = self.sides.index(entry.side) if entry.side in self.sides else len(self.sides)
+            key = key * (len(self.sides) + 1) + side
+        if self.sums is not None:
+            if entry.amount is None:
+                return None
+            low, high, unit = self.sums.low, self.sums.high, self.sums.unit
+            return key * (self.units + 1) + round((min(max(Fraction(entry.amount), low), high) - low) / unit)
         if self.buckets > 1:
             if entry.value is None:
                 return None
             bucket = entry.value * self.buckets // 10
-        return key * self.buckets + bucket if key < self.keys else None
+        return key * self.buckets + bucket
 
-    def added(self, entry: Entry) -> dict[int, int]:
-        """Return what an event that counts adds to which cells."""
-        cell = self.cell(entry)
-        assert cell is not None
+    @property
+    def units(self) -> int:
+        """Return the number of units between the ends of an amount's range."""
+        return 0 if self.sums is None else int((self.sums.high - self.sums.low) / self.sums.unit)
+
+    def added(self, place: int) -> dict[int, int]:
+        """Return what an event at a place adds to which cells when it counts."""
         if self.sums is None:
-            return {cell: 1}
-        assert entry.amount is not None
-        low, high, unit = self.sums.low, self.sums.high, self.sums.unit
-        amount = round((min(max(Fraction(entry.amount), low), high) - low) / unit)
-        return {2 * cell: int((high - low) / unit) - amount, 2 * cell + 1: amount}
+            return {place: 1}
+        key, amount = divmod(place, self.units + 1)
+        return {2 * key: self.units - amount, 2 * key + 1: amount}
 
 
 Place = tuple[str, int]  # partition and position of a record
+_Records = tuple[str | None, int, int]  # the equal records of a user: the user, the bin and the place
 
 
 def recount(log: Log, histories: Mapping[str, PartitionHistory], rules: Rules) -> dict[Place, int]:
@@ -89,42 +103,43 @@ def recount(log: Log, histories: Mapping[str, PartitionHistory], rules: Rules) -
     for partition, history in histories.items():
         for position in range(history.start, history.position):
             entry = log.partitions[partition][position]
-            if entry.kind is Kind.EVENT and rules.cell(entry) is not None:
+            if entry.kind is Kind.EVENT and rules.place(entry) is not None:
                 bin = bin_of_record(entry.time_us // rules.bin_us, position, history, rules)
                 if bin is not None:
                     bins[partition, position] = bin
     return bins
 
 
-def counted(log: Log, placed: Mapping[Place, int], rules: Rules) -> Counter[tuple[int, int | None]]:
+def counted(log: Log, placed: Mapping[Place, int], rules: Rules) -> Counter[tuple[int, int]]:
     """Return the number of records that count in each (bin, cell).
 
-    Under a cap, users are counted one by one. A user's earlier bins come first, and the cells of a bin come
-    in the order of a hash of user and cell.
+    Under a cap, users are counted one by one. A user's earlier bins come first, and the places of a bin come
+    in the order of a hash of user and place.
     """
-    entries = [(bin, log.partitions[partition][position]) for (partition, position), bin in placed.items()]
-    found: Counter[tuple[int, int | None]] = Counter()
-    if not rules.max_events:
-        for bin, entry in entries:
-            found.update({(bin, cell): units for cell, units in rules.added(entry).items()})
-        return found
-    records = Counter((entry.user, bin, rules.cell(entry)) for bin, entry in entries)
+    records = Counter[_Records]()
+    for (partition, position), bin in placed.items():
+        entry = log.partitions[partition][position]
+        place = rules.place(entry)
+        assert place is not None
+        records[entry.user if rules.max_events else None, bin, place] += 1
+    found: Counter[tuple[int, int]] = Counter()
     used: Counter[tuple[str | None, int]] = Counter()
-    for user, bin, cell in sorted(records, key=_order_of_counting(rules)):
-        window = _window(bin, rules)
-        taken = min(records[user, bin, cell], rules.max_events - used[user, window])
+    for user, bin, place in sorted(records, key=_order_of_counting(rules)) if rules.max_events else records:
+        taken, window = records[user, bin, place], _window(bin, rules)
+        if rules.max_events:
+            taken = min(taken, rules.max_events - used[user, window])
         used[user, window] += taken
-        found[bin, cell] += taken
+        found.update({(bin, cell): taken * units for cell, units in rules.added(place).items()})
     return found
 
 
-def _order_of_counting(rules: Rules) -> Callable[[tuple[str | None, int, int | None]], tuple[int, str]]:
-    def place(record: tuple[str | None, int, int | None]) -> tuple[int, str]:
-        user, bin, cell = record
+def _order_of_counting(rules: Rules) -> Callable[[_Records], tuple[int, str]]:
+    def order(records: _Records) -> tuple[int, str]:
+        user, bin, place = records
         ids, _ = user_ids([str(user)], np.array([_window(bin, rules)]), bytes(32))
-        return bin, hashlib.sha1(ids.tobytes() + (cell or 0).to_bytes(4, "big")).hexdigest()
+        return bin, hashlib.sha1(ids.tobytes() + place.to_bytes(4, "big")).hexdigest()
 
-    return place
+    return order
 
 
 def _window(bin: int, rules: Rules) -> int:

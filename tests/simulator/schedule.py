@@ -19,7 +19,7 @@ from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
 from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.counting.cells import Amounts, Buckets, KeyList
+from stream_app.core.counting.cells import Amounts, Buckets, KeyField, KeyList
 from stream_app.core.declaration import Counted
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
@@ -33,6 +33,7 @@ START_US = 850_000_000 * BIN_US
 FIRST_BIN = START_US // BIN_US
 WINDOW_SHARE = Fraction(3, 4)
 KEYS = ("a", "b", "c")
+SIDES = ("left", "right")  # of a second key field; all other values are one more key
 AMOUNTS = Amounts("amount", Fraction(2), Fraction(8), Fraction(2))  # values are below 10
 STREAM = "visits"
 SIBLING = "visits beside"
@@ -40,6 +41,7 @@ SOURCE = "log"
 SHARE_WITH_SIBLINGS = 0.2
 SHARE_WITH_PUBLIC_WITNESS = 0.4
 SHARE_WITH_LEDGER_OUTSIDE = 0.4
+SHARE_WITH_SIDES = 0.3  # of those with keys
 SHARE_WITH_SUMS = 0.3  # of those without buckets
 
 
@@ -82,6 +84,7 @@ class Schedule:
     horizon: int = 4
     keys: int = 1
     buckets: int = 1
+    sides: bool = False  # a second key field beside the keys
     total: bool = False
     sums: bool = False  # values are added up; then there are no buckets
     where: str = EVERYTHING  # the name of a condition
@@ -149,28 +152,37 @@ class Schedule:
     @cached_property
     def product(self) -> ProductDesign | None:
         """Return the shares of all axes if there are keys or values. No two groups have the same scale."""
-        if (self.keys == self.buckets == 1 and not self.sums) or self.window:
+        if (self.rows == self.buckets == 1 and not self.sums) or self.window:
             return None
         if self.sums:
-            total = Fraction(2, 11) if self.total and self.keys > 1 else Fraction(0)
+            total = Fraction(2, 11) if self.total and self.rows > 1 else Fraction(0)
             time = replace(self.design, sensitivity=AMOUNTS.range.weight)
             ends = ValueAxis(2, TreeShape((2,)), (Fraction(1),))
-            return ProductDesign(time, KeyAxis(self.keys, 1 - total, total), ends, AMOUNTS.range.weight)
+            return ProductDesign(time, KeyAxis(self.rows, 1 - total, total), ends, AMOUNTS.range.weight)
         shape = TreeShape((2, -(-self.buckets // 2)) if self.buckets > 1 else (1,))
         shares = (Fraction(3, 10), Fraction(7, 10)) if self.buckets > 1 else (Fraction(1),)
-        total = Fraction(2, 11) if self.total and self.keys > 1 else Fraction(0)
-        keys = KeyAxis(self.keys, 1 - total, total)
+        total = Fraction(2, 11) if self.total and self.rows > 1 else Fraction(0)
+        keys = KeyAxis(self.rows, 1 - total, total)
         return ProductDesign(self.design, keys, ValueAxis(self.buckets, shape, shares))
 
     @property
     def width(self) -> int:
         """Return the number of cells in a bin."""
-        return self.keys * (2 if self.sums else self.buckets)
+        return self.rows * (2 if self.sums else self.buckets)
+
+    @property
+    def rows(self) -> int:
+        """Return the number of keys: of combinations, if there are two key fields."""
+        return self.keys * (len(SIDES) + 1 if self.sides else 1)
 
     @cached_property
     def strategy(self) -> Strategy:
         """Return the stream's strategy."""
-        keys = KeyList("key", KEYS[: self.keys], False, self.total)
+        if self.sides:
+            fields = KeyField("key", KEYS[: self.keys], False), KeyField("side", SIDES, True)
+            keys = KeyList(fields=fields, total=self.total)
+        else:
+            keys = KeyList("key", KEYS[: self.keys], False, self.total)
         value = Buckets("value", Fraction(0), Fraction(10), self.buckets)
         declared = declared_of(
             source=SOURCE,
@@ -179,7 +191,7 @@ class Schedule:
             where=CONDITIONS[self.where].condition if self.where else None,
             count=self.count,
             amounts=AMOUNTS if self.sums else None,
-            keys=keys if self.keys > 1 else None,
+            keys=keys if self.rows > 1 else None,
             value=value if self.buckets > 1 else None,
             field="time",
             bin_us=BIN_US,
@@ -190,7 +202,7 @@ class Schedule:
         )
         window = None
         if self.window:
-            window = WindowDesign(self.design, self.window, self.keys, self.buckets, "identity", WINDOW_SHARE)
+            window = WindowDesign(self.design, self.window, self.rows, self.buckets, "identity", WINDOW_SHARE)
         kind = kind_of(window or self.product or self.levels or self.design)
         return Strategy(self.name, declared, kind)
 
@@ -201,7 +213,7 @@ class Schedule:
     def beside(self, sibling_grace_us: int) -> Schedule:
         """Return the schedule with a second stream over the same log, whose grace is ``sibling_grace_us``."""
         plain = replace(self, keys=1, buckets=1, window=0, over_epochs=False, max_events=0, actions=())
-        plain = replace(plain, sums=False, where=EVERYTHING, count=None)
+        plain = replace(plain, sums=False, sides=False, where=EVERYTHING, count=None)
         sibling = replace(plain, name=SIBLING, release="causal", grace_us=sibling_grace_us, sibling=None)
         return replace(self, sibling=sibling)
 
@@ -236,6 +248,7 @@ def draw_schedule(seed: int) -> Schedule:
         over_epochs=random.Random(f"over epochs {seed}").choice([False, True]),
         stall_rate=random.Random(f"stall rate {seed}").choice([0.0, 0.0, 0.005, 0.02]),
         witness_is_public=random.Random(f"public witness {seed}").random() < SHARE_WITH_PUBLIC_WITNESS,
+        sides=keys > 1 and random.Random(f"sides {seed}").random() < SHARE_WITH_SIDES,
         ledger_outside=random.Random(f"ledger outside {seed}").random() < SHARE_WITH_LEDGER_OUTSIDE,
         where=counted.choice([*CONDITIONS, *[EVERYTHING] * 2 * len(CONDITIONS)]),
         sums=buckets == 1 and counted.random() < SHARE_WITH_SUMS,

@@ -10,7 +10,12 @@ import pytest
 from tests.simulator.cap_mutants import CountsAgain, FirstApplied
 from tests.simulator.checks import Broken
 from tests.simulator.conditions import CONDITIONS, EVERYTHING
-from tests.simulator.counting_mutants import UsersForgottenAtACrash, WhereAfterCap
+from tests.simulator.counting_mutants import (
+    CapsByKey,
+    OneAmountOfAUser,
+    UsersForgottenAtACrash,
+    WhereAfterCap,
+)
 from tests.simulator.log import USERS
 from tests.simulator.neighbours import binned, other_day
 from tests.simulator.pipeline import Pipeline
@@ -39,6 +44,12 @@ def capped(seed: int) -> Schedule:
     )
 
 
+def summed(seed: int) -> Schedule:
+    """Return a capped schedule that adds up amounts by key; half of them have a second key field."""
+    keys = {"keys": 3, "buckets": 1, "window": 0, "over_epochs": False, "sides": seed % 2 == 1}
+    return replace(capped(seed), sums=True, count=None, sibling=None, **keys)
+
+
 @pytest.fixture(autouse=True)
 def _one_shard_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tally one shard per step, so that faults strike between the steps."""
@@ -48,6 +59,17 @@ def _one_shard_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", seeds(quick=8, all=24))
 def test_every_rule_holds_where_few_events_of_a_user_count(seed: int) -> None:
     run_schedule(seed, schedule=capped(seed))
+
+
+@pytest.mark.parametrize("seed", seeds(quick=4, all=24))
+def test_every_rule_holds_where_few_amounts_of_a_user_count(seed: int) -> None:
+    run_schedule(seed, schedule=summed(seed))
+
+
+@pytest.mark.parametrize("mutant", [CapsByKey, OneAmountOfAUser])
+def test_the_recount_of_capped_amounts_catches(mutant: type[Pipeline]) -> None:
+    with pytest.raises(Broken, match="the log and its cuts give"):
+        _run_all([summed(seed) for seed in range(20)], mutant())
 
 
 @pytest.mark.parametrize("seed", seeds(quick=2, all=8))

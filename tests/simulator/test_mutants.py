@@ -155,6 +155,12 @@ def summing(schedule: Schedule) -> Schedule:
     return replace(busy(schedule.without_trouble()), sums=True, buckets=1, window=0)
 
 
+def over_two_fields(schedule: Schedule) -> Schedule:
+    """Return the busy schedule with three keys and a second key field."""
+    calm = busy(schedule.without_trouble())
+    return replace(calm, keys=3, buckets=1, window=0, over_epochs=False, sums=False, sides=True)
+
+
 # Each mutant, the schedules that show it, and words of the broken rule's message.
 CAUGHT = [
     (mutants.HalfNoise, as_drawn, "plus one unused draw of scale"),
@@ -180,6 +186,8 @@ CAUGHT = [
     (opening_mutants.LateReservationTakenUp, set_back_often, "after bin"),
     (counting_mutants.LettersOfUnmatched, choosy, "does not match, and has a dead letter"),
     (counting_mutants.AmountsRoundedFirst, summing, "the log and its cuts give"),
+    (counting_mutants.AmountAtOneEnd, summing, "the log and its cuts give"),
+    (counting_mutants.FieldsTurnedRound, over_two_fields, "the log and its cuts give"),
     (publishing_mutants.RowsReleasedMeanwhile, slow_topic, "before the public instant"),
     (publishing_mutants.RowsReleasedSinceTheInstant, slow_lease, "before the public instant"),
 ]

@@ -33,7 +33,11 @@ FEATURES: dict[str, dict[str, Any]] = {
     "where, cap": {**KEYS_ALONE, "where": "any", "max_events": 2},
     "users": {**KEYS_ALONE, "max_events": 1, "count": "users"},
     "users, where": {**KEYS_ALONE, "keys": 1, "max_events": 1, "count": "users", "where": "within"},
+    "two key fields": {**KEYS_ALONE, "sides": True},
+    "two key fields, cap, where": {**KEYS_ALONE, "sides": True, "max_events": 2, "where": "any"},
     "sums": {**KEYS_ALONE, "sums": True},
+    "sums, two key fields": {**KEYS_ALONE, "sums": True, "sides": True},
+    "sums, cap, where": {**KEYS_ALONE, "sums": True, "max_events": 2, "where": "any"},
     "sums, total, where": {**KEYS_ALONE, "sums": True, "total": True, "where": "one of"},
 }
 CASES = [
@@ -46,7 +50,7 @@ CASES = [
 def counting(seed: int, feature: str) -> Schedule:
     """Return a busy schedule with the feature, and with the drawn outages."""
     drawn = draw_schedule(seed)
-    calm = replace(drawn.without_trouble(), sums=False, where="", max_events=0)
+    calm = replace(drawn.without_trouble(), sums=False, sides=False, where="", max_events=0)
     outages = tuple(action for action in drawn.actions if action.deed is Deed.OUTAGE)
     busy = replace(calm, events_per_bin=10.0, actions=outages, exact_cuts=True)
     return replace(busy, release=("anticipating", "causal")[seed % 2], **FEATURES[feature])
@@ -105,7 +109,8 @@ def check_sensitivity(schedule: Schedule, kind: str, change: Mapping[Cell, int])
         epochs = Counter[int]()
         for (bin, _), by in changed.items():
             epochs[(bin - FIRST_BIN) // schedule.horizon] += abs(by)
-        assert all(by <= schedule.max_events for by in epochs.values())
+        # An amount is at the two ends of its range, so it changes two cells by the weight together.
+        assert all(by <= weight * schedule.max_events for by in epochs.values())
         return
     events = 1 if kind == "an event" else 2
     assert sum(map(abs, changed.values())) <= events * weight
