@@ -142,7 +142,7 @@ class CapsByKey(Pipeline):
 
 
 def _bounds_by_key(declared: Declaration) -> Bounds | None:
-    bounds = _bounds(declared)
+    bounds: Bounds | None = _bounds(declared)
     if bounds is None:
         return None
     return replace(bounds, caps=Caps(max_keys=100, max_per_key=bounds.caps.max_events))

@@ -262,12 +262,20 @@ class Observer:
         schedule = self.schedule
         # Before the first epoch nothing counts, so its windows do not matter.
         first = self.history.epochs[0].first_bin if self.history.epochs else 0
-        bins = schedule.horizon
-        cap = (schedule.max_events, first + bins - 1, bins)
-        axes = (schedule.keys, schedule.buckets)
-        amounts, sides = AMOUNTS if schedule.sums else None, SIDES if schedule.sides else ()
-        counted = (schedule.where, amounts, sides)
-        return Rules(BIN_US, schedule.max_ahead_bins, schedule.late, *axes, *cap, schedule.grace_us, *counted)
+        return Rules(
+            bin_us=BIN_US,
+            max_ahead_bins=schedule.max_ahead_bins,
+            late=schedule.late,
+            keys=schedule.keys,
+            buckets=schedule.buckets,
+            max_events=schedule.max_events,
+            window_end=first + schedule.horizon - 1,
+            window_bins=schedule.horizon,
+            grace_us=schedule.grace_us,
+            where=schedule.where,
+            sums=AMOUNTS if schedule.sums else None,
+            sides=SIDES if schedule.sides else (),
+        )
 
     def _meet(self, partition: str, start: int, base_bin: int) -> None:
         epoch = self.history.epochs[-1]

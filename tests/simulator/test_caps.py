@@ -46,8 +46,8 @@ def capped(seed: int) -> Schedule:
 
 def summed(seed: int) -> Schedule:
     """Return a capped schedule that adds up amounts by key; half of them have a second key field."""
-    keys = {"keys": 3, "buckets": 1, "window": 0, "over_epochs": False, "sides": seed % 2 == 1}
-    return replace(capped(seed), sums=True, count=None, sibling=None, **keys)
+    plain = replace(capped(seed), count=None, sibling=None, buckets=1, window=0, over_epochs=False)
+    return replace(plain, keys=3, sides=seed % 2 == 1, sums=True)
 
 
 @pytest.fixture(autouse=True)
