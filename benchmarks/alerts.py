@@ -133,8 +133,8 @@ async def delay_over_axes(text: str, move: Callable[[NDArray[np.int64], int], No
     text = text.format(of_key=of_key, middle=SHIFT_BUCKETS // 2)
     watched = Rule("moved", text, parse_condition(text), confidence=0.99)
     strategy = axes_strategy(SHIFT_KEYS, SHIFT_BUCKETS, SHIFT_EPSILON)
-    assert strategy.kind.axes is not None
-    columns = columns_asked(watched.condition, strategy.kind.axes, strategy.declared.cells)
+    assert strategy.kind.product is not None
+    columns = columns_asked(watched.condition, strategy.kind.product, strategy.declared.cells)
 
     async def stream(seed: int, per_bin: int, start: int, last: int) -> AsyncIterator[StreamView]:
         counts = np.full((AXES_BINS, SHIFT_KEYS, SHIFT_BUCKETS), SHIFT_PER_BUCKET)
@@ -231,7 +231,7 @@ def axes_view(
     Args: counts, the events of each bin and cell, shape (AXES_BINS, cells), or one number for all of them.
     """
     strategy = axes_strategy(keys, buckets, epsilon)
-    product = strategy.kind.axes
+    product = strategy.kind.product
     assert product is not None
     epoch = EpochRecord(0, 0, AXES_BINS, 1, strategy.hash)
     cells = np.broadcast_to(counts, (AXES_BINS, product.cells))
@@ -277,7 +277,7 @@ def distances() -> dict[str, object]:
     """Return the forecast of a rule over distances, with its rate of false alarms."""
     text = "ks(delays, 8h, 16h) > 0.1"
     watched = Rule("ks", text, parse_condition(text), confidence=0.99)
-    product = axes_strategy(3, 12).kind.axes
+    product = axes_strategy(3, 12).kind.product
     assert product is not None
     found = forecast_distance(watched, product, None, HOUR_US, 20_000, SeededNoise(5))
     return {

@@ -12,11 +12,11 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.product.axis import KeyAxis
-from dphist.product.design import ProductDesign
+from dphist.product.design import ColumnDesign, ProductDesign, TreeGroup
 from dphist.product.forest import RangeSum
+from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
-from dphist.tree.published_laws import published_laws, published_rounding
 from dphist.tree.upward import LARGEST_COUNT
 
 # Weight that an epoch of sums may hold. Half of what its numbers can, so that the check sees it in time.
@@ -34,7 +34,7 @@ class ColumnSum:
 
     def __init__(
         self,
-        design: ProductDesign,
+        design: ColumnDesign,
         key: int | Sequence[int] | None = None,
         buckets: FloatArray | None = None,
         divisor: int | None = None,
@@ -103,18 +103,23 @@ class ColumnSum:
         Args: 0 <= a <= b <= horizon, each of shape (ranges,).
         Cost: O(height^2 * ranges) per different weight.
         """
-        return self._joined([published_laws(group.design, starts, stops) for group in self.design.groups])
+        return self._joined([group.published_laws(starts, stops) for group in self.design.groups])
 
     def forest_errors(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
         """Return the errors of ranges of a causal design, as in ``of_range``, when ``bins`` bins are closed.
 
         Args, Cost: as ``published_laws``, with b <= bins.
         """
-        return self._errors([forest_errors(g.design, bins, starts, stops) for g in self.design.groups])
+        return self._errors([forest_errors(tree, bins, starts, stops) for tree in self._trees])
 
     def live_errors(self, stops: Int64Array) -> RangeErrors:
         """Return the errors of running counts [0, b) of a causal design, as first published."""
-        return self._errors([live_errors(group.design, stops) for group in self.design.groups])
+        return self._errors([live_errors(tree, stops) for tree in self._trees])
+
+    @property
+    def _trees(self) -> list[TreeDesign]:
+        """The tree over time of every group; none if the columns have no trees."""
+        return [group.design for group in self.design.groups if isinstance(group, TreeGroup)]
 
     def _errors(self, of_groups: Sequence[RangeErrors]) -> RangeErrors:
         columns = np.array([np.abs(part).sum() for part in self.parts]) / self.divisor
@@ -134,11 +139,11 @@ class ColumnSum:
 
     def published_rounding(self, a: int) -> float:
         """Return a bound, in counts, on the rounding error of a published range that starts at bin ``a``."""
-        return self.rounding([published_rounding(group.design, a) for group in self.design.groups])
+        return self.rounding([group.published_rounding(a) for group in self.design.groups])
 
     def of_nodes(self, level: int, nodes: int) -> Estimate:
         """Return the error of a sum of ``nodes`` nodes of a level, if only their own values are used."""
-        scales = (float(group.design.scales[level - 1]) for group in self.design.groups)
+        scales = (float(tree.scales[level - 1]) for tree in self._trees)
         law = self.law([WeightedNoise.of([(1.0, nodes, scale)]) for scale in scales])
         return Estimate(0.0, law.variance, law)
 
@@ -209,16 +214,16 @@ def of_every_key(one: ColumnSum, total: RangeSum) -> Estimate:
     return Estimate(keys + share * (whole - keys.sum()), law.variance, law, rounding)
 
 
-def column_sum(design: ProductDesign, key: KeyPlaces | None = None) -> ColumnSum:
+def column_sum(design: ColumnDesign, key: KeyPlaces | None = None) -> ColumnSum:
     """Return the sum of columns for a key, for several together, or for all (None); cached."""
     return _of_group(design, key) if isinstance(key, tuple) else _of_key(design, key)
 
 
 @lru_cache(maxsize=1024)
-def _of_key(design: ProductDesign, key: int | None) -> ColumnSum:
+def _of_key(design: ColumnDesign, key: int | None) -> ColumnSum:
     return ColumnSum(design, key)
 
 
 @lru_cache(maxsize=32)  # a reader may ask for any number of groups
-def _of_group(design: ProductDesign, keys: tuple[int, ...]) -> ColumnSum:
+def _of_group(design: ColumnDesign, keys: tuple[int, ...]) -> ColumnSum:
     return ColumnSum(design, keys)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -17,18 +18,20 @@ from functools import cached_property
 import numpy as np
 
 from dphist.arrays import Int64Array
+from dphist.laws.law import LawTable
 from dphist.privacy import exact, path_epsilon
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.tree.design import TreeDesign
+from dphist.tree.published_laws import published_laws, published_rounding
 from dphist.tree.shape import TreeShape
 
 
 @dataclass(frozen=True)
-class ColumnGroup:
+class ColumnGroup(ABC):
     """A group: the cells of one key level (the total, or all keys) at one value level, with equal noise.
 
     Args: total, whether the key level is the total; value_level, from 1; keys and nodes, their numbers;
-        first, the group's first column in a release; design, its tree over time.
+        first, the group's first column in a release.
     """
 
     total: bool
@@ -36,7 +39,6 @@ class ColumnGroup:
     keys: int
     nodes: int
     first: int
-    design: TreeDesign
 
     @property
     def width(self) -> int:
@@ -48,9 +50,59 @@ class ColumnGroup:
         """The group's columns in a release."""
         return slice(self.first, self.first + self.width)
 
+    @abstractmethod
+    def published_laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
+        """Return the laws of the errors of one column's published counts of ranges [a, b), one per row.
+
+        Args: 0 <= a <= b <= horizon, each of shape (ranges,).
+        """
+
+    @abstractmethod
+    def published_rounding(self, a: int) -> float:
+        """Return a bound, in counts, on the rounding error of a published range that starts at bin ``a``."""
+
 
 @dataclass(frozen=True)
-class ProductDesign:
+class TreeGroup(ColumnGroup):
+    """A group whose columns have a tree over time each. Args: design, the tree."""
+
+    design: TreeDesign
+
+    def published_laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
+        return published_laws(self.design, starts, stops)
+
+    def published_rounding(self, a: int) -> float:
+        return published_rounding(self.design, a)
+
+
+class ColumnDesign(ABC):
+    """What the columns of a release count, however their noise is drawn.
+
+    Attributes: keys; values; weight, what one event adds to all its cells together.
+    """
+
+    keys: KeyAxis
+    values: ValueAxis
+    weight: int
+
+    @property
+    @abstractmethod
+    def groups(self) -> Sequence[ColumnGroup]:
+        """All groups, in the order of their columns: the total's value levels if measured, then the keys'."""
+
+    @property
+    def cells(self) -> int:
+        """The number of cells; bucket ``b`` of key ``k`` is cell k * buckets + b."""
+        return self.keys.keys * self.values.buckets
+
+    @property
+    def columns(self) -> int:
+        """The number of noisy counts that are released for one bin, or for one node of a tree over time."""
+        return int(self.groups[-1].columns.stop)
+
+
+@dataclass(frozen=True)
+class ProductDesign(ColumnDesign):
     """One strategy over time, keys and values, with a share of epsilon per level of every axis.
 
     Guarantee: releasing every cell once is ``time.epsilon``-DP. An event is in one cell of every group at
@@ -88,29 +140,18 @@ class ProductDesign:
         """The epsilon of all releases of an epoch together."""
         return self.time.epsilon
 
-    @property
-    def cells(self) -> int:
-        """The number of cells; bucket ``b`` of key ``k`` is cell k * buckets + b."""
-        return self.keys.keys * self.values.buckets
-
-    @property
-    def columns(self) -> int:
-        """The number of noisy counts of one node of the tree over time."""
-        return int(self.groups[-1].columns.stop)
-
     @cached_property
-    def groups(self) -> tuple[ColumnGroup, ...]:
-        """All groups, in the order of their columns: the total's value levels if measured, then the keys'."""
+    def groups(self) -> tuple[TreeGroup, ...]:
         key_levels = [(False, self.keys.keys, self.keys.key_share)]
         if self.keys.total_share:
             key_levels.insert(0, (True, 1, self.keys.total_share))
-        groups: list[ColumnGroup] = []
+        groups: list[TreeGroup] = []
         for total, keys, key_share in key_levels:
             axis = zip(self.values.node_counts, self.values.shares, strict=True)
             for level, (nodes, share) in enumerate(axis, start=1):
                 first = groups[-1].columns.stop if groups else 0
                 design = replace(self.time, epsilon=self.time.epsilon * key_share * share)
-                groups.append(ColumnGroup(total, level, keys, nodes, first, design))
+                groups.append(TreeGroup(total, level, keys, nodes, first, design))
         return tuple(groups)
 
     def columns_of(self, cells: Int64Array) -> Int64Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import WeightedNoise
-from dphist.product.design import ProductDesign
+from dphist.product.design import ColumnDesign, ProductDesign
 from dphist.tree.estimate import ReleasedForest
 from dphist.tree.release import BinReleases
 
@@ -31,7 +31,7 @@ class GroupSum:
 class RangeSum:
     """The estimated counts of all groups' cells over a range of time."""
 
-    design: ProductDesign
+    design: ColumnDesign
     groups: tuple[GroupSum, ...]
 
     @classmethod

@@ -16,12 +16,11 @@ from numpy.typing import ArrayLike
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
 from dphist.product.columns import check_room
-from dphist.product.design import ProductDesign
+from dphist.product.design import ColumnDesign, ProductDesign
 from dphist.product.forest import GroupSum, RangeSum
 from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.published_laws import published_law, published_rounding
 from dphist.tree.upward import LARGEST_COUNT, checked_counts
 from dphist.units import UNITS_PER_COUNT, VALUE_BITS
 
@@ -97,7 +96,7 @@ def publish_bins(
     return published, CellTotals(before.bin + len(rows), after)
 
 
-def published_range(design: ProductDesign, rows: Int64Array, a: int, b: int) -> RangeSum:
+def published_range(design: ColumnDesign, rows: Int64Array, a: int, b: int) -> RangeSum:
     """Return the counts of all cells over bins [a, b) of an epoch. Args: rows, published, (bins, columns).
 
     Guarantee: unbiased, with the exact law of each group's error; within a group the best linear estimate
@@ -111,6 +110,7 @@ def published_range(design: ProductDesign, rows: Int64Array, a: int, b: int) -> 
     groups = []
     for group in design.groups:
         values = (units[group.columns] / UNITS_PER_COUNT).reshape(group.keys, group.nodes)
-        rounding = published_rounding(group.design, a) if a < b else 0.0
-        groups.append(GroupSum(values, published_law(group.design, a, b), rounding))
+        rounding = group.published_rounding(a) if a < b else 0.0
+        law = group.published_laws(np.array([a]), np.array([b])).law(0)
+        groups.append(GroupSum(values, law, rounding))
     return RangeSum(design, tuple(groups))

@@ -18,7 +18,7 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.interval import half_width, half_widths
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.product.columns import ColumnSum, KeyPlaces
-from dphist.product.design import ProductDesign
+from dphist.product.design import ColumnDesign
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 
@@ -54,7 +54,7 @@ class AmountRange:
         return np.stack([self.high - units, units - self.low], axis=-1)
 
 
-def sum_columns(design: ProductDesign, amounts: AmountRange, key: KeyPlaces | None = None) -> ColumnSum:
+def sum_columns(design: ColumnDesign, amounts: AmountRange, key: KeyPlaces | None = None) -> ColumnSum:
     """Return the sum of the amounts, in units, as a weighted sum of columns. Args: key, as ``ColumnSum``."""
     # Without their common divisor the weights stay small, so that sums of doubles stay exact.
     common = gcd(amounts.low, amounts.high)
@@ -93,7 +93,7 @@ def mean_of(
     return mean_of_ends(low, high, amounts, confidence)
 
 
-def end_columns(design: ProductDesign, key: int | Sequence[int] | None = None) -> tuple[ColumnSum, ColumnSum]:
+def end_columns(design: ColumnDesign, key: int | Sequence[int] | None = None) -> tuple[ColumnSum, ColumnSum]:
     """Return what is counted at the low end of the range and at its high end, in units of weight."""
     return ColumnSum(design, key, np.array([1.0, 0.0]), 1), ColumnSum(design, key, np.array([0.0, 1.0]), 1)
 

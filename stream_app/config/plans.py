@@ -80,7 +80,9 @@ def _about(stream: StreamSettings, key: str = "") -> Iterator[None]:
 
 def can_draw_ahead(kind: Kind) -> bool:
     """Return whether an epoch's noise is small enough to be drawn and stored before the epoch."""
-    draws = kind.tables[PUBLISHED] * sum(node_counts(kind.design.shape, kind.design.horizon))
+    tree = kind.tree_design
+    assert tree is not None  # only noise of trees is drawn ahead
+    draws = kind.tables[PUBLISHED] * sum(node_counts(tree.shape, tree.horizon))
     return draws <= LARGEST_DRAWS and kind.page_geometry().bin_bytes <= LARGEST_PAGE_BYTES
 
 

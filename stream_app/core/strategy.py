@@ -18,6 +18,7 @@ from dphist.tree.design import TreeDesign
 from stream_app.core.counting.cells import Cells
 from stream_app.core.declaration import Declaration
 from stream_app.core.kinds import Kind, kind_from
+from stream_app.core.kinds.tables import TimeDesign
 
 
 def canonical_json(value: object) -> bytes:
@@ -45,9 +46,16 @@ class Strategy:
         return self.declared.source.name
 
     @property
-    def design(self) -> TreeDesign:
-        """The tree over time."""
+    def time(self) -> TimeDesign:
+        """The design over time, of any kind; its horizon is the epoch in bins."""
         return self.kind.design
+
+    @property
+    def design(self) -> TreeDesign:
+        """The tree over time. Raises: TypeError for a kind without a tree."""
+        if self.kind.tree_design is None:
+            raise TypeError(f"{self.stream}: this kind of release has no tree")
+        return self.kind.tree_design
 
     @property
     def width(self) -> int:

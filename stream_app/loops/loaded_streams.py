@@ -124,7 +124,7 @@ class LoadedStreams:
             strategy=strategy,
             epoch=state.epoch.epoch,
             rules=strategy.declared.rules(state.epoch),
-            windows=strategy.declared.cap_windows(state.epoch, strategy.design.horizon),
+            windows=strategy.declared.cap_windows(state.epoch, strategy.time.horizon),
             sealed_bin=state.sealed_bin,
             partitions=dict(state.partitions),
             aside=self._aside[name],

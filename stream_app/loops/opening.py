@@ -164,7 +164,7 @@ async def _first(
     strategy: Strategy, head: RowLink | None, begun: Sequence[EpochRecord], source: Source, now_us: int
 ) -> _Start:
     """Return the start of a stream that the store does not know. Args: begun, the witness's epochs."""
-    declared, bins = strategy.declared, strategy.design.horizon
+    declared, bins = strategy.declared, strategy.time.horizon
     if head is None:
         # An earlier start may have reserved the stream's epoch in an earlier bin, without opening it.
         first_bin = declared.first_bin(now_us)
@@ -200,7 +200,7 @@ def _carried(strategy: Strategy, state: StreamState) -> bytes:
     After any other end these levels start afresh. Their open nodes are never released, so every event is
     still in at most one node of each level.
     """
-    is_complete = state.released_bin == state.epoch.first_bin + strategy.design.horizon - 1
+    is_complete = state.released_bin == state.epoch.first_bin + strategy.time.horizon - 1
     return strategy.kind.kept(state.counter) if is_complete else b""
 
 
@@ -276,7 +276,7 @@ def _as_reserved(
         if is_free and epoch not in lost and start.may_begin_at(first_bin):
             break
         epoch += 1
-    bins = declared.epoch_bins(first_bin, start.last, strategy.design.horizon)
+    bins = declared.epoch_bins(first_bin, start.last, strategy.time.horizon)
     return replace(start.record, epoch=epoch, first_bin=first_bin, bins=bins)
 
 
@@ -284,6 +284,4 @@ def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
     """Return the ledger entry of an epoch, with the promise at which its noise is really drawn."""
     entry, kind = entry_of(strategy.declared, strategy.stream, record), strategy.kind
     delta, mu = (None if number is None else str(number) for number in (kind.delta, kind.mu))
-    return replace(
-        entry, epsilon=str(kind.epsilon), neighbours=strategy.design.neighbours, delta=delta, mu=mu
-    )
+    return replace(entry, epsilon=str(kind.epsilon), neighbours=strategy.time.neighbours, delta=delta, mu=mu)

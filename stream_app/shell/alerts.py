@@ -119,11 +119,11 @@ def _expected(rule: Rule, stream: StreamSettings, shift: float, events: float | 
     """Return a rule's forecast, from seeded draws of its noise. Raises: ValueError."""
     strategy, condition, noise = planned(stream), rule.condition, SeededNoise(1)
     cells, product, bin_us = strategy.declared.cells, strategy.kind.axes, stream.declared.time.bin_us
-    if product and condition.measure == "ks":
+    if condition.measure == "ks" and (trees := strategy.kind.product):
         if events is None:
             raise ValueError("how sure a distance is depends on the events in a window; add --events NUMBER")
         keys = places_of(condition, cells)
-        return forecast_distance(rule, product, keys, bin_us, events, noise, shift)
+        return forecast_distance(rule, trees, keys, bin_us, events, noise, shift)
     columns = columns_asked(condition, product, cells) if product else None
     return forecast(rule, strategy.design, bin_us, noise, shift, columns)
 

@@ -71,7 +71,7 @@ class ToyEpoch(EpochView):
 
     def _estimate(self, part: Span, view: SeriesView) -> Estimate:
         value = float(self.rows("counts")[part.start : part.stop].sum())
-        found = Toy(self.design).errors().within(self.bins, np.array([part.start]), np.array([part.stop]))
+        found = toy().errors().within(self.bins, np.array([part.start]), np.array([part.stop]))
         law = found.laws.law(0)
         return Estimate(value, law.variance, law, float(found.roundings[0]))
 

@@ -151,16 +151,16 @@ def released_columns(release: Release, strategy: Strategy) -> dict[tuple[str, in
 
 def groups_of(strategy: Strategy) -> list[tuple[TreeDesign, slice]]:
     """Return the groups of columns that share a tree over time, in the order in which noise is drawn."""
-    if strategy.kind.axes is None:
+    if strategy.kind.product is None:
         return [(strategy.design, slice(0, strategy.kind.tables[PUBLISHED]))]
-    return [(group.design, group.columns) for group in strategy.kind.axes.groups]
+    return [(group.design, group.columns) for group in strategy.kind.product.groups]
 
 
 def columns_of(strategy: Strategy, counts: Int64Array) -> Int64Array:
     """Return the exact counts of columns, shape (bins, columns), from the counts of cells."""
     if strategy.kind.windows is not None:
         return np.asarray(counts.sum(axis=1, keepdims=True))
-    return counts if strategy.kind.axes is None else strategy.kind.axes.columns_of(counts)
+    return counts if strategy.kind.product is None else strategy.kind.product.columns_of(counts)
 
 
 def check_noise(

@@ -53,7 +53,7 @@ def of_answer(view: StreamView, span: Span, shown: SeriesView, key: KeyPlaces | 
 
 def of_buckets(view: StreamView, span: Span, key: KeyPlaces | None, buckets: slice) -> Noise:
     """Return the noise of the count of some buckets of a value over a range of bins."""
-    product = view.strategy.kind.axes
+    product = view.strategy.kind.product
     assert product is not None
     axis, (of_total, of_keys) = product.values, key_weights(product.keys, key)
     edges = np.cumsum(axis.node_counts)[:-1]
@@ -76,10 +76,10 @@ def of_own_bins(view: StreamView, bins: int, key: KeyPlaces | None) -> Noise:
 
 
 def _columns(strategy: Strategy, key: KeyPlaces | None) -> list[tuple[TreeDesign, FloatArray]]:
-    if strategy.kind.axes is None:
+    if strategy.kind.product is None:
         return [(strategy.design, np.ones(1))]
-    parts = column_sum(strategy.kind.axes, key).parts
-    return [(group.design, part) for group, part in zip(strategy.kind.axes.groups, parts, strict=True)]
+    parts = column_sum(strategy.kind.product, key).parts
+    return [(group.design, part) for group, part in zip(strategy.kind.product.groups, parts, strict=True)]
 
 
 def _of_parts(

@@ -17,6 +17,7 @@ from stream_app.api.answers.ranges import (
     span_of,
 )
 from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.consistent import Method
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.tables import node_table
 
@@ -57,10 +58,22 @@ def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer
     fields = points_answered(view, query, found)
     if consistent:
         starts, stops = np.array(found.spans, np.int64).reshape(-1, 2).T
-        fields["value"] = of_key.consistent(starts, stops, query.method or "top_down").tolist()
+        fields["value"] = of_key.consistent(starts, stops, _method(view, query)).tolist()
         fields |= {name: np.maximum(fields[name], 0.0).tolist() for name in ("lower", "upper")}
         fields["note"] = f"{_CONSISTENT} {fields['note']}"
     return schemas.SeriesAnswer(**fields)
+
+
+def _method(view: StreamView, query: schemas.SeriesQuery) -> Method:
+    """Return the method of consistent values: the one asked for, or the stream's default.
+
+    Raises: QueryError for a method that the stream has not.
+    """
+    if view.strategy.kind.tree_design is not None:
+        return query.method or "top_down"
+    if query.method == "top_down":
+        raise QueryError("method: top_down needs a tree, and this stream has none; write isotonic", "method")
+    return "isotonic"
 
 
 def rendered_series(view: StreamView, query: schemas.SeriesQuery, form: formats.Format) -> bytes:
@@ -70,17 +83,18 @@ def rendered_series(view: StreamView, query: schemas.SeriesQuery, form: formats.
 
 def nodes(view: StreamView, query: schemas.NodesQuery) -> schemas.NodesAnswer:
     """Return released nodes of one level. Raises: QueryError for an unknown epoch or level."""
-    design = view.strategy.design
+    kind = view.strategy.kind
     number = view.epoch if query.epoch is None else query.epoch
     epoch = next((one for one in view.epochs if one.record.epoch == number), None)
     if epoch is None:
         raise QueryError(f"epoch: {number} is not there; the last is {view.epoch}", "epoch")
-    if not view.strategy.kind.node_levels:
-        raise QueryError(
-            "nodes: an anticipating stream over keys or values releases running counts only, every column's; "
-            "ask for /series, /cdf or /quantile",
-            "stream",
+    if not kind.node_levels:
+        only = "releases running counts only, every column's; ask for /series, /cdf or /quantile"
+        which = (
+            "an anticipating stream over keys or values" if kind.drawn_ahead else "a stream without a tree"
         )
+        raise QueryError(f"nodes: {which} {only}", "stream")
+    design = view.strategy.design
     level = design.shape.height if query.level is None else query.level
     if level > design.shape.height:
         raise QueryError(
@@ -94,7 +108,7 @@ def nodes(view: StreamView, query: schemas.NodesQuery) -> schemas.NodesAnswer:
         level=level,
         first=query.first,
         node_bins=design.shape.widths[level],
-        scale=None if view.strategy.kind.axes else float(design.scales[level - 1]),
+        scale=None if kind.axes else float(design.scales[level - 1]),
         values=values[query.first : query.first + limit].tolist(),
         nodes_released=len(values),
     )

@@ -61,7 +61,7 @@ def privacy(
 
     Args: ledger, of the stream's source; may_read, says whether the reader may see a stream's name.
     """
-    design, source = view.strategy.design, view.labels.source(view.strategy.source)
+    design, source = view.strategy.time, view.labels.source(view.strategy.source)
     stated = replace(statement(view.strategy.source, ledger), source=source)
     private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user
     next_epoch = one_more_in_words(view.strategy.source, ledger, view.strategy.stream)
@@ -72,6 +72,7 @@ def privacy(
     return schemas.PrivacyAnswer(
         **released(view) | {"private": private},
         epsilon=in_words(view.strategy.epsilon),
+        delta=None if view.strategy.delta is None else delta_in_words(view.strategy.delta),
         unit=unit,
         per=None if view.declared.period is None else period_in_words(view.declared.period),
         max_events=None if per_user is None else per_user.caps.l1,
@@ -159,6 +160,7 @@ def _ledger_row(view: StreamView, entry: LedgerEntry, named: bool) -> schemas.Le
         start=format_instant(entry.start_us),
         end=format_instant(entry.end_us),
         epsilon=in_words(Fraction(entry.epsilon)),
+        delta=None if entry.delta is None else delta_in_words(Fraction(entry.delta)),
         unit=unit_of(entry),
         private=entry.private,
         end_reason=ends.get(entry.epoch),

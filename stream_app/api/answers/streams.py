@@ -22,7 +22,7 @@ from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.counting.closing import next_public_instant_us
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
-from stream_app.core.ledger import in_words
+from stream_app.core.ledger import delta_in_words, in_words
 from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
 
 _LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
@@ -35,7 +35,8 @@ def summary(view: StreamView) -> schemas.StreamSummary:
 
 def detail(view: StreamView, publish_every_us: int) -> schemas.StreamDetail:
     """Return the description of a stream with its tree and epochs. Args: as for ``next_release``."""
-    design, meaning = view.strategy.design, meaning_of(view.declared)
+    kind, meaning = view.strategy.kind, meaning_of(view.declared)
+    tree = kind.tree_design
     return schemas.StreamDetail(
         **_summary(view),
         noun=meaning.noun,
@@ -46,10 +47,11 @@ def detail(view: StreamView, publish_every_us: int) -> schemas.StreamDetail:
         next_release=next_release(view, publish_every_us),
         ends=ends(view),
         strategy_hash=view.strategy.hash,
-        branching=list(design.branching),
-        level_epsilons=[str(epsilon) for epsilon in design.level_epsilons],
-        level_stderrs=[math.sqrt(variance) for variance in design.variances],
-        release=design.release,
+        branching=list(tree.branching) if tree else [],
+        level_epsilons=[str(epsilon) for epsilon in tree.level_epsilons] if tree else [],
+        level_stderrs=[math.sqrt(variance) for variance in tree.variances] if tree else [],
+        release=kind.release,
+        never_revised=kind.never_revised,
         axes=axes_of(view.strategy),
         windows=described(view),
         sum=sums.described(view) if view.declared.amounts else None,
@@ -85,6 +87,7 @@ def _summary(view: StreamView) -> dict[str, Any]:
         "display_timezone": view.labels.timezone,
         "source": view.labels.source(view.strategy.source),
         "epsilon": in_words(view.strategy.epsilon),
+        "delta": None if view.strategy.delta is None else delta_in_words(view.strategy.delta),
         "bin": f"1 day ({binning.timezone})" if calendar else length_in_words(binning.bin_us),
         "bin_seconds": None if calendar else binning.bin_us / 1e6,
         "timezone": binning.timezone,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dphist.product.answers import Cdf, Histogram, Quantile
+from dphist.product.design import TreeGroup
 from stream_app.api import schemas
 from stream_app.api.answers.ranges import about_keys, edges_of, released, span_of
 from stream_app.core.answers.answered import QueryError
@@ -71,7 +72,7 @@ def axes_of(strategy: Strategy) -> schemas.AxesAnswer | None:
                 keys=group.keys,
                 nodes=group.nodes,
                 first=group.first,
-                scales=[float(scale) for scale in group.design.scales],
+                scales=list(map(float, group.design.scales)) if isinstance(group, TreeGroup) else [],
             )
             for group in axes.groups
         ],

@@ -85,7 +85,7 @@ export class StreamPage {
 
   // Return whether all values stay as they were first published.
   get neverRevised() {
-    return this.detail.release === "anticipating";
+    return this.detail.never_revised;
   }
 
   // Return the name of the stream's value.

@@ -105,7 +105,7 @@ def replanned(strategy: Strategy, epsilon: float) -> Strategy:
 @lru_cache(maxsize=256)
 def _replanned(text: bytes, other: Fraction) -> Strategy:
     strategy = Strategy.from_json(text)
-    asked = strategy.declared.asked(other, strategy.design.release)  # the release that is in use
+    asked = strategy.declared.asked(other, strategy.kind.release)  # the release that is in use
     return replace(strategy, kind=strategy.kind.at_epsilon(asked))
 
 
@@ -122,7 +122,7 @@ def _half_widths(
 
 def _questions(view: StreamView, then: Strategy, asked: _Asked, confidence: float) -> list[PreviewQuestion]:
     """Return typical questions: a bin, a day, the running count, each at the end of a whole epoch."""
-    horizon = then.design.horizon
+    horizon = then.time.horizon
     day = 1 if view.binning.timezone else _DAY_US // view.binning.bin_us
     questions = {"the last bin of an epoch": 1}
     if 1 < day < horizon:
@@ -140,5 +140,5 @@ def _questions(view: StreamView, then: Strategy, asked: _Asked, confidence: floa
 def _whole_epoch(strategy: Strategy, asked: _Asked, spans: Sequence[Span], confidence: float) -> list[float]:
     """Return half the width of the intervals of ranges within a complete epoch."""
     starts, stops = np.array(spans, dtype=np.int64).T
-    laws, _ = asked.errors(strategy).within(strategy.design.horizon, starts, stops)
+    laws, _ = asked.errors(strategy).within(strategy.time.horizon, starts, stops)
     return asked.half_widths(laws, confidence)

@@ -17,6 +17,7 @@ class LedgerRow(BaseModel):
     start: str
     end: str
     epsilon: str
+    delta: str | None = Field(default=None, description="beside epsilon; null: a pure promise")
     unit: str
     private: bool
     end_reason: str | None = Field(
@@ -35,6 +36,9 @@ class PrivacyAnswer(Released):
     """What is protected and how strongly, in words and in numbers."""
 
     epsilon: str
+    delta: str | None = Field(
+        default=None, description="of this stream, beside epsilon; null: a pure promise"
+    )
     unit: str = Field(description="event, user, or for a user's day, for example, user per 1d")
     per: str | None = Field(
         default=None,

@@ -24,6 +24,7 @@ class StreamSummary(Released):
     display_timezone: str = Field(description="time zone in which pages show instants by default")
     source: str = Field(description="group, topic or spool; of a file its name, without directories")
     epsilon: str = Field(description="exact decimal or fraction")
+    delta: str | None = Field(default=None, description="beside epsilon; null: a pure promise")
     bin: str = Field(description="length of a bin, in words")
     bin_seconds: float | None = Field(description="length of a bin; null for calendar days")
     timezone: str | None = Field(
@@ -108,10 +109,11 @@ class StreamDetail(StreamSummary):
         default="", description="what the shape of a chart hides, in words; a part of warning; empty: nothing"
     )
     strategy_hash: str
-    branching: list[int] = Field(description="children per node, root to leaf")
+    branching: list[int] = Field(description="children per node, root to leaf; empty: no tree")
     level_epsilons: list[str] = Field(description="exact, levels 1 to height")
     level_stderrs: list[float] = Field(description="standard deviation of one node's noise, per level")
     release: str
+    never_revised: bool = Field(description="whether later releases never change an earlier answer")
     axes: AxesAnswer | None = Field(default=None, description="null: a node is one number")
     windows: WindowsAnswer | None = Field(
         default=None, description="null: no tumbling windows beside the tree"

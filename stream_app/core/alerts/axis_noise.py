@@ -17,7 +17,7 @@ from dphist.noise import SeededNoise
 from dphist.product.answers import Cdf, Histogram
 from dphist.product.band import NodeTable
 from dphist.product.columns import ColumnSum, key_weights
-from dphist.product.design import ColumnGroup, ProductDesign
+from dphist.product.design import ColumnGroup, ProductDesign, TreeGroup
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest
@@ -72,13 +72,14 @@ GroupNoise = CausalNoise | PublishedNoise
 
 
 def group_noise(
-    design: TreeDesign, weights: FloatArray, bins: int, paths: int, noise: SeededNoise
+    group: ColumnGroup, weights: FloatArray, bins: int, paths: int, noise: SeededNoise
 ) -> GroupNoise:
     """Simulate the noise that a group of columns adds to a sum in the first bins of an epoch.
 
-    Args: design, the group's tree over time; weights of the group's columns in the sum, (columns,); paths,
-        the number of simulated runs.
+    Args: weights of the group's columns in the sum, (columns,); paths, the number of simulated runs.
     """
+    assert isinstance(group, TreeGroup)
+    design = group.design
     found, copies = np.unique(np.abs(weights).round(12), return_counts=True)
     weighted = list(zip(found.tolist(), copies.tolist(), strict=True))
     laws = [WeightedNoise.of((w, n, float(scale)) for w, n in weighted) for scale in design.scales]
@@ -92,7 +93,7 @@ class SumNoise:
     def __init__(self, columns: ColumnSum, noise: SeededNoise, bins: int, paths: int) -> None:
         self._columns = columns
         self._groups = [
-            group_noise(group.design, weights / columns.divisor, bins, paths, noise)
+            group_noise(group, weights / columns.divisor, bins, paths, noise)
             for group, weights in zip(columns.design.groups, columns.parts, strict=True)
         ]
         self._bin = 0
@@ -124,7 +125,7 @@ class HistogramNoise:
         self._groups: list[tuple[ColumnGroup, FloatArray, GroupNoise]] = []
         for group in design.groups:
             weights = np.array([of_total]) if group.total else of_keys
-            drawn = group_noise(group.design, weights, bins, group.nodes * paths, noise)
+            drawn = group_noise(group, weights, bins, group.nodes * paths, noise)
             self._groups.append((group, weights, drawn))
 
     def close(self) -> None:

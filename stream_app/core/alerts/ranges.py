@@ -16,7 +16,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.product.answers import Histogram
 from dphist.product.columns import ColumnSum
-from dphist.product.design import ProductDesign
+from dphist.product.design import ColumnDesign
 from dphist.product.distance import Distance, ks_distance, ks_estimate
 from dphist.product.forest import RangeSum
 from dphist.product.sums import mean_of
@@ -254,7 +254,7 @@ def _quantile(counts: Int64Array, level: float, buckets: Buckets) -> float:
     return float(start + (wanted - below) / (int(counts[place]) - below) * (end - start))
 
 
-def columns_asked(condition: Condition, product: ProductDesign, cells: Cells) -> ColumnSum:
+def columns_asked(condition: Condition, product: ColumnDesign, cells: Cells) -> ColumnSum:
     """Return the sum of columns that a condition asks for; it is the same for every range of time."""
     question = Question(None, places_of(condition, cells))
     if cells.amounts and condition.measure in OF_AMOUNTS:
@@ -265,7 +265,7 @@ def columns_asked(condition: Condition, product: ProductDesign, cells: Cells) ->
     return columns_of(product, question)
 
 
-def columns_of(product: ProductDesign, question: Question) -> ColumnSum:
+def columns_of(product: ColumnDesign, question: Question) -> ColumnSum:
     """Return the weighted sum of released columns that a question asks for."""
     if question.below is None:
         return ColumnSum(product, question.keys)

@@ -23,7 +23,7 @@ from dphist.noise import NoiseSource
 from dphist.planning.product import plan_sums
 from dphist.product.columns import ColumnSum, column_sum
 from dphist.product.counter import ProductCounter
-from dphist.product.design import ProductDesign
+from dphist.product.design import ColumnDesign, ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
 from dphist.product.published import CellTotals, draw_errors, publish_bins, published_range
 from dphist.tree.anticipating_step import BinsNoise
@@ -35,14 +35,23 @@ from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import AxesEpoch
 from stream_app.core.kinds.errors import Errors, RowError, row_errors
 from stream_app.core.kinds.kind import Asked, Kind, Vector, node_tables, values_hash
-from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span, node_table
+from stream_app.core.kinds.tables import (
+    PUBLISHED,
+    Block,
+    Closed,
+    SeriesKind,
+    SeriesView,
+    Span,
+    TimeDesign,
+    node_table,
+)
 from stream_app.core.records import EpochRecord
 
 _ROWS_AT_ONCE = 1024  # rows converted to doubles at once for a weighted sum
 _ONCE_MORE = 1.0 / UNITS_PER_COUNT  # the total's running count is rounded to whole units a second time
 
 
-def totals(product: ProductDesign, published: Int64Array) -> Int64Array:
+def totals(product: ColumnDesign, published: Int64Array) -> Int64Array:
     """Return the total's running counts, shape (bins, 1), taken from all columns; in units of 2^-16."""
     return np.rint(published @ column_sum(product).weights).astype(np.int64)[:, np.newaxis]
 
@@ -179,7 +188,7 @@ class AnticipatingAxes(Axes):
         return published_prefix_variances(self.design)[:bins]
 
     def epoch(self, record: EpochRecord) -> AxesEpoch:
-        return AnticipatingAxesEpoch(record, self.axes)
+        return PublishedAxesEpoch(record, self.axes, self.design)
 
 
 class CausalAxesEpoch(AxesEpoch):
@@ -187,7 +196,7 @@ class CausalAxesEpoch(AxesEpoch):
 
     def __init__(self, record: EpochRecord, axes: ProductDesign) -> None:
         self._columns = ProductForest(axes)
-        super().__init__(record, axes, 1, self._columns)
+        super().__init__(record, axes, axes.time, 1, self._columns)
 
     def range(self, part: Span) -> RangeSum:
         return self._columns.range(part.start, part.stop)
@@ -198,7 +207,7 @@ class CausalAxesEpoch(AxesEpoch):
             return self._columns.running(self._sum.numerators) / self._sum.divisor
         if kind == "running":
             return np.asarray(self.published[:, 0] / UNITS_PER_COUNT, dtype=np.float64)
-        leaves = self._columns.nodes(self.design.shape.height)
+        leaves = self._columns.nodes(self._columns.design.time.shape.height)
         return np.asarray(np.cumsum(leaves @ self._sum.weights), dtype=np.float64)
 
     def _estimate(self, part: Span, view: SeriesView) -> Estimate:
@@ -209,11 +218,11 @@ class CausalAxesEpoch(AxesEpoch):
         return Estimate(value, law.variance, law, rounding + _ONCE_MORE)
 
 
-class AnticipatingAxesEpoch(AxesEpoch):
-    """An anticipating epoch over several axes: every answer is a difference of two published rows."""
+class PublishedAxesEpoch(AxesEpoch):
+    """An epoch over several axes whose rows are final: every answer is a difference of two of them."""
 
-    def __init__(self, record: EpochRecord, axes: ProductDesign) -> None:
-        super().__init__(record, axes, axes.columns)
+    def __init__(self, record: EpochRecord, axes: ColumnDesign, time: TimeDesign) -> None:
+        super().__init__(record, axes, time, axes.columns)
         self._running = np.zeros(0)
 
     def showing(self, columns: ColumnSum) -> Self:

@@ -12,11 +12,10 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.product.columns import ColumnSum, column_sum, key_counts
-from dphist.product.design import ProductDesign
+from dphist.product.design import ColumnDesign
 from dphist.product.forest import ProductForest, RangeSum
-from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest
-from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span, node_table
+from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span, TimeDesign, node_table
 from stream_app.core.records import EpochRecord
 
 Forest = ReleasedForest | ProductForest  # keeps the released nodes of a causal epoch
@@ -29,13 +28,14 @@ class EpochView(ABC):
     """
 
     def __init__(
-        self, record: EpochRecord, design: TreeDesign, width: int, forest: Forest | None = None
+        self, record: EpochRecord, design: TimeDesign, width: int, forest: Forest | None = None
     ) -> None:
         self.record = record
         self.design = design
         self.width = width
         self._nodes = forest
-        self._levels = {node_table(level): level for level in design.shape.levels} if forest else {}
+        levels = range(1, len(forest.counts) + 1) if forest else ()
+        self._levels = {node_table(level): level for level in levels}
         self._rows: dict[str, list[Int64Array]] = defaultdict(list)
         self._whole: tuple[int, dict[str, Estimate]] = (0, {})  # the visible bins, and estimates over all
 
@@ -116,9 +116,14 @@ class AxesEpoch(EpochView):
     """An epoch over keys and values. Its answers are about one sum of columns, for example a key's count."""
 
     def __init__(
-        self, record: EpochRecord, axes: ProductDesign, width: int, forest: Forest | None = None
+        self,
+        record: EpochRecord,
+        axes: ColumnDesign,
+        time: TimeDesign,
+        width: int,
+        forest: Forest | None = None,
     ) -> None:
-        super().__init__(record, axes.time, width, forest)
+        super().__init__(record, time, width, forest)
         self._axes = axes
         self._sum = column_sum(axes)
 

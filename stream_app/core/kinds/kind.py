@@ -19,7 +19,7 @@ from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.privacy import Neighbours
 from dphist.product.columns import ColumnSum
-from dphist.product.design import ProductDesign
+from dphist.product.design import ColumnDesign, ProductDesign
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import Release, TreeDesign
 from dphist.windows.design import WindowDesign
@@ -28,7 +28,7 @@ from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.pages import PageGeometry
-from stream_app.core.kinds.tables import PUBLISHED, Closed, SeriesView, node_table
+from stream_app.core.kinds.tables import PUBLISHED, Closed, SeriesView, TimeDesign, node_table
 from stream_app.core.records import EpochRecord
 
 
@@ -57,17 +57,17 @@ class Kind(ABC):
     """How the bins of a stream are released and read.
 
     Attributes:
-        design: the tree over time; its horizon is the epoch in bins.
+        design: over time; its horizon is the epoch in bins.
         width: the number of counted cells per bin.
         slow: whether closing a bin may take so long that it should not delay other streams.
     """
 
-    design: TreeDesign
+    design: TimeDesign
     width: int
     slow = False
     rows_hold_values = False  # whether chain rows hold all values of the tables, not only hashes
     keys_as_first_published = False  # whether a key's first published counts are kept
-    axes: ProductDesign | None = None  # keys and values that have counts over any range of time
+    axes: ColumnDesign | None = None  # keys and values that have counts over any range of time
     windows: WindowDesign | None = None  # keys and values that have counts in windows
     levels: EpochLevels | None = None  # of nodes over epochs
 
@@ -87,9 +87,19 @@ class Kind(ABC):
         return None
 
     @property
+    def tree_design(self) -> TreeDesign | None:
+        """Return the tree over time; None for a kind without a tree."""
+        return self.design if isinstance(self.design, TreeDesign) else None
+
+    @property
+    def product(self) -> ProductDesign | None:
+        """Return the design over keys and values with a tree for each column; None if there is none."""
+        return self.axes if isinstance(self.axes, ProductDesign) else None
+
+    @property
     def node_levels(self) -> Sequence[int]:
         """Return the levels of the tree over time whose nodes are released."""
-        return self.design.shape.levels
+        return () if self.tree_design is None else self.tree_design.shape.levels
 
     @property
     @abstractmethod
@@ -98,7 +108,10 @@ class Kind(ABC):
 
     def rows_after(self, table: str, bins: int) -> int:
         """Return how many rows of a table the first ``bins`` bins of an epoch release."""
-        return bins if table == PUBLISHED else self.design.shape.completed_count(bins, int(table))
+        if table == PUBLISHED:
+            return bins
+        assert self.tree_design is not None  # only a tree has tables of nodes
+        return self.tree_design.shape.completed_count(bins, int(table))
 
     @abstractmethod
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
@@ -118,7 +131,8 @@ class Kind(ABC):
 
     def completed(self, bin: int) -> Iterator[tuple[int, int]]:
         """Yield level and index of each released node that a bin of the epoch completes, leaf first."""
-        return iter(self.design.shape.completed_by(bin) if self.node_levels else ())
+        tree = self.tree_design if self.node_levels else None
+        return iter(() if tree is None else tree.shape.completed_by(bin))
 
     def kept(self, state: bytes) -> bytes:
         """Return the state that a complete epoch hands to the next. SECRET. Args: state, when it ended."""
@@ -127,11 +141,22 @@ class Kind(ABC):
     @property
     def drawn_ahead(self) -> bool:
         """Whether all noise of an epoch is drawn before the epoch begins."""
-        return self.design.anticipates
+        return self.tree_design is not None and self.tree_design.anticipates
+
+    @property
+    def never_revised(self) -> bool:
+        """Whether later bins never change an earlier answer."""
+        return self.drawn_ahead
+
+    @property
+    def release(self) -> Release:
+        """Return when noise is drawn, as the configuration names it: the release that is in use."""
+        return "anticipating" if self.drawn_ahead else "causal"
 
     def page_geometry(self) -> PageGeometry:
         """Return how an epoch's noise is divided into pages, if it is drawn ahead."""
-        widths = self.design.shape.widths
+        assert self.tree_design is not None  # only noise of trees is drawn ahead
+        widths = self.tree_design.shape.widths
         node_bins = tuple(widths[level] for level in self.node_levels)
         return PageGeometry(self.design.horizon, self.tables[PUBLISHED], node_bins)
 

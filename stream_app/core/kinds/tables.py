@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from fractions import Fraction
+from typing import Literal, NamedTuple, Protocol
 
 from dphist.arrays import Int64Array
+from dphist.privacy import Neighbours
 from dphist.tree.release import BinReleases
 
 SeriesKind = Literal["running", "bin", "window"]  # what each point of a series counts
@@ -19,6 +21,25 @@ OVER_EPOCHS = "over_epochs"  # the nodes over epochs that an epoch completes: on
 def node_table(level: int) -> str:
     """Return the name of the table of released nodes of one level of the tree over time, 1 or more."""
     return str(level)
+
+
+class TimeDesign(Protocol):
+    """The facts that every design over time states, whatever it releases."""
+
+    @property
+    def horizon(self) -> int:
+        """The bins of an epoch."""
+        ...
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The epsilon of an epoch."""
+        ...
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """How two neighbouring streams differ."""
+        ...
 
 
 class Span(NamedTuple):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -181,7 +182,7 @@ class CausalEpoch(EpochView):
     """An epoch whose estimates come from complete nodes and improve as more nodes complete."""
 
     def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
-        self._forest = ReleasedForest(design, width)
+        self._tree, self._forest = design, ReleasedForest(design, width)
         super().__init__(record, design, width, self._forest)
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
@@ -191,18 +192,22 @@ class CausalEpoch(EpochView):
         elif kind == "running":
             values = self.published.sum(axis=1) / UNITS_PER_COUNT
         else:
-            leaves = self._forest.nodes(self.design.shape.height)
+            leaves = self._forest.nodes(self._tree.shape.height)
             values = np.cumsum(leaves.sum(axis=1))
         return np.asarray(values, dtype=np.float64)
 
     def _estimate(self, part: Span, view: SeriesView) -> Estimate:
         if view == "unbiased":
             return self._forest.range(part.start, part.stop)
-        return live_estimate(self.design, part.stop, self.published[part.stop - 1])
+        return live_estimate(self._tree, part.stop, self.published[part.stop - 1])
 
 
-class AnticipatingEpoch(EpochView):
+class PublishedEpoch(EpochView):
     """An epoch whose published running counts are final: every answer is a difference of two of them."""
+
+    @abstractmethod
+    def _error(self, part: Span) -> tuple[WeightedNoise, float]:
+        """Return the law and the rounding of the error of one cell's count over a part of the epoch."""
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
         """Return the running count after each bin, over all cells: the same for every kind and view."""
@@ -212,5 +217,15 @@ class AnticipatingEpoch(EpochView):
         units = self.published[part.stop - 1].copy()
         if part.start:
             units -= self.published[part.start - 1]
-        law = published_law(self.design, part.start, part.stop)
-        return Estimate.of_units(units, law, published_rounding(self.design, part.start))
+        return Estimate.of_units(units, *self._error(part))
+
+
+class AnticipatingEpoch(PublishedEpoch):
+    """An epoch with noise that was drawn before it began."""
+
+    def __init__(self, record: EpochRecord, design: TreeDesign, width: int) -> None:
+        super().__init__(record, design, width)
+        self._tree = design
+
+    def _error(self, part: Span) -> tuple[WeightedNoise, float]:
+        return published_law(self._tree, part.start, part.stop), published_rounding(self._tree, part.start)

@@ -163,6 +163,6 @@ class _Block:
 @lru_cache(maxsize=512)
 def _block(block: _Block) -> tuple[RowError, ...]:
     first = block.index * BLOCK_BINS
-    bins = np.arange(first, min(first + BLOCK_BINS, block.strategy.design.horizon))
+    bins = np.arange(first, min(first + BLOCK_BINS, block.strategy.time.horizon))
     kind, columns = block.strategy.kind, row_columns(block.strategy) if block.of_sums else None
     return tuple(kind.row_errors(bins) if columns is None else kind.column_errors(bins, columns))

@@ -78,7 +78,7 @@ def _steps(rows: Sequence[WitnessRow]) -> Iterator[Sequence[WitnessRow]]:
 
 def epochs_of(strategy: Strategy, rows: Sequence[WitnessRow]) -> list[EpochRecord]:
     """Return the epochs of all rows, as they began; with a cap per user each ends at the end of a window."""
-    declared, horizon = strategy.declared, strategy.design.horizon
+    declared, horizon = strategy.declared, strategy.time.horizon
     epochs: list[EpochRecord] = []
     messages = ((row.seq, json.loads(row.row)) for row in rows)
     for epoch, group in groupby(messages, lambda one: one[1]["epoch"]):

@@ -13,13 +13,11 @@ from rich.table import Table
 from dphist.laws.law import WeightedNoise
 from dphist.product.answers import Histogram
 from dphist.product.columns import ColumnSum, column_sum
-from dphist.product.design import ProductDesign
+from dphist.product.design import ColumnDesign, ColumnGroup, TreeGroup
 from dphist.product.forest import GroupSum, RangeSum
 from dphist.product.sums import sum_columns
-from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.forest_laws import forest_errors
-from dphist.tree.published_laws import published_laws, published_rounding
 from stream_app.config import StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.settings import DAY_US
@@ -115,24 +113,24 @@ def mean_error(whole: RangeSum, part: float) -> float:
     return half_width(Estimate(0.0, law.variance, law, one.rounding))
 
 
-def without_events(axes: ProductDesign, span: tuple[int, int]) -> RangeSum:
+def without_events(axes: ColumnDesign, span: tuple[int, int]) -> RangeSum:
     """Return what a complete epoch without events and noise releases over a range of its bins.
 
     Its laws are those of every epoch's errors, so the API's own code computes errors from it.
     """
     groups = []
     for group in axes.groups:
-        law, rounding = _error_of_range(group.design, span)
+        law, rounding = _error_of_range(group, span)
         groups.append(GroupSum(np.zeros((group.keys, group.nodes)), law, rounding))
     return RangeSum(axes, tuple(groups))
 
 
-def _error_of_range(design: TreeDesign, span: tuple[int, int]) -> tuple[WeightedNoise, float]:
+def _error_of_range(group: ColumnGroup, span: tuple[int, int]) -> tuple[WeightedNoise, float]:
     """Return the law and the rounding of the error of one column over bins [a, b) of a complete epoch."""
     starts, stops = (np.array([edge]) for edge in span)
-    if design.anticipates:
-        return published_laws(design, starts, stops).law(0), published_rounding(design, span[0])
-    return forest_errors(design, design.horizon, starts, stops).error(0)
+    if isinstance(group, TreeGroup) and not group.design.anticipates:
+        return forest_errors(group.design, group.design.horizon, starts, stops).error(0)
+    return group.published_laws(starts, stops).law(0), group.published_rounding(span[0])
 
 
 def _count(strategy: Strategy, span: tuple[int, int]) -> Estimate:

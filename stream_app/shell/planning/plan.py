@@ -88,17 +88,19 @@ class _Counted:
     def by(cls, stream: StreamSettings) -> _Counted:
         """Return what a stream's plan counts. Raises: OperatorError if no plan fits."""
         kind = planned(stream).kind
-        if kind.axes:
-            cell, cells = kind.axes.groups[-1].design, stream.declared.cells
+        if kind.product:
+            cell, cells = kind.product.groups[-1].design, stream.declared.cells
             axes = [name for name, axis in (("bucket", cells.buckets), ("key", cells.keys)) if axis]
             if cells.amounts:
                 cell = replace(cell, sensitivity=cell.sensitivity // cells.weight)  # its errors in events
                 axes.insert(0, "end of the sum's range")
             names = " of ".join(f"one {name}" for name in axes)
-            return cls(cell, cell.epsilon, kind.axes.columns, names, "other levels of the axes")
+            return cls(cell, cell.epsilon, kind.product.columns, names, "other levels of the axes")
+        tree = kind.tree_design
+        assert tree is not None  # kinds without a tree have another table
         if kind.windows:
-            return cls(kind.design, kind.epsilon * (1 - kind.windows.share), rest="windows")
-        return cls(kind.design, kind.design.epsilon, rest="levels over epochs")  # all of it, without levels
+            return cls(tree, kind.epsilon * (1 - kind.windows.share), rest="windows")
+        return cls(tree, tree.epsilon, rest="levels over epochs")  # all of it, without levels
 
     def title(self, stream: StreamSettings) -> str:
         """Return the comparison's title: which errors it compares, and at which epsilon."""

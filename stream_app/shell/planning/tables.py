@@ -15,6 +15,7 @@ from dphist.planning.report import in_decimals
 from dphist.product.columns import MOST_WEIGHT, column_sum
 from dphist.product.design import ProductDesign
 from dphist.product.sums import sum_columns
+from dphist.tree.design import TreeDesign
 from dphist.windows.design import WindowDesign
 from dphist.windows.error import window_error
 from stream_app.config import StreamSettings
@@ -29,9 +30,13 @@ Facts = Mapping[str, str]  # of one stream, by heading
 def tables(streams: Sequence[StreamSettings]) -> Iterator[Table]:
     """Yield the tables that have a stream to show. Raises: OperatorError if no plan is possible."""
     kinds = [(stream, planned(stream).kind) for stream in streams]
-    trees = [_tree(stream, kind) for stream, kind in kinds if kind.windows or not kind.axes]
+    trees = [
+        _tree(stream, kind, kind.tree_design)
+        for stream, kind in kinds
+        if kind.tree_design and (kind.windows or not kind.axes)
+    ]
     levels = [_epochs(stream, kind.levels) for stream, kind in kinds if kind.levels]
-    axes = [_axes(stream, kind, kind.axes) for stream, kind in kinds if kind.axes]
+    axes = [_axes(stream, kind, kind.product) for stream, kind in kinds if kind.product]
     windows = [_windows(stream, kind.windows) for stream, kind in kinds if kind.windows]
     if trees:
         typical = "root of the mean squared error of what the tree is planned for, in events"
@@ -61,8 +66,7 @@ def _table(title: str, streams: Iterable[Facts], caption: str) -> Table:
     return table
 
 
-def _tree(stream: StreamSettings, kind: Kind) -> Facts:
-    design = kind.design
+def _tree(stream: StreamSettings, kind: Kind, design: TreeDesign) -> Facts:
     nodes = sum(design.drawn_nodes(design.horizon))
     return {
         "stream": stream.name,

@@ -21,7 +21,7 @@ from stream_app.api.prometheus.bin_samples import selected, values_of
 from stream_app.api.prometheus.promql import parse_selector
 from stream_app.api.prometheus.quantities import Part, Quantity
 from stream_app.core.answers.query import StreamView
-from stream_app.core.kinds.axes import AnticipatingAxesEpoch, CausalAxesEpoch
+from stream_app.core.kinds.axes import CausalAxesEpoch, PublishedAxesEpoch
 from stream_app.core.kinds.epoch import AxesEpoch
 from stream_app.core.kinds.tables import Span
 from tests.stream_app.declared import FIRST_BIN
@@ -139,7 +139,7 @@ def test_keys_panel_equals_each_keys_own_columns(view: StreamView) -> None:
 
 def test_bin_of_many_keys_is_read_only_once(view: StreamView, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Span] = []
-    for kind in (CausalAxesEpoch, AnticipatingAxesEpoch):
+    for kind in (CausalAxesEpoch, PublishedAxesEpoch):
 
         def counted(self: AxesEpoch, part: Span, own: Any = kind.range) -> Any:
             read.append(part)

@@ -60,12 +60,12 @@ def test_axes_are_anticipating_if_their_noise_can_be_drawn_ahead(
     caplog: pytest.LogCaptureFixture,
 ):
     month = planned(over_carriers(20, 256, 720))
-    assert month.kind.axes is not None
-    assert month.design.release == month.kind.axes.time.release == "anticipating"
+    assert month.kind.product is not None
+    assert month.design.release == month.kind.product.time.release == "anticipating"
     assert caplog.text == ""
     wide = planned(over_carriers(2_000, 256, 720))
-    assert wide.kind.axes is not None
-    assert wide.design.release == wide.kind.axes.time.release == "causal"
+    assert wide.kind.product is not None
+    assert wide.design.release == wide.kind.product.time.release == "causal"
     assert "released causally" in caplog.text
 
 

@@ -191,7 +191,7 @@ def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bo
     """If margins were wrong by a factor of 2/3 or 3/2, the rate would be 0.14 or 0.008."""
     strategy = product_strategy(Fraction(1), horizon=32, total=total, release=release)
     one = rule(text.format(w=bins(4)), confidence=0.95)
-    product = strategy.kind.axes
+    product = strategy.kind.product
     assert product is not None
     columns = columns_asked(one.condition, product, strategy.declared.cells)
     found = forecast(one, product.time, BIN_US, SeededNoise(7), columns=columns)
@@ -205,7 +205,7 @@ def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bo
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 def test_forecast_of_a_distance_depends_on_the_number_of_events(release: Release) -> None:
     strategy = product_strategy(Fraction(1), horizon=32, release=release)
-    product = strategy.kind.axes
+    product = strategy.kind.product
     assert product is not None
     one = rule(f"ks({STREAM}, {bins(4)}, {bins(8)}) > 0.2", confidence=0.9)
     keys = places_of(one.condition, strategy.declared.cells)

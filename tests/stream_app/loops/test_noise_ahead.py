@@ -251,14 +251,14 @@ def test_a_page_is_as_narrow_as_its_largest_number_allows(error: int, bytes_a_nu
 def test_pages_over_several_axes_hold_the_errors_of_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 4)
     strategy = product_strategy(Fraction(1, 10**6), total=True, release="anticipating")
-    assert strategy.kind.axes is not None
+    assert strategy.kind.product is not None
     geometry = strategy.kind.page_geometry()
     pages = [
         read_page(geometry, number, data)
         for number, data in enumerate(strategy.kind.draw_pages(KeyedNoise(2, draws=20_000)))
     ]
     assert [(page.first_bin, len(page.errors), page.nodes) for page in pages] == [(0, 4, ()), (4, 2, ())]
-    errors = draw_errors(strategy.kind.axes, KeyedNoise(2, draws=20_000))
+    errors = draw_errors(strategy.kind.product, KeyedNoise(2, draws=20_000))
     assert np.array_equal(np.vstack([page.errors for page in pages]), errors)
     assert np.array_equal(part_of_page(geometry, pages[1], range(5, 6)).errors, errors[5:6])
 
