@@ -53,6 +53,10 @@ def _stored(settings: Settings) -> Iterator[Check]:
 def _rehearsed(settings: Settings, stream: StreamSettings, depth: Depth, tell: Tell) -> Iterator[Check]:
     grey = "Neighbouring logs cannot be told apart by more than the stated loss"
     black = "Outputs show the stated loss, and would show a larger one"
+    if stream.declared.privacy.delta is not None:
+        why = "rehearsals are not built yet for approximate streams; tests hold their mechanism to its mu"
+        yield Check("grey box", stream.name, grey, None, why)
+        return
     if stream.declared.windows_of is not None:
         why = "its windows have mechanisms whose loss does not follow from differences of counts"
         yield Check("grey box", stream.name, grey, None, why)

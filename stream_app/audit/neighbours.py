@@ -194,9 +194,9 @@ def _moves_ahead(strategy: Strategy, changes: Int64Array) -> Iterator[tuple[Numb
 
 def trees_of(strategy: Strategy) -> list[tuple[TreeDesign, slice]]:
     """Return the trees over time whose noise is drawn one after the other, with their columns."""
-    if strategy.kind.axes is None:
+    if strategy.kind.product is None:
         return [(strategy.design, slice(0, strategy.kind.tables[PUBLISHED]))]
-    return [(group.design, group.columns) for group in strategy.kind.axes.groups]
+    return [(group.design, group.columns) for group in strategy.kind.product.groups]
 
 
 def _levels(design: TreeDesign) -> Iterator[tuple[int, Fraction, int]]:

@@ -197,8 +197,10 @@ def _unrecorded(stored: Stored) -> Iterator[str]:
 
 def _spent(strategy: Strategy) -> Fraction:
     """Return the epsilon that a unit costs at the scales with which noise is really drawn."""
-    axes = strategy.kind.axes
-    designs = [strategy.design] if axes is None else [group.design for group in axes.groups]
+    if strategy.kind.tree_design is None:
+        return strategy.epsilon  # an approximate strategy is read only if its noise is certified for epsilon
+    product = strategy.kind.product
+    designs = [strategy.design] if product is None else [group.design for group in product.groups]
     levels, window = strategy.kind.levels, strategy.kind.windows
     beside = Fraction(0) if window is None else window.epsilon * strategy.design.sensitivity
     if levels is not None:

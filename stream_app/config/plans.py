@@ -16,6 +16,7 @@ from dphist.planning.epochs import plan_epoch_levels
 from dphist.planning.product import TOTAL_SHARE, check_load, plan_sums
 from dphist.planning.window_load import WindowLoad
 from dphist.product.design import ProductDesign
+from dphist.toeplitz import plan_toeplitz
 from dphist.tree.decoder import LARGEST_DECODED_SCALE
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_nodes import node_counts
@@ -25,6 +26,7 @@ from stream_app.core.counting.cells import Axis
 from stream_app.core.kinds import Kind, kind_of
 from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES
 from stream_app.core.kinds.tables import PUBLISHED
+from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.releases.row_values import may_be_too_large
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
@@ -88,6 +90,8 @@ def can_draw_ahead(kind: Kind) -> bool:
 
 def _planned(stream: StreamSettings, release: Release) -> Kind:
     declared = stream.declared
+    if declared.privacy.delta is not None:
+        return _planned_approximate(stream, declared.privacy.delta)
     if declared.tree.epochs is not None:
         return kind_of(_planned_over_epochs(stream, declared.tree.epochs, release))
     if declared.windows_of is not None:
@@ -95,6 +99,19 @@ def _planned(stream: StreamSettings, release: Release) -> Kind:
     if declared.cells.fields:
         return kind_of(_planned_over_axes(stream, release))
     return kind_of(_planned_tree(stream, release))
+
+
+def _planned_approximate(stream: StreamSettings, delta: Fraction) -> Toeplitz:
+    declared, privacy = stream.declared, stream.declared.privacy
+    width = len(declared.keys.labels) if declared.keys else 1
+    with _about(stream, ".privacy"):
+        design = _approximate(
+            declared.time.epoch_bins, privacy.epsilon, delta, privacy.caps, privacy.neighbours, width
+        )
+    return Toeplitz(design, keyed=declared.keys is not None)
+
+
+_approximate = lru_cache(maxsize=64)(plan_toeplitz)
 
 
 def _planned_over_epochs(stream: StreamSettings, epochs: int, release: Release) -> EpochLevels:

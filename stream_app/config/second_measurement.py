@@ -6,9 +6,11 @@ The ledger has the same rule, but it refuses the second stream only when the fir
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from stream_app.config.document import ConfigError
+from stream_app.config.plans import planned
 from stream_app.config.settings import StreamSettings
 from stream_app.config.source import by_log
 from stream_app.core.ledger import check_measurement, entry_of
@@ -16,12 +18,16 @@ from stream_app.core.records import EpochRecord, LedgerEntry
 
 
 def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
-    """Return the ledger entry of a stream's first epoch if it starts now, without planning the strategy."""
+    """Return the ledger entry of a stream's first epoch if it starts now.
+
+    Only an approximate stream's strategy is planned: its entry needs the plan's mu.
+    """
     declared = stream.declared
     first_bin = declared.first_bin(now_us)
     bins = declared.epoch_bins(first_bin, None, declared.time.epoch_bins)
     record = EpochRecord(0, first_bin, bins, 1, "")
-    return entry_of(declared, stream.name, record)
+    entry = entry_of(declared, stream.name, record)
+    return entry if declared.privacy.delta is None else replace(entry, mu=str(planned(stream).kind.mu))
 
 
 def check_measurements(

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from dphist.caps import Caps
 from dphist.workloads import PREFIX
 from stream_app.config import values
+from stream_app.config.approximate import check_approximate, read_delta
 from stream_app.config.axes import check_axes, read_keys, read_sum, read_value
 from stream_app.config.document import Section
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
@@ -74,6 +75,7 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     section.finish()
     check_axes(section, stream)
     _check_period(section, declared)
+    check_approximate(section, declared)
     _check_start(section, stream)
     _check_edges(section, declared)
     return stream
@@ -182,6 +184,7 @@ def _privacy(section: Section, count: Counted) -> tuple[Privacy, str | None]:
         unit=_unit(section, count),
         neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
         private=not section.take("not_private", values.flag, False),
+        delta=read_delta(section),
     )
     accept = section.take("accept", values.one_of(ACCEPTED), None)
     section.finish()

@@ -113,7 +113,7 @@ def _parsed(text: bytes | str) -> Strategy:
         raise ValueError(
             f"strategy version {fields.get('v')!r} is not known here; use the release that wrote it"
         )
-    if "share_parts" in json.loads(fields["design"]):
+    if "share_parts" in json.loads(fields.get("design", "{}")):
         raise ValueError("it began with a share of epsilon per node, which is no longer supported")
     kind = kind_from(fields, fields["width"])
     strategy = Strategy(fields["stream"], Declaration.of(fields["declared"]), kind)

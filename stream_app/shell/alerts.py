@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dphist import SeededNoise
+from dphist.product.columns import column_sum
 from stream_app.config import Settings, StreamSettings, load
 from stream_app.config.plans import planned
 from stream_app.config.values import format_duration
@@ -18,6 +19,7 @@ from stream_app.core.alerts.distance_forecast import forecast_distance
 from stream_app.core.alerts.forecast import Forecast, forecast
 from stream_app.core.alerts.ranges import columns_asked, places_of
 from stream_app.core.alerts.rules import OF_AMOUNTS, Condition, Rule
+from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.ports import OperatorError
 from stream_app.shell.options import Finite, config_option
 from stream_app.shell.terminal import print_whole
@@ -125,7 +127,9 @@ def _expected(rule: Rule, stream: StreamSettings, shift: float, events: float | 
         keys = places_of(condition, cells)
         return forecast_distance(rule, trees, keys, bin_us, events, noise, shift)
     columns = columns_asked(condition, product, cells) if product else None
-    return forecast(rule, strategy.design, bin_us, noise, shift, columns)
+    if columns is None and isinstance(strategy.kind, Toeplitz):
+        columns = column_sum(strategy.kind.columns)
+    return forecast(rule, strategy.time, bin_us, noise, shift, columns)
 
 
 def _delay(expected: Forecast, bin_us: int) -> str:

@@ -233,6 +233,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
 
     from dphist.planning.report import print_whole
     from stream_app.shell.planning.answers import answers_table
+    from stream_app.shell.planning.modes import mode_sentences, modes_table
     from stream_app.shell.planning.plan import chosen_streams, comparisons, epsilons_for
     from stream_app.shell.planning.promises import costs_over_epochs, meanings
     from stream_app.shell.planning.tables import tables
@@ -248,9 +249,10 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
         else:
             shown = [answers_table(streams), *tables(streams)]
             step("comparing other ways to count")
-            shown += comparisons(streams, plot)
+            shown += [*modes_table(streams), *comparisons(streams, plot)]
             step("reading a sample of the events")
-            lines = [*meanings(streams), *costs_over_epochs(streams, time.time_ns() // 1_000)]
+            costs = costs_over_epochs(streams, time.time_ns() // 1_000)
+            lines = [*mode_sentences(streams), *meanings(streams), *costs]
     for table in shown:
         print_whole(table)
     for line in lines:

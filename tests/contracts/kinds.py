@@ -10,11 +10,13 @@ from typing import Any, Literal
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
+from dphist.caps import Caps
 from dphist.epochs.levels import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.columns import ColumnSum
 from dphist.product.design import ProductDesign
+from dphist.toeplitz import ToeplitzDesign, plan_toeplitz
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
@@ -24,6 +26,7 @@ from stream_app.core.kinds import Kind, kind_of
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span
+from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.kinds.tree import CausalTree
 from stream_app.core.records import EpochRecord
 
@@ -121,6 +124,12 @@ def toy() -> Toy:
     return Toy(replace(tree("causal"), shape=TreeShape((BINS,)), shares=(Fraction(1),)))
 
 
+def toeplitz(width: int) -> ToeplitzDesign:
+    """Return an approximate design in which a user may count in two columns, twice in each."""
+    caps = Caps(max_keys=2, max_per_key=2)
+    return plan_toeplitz(BINS, Fraction(1, 2), "1e-6", caps, width=width)
+
+
 _DESIGNS: tuple[tuple[str, Callable[[ReleaseKind], Any]], ...] = (
     ("tree", tree),
     ("axes", axes),
@@ -131,4 +140,8 @@ _DESIGNS: tuple[tuple[str, Callable[[ReleaseKind], Any]], ...] = (
 _RELEASES: tuple[ReleaseKind, ...] = ("causal", "anticipating")
 KINDS: dict[str, Kind] = {
     f"{name} {release}": kind_of(design(release)) for name, design in _DESIGNS for release in _RELEASES
-} | {"toy": toy()}
+} | {
+    "toeplitz": Toeplitz(toeplitz(1), keyed=False),
+    "toeplitz keys": Toeplitz(toeplitz(3), keyed=True),
+    "toy": toy(),
+}

@@ -38,7 +38,7 @@ from tests.stream_app.declared import declared_of
 
 FIRST_BIN = 100
 DECLARED = declared_of(source="file:a", bin_us=1000, epoch_bins=BINS)
-# Hashes of strategy, noise pages, rows (without floats) and tiles, from before kinds had files.
+# Hashes of strategy, noise pages, rows (without floats) and tiles: of trees from before kinds had files.
 AS_STORED_BEFORE = {
     "tree causal": "b376e99e119ed6389f7979f6e36ef83cec28f77e1423717f6a3c809d627e4eb3",
     "tree anticipating": "5757bdb9dfcacd38be7a2f3c06ce0329fea8fafaf4d2caad920e6781e821e36d",
@@ -48,6 +48,8 @@ AS_STORED_BEFORE = {
     "windows anticipating": "7f40dffda951986f1a7b732dd40059d62d67c96256c171458eddff906e99e1c6",
     "over epochs causal": "356f44bcd0b38ce76c34921c3446a62dbd2f81c8b5c13835bdcad6bd8838cf2f",
     "over epochs anticipating": "20b8f456fd684366d16db105ecd13c7d6359f10e01ab7151b06a9eb3ef276df2",
+    "toeplitz": "669093582b4f0ccbcde2728ab026ce13530a6497202cc6246f2d299b4d1eb5a6",
+    "toeplitz keys": "d2e813f9c28f5f68e61a18b495da0d2850e6824f7c1091d9af31d313277a11e7",
 }
 # Secret states in version 2 of their format.
 STATES = {
@@ -59,6 +61,8 @@ STATES = {
     "windows anticipating": "2fa0633929015a46c5a322b118d5984e188b5de14a40b620d7ab8d8e7192c95f",
     "over epochs causal": "deb4a43dc1e9a816000e74d9ea4c9235f5cf4169e618f27eea24213ecb9b907f",
     "over epochs anticipating": "faf166f016fcf192d703f006e39d7f820d98ba11ebfd4d21d090aa3e2ed2b4fc",
+    "toeplitz": "e1514a77e2d8b98bb04d5b163ba0bd5a1a2811d2935ba31340d90e2060de8562",
+    "toeplitz keys": "3cc58543b14596d5762305b7c09938f569d801c419489dee29a3cde391949d42",
 }
 STATES_OF_VERSION_1 = json.loads(Path(__file__).with_name("states_of_version_1.json").read_text())
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
@@ -67,20 +71,29 @@ cuts = st.sets(st.integers(1, BINS - 1)).map(lambda inner: [0, *sorted(inner), B
 
 @dataclass
 class Impulse:
-    """Noise that is 0 in every draw but one."""
+    """Noise that is 0 in every draw but one.
+
+    Args: draws, of each draw so far, its variance and the size of an impulse in its place.
+    """
 
     at: int = -1
-    size: int = 1 << 20
     private: bool = True
-    scales: list[Fraction] = field(default_factory=list)
+    draws: list[tuple[float, int]] = field(default_factory=list)
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        """Return zeros, with the impulse if the draw is among them."""
+        """Return zeros, with the impulse if the draw is among them; counts."""
+        return self._zeros(discrete_laplace_variance(float(scale)), 1 << 20, shape)
+
+    def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
+        """Return zeros, with the impulse if the draw is among them; steps of a lattice."""
+        return self._zeros(float(variance), 1 << 40, shape)
+
+    def _zeros(self, variance: float, size: int, shape: int | tuple[int, ...]) -> Int64Array:
         values = np.zeros(shape, np.int64)
-        begun = len(self.scales)
-        self.scales += [Fraction(scale)] * values.size
-        if begun <= self.at < len(self.scales):
-            values.reshape(-1)[self.at - begun] = self.size
+        begun = len(self.draws)
+        self.draws += [(variance, size)] * values.size
+        if begun <= self.at < len(self.draws):
+            values.reshape(-1)[self.at - begun] = size
         return values
 
     def select(self, scores: Any, scale: Scale) -> int:
@@ -237,18 +250,17 @@ SPANS = (Span(0, 24), Span(3, 4), Span(2, 17), Span(0, 12), Span(11, 24))
 @every_kind
 @pytest.mark.usefixtures("registered")
 def test_stated_variances_are_those_of_linear_response(kind: Kind) -> None:
-    strategy, size = strategy_of(kind), 1 << 20
-    probe = Impulse()
+    strategy, probe = strategy_of(kind), Impulse()
     view = two_epochs(kind, probe, strategy)
     spans = [Span(FIRST_BIN + start, FIRST_BIN + stop) for start, stop in SPANS]
     found = np.zeros(len(spans))
     rows = np.zeros(BINS)
-    for at, scale in enumerate(probe.scales):
-        moved = two_epochs(kind, Impulse(at, size), strategy)
+    for at, (variance, size) in enumerate(probe.draws):
+        moved = two_epochs(kind, Impulse(at), strategy)
         weights = np.array([float(moved.count(span).value) for span in spans]) / size
-        found += weights**2 * discrete_laplace_variance(float(scale))
+        found += weights**2 * variance
         first = moved.epochs[0].running_values("running", "first_published") / size
-        rows += first**2 * discrete_laplace_variance(float(scale))
+        rows += first**2 * variance
     assert [view.count(span).variance for span in spans] == pytest.approx(found.tolist(), rel=1e-6)
     shown = view.series("running", spans[0], view="first_published")
     assert [float(one) ** 2 for one in shown.laws.deviations()[:BINS]] == pytest.approx(

@@ -56,6 +56,7 @@ class Newest:
     stream: str
     private: str
     epsilon: float
+    delta: float | None
     seq: int
     until_us: int | None
     running: Estimate | None
@@ -73,6 +74,7 @@ class Newest:
             view.strategy.stream,
             str(view.private).lower(),
             float(view.strategy.epsilon),
+            None if view.strategy.delta is None else float(view.strategy.delta),
             view.visible_seq,
             until_us,
             None if until_us is None else view.running(),
@@ -97,7 +99,7 @@ def exposition(streams: Sequence[Newest], alerts: Mapping[str, State]) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     summed = {one.stream: (one.private, one.key_labels, one.sums) for one in streams if one.sums}
     gauges = [*_of_streams(streams), *_of_epochs(streams), *_of_keys(streams), *of_sums(summed)]
-    registry.register(_Gauges([*gauges, _of_alerts(alerts)]))
+    registry.register(_Gauges([*gauges, *_of_deltas(streams), _of_alerts(alerts)]))
     return generate_latest(registry)
 
 
@@ -125,6 +127,15 @@ def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
         for name, value in values.items():
             gauges[name].add_metric([one.stream, one.private], value)
     return gauges.values()
+
+
+def _of_deltas(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
+    """Return the gauge of deltas, for streams with an approximate promise; else none."""
+    gauge = new_gauge("delta", "Delta beside epsilon, of approximate streams", ["stream", "private"])
+    for one in streams:
+        if one.delta is not None:
+            gauge.add_metric([one.stream, one.private], one.delta)
+    return [gauge] if gauge.samples else ()
 
 
 def _of_epochs(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:

@@ -7,6 +7,7 @@ thousand columns in hundreds of runs costs as much as one column. Nothing here i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,9 +16,11 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import WeightedNoise
 from dphist.noise import SeededNoise
 from dphist.product.answers import Cdf, Histogram
+from dphist.product.approximate import ToeplitzGroup
 from dphist.product.band import NodeTable
 from dphist.product.columns import ColumnSum, key_weights
 from dphist.product.design import ColumnGroup, ProductDesign, TreeGroup
+from dphist.toeplitz.inverse import inverse_weights
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest
@@ -68,7 +71,33 @@ class PublishedNoise:
         return Estimate(self._running[stop] - self._running[start], law.variance, law)
 
 
-GroupNoise = CausalNoise | PublishedNoise
+class ToeplitzNoise:
+    """Simulated noise of an approximate release, with the methods of ``CausalNoise``; it never changes.
+
+    Args: deviation, of the sum's noise in standard deviations of one column's noise.
+    """
+
+    def __init__(
+        self, group: ToeplitzGroup, deviation: float, bins: int, paths: int, noise: SeededNoise
+    ) -> None:
+        self._group = group
+        weights = inverse_weights(group.design.strategy).weights(np.arange(bins))
+        drawn = noise.generator.normal(0.0, deviation * float(group.design.sigma), (bins, paths))
+        # The error of the running count at bin t is sum_j weights_j z_(t - j): a convolution.
+        size = 2 * bins
+        product = np.fft.rfft(drawn, size, axis=0) * np.fft.rfft(weights, size)[:, np.newaxis]
+        self._running = np.concatenate([np.zeros((1, paths)), np.fft.irfft(product, size, axis=0)[:bins]])
+
+    def close(self, bin: int) -> None:
+        """Close a bin, which changes nothing here."""
+
+    def range(self, start: int, stop: int) -> Estimate:
+        """Return the simulated errors over bins [start, stop), shape (paths,), and one column's law."""
+        law = self._group.published_laws(np.array([start]), np.array([stop])).law(0)
+        return Estimate(self._running[stop] - self._running[start], law.variance, law)
+
+
+GroupNoise = CausalNoise | PublishedNoise | ToeplitzNoise
 
 
 def group_noise(
@@ -78,6 +107,8 @@ def group_noise(
 
     Args: weights of the group's columns in the sum, (columns,); paths, the number of simulated runs.
     """
+    if isinstance(group, ToeplitzGroup):
+        return ToeplitzNoise(group, math.sqrt(float(weights @ weights)), bins, paths, noise)
     assert isinstance(group, TreeGroup)
     design = group.design
     found, copies = np.unique(np.abs(weights).round(12), return_counts=True)

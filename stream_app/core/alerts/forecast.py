@@ -21,6 +21,7 @@ from dphist.tree.estimate import Estimate
 from stream_app.core.alerts.axis_noise import SumNoise
 from stream_app.core.alerts.readings import margins
 from stream_app.core.alerts.rules import Rule
+from stream_app.core.kinds.tables import TimeDesign
 
 PATHS = 500  # simulated runs
 _MOST_CELLS = 4_000_000  # bins times paths in memory
@@ -57,7 +58,7 @@ class Forecast:
 
 def forecast(
     rule: Rule,
-    design: TreeDesign,
+    design: TimeDesign,
     bin_us: int,
     noise: SeededNoise,
     shift_stderrs: float = 3.0,
@@ -68,14 +69,18 @@ def forecast(
     The rate shifts: a window wholly after the shift counts ``shift_stderrs`` standard errors more, a window
     that contains the shift counts its share of them. A running count moves at once.
 
-    Args: columns, the sum of columns that the rule sees, for a stream over keys and values; ``design`` is
-        then its tree over time.
+    Args: design, over time; columns, the sum of columns that the rule sees, None for one tree over time.
     Cost: about a second, a few seconds for streams with many groups of columns.
     """
     window = None if rule.condition.window_us is None else rule.condition.window_us // bin_us
     bins, paths = _extent(design, window)
     # A counter without events, one cell per simulated run, or the sum's own noise: the counts are pure noise.
-    drawn = SumNoise(columns, noise, bins, paths) if columns else new_counter(design, noise, paths)
+    drawn: AnticipatingCounter | TreeCounter | SumNoise
+    if columns is not None:
+        drawn = SumNoise(columns, noise, bins, paths)
+    else:
+        assert isinstance(design, TreeDesign)  # other designs have columns
+        drawn = new_counter(design, noise, paths)
     errors, margin, stderr = _errors(rule, drawn, window, bins, paths)
     shift = shift_stderrs * float(np.median(stderr))
 
@@ -123,9 +128,9 @@ def tried(
     )
 
 
-def _extent(design: TreeDesign, window: int | None) -> tuple[int, int]:
+def _extent(design: TimeDesign, window: int | None) -> tuple[int, int]:
     bins = min(design.horizon, max(512, 6 * (window or 0)))
-    drawn_bins = design.drawn_nodes(bins)[-1]
+    drawn_bins = design.drawn_nodes(bins)[-1] if isinstance(design, TreeDesign) else bins
     return bins, max(_LEAST_PATHS, min(PATHS, _MOST_CELLS // drawn_bins))
 
 

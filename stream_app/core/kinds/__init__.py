@@ -1,4 +1,4 @@
-"""Kinds of release: a tree over time, the same with keys and values, and kinds that add to a tree.
+"""Kinds of release: a tree over time, with keys and values, kinds that add to a tree, and approximate counts.
 
 Only ``kind_of`` and ``READERS`` choose a kind. A new kind is a new file in this package, with its tables, its
 closing, its part of a row, its errors and its view of an epoch, and a line in ``READERS``.
@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 
 from dphist.epochs.levels import EpochLevels
 from dphist.product.design import ProductDesign
+from dphist.toeplitz import ToeplitzDesign
 from dphist.tree.design import TreeDesign
 from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.axes import AnticipatingAxes, CausalAxes
 from stream_app.core.kinds.kind import Kind
 from stream_app.core.kinds.over_epochs import OverEpochs
+from stream_app.core.kinds.toeplitz import TOEPLITZ, TOEPLITZ_KEYS, Toeplitz
 from stream_app.core.kinds.tree import AnticipatingTree, CausalTree, Tree
 from stream_app.core.kinds.windows import Windows
 
@@ -54,6 +56,9 @@ def kind_from(fields: Mapping[str, str], width: int) -> Kind:
     Args: width, the number of cells, for a tree over time only.
     Raises: ValueError for other text.
     """
+    for name in (TOEPLITZ, TOEPLITZ_KEYS):
+        if name in fields:
+            return Toeplitz(ToeplitzDesign.from_json(fields[name]), keyed=name == TOEPLITZ_KEYS)
     design = TreeDesign.from_json(fields["design"])
     for name, read in READERS.items():
         if name in fields:

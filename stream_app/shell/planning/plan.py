@@ -16,6 +16,7 @@ from dphist.tree.design import TreeDesign
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.ports import OperatorError
+from stream_app.shell.planning.modes import typical_error
 
 _THIS_STREAM = "this stream"  # label of the configured design
 
@@ -34,6 +35,10 @@ def comparisons(streams: tuple[StreamSettings, ...], plot: Path | None) -> Itera
     if plot is not None and len(streams) > 1:
         raise OperatorError("--plot: a figure shows one stream; name it with --stream")
     for stream in streams:
+        if stream.declared.privacy.delta is not None:
+            if plot is not None:
+                raise OperatorError(f"--plot: draws ways to count with a tree; {stream.name} has none")
+            continue
         counted, workload = _Counted.by(stream), stream.declared.tree.workload
         own = candidate_of(_THIS_STREAM, counted.design, workload, counted.width)
         rows, title = [*_candidates(stream, counted), own], counted.title(stream)
@@ -51,13 +56,16 @@ def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[
 
         def reached(epsilon: Fraction, stream: StreamSettings = stream) -> float:
             asked = replace(stream, declared=stream.declared.at_epsilon(epsilon))
+            if stream.declared.privacy.delta is not None:
+                return typical_error(planned(asked).kind)
             return math.sqrt(_Counted.by(asked).design.mean_squared_error(stream.declared.tree.workload))
 
         try:
             epsilon = smallest_epsilon(error, reached)
         except ValueError as refusal:
             raise OperatorError(f"--target-rmse: streams.{stream.name}: {refusal}") from None
-        cell = _Counted.by(stream).cell
+        approximate = stream.declared.privacy.delta is not None
+        cell = ("one key" * bool(stream.declared.keys)) if approximate else _Counted.by(stream).cell
         of = f" in the count of {cell}" if cell else " within an epoch" if stream.declared.tree.epochs else ""
         yield (
             f"{stream.name}: epsilon {in_decimals(epsilon)} is the smallest with an error of at most "

@@ -15,6 +15,7 @@ from dphist.planning.report import in_decimals
 from dphist.product.columns import MOST_WEIGHT, column_sum
 from dphist.product.design import ProductDesign
 from dphist.product.sums import sum_columns
+from dphist.toeplitz.estimate import mean_squared_error
 from dphist.tree.design import TreeDesign
 from dphist.windows.design import WindowDesign
 from dphist.windows.error import window_error
@@ -22,7 +23,8 @@ from stream_app.config import StreamSettings
 from stream_app.config.plans import planned, planned_for_one_epoch, window_load
 from stream_app.config.values import format_duration
 from stream_app.core.kinds import Kind
-from stream_app.core.ledger import in_words
+from stream_app.core.kinds.toeplitz import Toeplitz
+from stream_app.core.ledger import in_words, promise_in_words
 
 Facts = Mapping[str, str]  # of one stream, by heading
 
@@ -38,9 +40,12 @@ def tables(streams: Sequence[StreamSettings]) -> Iterator[Table]:
     levels = [_epochs(stream, kind.levels) for stream, kind in kinds if kind.levels]
     axes = [_axes(stream, kind, kind.product) for stream, kind in kinds if kind.product]
     windows = [_windows(stream, kind.windows) for stream, kind in kinds if kind.windows]
+    approximate = [_approximate(stream, kind) for stream, kind in kinds if isinstance(kind, Toeplitz)]
     if trees:
         typical = "root of the mean squared error of what the tree is planned for, in events"
         yield _table("Trees over time", trees, f"typical error: {typical}")
+    if approximate:
+        yield _table("Approximate counts", approximate, "errors: standard deviations, in events")
     if levels:
         over = "root of the mean squared error of the running count over all bins of these epochs, in events"
         yield _table("Over epochs", levels, f"error: {over}")
@@ -80,6 +85,24 @@ def _tree(stream: StreamSettings, kind: Kind, design: TreeDesign) -> Facts:
             if design.anticipates
             else f"{nodes / design.horizon:,.2f} / {design.shape.height:,} per bin, mean / most"
         ),
+    }
+
+
+def _approximate(stream: StreamSettings, kind: Toeplitz) -> Facts:
+    design, columns = kind.toeplitz, "one key" if kind.keyed else "all events"
+    last = kind.errors("first_published", column_sum(kind.columns, 0)).within(
+        design.horizon, np.array([0]), np.array([design.horizon])
+    )
+    return {
+        "stream": stream.name,
+        "epoch": f"{design.horizon:,} bins of {format_duration(stream.declared.time.bin_us)}",
+        "promise of an epoch": promise_in_words(design.epsilon, design.delta),
+        "keys": f"{design.width:,}; the total is their sum" if kind.keyed else "none",
+        "buffers per key": f"{design.strategy.buffers}",
+        "noise of a bin": f"Gaussian, {float(design.sigma):,.2f}",
+        f"error of {columns}, typical": f"{math.sqrt(mean_squared_error(design)):,.1f}",
+        f"error of {columns}, when the epoch's last bin has closed": f"{last.laws.deviations()[0]:,.1f}",
+        "noise draws": f"{design.width:,} per bin",
     }
 
 

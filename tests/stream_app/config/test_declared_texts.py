@@ -243,7 +243,7 @@ def test_a_stored_strategy_is_read_and_written_byte_for_byte(
     ("part", "fact", "said"),
     [
         (("declared",), "household", "unknown field `household`"),
-        (("declared", "privacy"), "delta", "unknown field `delta` - at `$.privacy`"),
+        (("declared", "privacy"), "rho", "unknown field `rho` - at `$.privacy`"),
         ((), "sketch", "it holds facts that are not known here"),
     ],
 )

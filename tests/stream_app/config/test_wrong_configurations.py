@@ -58,6 +58,35 @@ CASES: list[tuple[str, str, str | None]] = [
     ("list", "- a", "the file ['a']: must hold keys with values, for example {streams:"),
     ("no streams", "redis: {url: 'redis://h/0'}", "streams names no stream; add one under it"),
     ("stream null", "streams: {s: }", "streams.s.source.file is missing; name a file, or a topic of Kafka"),
+    ("delta", yaml_with(privacy="{epsilon: 1, delta: 1e-6}"), None),
+    (
+        "delta 0",
+        yaml_with(privacy="{epsilon: 1, delta: 0}"),
+        "streams.s.privacy.delta 0: must be a small number above zero, for example 1e-6",
+    ),
+    (
+        "delta too large",
+        yaml_with(privacy="{epsilon: 1, delta: 0.01}"),
+        "streams.s.privacy.delta 0.01: must be at most 0.001: up to this probability the promise may",
+    ),
+    (
+        "delta and tree",
+        yaml_with(privacy="{epsilon: 1, delta: 1e-6}", extra="tree: {release: causal}"),
+        "streams.s.tree is for streams without privacy.delta, which have a tree: take it out,",
+    ),
+    *(
+        (
+            f"delta and {key}",
+            yaml_with(privacy="{epsilon: 1, delta: 1e-6}", extra=extra),
+            f"streams.s.{key} is not built yet beside privacy.delta: take it out, or take privacy.delta out",
+        )
+        for key, extra in (
+            ("value", "value: {field: v, min: 0, max: 9, buckets: 3}"),
+            ("sum", "sum: {field: v, min: 0, max: 9, unit: 1}"),
+            ("keys.total", "keys: {field: k, list: [a, b], total: true}"),
+            ("keys.mode", "keys: {field: k, list: [a, b], mode: window, window: 1d, mechanism: identity}"),
+        )
+    ),
     (
         "eps 0",
         yaml_with(privacy="{epsilon: 0}"),
@@ -107,7 +136,7 @@ CASES: list[tuple[str, str, str | None]] = [
     (
         "eps comma",
         yaml_with(privacy="{epsilon: 1,0}"),
-        "streams.s.privacy.0 is not a known key; known here: accept, epsilon,",
+        "streams.s.privacy.0 is not a known key; known here: accept, delta, epsilon,",
     ),
     (
         "eps 1e309 np",
@@ -120,9 +149,9 @@ CASES: list[tuple[str, str, str | None]] = [
         'streams.s.privacy.epsilon "1/0": must be a number above zero, for',
     ),
     (
-        "delta",
-        yaml_with(privacy="{epsilon: 1, delta: 1e-6}"),
-        "streams.s.privacy.delta is not a known key; known here: accept,",
+        "rho",
+        yaml_with(privacy="{epsilon: 1, rho: 1}"),
+        "streams.s.privacy.rho is not a known key; known here: accept,",
     ),
     (
         "unit person",

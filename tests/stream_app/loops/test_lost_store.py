@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from dphist.epochs.levels import EpochLevels
+from dphist.toeplitz import plan_toeplitz
 from dphist.tree.design import Release
 from dphist.windows.design import WindowDesign
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import Span
+from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.records import Ending
 from stream_app.core.strategy import Strategy
@@ -53,7 +55,18 @@ def kinds(release: Release) -> dict[str, Strategy]:
     }
 
 
-KINDS = kinds("causal") | kinds("anticipating")
+def approximate() -> dict[str, Strategy]:
+    """Return noisy approximate streams, with and without keys."""
+    axes, tree = product_strategy(EPSILON, value=False), strategy_of(design_of((2, 3), EPSILON))
+    return {
+        f"toeplitz {'with' if keyed else 'without'} keys": replace(
+            plain, kind=Toeplitz(plan_toeplitz(6, EPSILON, "1e-6", width=plain.declared.cells.width), keyed)
+        )
+        for plain, keyed in ((axes, True), (tree, False))
+    }
+
+
+KINDS = kinds("causal") | kinds("anticipating") | approximate()
 
 
 class Departures(ProductSource):

@@ -1,0 +1,76 @@
+"""Keys beside time in an approximate release: one column of a Toeplitz mechanism for each key.
+
+All columns have noise of the same law, so the count of several keys, or of all, is their sum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from dphist.arrays import Int64Array
+from dphist.laws.law import LawTable
+from dphist.product.axis import KeyAxis, ValueAxis
+from dphist.product.design import ColumnDesign, ColumnGroup
+from dphist.toeplitz import ToeplitzDesign
+from dphist.toeplitz.estimate import prefix_variances, range_variances, rounding_bounds
+from dphist.tree.shape import TreeShape
+from dphist.units import UNITS_PER_COUNT
+
+_ONE_BUCKET = ValueAxis(1, TreeShape((2,)), (Fraction(1),))
+# Standard deviations of the part of the noise that rounds it to the lattice: beyond them it lies with a
+# probability below 5e-16, which is less than an interval's TAIL_SHARE for every confidence up to 1 - 4e-11.
+_LATTICE_DEVIATIONS = 8.5
+
+
+@dataclass(frozen=True)
+class ToeplitzGroup(ColumnGroup):
+    """The columns of all keys. Args: design, of the mechanism that releases them."""
+
+    design: ToeplitzDesign
+
+    def published_laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
+        if starts.any():
+            variances = range_variances(self.design, starts, stops)
+        else:
+            variances = prefix_variances(self.design, stops)
+        return LawTable.of_normal(np.sqrt(variances))
+
+    def published_rounding(self, a: int) -> float:
+        return (1 + (a > 0)) * _rounding(self.design)
+
+
+@dataclass(frozen=True)
+class ToeplitzColumns(ColumnDesign):
+    """One column for each key. Args: time, the mechanism; its width is the number of keys."""
+
+    time: ToeplitzDesign
+    values = _ONE_BUCKET
+    weight = 1
+
+    @cached_property
+    def keys(self) -> KeyAxis:  # type: ignore[override]
+        return KeyAxis(self.time.width)
+
+    @cached_property
+    def groups(self) -> tuple[ToeplitzGroup]:
+        return (ToeplitzGroup(False, 1, self.time.width, 1, 0, self.time),)
+
+
+@lru_cache(maxsize=64)
+def _rounding(design: ToeplitzDesign) -> float:
+    """Return a bound, in counts, on what a published running count's error has beside a normal variable.
+
+    A range from a later bin has at most twice as much, as the difference of two running counts. The bound
+    adds up three parts: the roundings of counter and reader; the rounding to 2^-16 of a count; and the
+    lattice. The discrete noise of a bin is, in law, a normal variable of no larger variance plus a
+    sub-Gaussian one of parameter 2u.
+    """
+    start, stop = np.array([0]), np.array([design.horizon])
+    weights = math.sqrt(float(prefix_variances(design, stop)[0])) / float(design.sigma)
+    lattice = _LATTICE_DEVIATIONS * 2.0 * float(design.step) * weights
+    return float(rounding_bounds(design, start, stop)[0]) + lattice + 0.5 / UNITS_PER_COUNT
