@@ -102,12 +102,14 @@ def left_out(declared: Declaration) -> str:
 
 def meaning_of_amounts(declared: Declaration, of: OfAmounts = "sum") -> Meaning:
     """Return what a stream's sums, or means, are of. Args: declared, of a stream with a sum."""
-    words = amounts_in_words(declared, of)
+    words, amounts = amounts_in_words(declared, of), declared.amounts
+    assert amounts is not None  # the caller checked that the stream has a sum
     return Meaning(
         noun=words.partition(",")[0],
         counts=f"The {words}.",
         intervals=f"Intervals are for the {of} of the clamped and rounded amounts, not of the amounts as "
-        "recorded.",
+        f"recorded. An amount halfway between two multiples of {_decimal(amounts.unit)} goes to the even "
+        f"one, counted from {_decimal(amounts.low)}.",
     )
 
 

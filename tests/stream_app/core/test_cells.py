@@ -113,3 +113,10 @@ def test_deltas_of_a_large_slice_are_exact() -> None:
         [0, 1],
         [300_000, 300_000 * 99_999],
     ]
+
+
+def test_an_amount_halfway_between_two_units_goes_to_the_even_one_counted_from_the_least() -> None:
+    """``meaning_of_amounts`` says this rule to readers."""
+    halves = [0.5, 1.5, 2.5, 3.5]
+    assert Amounts("a", Fraction(0), Fraction(4), Fraction(1)).places(halves).tolist() == [0, 2, 2, 4]
+    assert Amounts("a", Fraction(-1), Fraction(4), Fraction(1)).places(halves).tolist() == [2, 2, 4, 4]

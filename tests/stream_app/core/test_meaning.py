@@ -179,6 +179,7 @@ def test_sums_and_means_say_what_clamping_and_rounding_do_and_which_events_they_
     assert meaning.noun == "mean of amount"
     assert meaning.counts == "The mean of amount, each clamped to 0 to 1,500 and rounded to 0.01."
     assert "not of the amounts as recorded" in meaning.intervals
+    assert "halfway between two multiples of" in meaning.intervals
     capped = declared_of(amounts=AMOUNTS, where=WHERE, user=PerUser("id", 5))
     cap = "of at most 5 per user and epoch, earliest bins first"
     assert amounts_in_words(capped).endswith(f"of events {SAID}, {cap}")
