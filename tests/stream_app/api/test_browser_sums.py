@@ -193,11 +193,11 @@ def test_large_totals_in_cents_fit(browser: Browser, exact: str, size: str) -> N
 @pytest.mark.parametrize("size", SIZES)
 def test_page_of_a_sum_fits_and_is_photographed(browser: Browser, site: str, size: str) -> None:
     with opened(browser, site + "sales", **SIZES[size]) as page:
-        for name in CHARTS:
+        for name in (*CHARTS, "keys", "preview"):
             panel(page, name)
         photograph(page, f"sums-{size}")
         page.get_by_role("radio", name="Mean amount").check()
-        for name in CHARTS:
+        for name in (*CHARTS, "keys", "preview"):
             panel(page, name)
         photograph(page, f"sums-mean-{size}")
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
