@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import get_args
 
 from dphist.caps import Caps
@@ -228,6 +228,10 @@ def plan_toeplitz(
             break
         # A coarser lattice keeps the noise within 64 bits; beside so much noise its steps are still fine.
         output_bits = max(0, output_bits - (steps.bit_length() - _LARGEST_STEPS.bit_length() + 1))
+    if steps > _LARGEST_STEPS:
+        raise ValueError(
+            f"epsilon: {budget[0]} needs noise beyond 2^36 counts for these caps; choose a larger epsilon"
+        )
     return ToeplitzDesign(
         strategy, *budget, caps, neighbours, width, output_bits, steps, BUFFER_BITS, window_starts
     )
@@ -243,6 +247,7 @@ def _rounding(strategy: ToeplitzStrategy, step: Fraction, buffer_bits: int) -> F
     return step + strategy.rounding_gain() / (1 << buffer_bits)
 
 
+@lru_cache(maxsize=256)
 def _sensitivity(
     strategy: ToeplitzStrategy,
     caps: Caps,
