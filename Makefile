@@ -117,6 +117,7 @@ bench-accuracy: $(STAMP) ## error of the running count predicted and measured, a
 	$(BIN)/python -m benchmarks.accuracy
 	$(BIN)/python -m benchmarks.epochs
 	$(BIN)/python -m benchmarks.coverage
+	$(BIN)/python -m benchmarks.approximate
 	$(BIN)/python -m benchmarks.plans
 
 bench-mechanisms: $(STAMP) ## error and time of every mechanism (DPHIST_DATA: the papers' histograms)

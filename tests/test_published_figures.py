@@ -134,6 +134,21 @@ def test_figures_in_sentences_equal_the_results(page, figures):
     assert [figure for figure in figures() if figure not in text] == []
 
 
+def test_table_of_approximate_errors_equals_the_results():
+    text = (REPOSITORY / "docs" / "accuracy.md").read_text()
+    for row in results("approximate")["errors"]:
+        stated, measured, error, root, ahead, causal = (
+            f"{row[name]:,.1f}"
+            for name in (
+                *("stated", "measured", "measured_standard_error"),
+                *("square_root", "pure_anticipating", "pure_causal"),
+            )
+        )
+        covered = f"{100 * row['coverage_of_95']:.1f} %"
+        cells = [stated, f"{measured} ± {error}", root, ahead, causal, covered]
+        assert f"| 2^{row['bits']} | {row['keys']} | {' | '.join(cells)} |" in text
+
+
 def test_table_of_errors_equals_the_predictions():
     predicted = {(row["horizon"], row["mechanism"]): row["predicted"] for row in results("accuracy")["rows"]}
     text = (REPOSITORY / "README.md").read_text()
