@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dphist.noise import LARGEST_SCALE, NoiseSource, SeededNoise, SystemNoise, checked_scale
+from dphist.noise import (
+    LARGEST_SCALE,
+    GaussianSource,
+    NoiseSource,
+    SeededNoise,
+    SystemNoise,
+    checked_scale,
+)
 from tests.dphist.noise.chi_square import FALSE_ALARM, p_value
 
 DRAWS = 20_000
@@ -79,3 +86,16 @@ def test_shapes_and_seeds() -> None:
 def test_scores_that_are_not_integers_are_refused(scores: np.ndarray) -> None:
     with pytest.raises(ValueError, match="scores"):
         SystemNoise().select(scores, 1)
+
+
+@pytest.mark.parametrize("deviation", [0.7, 5.0, 255.0, 257.0, 1e6])
+def test_seeded_gaussian_noise_has_the_variance_asked_for(deviation: float) -> None:
+    draws = SeededNoise(5).discrete_gaussian(Fraction(deviation) ** 2, 40_000)
+    assert draws.dtype == np.int64
+    # Seeded, so it cannot flake; 40,000 squares are within four percent of their mean.
+    assert float((draws.astype(float) ** 2).mean()) == pytest.approx(deviation**2, rel=0.04)
+
+
+def test_both_sources_draw_gaussian_noise() -> None:
+    assert isinstance(SystemNoise(), GaussianSource)
+    assert isinstance(SeededNoise(1), GaussianSource)
