@@ -24,6 +24,7 @@ from stream_app.api.overview import Glances
 from stream_app.api.panels import routes as panel_routes
 from stream_app.api.prometheus import routes as prometheus
 from stream_app.api.replica import Replicas
+from stream_app.api.rule_readings import RuleReadings
 from stream_app.core.answers.labels import NO_LABELS, AllLabels
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
@@ -76,6 +77,7 @@ def create_app(
     )
     app.state.replicas = replicas
     app.state.glances = Glances(replicas, apart, publish_every_us)
+    app.state.rule_readings = RuleReadings(replicas, apart)
     app.state.publish_every_us = publish_every_us
     app.state.long_turns = LongTurns(together=2)
     app.state.followers = Places(

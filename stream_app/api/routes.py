@@ -16,6 +16,7 @@ from stream_app.api.admission.work import LONG_US, epochs_us
 from stream_app.api.answers import counts, formats, statements, streams, sums, values, windows
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
+from stream_app.core.alerts.readings import Shown
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 _OTHER_FORMATS: dict[int | str, dict[str, Any]] = {
@@ -67,10 +68,14 @@ async def list_streams(request: Request, _query: Nothing) -> schemas.StreamList:
 
 @router.get("/alerts", response_model=schemas.AlertList)
 async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
-    """Current state of every alert rule that has changed at least once."""
-    replicas = all_replicas(request)
+    """Every alert rule: its state, since when it is watched, its last change and what it reads now."""
+    replicas, now = all_replicas(request), dict[str, Shown]()
+    for replica in readable(request):
+        now |= await request.app.state.rule_readings.of(replica)
     found = statements.alerts(
-        replicas.alerts, lambda stream: stream not in replicas.by_name or replicas.by_name[stream].private
+        replicas.alerts,
+        lambda stream: stream not in replicas.by_name or replicas.by_name[stream].private,
+        now,
     )
     return schemas.AlertList(alerts=[one for one in found.alerts if may_read(request, one.stream)])
 

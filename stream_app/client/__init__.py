@@ -6,6 +6,7 @@ Start at: ``blocking.py`` (``Client``), then ``questions.py`` (requests and resp
 Must stay true: no answer without its error; a follower resumes where it stopped and sees no release twice.
 """
 
+from stream_app.client.alerts import AlertRule
 from stream_app.client.answers import Count, Mean, Release, Series, Summary, Total
 from stream_app.client.awaiting import AsyncClient
 from stream_app.client.blocking import Client
@@ -13,6 +14,7 @@ from stream_app.client.distributions import Cdf, Cdfs, Quantiles, Window
 from stream_app.client.questions import ClientError
 
 __all__ = [
+    "AlertRule",
     "AsyncClient",
     "Cdf",
     "Cdfs",

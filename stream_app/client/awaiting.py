@@ -67,6 +67,8 @@ class AsyncClient:
         await self._http.aclose()
 
     streams = _method(questions.streams)
+    titles = _method(questions.titles)
+    alerts = _method(questions.alerts)
     timezone = _method(questions.timezone)
     summary = _method(questions.summary)
     epochs = _method(questions.epochs)

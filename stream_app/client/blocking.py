@@ -63,6 +63,8 @@ class Client:
         self._http.close()
 
     streams = _method(questions.streams)
+    titles = _method(questions.titles)
+    alerts = _method(questions.alerts)
     timezone = _method(questions.timezone)
     summary = _method(questions.summary)
     epochs = _method(questions.epochs)

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
+from stream_app.client.alerts import AlertRule
 from stream_app.client.answers import Count, Mean, Series, Summary, Total
 from stream_app.client.columns import Answer
 from stream_app.client.distributions import Cdf, Cdfs, Quantiles, Window
@@ -60,6 +61,18 @@ class Question(Generic[Answer]):
 def streams() -> Question[list[str]]:
     """Return the names of the streams that this client may read."""
     return Question("/v1/streams", {}, lambda answer: [one["stream"] for one in answer["streams"]])
+
+
+def titles() -> Question[dict[str, str]]:
+    """Return what pages show as the name of each stream that this client may read, by stream."""
+    return Question(
+        "/v1/streams", {}, lambda answer: {one["stream"]: one["title"] for one in answer["streams"]}
+    )
+
+
+def alerts() -> Question[list[AlertRule]]:
+    """Return the alert rules over the streams that this client may read, by name."""
+    return Question("/v1/alerts", {}, lambda answer: [AlertRule.of(one) for one in answer["alerts"]])
 
 
 def timezone(stream: str) -> Question[str | None]:

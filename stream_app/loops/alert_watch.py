@@ -8,12 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dphist.arrays import Int64Array
 from stream_app.core.alerts.rules import Rule
-from stream_app.core.alerts.states import Moment, Outcome, State, evaluate, retire, watch_silence
+from stream_app.core.alerts.states import (
+    Moment,
+    Outcome,
+    State,
+    begin_watch,
+    evaluate,
+    retire,
+    watch_silence,
+)
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import visible_epochs
@@ -74,10 +82,10 @@ class AlertWatcher:
         stored, self._decided = await self._store.load()
         self._states = {name: State.from_json(text) for name, text in stored.items()}
         outcome = retire(self._all, self._states, self._decided, own_clock_us())
-        for stream in {transition["stream"] for transition in outcome.transitions}:
+        for stream, of_stream in _by_stream(outcome, self._states).items():
             seq = self._decided.get(stream)
             if seq is not None:
-                await self._commit(stream, seq, seq, _of_stream(outcome, stream))
+                await self._commit(stream, seq, seq, of_stream)
         self._loaded = True
 
     async def _step(self, stream: str) -> bool:
@@ -92,6 +100,7 @@ class AlertWatcher:
         view = self._views.get(stream)
         if view is None or view.visible_seq != before or not view.continues_to(public):
             view = self._views[stream] = await self._view_at(stream, public, before)
+        await self._begin_watch(stream, view)
         upto = min(public.visible_seq, before + RELEASES_A_STEP)
         if upto <= before:
             return False
@@ -111,6 +120,16 @@ class AlertWatcher:
             total.transitions.extend(decided.transitions)
         await self._commit(stream, before, upto, total)
         return upto < public.visible_seq
+
+    async def _begin_watch(self, stream: str, view: StreamView) -> None:
+        """Store which rules are watched from the view's release on."""
+        until_us, seq = view.released_until_us, self._decided[stream]
+        if until_us is None:
+            return
+        moment = Moment(stream, seq, until_us, own_clock_us(), view.private, view.declared)
+        begun = begin_watch(self._rules[stream], self._states, moment)
+        if begun.states:
+            await self._commit(stream, seq, seq, begun)
 
     async def _silence(self, stream: str) -> None:
         view, seq = self._views.get(stream), self._decided.get(stream)
@@ -155,6 +174,13 @@ def _part(columns: dict[tuple[int, str], tuple[int, Int64Array]], want: Missing)
     return rows[want.first - first : want.first - first + want.rows]
 
 
-def _of_stream(outcome: Outcome, stream: str) -> Outcome:
-    own = [transition for transition in outcome.transitions if transition["stream"] == stream]
-    return Outcome({transition["rule"]: outcome.states[transition["rule"]] for transition in own}, own)
+def _by_stream(outcome: Outcome, before: Mapping[str, State]) -> dict[str, Outcome]:
+    """Return the part of an outcome that is about each stream. Args: before, the states that it changes."""
+    found: dict[str, Outcome] = defaultdict(lambda: Outcome({}, []))
+    for rule, state in outcome.states.items():
+        last = state.last or before[rule].last
+        assert last is not None  # only known rules are retired
+        found[last["stream"]].states[rule] = state
+    for transition in outcome.transitions:
+        found[transition["stream"]].transitions.append(transition)
+    return found

@@ -30,6 +30,10 @@ _ELSEWHERE = {
         "readers",
         "Follow the running count of STREAM: a live chart on a terminal, otherwise a line per release.",
     ),
+    "rules": (
+        "rules",
+        "List the alert rules of a running service: state, last change, and what each rule reads now.",
+    ),
     "plan-alert": (
         "alerts",
         "Predict how often each alert rule is wrong, and how long it takes to notice a change.",
@@ -237,6 +241,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
     from stream_app.shell.planning.plan import chosen_streams, comparisons, epsilons_for
     from stream_app.shell.planning.promises import costs_over_epochs, meanings
     from stream_app.shell.planning.tables import tables
+    from stream_app.shell.terminal import echo_wrapped
     from stream_app.shell.working import working
 
     settings = load_to_begin(config)
@@ -256,7 +261,7 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
     for table in shown:
         print_whole(table)
     for line in lines:
-        click.echo(line)
+        echo_wrapped(line)
 
 
 @main.command()

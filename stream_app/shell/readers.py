@@ -124,6 +124,8 @@ def query(
     of_keys: dict[str, Any] = {"key": keys or None, "not_key": not_keys or None}
     with _service(url, api_key) as client:
         zone = client.timezone(stream) if form == "table" else None  # other formats use UTC
+        if form == "table" and (title := client.titles().get(stream, stream)) != stream:
+            click.echo(title)
         if histogram:
             found = client.window(stream, end, confidence, levels=levels, key=next(iter(keys), None))
             known = f"{found.note} Confidence {_percent(found.confidence)}" if found.known else found.note
@@ -172,13 +174,14 @@ def watch(
         client.streams()  # ``follow`` waits for an unreachable service; this call reports it at the start
         followed = numbers_of(client, stream, of, islice(client.follow(stream, after), releases))
         if console.is_terminal:
-            _draw(console, stream, followed, client.timezone(stream), 0 if of == "count" else 2)
+            title = client.titles().get(stream, stream)
+            _draw(console, title, followed, client.timezone(stream), 0 if of == "count" else 2)
         else:
             _print_lines(followed)
 
 
 def _draw(
-    console: Console, stream: str, releases: Iterator[Release], zone: str | None, most_places: int
+    console: Console, title: str, releases: Iterator[Release], zone: str | None, most_places: int
 ) -> None:
     kept: deque[Release] = deque(maxlen=_MOST_DRAWN)
     with Live(console=console, refresh_per_second=8) as live:
@@ -186,7 +189,7 @@ def _draw(
             if release.value == release.value:  # a mean of too few events is no point of a chart
                 kept.append(release)
             if kept:
-                live.update(RunningChart(stream, list(kept), zone, most_places))
+                live.update(RunningChart(title, list(kept), zone, most_places))
 
 
 def _print_lines(releases: Iterator[Release]) -> None:

@@ -5,9 +5,14 @@ Times are in UTC, or calendar days of the stream's time zone.
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import date, timedelta
 
+import click
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -34,6 +39,16 @@ def print_whole(table: Table, note: str = "") -> None:
     Console(width=width).print(table)
     if note:
         console.print(note, style="dim")
+
+
+def echo_wrapped(line: str) -> None:
+    """Print a line, broken between words where a terminal would break it within one.
+
+    Without a terminal, and without COLUMNS, the line stays whole: programs search it.
+    """
+    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    columns = shutil.get_terminal_size().columns if narrow else _UNLIMITED
+    click.echo("\n".join(textwrap.wrap(line, columns, break_on_hyphens=False)))
 
 
 class RunningChart:

@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from stream_app.api import schemas
 from stream_app.api.answers.ranges import (
     released,
 )
+from stream_app.core.alerts.readings import Shown
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
 from stream_app.core.budget import one_more_in_words
@@ -135,20 +137,41 @@ def _not_protected(stated: Statement) -> list[str]:
     return [f"{again} {stated.whole_user_line}", *NOT_PROTECTED_USERS[1:]]
 
 
-def alerts(states: Mapping[str, State], private: Callable[[str], bool]) -> schemas.AlertList:
-    """Return the states of rules that ever changed. Args: private, says whether a stream is private now."""
+def alerts(
+    states: Mapping[str, State], private: Callable[[str], bool], now: Mapping[str, Shown]
+) -> schemas.AlertList:
+    """Return the states of all rules that are watched.
+
+    Args: private, says whether a stream is private now; now, what rules read at the last release.
+    """
     return schemas.AlertList(
         alerts=[
             schemas.AlertAnswer(
-                **state.last | {"private": state.last["private"] and private(state.last["stream"])},
+                **last | {"private": last["private"] and private(last["stream"])},
+                **times_of(last, format_instant),
+                **reading_of(now, name),
                 phase=state.phase,
                 since=format_instant(state.since_us),
-                changed=format_instant(state.last["at_us"]),
             )
-            for _, state in sorted(states.items())
-            if state.last is not None
+            for name, state in sorted(states.items())
+            if (last := state.last) is not None
         ]
     )
+
+
+def times_of(last: Mapping[str, Any], instant: Callable[[int], Any]) -> dict[str, Any]:
+    """Return when a rule last changed, None for never, and since when it is watched, None if not known."""
+    watched = last.get("watched_us")
+    return {
+        "changed": None if last.get("never_changed") else instant(last["at_us"]),
+        "watched": None if watched is None else instant(watched),
+    }
+
+
+def reading_of(now: Mapping[str, Shown], rule: str) -> dict[str, Any]:
+    """Return what a rule reads now, if that is known."""
+    value, stderr = now.get(rule, (None, None))
+    return {"value_now": value, "stderr_now": stderr}
 
 
 def _ledger_row(view: StreamView, entry: LedgerEntry, named: bool) -> schemas.LedgerRow:

@@ -258,13 +258,18 @@ async function showPicker() {
   at("picker").hidden = streams.length < 2;
 }
 
+// Return a text that differs if a rule changed its state, and not if only what it reads changed.
+const statesOf = (alerts) => JSON.stringify(alerts.map(({ value_now: _value, stderr_now: _stderr, ...state }) => state));
+
 // Read the alert rules' current states. Read the list of changes only if a state differs from before.
 async function readAlerts() {
   const base = streamPath(page.stream);
   const { alerts } = await get(`${base}/marks`);
-  if (JSON.stringify(alerts) === JSON.stringify(page.alerts)) return;
+  const changed = statesOf(alerts) !== statesOf(page.alerts);
+  page.alerts = alerts;
+  if (!changed) return;
   const { transitions, kept } = await get(`${base}/transitions`);
-  Object.assign(page, { alerts, transitions, transitionsKept: kept });
+  Object.assign(page, { transitions, transitionsKept: kept });
   panels.forEach((panel) => stale.add(panel));
 }
 

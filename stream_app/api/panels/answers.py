@@ -25,9 +25,11 @@ from stream_app.api.answers.ranges import (
     released,
     span_of,
 )
+from stream_app.api.answers.statements import reading_of, times_of
 from stream_app.api.answers.values import buckets_of, check_quantiles, in_values
 from stream_app.api.panels import schemas
 from stream_app.api.panels.key_rows import key_rows_of
+from stream_app.core.alerts.readings import Shown
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answers.answered import QueryError, declared_keys
@@ -197,11 +199,11 @@ def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> sch
     )
 
 
-def marks(view: StreamView, states: Mapping[str, State]) -> schemas.AlertMarks:
-    """Return the rules over a stream: their thresholds and last changes."""
+def marks(view: StreamView, states: Mapping[str, State], now: Mapping[str, Shown]) -> schemas.AlertMarks:
+    """Return the rules over a stream: their thresholds and last changes. Args: now, what rules read."""
     name = view.strategy.stream
     lasts = [(state, state.last) for _, state in sorted(states.items()) if state.last is not None]
-    found = [_mark(view, state, last) for state, last in lasts if last["stream"] == name]
+    found = [_mark(view, state, last, now) for state, last in lasts if last["stream"] == name]
     return schemas.AlertMarks(**released(view), alerts=found)
 
 
@@ -213,7 +215,8 @@ def transitions(
     Args: kept, the stream's last transitions, oldest first. A store of an older version keeps none; each
         rule's last transition is then taken from its state.
     """
-    lasts = [state.last for state in states.values() if state.last is not None]
+    changed = (state.last for state in states.values() if state.last is not None)
+    lasts = [last for last in changed if not last.get("never_changed")]
     every = [json.loads(text) for text in kept]
     every += [one for one in lasts if one["stream"] == view.strategy.stream]
     distinct = {(one["rule"], one["seq"], one["kind"]): one for one in every}
@@ -231,7 +234,9 @@ def _measured(view: StreamView, span: Span) -> bool:
     return sum(part.stop - part.start for part in parts) == span.stop - span.start
 
 
-def _mark(view: StreamView, state: State, last: dict[str, Any]) -> schemas.AlertMark:
+def _mark(
+    view: StreamView, state: State, last: dict[str, Any], now: Mapping[str, Shown]
+) -> schemas.AlertMark:
     condition = _condition(last["condition"])
     window_us = condition.window_us if condition else None
     events = None
@@ -249,7 +254,8 @@ def _mark(view: StreamView, state: State, last: dict[str, Any]) -> schemas.Alert
         not_keys=list(condition.keys) if condition and condition.without else [],
         level=condition.level if condition else None,
         since=state.since_us / 1e6,
-        changed=last["at_us"] / 1e6,
+        **times_of(last, lambda at_us: at_us / 1e6),
+        **reading_of(now, last["rule"]),
     )
 
 

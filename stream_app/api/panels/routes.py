@@ -98,7 +98,8 @@ async def show_preview(
 async def marks(request: Request, replica: Known, _query: Nothing) -> schemas.AlertMarks:
     """Alert rules over a stream, with their thresholds in events."""
     assert replica.view is not None
-    return panels.marks(replica.view, all_replicas(request).alerts)
+    now = await request.app.state.rule_readings.of(replica)
+    return panels.marks(replica.view, all_replicas(request).alerts, now)
 
 
 @router.get("/streams/{stream}/transitions", response_model=schemas.AlertTransitions)

@@ -261,10 +261,17 @@ class AlertMark(BaseModel):
     not_keys: list[str] = Field(default=[], description="keys that are left out; none: see keys")
     level: float | None = Field(description="of a quantile, which one; of a CDF, the point")
     since: float = Field(description="when the condition began to hold, seconds since 1970")
-    changed: float = Field(description="when the phase last changed, seconds since 1970")
+    changed: float | None = Field(description="when the phase last changed, seconds since 1970; null: never")
+    watched: float | None = Field(
+        default=None, description="since when the rule is watched, seconds since 1970; null: not known"
+    )
     kind: str = Field(description="that change: pending, firing, resolved or inactive")
     value: float | None
     stderr: float | None
+    value_now: float | None = Field(
+        default=None, description="estimate at the last release; null: none, or not computed yet"
+    )
+    stderr_now: float | None = None
     unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
     meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
 
@@ -293,6 +300,6 @@ class AlertTransitions(Released):
 
 
 class AlertMarks(Released):
-    """The rules over a stream whose state has changed at least once."""
+    """The rules over a stream that are watched, and removed ones that changed at least once."""
 
     alerts: list[AlertMark]

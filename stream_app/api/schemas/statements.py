@@ -95,12 +95,22 @@ class AlertAnswer(BaseModel):
     condition: str
     confidence: float
     since: str = Field(description="end of the bin at which the condition began to hold, RFC 3339")
-    changed: str = Field(description="end of the bin at which the phase last changed, RFC 3339")
+    changed: str | None = Field(
+        description="end of the bin at which the phase last changed, RFC 3339; null: never"
+    )
+    watched: str | None = Field(
+        default=None,
+        description="end of the last bin that was released when the watch began; null: not known",
+    )
     value: float | None = Field(
         description="estimate at that change, in the condition's own unit: events, events per time (rate), a "
-        "value (quantile), a share (cdf, ks); null: no_data"
+        "value (quantile), a share (cdf, ks); null: no_data, or the rule never changed"
     )
     stderr: float | None
+    value_now: float | None = Field(
+        default=None, description="estimate at the last release; null: none, or not computed yet"
+    )
+    stderr_now: float | None = None
     unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
     meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
     private: bool
@@ -110,6 +120,6 @@ class AlertAnswer(BaseModel):
 
 
 class AlertList(BaseModel):
-    """Rules that have changed at least once, by name."""
+    """All rules that are watched, by name, and removed ones that changed at least once."""
 
     alerts: list[AlertAnswer]

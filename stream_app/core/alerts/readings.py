@@ -14,7 +14,7 @@ from dphist.laws.inversion import tail_bounds
 from dphist.laws.law import LawTable
 from dphist.tree.estimate import Estimate
 from stream_app.core.alerts.ranges import Question, Ranges
-from stream_app.core.alerts.rules import OF_VALUES, Rule
+from stream_app.core.alerts.rules import OF_VALUES, Condition, Rule
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 
@@ -80,6 +80,21 @@ def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
         _reading(rule, *seen[place], margin_of.get(place, math.inf), ranges) if place in seen else None
         for place, rule in enumerate(rules)
     ]
+
+
+def shown_now(conditions: Sequence[Condition], view: StreamView) -> list[Shown]:
+    """Return what each condition reads now, in its own unit, with the standard error where there is one.
+
+    Cost: one estimate per length of window, one product of columns per different sum.
+    """
+    ranges, found = Ranges(view), list[Shown]()
+    for condition in conditions:
+        try:
+            question = None if condition.measure == "no_data" else ranges.question(condition)
+            found.append((None, None) if question is None else ranges.shown(condition, question))
+        except QueryError:  # some of its bins were never measured: an epoch ended early
+            found.append((None, None))
+    return found
 
 
 def margins(estimates: Sequence[Estimate], confidence: float) -> list[float]:

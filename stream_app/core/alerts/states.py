@@ -44,7 +44,9 @@ class State:
         fingerprint: identifies the rule that led to this state.
         since_us: when its condition began to hold, in the time of the log.
         fired_us: when it fired, by the clock of the watching process.
-        last: the transition that led to this state; None for a rule that never changed state.
+        last: the transition that led to this state; of a rule that never changed state the moment from which
+            it is watched (``never_changed``). Both have ``watched_us``, that moment in the time of the log.
+            None for a rule that was removed, or is not watched yet.
     """
 
     fingerprint: str
@@ -108,6 +110,17 @@ def evaluate(rules: Sequence[Rule], states: Mapping[str, State], view: StreamVie
     return outcome
 
 
+def begin_watch(rules: Iterable[Rule], states: Mapping[str, State], moment: Moment) -> Outcome:
+    """Return the first states of rules that are not watched yet, so that readers see all rules."""
+    outcome = Outcome({}, [])
+    for rule in rules:
+        if _state(rule, states).last is None:
+            begun = _transition(rule, moment, "inactive", moment.at_us, 0, None)
+            begun |= {"never_changed": True, "watched_us": moment.at_us}
+            outcome.states[rule.name] = State(rule.fingerprint, since_us=moment.at_us, last=begun)
+    return outcome
+
+
 def watch_silence(rules: Iterable[Rule], states: Mapping[str, State], moment: Moment) -> Outcome:
     """Return what the passage of time changes for the no_data rules over a stream."""
     outcome = Outcome({}, [])
@@ -129,6 +142,8 @@ def retire(
     outcome, current = Outcome({}, []), {rule.name: rule.fingerprint for rule in rules}
     for name, state in states.items():
         last = state.last
+        if last is not None and last.get("never_changed") and name not in current:
+            outcome.states[name] = State(state.fingerprint)  # nothing is known of it, so readers need no line
         if last is None or state.phase == "inactive" or current.get(name) == state.fingerprint:
             continue
         kind: Change = "resolved" if state.phase == "firing" else "inactive"
@@ -160,7 +175,8 @@ def _note(
     fired_us = moment.now_us if phase == "firing" else before.fired_us
     transition = _transition(rule, moment, kind, since_us, fired_us, reading)
     outcome.transitions.append(transition)
-    outcome.states[rule.name] = State(rule.fingerprint, phase, since_us, fired_us, transition)
+    watched = {name: at_us for name, at_us in (before.last or {}).items() if name == "watched_us"}
+    outcome.states[rule.name] = State(rule.fingerprint, phase, since_us, fired_us, transition | watched)
 
 
 def _state(rule: Rule, states: Mapping[str, State]) -> State:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from dphist.laws.law import WeightedNoise
@@ -52,7 +53,8 @@ def answers_table(streams: Sequence[StreamSettings]) -> Table:
         caption_justify="left",
     )
     for stream in streams:
-        table.add_row(f"stream {stream.name}", "")
+        shown = f", shown as {stream.title}" if stream.title else ""
+        table.add_row(escape(f"stream {stream.name}{shown}"), "")
         for asked, error in rows_of(stream):
             table.add_row(f"  {asked}", error)
         table.add_section()

@@ -54,6 +54,8 @@ def test_lines_become_releases_once_and_an_incomplete_event_is_discarded() -> No
     "name",
     [
         "streams",
+        "titles",
+        "alerts",
         "timezone",
         "summary",
         "epochs",

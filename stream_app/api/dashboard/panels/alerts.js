@@ -33,11 +33,18 @@ export class Alerts extends Panel {
       make("span", { className: "muted" }, this.#words(one)))));
   }
 
-  #words({ phase, kind, confidence, since, changed, value, stderr, unit, summary }) {
+  #words(one) {
+    const { confidence, watched, value_now: value, stderr_now: stderr, unit, summary } = one;
+    const since = watched === null ? "" : `, watched since ${this.page.times.onPage(this.page.times.until(watched))}`;
+    const now = value === null ? "" : `, reads ${estimate(value, stderr, unit)} now`;
+    return `${this.#change(one)}${now}${since}, confidence ${percent(confidence)}${summary ? `. ${summary}` : ""}`;
+  }
+
+  #change({ phase, kind, since, changed, value, stderr, unit }) {
+    if (changed === null) return "never changed";
     const { times } = this.page;
     const when = times.onPage(phase === "inactive" ? `${kind} ${times.moment(changed)}` : `since ${times.until(since)}`);
-    const seen = value === null ? "" : `, then ${estimate(value, stderr, unit)}`;
-    return `${when}${seen}, confidence ${percent(confidence)}${summary ? `. ${summary}` : ""}`;
+    return value === null ? when : `${when}, then ${estimate(value, stderr, unit)}`;
   }
 
   table() {
@@ -51,7 +58,7 @@ export class Alerts extends Panel {
   }
 
   csv() {
-    const heads = ["rule", "phase", "condition", "confidence", "since", "changed", "kind", "value", "stderr", "unit"];
+    const heads = ["rule", "phase", "condition", "confidence", "since", "changed", "kind", "value", "stderr", "unit", "watched", "value_now", "stderr_now"];
     return [heads, this.answer.alerts.map((one) => heads.map((head) => one[head]))];
   }
 }

@@ -1,0 +1,82 @@
+"""What alert rules read at the last release: computed once after each release, in the second process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+
+from stream_app.api.admission.apart import Apart, ProcessEndedError
+from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.core.alerts.readings import Shown, shown_now
+from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
+from stream_app.core.answers.query import StreamView
+
+MOST_RULES = 200  # of a stream; the others are listed without what they read
+WAIT_S = 0.25
+
+
+class RuleReadings:
+    """The readings of the rules over every stream, kept until the next release.
+
+    The number of requests does not change the work: there is one computation for a stream and a release.
+    """
+
+    def __init__(self, replicas: Replicas, apart: Apart) -> None:
+        self._replicas, self._apart = replicas, apart
+
+    async def of(self, replica: StreamReplica) -> Mapping[str, Shown]:
+        """Return what the rules over a stream read now, by rule.
+
+        It is empty if a long question about the stream is under way: a list of rules must not wait for it.
+        """
+        names, texts = self._rules(replica.stream)
+        if not names or replica.view is None:
+            return {}
+        key = ("readings", texts)
+        if key not in replica.answers:
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    await replica.asked_apart.acquire()
+            except TimeoutError:
+                return {}
+            try:
+                await self._compute(replica, key)
+            except ProcessEndedError:
+                return {}
+            finally:
+                replica.asked_apart.release()
+        found = replica.answers.get(key)
+        return {} if found is None else dict(zip(names, map(tuple, json.loads(found)), strict=True))
+
+    def _rules(self, stream: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the names and the conditions of the rules over a stream."""
+        lasts = (state.last for _, state in sorted(self._replicas.alerts.items()))
+        own = [last for last in lasts if last is not None and last["stream"] == stream][:MOST_RULES]
+        return tuple(last["rule"] for last in own), tuple(last["condition"] for last in own)
+
+    async def _compute(self, replica: StreamReplica, key: tuple[str, tuple[str, ...]]) -> None:
+        view = replica.view
+        if view is None or key in replica.answers:
+            return
+        seq = view.visible_seq
+        found = await self._apart.of_view(view, readings_now, key[1])
+        if replica.view is view and view.visible_seq == seq:
+            replica.answers[key] = found
+
+
+def readings_now(view: StreamView, texts: Sequence[str]) -> bytes:
+    """Return what conditions read at a view's release, as JSON: [value, standard error] each.
+
+    A condition that this version cannot parse reads nothing.
+    """
+    parsed = [_parsed(text) for text in texts]
+    shown = iter(shown_now([one for one in parsed if one is not None], view))
+    return json.dumps([(None, None) if one is None else next(shown) for one in parsed]).encode()
+
+
+def _parsed(text: str) -> Condition | None:
+    try:
+        return parse_condition(text)
+    except RuleError:
+        return None

@@ -1,0 +1,59 @@
+"""Page and terminal list every alert rule, also those that never changed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from playwright.sync_api import Browser, expect
+
+from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.answers.labels import AllLabels
+from stream_app.shell.commands import main
+from tests.stream_app.api.browsing import Backstage, opened, panel, photograph, table
+from tests.stream_app.api.client import EXACT
+
+pytestmark = pytest.mark.browser
+
+TEXTS = {"calm": "sum(departures, 2h) > 1000", "pace": "rate(departures, 2h) > 50/m"}
+RULES = [Rule(name, text, parse_condition(text)) for name, text in TEXTS.items()]
+
+
+def test_page_lists_rules_that_never_changed(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([40, 50], epsilon=EXACT)
+    backstage.watch(RULES)
+    with opened(browser, backstage.start() + "/streams/departures") as page:
+        lines = panel(page, "alerts").locator("li")
+        expect(lines).to_have_count(2)
+        expect(lines.first).to_contain_text("never changed, reads 90")
+        expect(lines.first).to_contain_text("watched since 1 Jan 2013, 02:00")
+        expect(lines.last).to_contain_text("reads 0.75/m")
+        assert len(table(page, "alerts")) == 2
+        photograph(page, "alerts-desktop")
+        page.set_viewport_size({"width": 390, "height": 844})
+        photograph(page, "alerts-phone")
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        expect(page.locator("#running-chart")).to_be_visible()
+
+
+def test_terminal_lists_rules_under_the_titles_of_their_streams(backstage: Backstage) -> None:
+    backstage.stream([40, 50], epsilon=EXACT)
+    url = backstage.start(labels=AllLabels({"departures": "Flights that left"}))
+    empty = CliRunner().invoke(main, ["rules", "--url", url])
+    assert empty.output.startswith("No rule is watched")
+    backstage.watch(RULES)
+
+    def said(*options: str) -> str:
+        return CliRunner().invoke(main, [*options, "--url", url]).output
+
+    for _ in range(100):  # until the service has read the rules
+        if "calm" in said("rules"):
+            break
+    words = " ".join(said("rules").split())
+    assert "calm Flights that left inactive 90 (standard error 0) never 2013-01-01T02:00:00Z sum(" in words
+    assert "0.75/m" in words
+    [calm, pace] = json.loads(said("rules", "--format", "json"))
+    assert (calm["stream"], calm["changed"], calm["value_now"]) == ("departures", None, 90.0)
+    assert pace["unit"] == "/m"
+    assert said("query", "departures").startswith("Flights that left\n90.00")

@@ -1,0 +1,120 @@
+"""Every alert rule is listed, with since when it is watched and what it reads now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.states import State
+from stream_app.loops.alert_watch import AlertWatcher
+from tests.models.memory import MemoryStore
+from tests.models.memory_alerts import MemoryAlertStore
+from tests.stream_app.api.browsing import WithAlerts
+from tests.stream_app.api.client import EXACT, Api, with_api
+from tests.stream_app.published import Published
+
+TEXTS = {
+    "calm": "sum(departures, 2h) > 1000",
+    "busy": "sum(departures, 1h) > 100",
+    "pace": "rate(departures, 2h) > 50/m",
+    "silent": "no_data(departures, 36500d)",
+}
+
+
+def rules(*names: str, **texts: str) -> list[Rule]:
+    """Return rules by name, with the text of above or another one."""
+    found = {name: texts.get(name, TEXTS[name]) for name in (*names, *texts)}
+    return [Rule(name, text, parse_condition(text)) for name, text in found.items()]
+
+
+async def watched(api: Api, alerts: MemoryAlertStore, counted: Sequence[Rule]) -> AlertWatcher:
+    """Return a watcher that has looked once; the application reads its store."""
+    watcher = AlertWatcher(counted, api.store.reader(), alerts)
+    await watcher.look()
+    api.app.state.replicas._reader = WithAlerts(api.store.reader(), alerts)
+    await api.refresh()
+    return watcher
+
+
+async def listed(api: Api) -> dict[str, dict[str, Any]]:
+    await api.refresh()
+    return {one["rule"]: one for one in (await api.json("/v1/alerts"))["alerts"]}
+
+
+@with_api([40, 50], epsilon=EXACT)
+async def test_rule_that_never_changed_is_listed_with_what_it_reads_now(api: Api) -> None:
+    watcher = await watched(api, MemoryAlertStore(), rules(*TEXTS))
+    found = await listed(api)
+    assert set(found) == set(TEXTS)
+    for name in TEXTS:
+        one = found[name]
+        assert (one["phase"], one["changed"], one["value"]) == ("inactive", None, None)
+        assert one["watched"] == one["since"] == "2013-01-01T02:00:00Z"
+    reads = {name: one["value_now"] for name, one in found.items()}
+    assert reads == {"calm": 90.0, "busy": 50.0, "pace": pytest.approx(0.75), "silent": None}
+    assert found["pace"]["unit"] == "/m"
+    await api.stream.close([200])
+    await watcher.look()
+    found = await listed(api)
+    assert (found["busy"]["phase"], found["busy"]["value"]) == ("firing", 200.0)
+    assert (found["busy"]["changed"], found["busy"]["watched"]) == (
+        "2013-01-01T03:00:00Z",
+        "2013-01-01T02:00:00Z",
+    )
+    assert (found["calm"]["changed"], found["calm"]["value_now"]) == (None, 250.0)
+    assert "private_counts_alert_firing" in (await api.get("/metrics")).text
+
+
+@with_api([40, 50], epsilon=EXACT)
+async def test_beginning_of_a_watch_is_no_change(api: Api) -> None:
+    alerts = MemoryAlertStore()
+    watcher = await watched(api, alerts, rules("calm", "busy"))
+    await api.stream.close([60])
+    await watcher.look()
+    await api.refresh()
+    assert (await api.json("transitions"))["transitions"] == []
+    assert await alerts.transitions("", 10) == []
+    marks = {one["rule"]: one for one in (await api.json("marks"))["alerts"]}
+    assert (marks["calm"]["changed"], marks["calm"]["value_now"]) == (None, 110.0)
+    assert marks["calm"]["watched"] == 1_357_005_600  # 2013-01-01T02:00:00Z
+
+
+@with_api([40, 50], epsilon=EXACT)
+async def test_removed_and_edited_rules_are_not_listed_as_watched(api: Api) -> None:
+    alerts = MemoryAlertStore()
+    await watched(api, alerts, rules("calm", "busy", "silent"))
+    edited = "sum(departures, 1h) > 7"
+    await api.stream.close([60])
+    await watched(api, alerts, rules("busy", calm=edited))
+    found = await listed(api)
+    assert set(found) == {"busy", "calm"}
+    assert found["busy"]["watched"] == "2013-01-01T02:00:00Z"  # a restart changes nothing
+    assert found["calm"]["condition"] == edited
+    assert found["calm"]["phase"] == "firing"
+    states, _ = await alerts.load()
+    assert State.from_json(states["silent"]).last is None
+
+
+@with_api([40] * 4, epsilon=EXACT)
+async def test_rule_without_enough_bins_reads_nothing(api: Api) -> None:
+    await watched(api, MemoryAlertStore(), rules(calm="sum(departures, 1000h) > 5"))
+    assert (await listed(api))["calm"]["value_now"] is None
+
+
+def test_rules_of_a_stream_without_releases_are_listed_after_the_first_one() -> None:
+    async def run() -> None:
+        stream, alerts = Published(MemoryStore(), epsilon=EXACT), MemoryAlertStore()
+        await stream.open()
+        watcher = AlertWatcher(rules("calm"), stream.store.reader(), alerts)
+        await watcher.look()
+        assert (await alerts.load())[0] == {}
+        await stream.close([5])
+        await watcher.look()
+        await watcher.look()
+        assert set((await alerts.load())[0]) == {"calm"}
+
+    asyncio.run(run())
