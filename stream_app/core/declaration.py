@@ -193,7 +193,7 @@ class Declaration(
         """What decides which of a user's records count; None if the unit is the event."""
         per_user, cells = self.privacy.per_user, self.cells
         weight = cells.weight if self.amounts else None
-        return None if per_user is None else Bounds(per_user.caps, cells.key_places, weight)
+        return None if per_user is None else Bounds(per_user.caps, cells.key_places, weight, cells.places)
 
     @property
     def windows_of(self) -> Axis | None:

@@ -283,7 +283,7 @@ class RedisStore(Store):
             [
                 *(strategy_hash, up_to_bin, bounds.caps.l1, checks.LARGEST_TALLY_FIELDS, ID_BYTES),
                 *(bounds.weight or 0, bounds.caps.max_keys or 0, bounds.caps.max_per_key or 0),
-                *(bounds.key_places, *names),
+                *(bounds.key_places, checks.trimmed_at_once(bounds), *names),
             ],
         )
 

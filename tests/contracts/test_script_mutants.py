@@ -19,6 +19,7 @@ from tests.contracts import test_cap as cap
 from tests.contracts import test_caps_of_keys as caps_of_keys
 from tests.contracts import test_far_ahead as far_ahead
 from tests.contracts import test_store as contract
+from tests.contracts import test_users_of_many_cells as busy
 from tests.contracts.conftest import Servers, Stores
 from tests.contracts.examples import FIRST_BIN, apply
 
@@ -62,6 +63,11 @@ async def shards_are_worked_off(stores: Stores) -> None:
 
 async def cells_are_in_order_of_rank(stores: Stores) -> None:
     await cap.test_neither_order_nor_partitions_nor_other_users_choose_the_cell(stores, 0)
+
+
+async def busy_users_count_as_others(stores: Stores) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        await busy.test_what_counts_of_a_busy_user_is_what_one_script_would_choose(stores, patched, 1)
 
 
 async def caps_of_keys_hold(stores: Stores) -> None:
@@ -152,6 +158,15 @@ MUTANTS = {
         "if #list == 2 * KEYS_OF_PAGE then",
         "if false then",
         caps_of_keys.test_many_keys_of_a_user_are_kept_over_bins,
+    ),
+    "a user with very many cells loses one that counts": Mutant(
+        "tally",
+        "for i = most_events + 1, #list do",
+        "for i = most_events, #list do",
+        busy_users_count_as_others,
+    ),
+    "deleted cells are not in the operator's count": Mutant(
+        "tally", "over = over + list[i].number", "over = over + 1", busy_users_count_as_others
     ),
     "tallied records stay": Mutant("tally", "redis.call('UNLINK', records)", "", shards_are_worked_off),
     "a bin that is not tallied is released": Mutant(

@@ -24,7 +24,7 @@ from stream_app.core.records import Users
 
 ID_BYTES = 16  # 128 bits: the probability that two users of a window get one id is negligible
 CELL_BYTES = 4
-# Combinations of key and amount. One script tallies all that one user has in a bin: 0.2 s for this many.
+# Places of a bin, above which one script does not tally all that one user has in a bin: 0.2 s for this many.
 MOST_AMOUNTS = 1 << 14
 KEY_BYTES = 32
 # Shards of a bin's users. With more shards, one shard is tallied faster, but adding to all takes longer.

@@ -37,11 +37,13 @@ class Bounds:
         caps: of each user and cap window.
         key_places: consecutive places that belong to one key: its buckets, or its amounts.
         weight: of an event of a sum (``bounding.cells_added``); None without a sum.
+        places: of a bin; 0 if there are few.
     """
 
     caps: Caps
     key_places: int = 1
     weight: int | None = None
+    places: int = 0
 
 
 def chosen(records: Mapping[bytes, int], bounds: Bounds, before: Mapping[int, int]) -> dict[int, int]:

@@ -1,10 +1,11 @@
 -- Add the users' records that count to the cells of sealed bins: as many of each user per window as the caps allow,
 -- earlier bins first, and within a bin in the order of a hash. A call either adds the records of a shard that count and
--- deletes the shard, or leaves it unchanged.
+-- deletes the shard, or deletes some records that cannot count, or leaves it unchanged.
 -- KEYS: state, untallied, operator_counts, then for each shard: its records, the users of its window, the cells of its bin
 -- ARGV: strategy hash, up to bin, most events of a user, most fields of a call, bytes of an id, weight of an
 --       event of a sum (0: none), most keys of a user (0: no cap on keys), most events of a user in a key, consecutive
---       places of a key, names of the shards. A record's place is its cell. With a sum it is its key and its amount:
+--       places of a key, fields looked through at once before a shard that is too large is tallied (0: none are), names
+--       of the shards. A record's place is its cell. With a sum it is its key and its amount:
 --       key * (weight + 1) + amount, which adds weight - amount to cell 2 * key and amount to the next one
 -- Replies: 'already' if no shard is left; 'done' means call again, also if the caller saw other shards
 #include counts
@@ -12,8 +13,8 @@ local state, untallied, operator_counts = unpack(KEYS, 1, 3)
 local strategy_hash, up_to_bin = ARGV[1], ARGV[2]
 local most_events, most_fields, id_bytes = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local weight, most_keys = tonumber(ARGV[6]), tonumber(ARGV[7])
-local most_of_key, key_places = tonumber(ARGV[8]), tonumber(ARGV[9])
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 9
+local most_of_key, key_places, trimmed_at_once = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 10
 local shards = #ARGV - GIVEN_ARGUMENTS
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
@@ -32,6 +33,7 @@ local function by_rank(a, b) return a.rank < b.rank end
 -- Both return how many records of each place count, and how many records do not count.
 #include chosen_events
 #include chosen_keys
+#include users_trimmed
 local choose = most_keys == 0 and choose_events or choose_keys
 
 local function tally(records, window_users, bin_cells)
@@ -68,6 +70,7 @@ for i = 1, shards do
   local records, users, cells = unpack(KEYS, GIVEN_KEYS + 3 * i - 2, GIVEN_KEYS + 3 * i)
   fields = fields + redis.call('HLEN', records) - 1
   if i > 1 and fields > most_fields then break end
+  if trim(records) then break end
   tally(records, users, cells)
   redis.call('ZREM', untallied, name)
 end

@@ -1,0 +1,131 @@
+"""A user with records in very many cells of a bin holds up no other stream, and counts as any other user."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from redis.asyncio import Redis
+
+from dphist.caps import Caps
+from stream_app.core.counting.bounding import MOST_AMOUNTS
+from stream_app.core.counting.choosing import Bounds
+from stream_app.core.records import Reply
+from stream_app.state import checks
+from stream_app.state.reader import RedisReader
+from stream_app.state.redis_store import RedisStore
+from tests.contracts.conftest import Servers, Stores
+from tests.contracts.examples import FIRST_BIN, HASH, of_users
+from tests.contracts.servers import server_paths
+from tests.contracts.test_store import cut_and_seal, opened
+from tests.models.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+MANY = 40_000
+CAP = 50
+FEW_PLACES = Bounds(Caps(CAP))  # as if no user could have many cells: one script reads all of them
+MANY_PLACES = Bounds(Caps(CAP), places=MANY)
+Records = Sequence[tuple[int, int, str]]  # (bin, cell, user)
+
+
+@dataclass(frozen=True)
+class Tallied:
+    """What a tally has counted, and how many calls it took."""
+
+    cells: dict[int, int]
+    over_cap: int
+    calls: int
+
+
+async def tallied(stores: Stores, records: Records, bounds: Bounds, width: int) -> Tallied:
+    """Count users' records of one bin, seal and tally it."""
+    await opened(stores)
+    step = checks.LARGEST_APPLY_CELLS
+    for start in range(0, len(records), step):
+        stop = min(start + step, len(records))
+        change = of_users(start, stop, records[start:stop])
+        assert await stores.store.apply(stores.stream, change) == Reply.DONE
+    await cut_and_seal(stores, FIRST_BIN)
+    calls = 0
+    while await stores.store.tally(stores.stream, HASH, bounds, FIRST_BIN) == Reply.DONE:
+        calls += 1
+    [counts] = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN, width)
+    cells = np.flatnonzero(counts).tolist()
+    over = (await stores.store.operator_counts(stores.stream)).get("over_cap", 0)
+    return Tallied({cell: int(counts[cell]) for cell in cells}, over, calls)
+
+
+def busy_and_others(seed: int, busy_cells: int) -> Records:
+    """Return the records of two busy users and of thirty others, in random order."""
+    rng = random.Random(seed)
+    records = [(FIRST_BIN, cell, user) for user in ("busy", "busier") for cell in range(busy_cells)]
+    records += [(FIRST_BIN, rng.randrange(busy_cells), "busy") for _ in range(busy_cells // 2)]
+    records += [
+        (FIRST_BIN, rng.randrange(busy_cells), f"user {rng.randrange(30)}") for _ in range(busy_cells)
+    ]
+    rng.shuffle(records)
+    return records
+
+
+@pytest.mark.parametrize("most", [1, 3, 9])
+async def test_what_counts_of_a_busy_user_is_what_one_script_would_choose(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(checks, "LARGEST_TALLY_FIELDS", 20)
+    records, many = busy_and_others(most, 150), MOST_AMOUNTS + 1
+    memory = MemoryStore()
+    model = Stores(memory, memory.reader(), "model")
+    expected = await tallied(model, records, Bounds(Caps(most)), 150)
+    found = await tallied(stores, records, Bounds(Caps(most), places=many), 150)
+    assert (found.cells, found.over_cap) == (expected.cells, expected.over_cap)
+    assert sum(found.cells.values()) + found.over_cap == len(records)
+    if isinstance(stores.store, RedisStore):
+        assert found.calls > expected.calls
+
+
+async def test_only_users_of_many_places_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.trimmed_at_once(FEW_PLACES) == 0
+    assert checks.trimmed_at_once(Bounds(Caps(CAP), places=MOST_AMOUNTS)) == 0
+    assert checks.trimmed_at_once(MANY_PLACES) == checks.LARGEST_TALLY_FIELDS
+    assert checks.trimmed_at_once(Bounds(Caps(5_000), places=MANY)) == 10_000
+    assert checks.trimmed_at_once(Bounds(Caps(checks.LARGEST_TRIMMED_CAP + 1), places=MANY)) == 0
+
+
+def is_tally(command: bytes) -> bool:
+    """Return whether a line of the slow log is a call of the script: others name other keys, too."""
+    is_script = command.startswith((b"EVAL", b"FCALL")) and b"sec:operator_counts" in command
+    return is_script and b":positions" not in command and b"sec:ahead" not in command
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("server", list(server_paths()))
+async def test_no_script_takes_as_long_as_all_records_of_a_user(servers: Servers, server: str) -> None:
+    """The server's own slow log says how long its longest script took, without and with many places."""
+    records = [(FIRST_BIN, cell, "busy") for cell in range(MANY)]
+    running = servers[server]
+    store, reader = RedisStore(running.worker_url), RedisReader(running.api_url)
+    operator = Redis.from_url(running.operator_url, protocol=2)
+    longest_us, found = [], []
+    try:
+        await operator.config_set("slowlog-log-slower-than", 0)
+        await operator.config_set("slowlog-max-len", 10_000)
+        for bounds in (FEW_PLACES, MANY_PLACES):
+            stores = Stores(store, reader, f"stream-{uuid4().hex}")
+            found.append(await tallied(stores, records, bounds, MANY))
+            name = stores.stream.encode()
+            slow = await operator.slowlog_get(10_000)
+            tallies = [one for one in slow if name in one["command"] and is_tally(one["command"])]
+            longest_us.append(max(one["duration"] for one in tallies))
+    finally:
+        await operator.config_set("slowlog-log-slower-than", 10_000)
+        await operator.aclose()
+        await store.close()
+        await reader.close()
+    assert found[0].cells == found[1].cells
+    assert found[0].over_cap == found[1].over_cap == MANY - CAP
+    assert longest_us[1] < longest_us[0] / 2, longest_us
