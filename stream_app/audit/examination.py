@@ -8,17 +8,23 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dphist import SystemNoise
+from dphist.toeplitz import ToeplitzDesign
 from stream_app.audit.black_box import SLACK, count_outputs
+from stream_app.audit.black_box_gaussian import count_gaussian_outputs
 from stream_app.audit.checks import Check
 from stream_app.audit.collecting import collect
-from stream_app.audit.neighbours import GreyBox, trees_of
+from stream_app.audit.neighbours import GreyBox, PairLoss, trees_of
 from stream_app.audit.rehearsal import Rehearsal
 from stream_app.audit.stored import check_source, check_stored
 from stream_app.config import Settings, StreamSettings
+from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.ledger import in_words
+from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 
 _FIRST_US = 1_704_067_200_000_000  # the made-up records are of January 2024
+_NEIGHBOURS = "Neighbouring logs cannot be told apart by more than the stated loss"
+_COUNTED = "Outputs show the stated loss, and would show a larger one"
 Tell = Callable[[str], None]
 
 
@@ -51,38 +57,57 @@ def _stored(settings: Settings) -> Iterator[Check]:
 
 
 def _rehearsed(settings: Settings, stream: StreamSettings, depth: Depth, tell: Tell) -> Iterator[Check]:
-    grey = "Neighbouring logs cannot be told apart by more than the stated loss"
-    black = "Outputs show the stated loss, and would show a larger one"
-    if stream.declared.privacy.delta is not None:
-        why = "rehearsals are not built yet for approximate streams; tests hold their mechanism to its mu"
-        yield Check("grey box", stream.name, grey, None, why)
-        return
     if stream.declared.windows_of is not None:
         why = "its windows have mechanisms whose loss does not follow from differences of counts"
-        yield Check("grey box", stream.name, grey, None, why)
+        yield Check("grey box", stream.name, _NEIGHBOURS, None, why)
         return
     try:
         rehearsal = Rehearsal.of(settings, stream, depth.bins, _FIRST_US)
     except OperatorError as refusal:
-        yield Check("grey box", stream.name, grey, None, f"no plan for {depth.bins} bins: {refusal}")
+        yield Check("grey box", stream.name, _NEIGHBOURS, None, f"no plan for {depth.bins} bins: {refusal}")
         return
     tell(f"{stream.name}: neighbouring logs through the pipeline")
     for pair in GreyBox(rehearsal, depth.seed).losses():
-        epsilon = rehearsal.strategy.epsilon
-        private = pair.loss <= epsilon and pair.mu_squared == 0 and pair.same_bytes
-        said = f"{pair.what}: loss {_decimal(pair.loss)} of {in_words(epsilon)}, over {pair.moved} numbers"
-        other = "" if pair.same_bytes else "; the outputs differ in something else than counts with noise"
-        yield Check("grey box", stream.name, grey, private, said + other)
+        yield _compared(rehearsal.strategy, pair)
     tell(f"{stream.name}: outputs, counted")
+    kind = rehearsal.strategy.kind
+    if isinstance(kind, Toeplitz):
+        yield _counted_gaussian(stream.name, kind.toeplitz, depth.seed)
+    else:
+        yield _counted(rehearsal, depth)
+
+
+def _compared(strategy: Strategy, pair: PairLoss) -> Check:
+    mu = strategy.kind.mu
+    if mu is None:
+        kept = pair.loss <= strategy.epsilon and pair.mu_squared == 0
+        cost = f"loss {_decimal(pair.loss)} of {in_words(strategy.epsilon)}"
+    else:
+        kept = pair.mu_squared <= mu**2 and pair.loss == 0
+        cost = f"mu {float(pair.mu_squared) ** 0.5:.6g} of {float(mu):.6g}"
+    other = "" if pair.same_bytes else "; the outputs differ in something else than counts with noise"
+    said = f"{pair.what}: {cost}, over {pair.moved} numbers{other}"
+    return Check("grey box", strategy.stream, _NEIGHBOURS, kept and pair.same_bytes, said)
+
+
+def _counted(rehearsal: Rehearsal, depth: Depth) -> Check:
     trees = [design for design, _ in trees_of(rehearsal.strategy)]
-    stated = _stated(rehearsal)
-    counted = count_outputs(trees, stated, depth.bins // 2, SystemNoise(), depth.seed)
+    counted = count_outputs(trees, _stated(rehearsal), depth.bins // 2, SystemNoise(), depth.seed)
     low, high = counted.bounds
     said = (
         f"{counted.units} units: loss between {low:.3f} and {high:.3f}, stated {_decimal(counted.stated)}; "
         f"stated / {SLACK:g} is {counted.tighter or 'undecided'}; {counted.runs:,} runs"
     )
-    yield Check("black box", stream.name, black, counted.passed, said)
+    return Check("black box", rehearsal.strategy.stream, _COUNTED, counted.passed, said)
+
+
+def _counted_gaussian(name: str, design: ToeplitzDesign, seed: int) -> Check:
+    counted = count_gaussian_outputs(design, SystemNoise(), seed)
+    said = (
+        f"{counted.events} events: mu between {counted.low:.3f} and {counted.high:.3f}, stated "
+        f"{counted.stated:.3f}; {counted.runs:,} runs"
+    )
+    return Check("black box", name, _COUNTED, counted.passed, said)
 
 
 def _stated(rehearsal: Rehearsal) -> Fraction:

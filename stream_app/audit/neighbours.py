@@ -19,13 +19,15 @@ import numpy as np
 
 from dphist import SystemNoise
 from dphist.arrays import Int64Array
+from dphist.toeplitz import ToeplitzCounter, ToeplitzDesign
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.units import UNITS_PER_COUNT
-from stream_app.audit.given_noise import Drawn, Labels, Law, Number, silence
+from stream_app.audit.given_noise import Drawn, GivenNoise, Labels, Law, Number, silence
 from stream_app.audit.made_up import Event, Maker
 from stream_app.audit.rehearsal import Public, Rehearsal
 from stream_app.core.kinds.tables import PUBLISHED
+from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.strategy import Strategy
 
 _EVENTS, _USERS = 100, 8
@@ -164,14 +166,31 @@ class GreyBox:
         """Return how far the exact value under each number of noise moves from the first log to another."""
         strategy = self.rehearsal.strategy
         moves: dict[Number, int] = {}
-        if strategy.kind.drawn_ahead:
-            moved = exact.tables[PUBLISHED] - self.exact.tables[PUBLISHED]
-            moves = dict(_moves_ahead(strategy, np.diff(moved, axis=0, prepend=0) // UNITS_PER_COUNT))
+        if isinstance(strategy.kind, Toeplitz):
+            moves = dict(_moves_of_outputs(strategy.kind.toeplitz, _counts(self.exact), _counts(exact)))
+        elif strategy.kind.drawn_ahead:
+            moves = dict(_moves_ahead(strategy, _counts(exact) - _counts(self.exact)))
         else:
             for (name, row, column), number in self.places.items():
                 move = int(exact.tables[name][row, column] - self.exact.tables[name][row, column])
                 moves[number] = moves.get(number, 0) + move
         return {number: move for number, move in moves.items() if move}
+
+
+def _counts(exact: Public) -> Int64Array:
+    """Return the exact counts of each bin and column that running counts without noise show."""
+    running = np.rint(exact.tables[PUBLISHED] / UNITS_PER_COUNT).astype(np.int64)
+    return np.diff(running, axis=0, prepend=0)
+
+
+def _moves_of_outputs(
+    design: ToeplitzDesign, counts: Int64Array, other: Int64Array
+) -> Iterator[tuple[Number, int]]:
+    """Yield the move of each value that an approximate mechanism releases, in steps of its lattice."""
+    law = Law("gaussian", design.variance_steps)
+    before, after = (ToeplitzCounter(design).close(own, GivenNoise(silence)) for own in (counts, other))
+    for place, move in enumerate((after - before).ravel().tolist()):
+        yield Number(law, place), move
 
 
 def _moves_ahead(strategy: Strategy, changes: Int64Array) -> Iterator[tuple[Number, int]]:

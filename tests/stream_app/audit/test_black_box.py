@@ -9,9 +9,13 @@ import pytest
 
 from dphist import SystemNoise, plan_tree
 from dphist.arrays import Int64Array
+from dphist.caps import Caps
 from dphist.noise import Scale
+from dphist.privacy import Neighbours
+from dphist.toeplitz import plan_toeplitz
 from dphist.workloads import Workload
 from stream_app.audit.black_box import Counted, count_outputs
+from stream_app.audit.black_box_gaussian import count_gaussian_outputs
 
 
 class Smaller:
@@ -56,3 +60,29 @@ def test_noise_that_is_five_percent_too_small_is_refused() -> None:
     found = counted(Fraction(1), "causal", Smaller(1 / Fraction(105, 100)))
     assert found.verdict == "exceeded", found
     assert not found.passed
+
+
+class SmallerGaussian:
+    """The system's noise with a smaller standard deviation."""
+
+    private = True
+
+    def __init__(self, factor: Fraction) -> None:
+        self._factor = factor
+
+    def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
+        return SystemNoise().discrete_gaussian(variance * self._factor**2, shape)
+
+
+@pytest.mark.parametrize(
+    ("caps", "neighbours"),
+    [(Caps(max_events=1), "add_remove"), (Caps(max_keys=5, max_per_key=2), "substitute")],
+)
+def test_stated_mu_is_kept_and_smaller_noise_is_refused(caps: Caps, neighbours: Neighbours) -> None:
+    # Each verdict is wrong with a probability of at most 1e-9.
+    design = plan_toeplitz(14, 1, "1e-6", caps, neighbours)
+    found = count_gaussian_outputs(design, SystemNoise(), seed=1)
+    assert found.passed, found
+    found = count_gaussian_outputs(design, SmallerGaussian(1 / Fraction(105, 100)), seed=1)
+    assert not found.passed, found
+    assert found.low > found.stated

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 from dphist.arrays import Int64Array
-from dphist.noise import NoiseSource, Scale
+from dphist.noise import GaussianSource, NoiseSource, Scale
+from dphist.toeplitz import ToeplitzCounter
 from dphist.tree.decoder import draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from stream_app.audit.neighbours import GreyBox, PairLoss
@@ -98,6 +100,33 @@ class Half:
 
     def select(self, scores: Any, scale: Scale) -> int:
         raise AssertionError("nothing here selects")
+
+
+@pytest.mark.parametrize(
+    ("more", "least"),
+    # A user's events in two keys cost less than in one.
+    [("", Fraction(999, 1000)), ("keys: {field: k, list: [x, y], other: true}", Fraction(7, 10))],
+)
+def test_approximate_stream_costs_what_is_stated(more: str, least: Fraction) -> None:
+    box = grey_box(", delta: 1e-6, unit: {user: u, max_events: 2}", more)
+    mu = box.rehearsal.strategy.kind.mu
+    pairs = list(islice(box.losses(), 2))
+    assert mu is not None
+    assert all(pair.same_bytes and pair.loss == 0 for pair in pairs)
+    # One log has all events of the user in the first bin, which costs most; roundings cost the rest.
+    assert (least * mu) ** 2 < max(pair.mu_squared for pair in pairs) <= mu**2
+
+
+def test_rounding_that_looks_at_the_count_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class EvenForEven(ToeplitzCounter):
+        def close(self, counts: Any, noise: GaussianSource) -> Int64Array:
+            released = super().close(counts, noise)
+            step = 1 << self.design.output_bits
+            return released + (np.asarray(counts) % 2) * (released % step)
+
+    monkeypatch.setattr("stream_app.core.kinds.toeplitz.ToeplitzCounter", EvenForEven)
+    pairs = grey_box(", delta: 1e-6").losses()
+    assert any(not pair.same_bytes for pair in pairs)
 
 
 def drawn_at_half(design: TreeDesign, noise: NoiseSource, width: int = 1) -> Any:
