@@ -122,7 +122,7 @@ def test_rounding_that_looks_at_the_count_is_noticed(monkeypatch: pytest.MonkeyP
         def close(self, counts: Any, noise: GaussianSource) -> Int64Array:
             released = super().close(counts, noise)
             step = 1 << self.design.output_bits
-            return released + (np.asarray(counts) % 2) * (released % step)
+            return np.asarray(released + (np.asarray(counts, np.int64) % 2) * (released % step), np.int64)
 
     monkeypatch.setattr("stream_app.core.kinds.toeplitz.ToeplitzCounter", EvenForEven)
     pairs = grey_box(", delta: 1e-6").losses()
