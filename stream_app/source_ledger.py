@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from stream_app.core.budget import Total
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import check_measurement, composed
 from stream_app.core.records import LedgerEntry, Reply
@@ -33,6 +34,10 @@ async def measured(
     return composed(source, await ledgers_of_all_names(store, source, logs))
 
 
+class TotalSpent(Exception):
+    """One more epoch would exceed the total of its stream."""
+
+
 class SourceLedger:
     """The measurements of a stream's source, in the store and, if configured, in a ledger outside it.
 
@@ -40,6 +45,7 @@ class SourceLedger:
         accept: the operator's words that accept a second measurement of the same events.
         logs: other names under which the source has a ledger: the log's own name if it is in a group.
         outside: a copy of every entry that survives a loss of the store; None: there is none.
+        total: what the epochs may cost together; None: no limit.
     """
 
     def __init__(
@@ -48,11 +54,13 @@ class SourceLedger:
         accept: str | None = None,
         logs: Sequence[str] = (),
         outside: OutsideLedger | None = None,
+        total: Total | None = None,
     ) -> None:
         self._store = store
         self._accept = accept
         self._logs = tuple(logs)
         self._outside = outside
+        self._total = total
 
     async def outside(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return a source's entries in the ledger outside the store; none if there is no such ledger."""
@@ -64,21 +72,53 @@ class SourceLedger:
         """Reserve the first epoch of a stream, unless it would measure events again without consent.
 
         Guarantee: if two streams begin at the same moment, at least one finds the other.
-        Raises: OperatorError, with the remedy.
+        Raises: OperatorError, with the remedy; TotalSpent.
         """
         await self._check_not_begun(new)
         await self._ask(new)
-        reply = await self.reserve(new)
+        reply = await self.reserve_within_total(new)
         await self._ask(new)  # another worker may have begun in between: the second one is refused
         return reply
 
-    async def reserve(self, entry: LedgerEntry) -> Reply:
-        """Write an entry once to every ledger that it belongs to. Raises: OSError."""
+    async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
+        """Write an entry once to every ledger that it belongs to. Raises: OSError.
+
+        Args: after, as for ``Store.reserve``.
+        """
         entry = await self._as_known(entry)
-        reply = await self._store.reserve(entry)
+        reply = await self._store.reserve(entry, after)
         if reply is not Reply.CONFLICT:
             await self._write([entry, *(replace(entry, source=log) for log in self._logs)])
         return reply
+
+    async def reserve_within_total(self, entry: LedgerEntry) -> Reply:
+        """Write the entry of an epoch that is about to open, unless it would exceed the stream's total.
+
+        Guarantee: the ledger alone decides, so a crash before or after this call opens no epoch twice. If
+            streams of one source ask at the same moment, each knows the entries of those before it.
+        Raises: TotalSpent; OSError.
+        """
+        while True:
+            seen = len(await self._store.ledger(entry.source))
+            if not await self.fits(entry):
+                raise TotalSpent
+            reply = await self.reserve(entry, None if self._total is None else seen)
+            if reply is not Reply.CONFLICT or len(await self._store.ledger(entry.source)) == seen:
+                return reply
+
+    async def fits(self, entry: LedgerEntry) -> bool:
+        """Return whether everything that was measured and this epoch are within the total together."""
+        if self._total is None:
+            return True
+        ledgers = await ledgers_of_all_names(self._store, entry.source, self._logs)
+        known = {_place(one): replace(one, source=entry.source) for ledger in ledgers for one in ledger}
+        if self._outside is not None:
+            names = {entry.source, *self._logs, *(one.log for one in known.values() if one.log is not None)}
+            for one in await self._outside.entries():
+                if one.source in names:
+                    known.setdefault(_place(one), replace(one, source=entry.source))
+        known.setdefault(_place(entry), entry)
+        return self._total.allows(entry.stream, known.values())
 
     async def _check_not_begun(self, new: LedgerEntry) -> None:
         """Refuse a stream that the ledger outside knows: the store and the witness have lost it."""
@@ -132,3 +172,8 @@ def lost(entry: LedgerEntry, outside: OutsideLedger | None) -> OperatorError:
         f"{format_instant(entry.start_us)}), and neither the store nor the witness does; restore both, or "
         "give the stream another name, whose privacy.accept then says that it measures again"
     )
+
+
+def _place(entry: LedgerEntry) -> tuple[str, int, str, int]:
+    """Return what two entries of the same measurement have in common, under all names of their source."""
+    return entry.stream, entry.epoch, entry.strategy_hash, entry.start_us

@@ -207,6 +207,7 @@ _EXAMPLES = {
     "replay": "from: 2024-01-01T00:00:00Z, to: 2025-01-01T00:00:00Z",
     "time": "field: at, format: iso8601, bin: 5m, grace: 30s, epoch: 30d",
     "privacy": "epsilon: 1.0",
+    "total": "epsilon: 10, delta: 1e-6, per: source",
     "tree": "release: anticipating",
     "keys": "field: country, list: [DE, FR, US]",
     "list": "country: [FR, DE], device: [mobile, desktop]",

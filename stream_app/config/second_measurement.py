@@ -13,7 +13,7 @@ from stream_app.config.document import ConfigError
 from stream_app.config.plans import planned
 from stream_app.config.settings import StreamSettings
 from stream_app.config.source import by_log
-from stream_app.core.ledger import check_measurement, entry_of
+from stream_app.core.ledger import check_measurement, entry_of, promise_in_words, statement
 from stream_app.core.records import EpochRecord, LedgerEntry
 
 
@@ -36,7 +36,7 @@ def check_measurements(
     ledgers: Mapping[str, Sequence[LedgerEntry]] | None = None,
     begun: Collection[str] = (),
 ) -> None:
-    """Refuse a stream whose first epoch the ledger would refuse, in the order in which streams start.
+    """Refuse a stream whose first epoch the ledger or its total would refuse, in the order of starts.
 
     Args:
         ledgers: earlier measurements, by source; None for none.
@@ -53,4 +53,25 @@ def check_measurements(
             check_measurement(ledger, entry, stream.accept)
         except ValueError as refusal:
             raise ConfigError(f"{stream.privacy_where}: {refusal}") from None
+        _check_total(stream, ledger, entry)
         ledger.append(entry)
+
+
+def _check_total(stream: StreamSettings, ledger: Sequence[LedgerEntry], first: LedgerEntry) -> None:
+    """Refuse a stream whose total does not allow its first epoch, or not all epochs of a replay."""
+    declared, total = stream.declared, stream.total
+    if total is None:
+        return
+    number = 1
+    if declared.last_bin is not None:
+        bins = declared.last_bin - declared.first_bin(0) + 1
+        number = -(-bins // declared.time.epoch_bins)
+    epochs = [replace(first, epoch=epoch) for epoch in range(number)]
+    if not total.allows(stream.name, [*ledger, *epochs]):
+        cost = statement(first.source, [*ledger, *epochs])
+        what = "its first epoch" if declared.last_bin is None else f"its {number:,} epoch(s)"
+        raise ConfigError(
+            f"{stream.privacy_where}: streams.{stream.name}.privacy.total: with {what} the source costs "
+            f"{promise_in_words(cost.epsilon, cost.delta)}, more than {total.words}; raise the total, or "
+            "lower epsilon"
+        )

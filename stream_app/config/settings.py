@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from stream_app.core.alerts.rules import Rule
+from stream_app.core.budget import Total
 from stream_app.core.declaration import Declaration
 from stream_app.ports.access import Limits
 
@@ -180,6 +181,7 @@ class StreamSettings:
         declared: the public part, which cannot change during the stream's life.
         accept: the text that accepts a second measurement of the same events.
         title: what readers see in place of the name; empty: the name.
+        total: what all epochs together may cost; None: no limit.
         where, privacy_where: file and line of the stream, and of its section ``privacy``.
     """
 
@@ -188,6 +190,7 @@ class StreamSettings:
     declared: Declaration
     accept: str | None = None
     title: str = ""
+    total: Total | None = None
     where: str = field(default="", compare=False)
     privacy_where: str = field(default="", compare=False)
 

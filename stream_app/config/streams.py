@@ -15,6 +15,7 @@ from stream_app.config.document import Section
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
 from stream_app.config.source import log_of, read_source
 from stream_app.config.where import read_where
+from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import Period, PerUser
 from stream_app.core.declaration import Counted, Declaration, Log, Privacy, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant
@@ -56,7 +57,7 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     time = _time(section.section("time"), log)
     counted = section.take("count", values.one_of("events", "users"), "events")
     count: Counted = "users" if counted == "users" else None
-    privacy, accept = _privacy(section.section("privacy"), count)
+    privacy, accept, total = _privacy(section.section("privacy"), count)
     declared = Declaration(
         source=log,
         time=time,
@@ -71,7 +72,7 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     )
     where, privacy_where = section.where, section.section("privacy").where
     title = section.take("title", _title, "")
-    stream = StreamSettings(name, source, declared, accept, title, where, privacy_where)
+    stream = StreamSettings(name, source, declared, accept, title, total, where, privacy_where)
     section.finish()
     check_axes(section, stream)
     _check_period(section, declared)
@@ -176,8 +177,11 @@ def _time(section: Section, log: Log) -> Time:
     )
 
 
-def _privacy(section: Section, count: Counted) -> tuple[Privacy, str | None]:
-    """Return the guarantee, and the text that accepts a second measurement. Args: count, what is counted."""
+def _privacy(section: Section, count: Counted) -> tuple[Privacy, str | None, Total | None]:
+    """Return the guarantee, the text that accepts a second measurement, and the total.
+
+    Args: count, what is counted.
+    """
     epsilon = section.take("epsilon", values.positive_fraction)
     privacy = Privacy(
         epsilon=epsilon,
@@ -187,6 +191,7 @@ def _privacy(section: Section, count: Counted) -> tuple[Privacy, str | None]:
         delta=read_delta(section),
     )
     accept = section.take("accept", values.one_of(ACCEPTED), None)
+    total = _total(section, privacy)
     section.finish()
     if privacy.private and epsilon > LARGEST_PRIVATE_EPSILON:
         number = epsilon if epsilon.denominator == 1 else f"{float(epsilon):g}"
@@ -197,7 +202,27 @@ def _privacy(section: Section, count: Counted) -> tuple[Privacy, str | None]:
         )
     if not privacy.private and epsilon <= LARGEST_PRIVATE_EPSILON:
         raise section.error("not_private", f"is for epsilon above {LARGEST_PRIVATE_EPSILON}; take it out")
-    return privacy, accept
+    return privacy, accept, total
+
+
+def _total(privacy: Section, own: Privacy) -> Total | None:
+    """Read ``privacy.total``, what all epochs together may cost. Args: own, the cost of one epoch."""
+    section = privacy.section("total")
+    if not section.names():
+        return None
+    total = Total(
+        epsilon=section.take("epsilon", values.positive_fraction),
+        delta=section.take("delta", values.positive_fraction, None),
+        per=section.take("per", values.one_of("source", "stream"), "source"),
+    )
+    section.finish()
+    if total.delta is not None and total.delta >= 1:
+        raise section.error("delta", "must be below 1, for example 1e-6")
+    if total.delta is None and own.delta is not None:
+        raise section.error("delta", "is missing: each epoch has a delta; write for example 1e-6")
+    if total.epsilon > LARGEST_PRIVATE_EPSILON:
+        raise section.error("epsilon", f"protects nobody above {LARGEST_PRIVATE_EPSILON}; lower it")
+    return total
 
 
 def _unit(privacy: Section, count: Counted) -> Literal["event"] | PerUser:

@@ -1,15 +1,123 @@
-"""What more epochs of a stream would cost, in words."""
+"""What more epochs of a stream would cost, and how many of them its total allows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal
 
+from stream_app.core.costs import Cost
+from stream_app.core.instants import format_instant
 from stream_app.core.ledger import Statement, next_entry, promise_in_words, statement
 from stream_app.core.periods import period_in_words
 from stream_app.core.records import LedgerEntry
 
 _EPOCHS_AHEAD = (2, 12, 100)
+MOST_FORESEEN = 1_000  # epochs of all streams over a source together
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What all epochs together may cost; an epoch that would exceed it is never opened.
+
+    Args: delta, None: the sum of epsilons counts; per, whether every stream over the source counts, or this
+        stream alone.
+    """
+
+    epsilon: Fraction
+    delta: Fraction | None = None
+    per: Literal["source", "stream"] = "source"
+
+    def allows(self, stream: str, entries: Iterable[LedgerEntry]) -> bool:
+        """Return whether these entries of a stream's source are within the total."""
+        return self.cost(stream, entries).is_within(self.epsilon, self.delta)
+
+    def cost(self, stream: str, entries: Iterable[LedgerEntry]) -> Cost:
+        """Return what these entries cost of the total."""
+        counted = [entry for entry in entries if self.per == "source" or entry.stream == stream]
+        return statement(counted[0].source, counted).cost if counted else Cost()
+
+    @property
+    def words(self) -> str:
+        """The total as every surface writes it."""
+        of = "the source" if self.per == "source" else "the stream"
+        return f"the total of {promise_in_words(self.epsilon, self.delta)} for {of}"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a total still allows a stream, if all streams over its source that have no end go on.
+
+    Args:
+        epochs: how many may follow the last one in the ledger; None: any number.
+        until_us: the end of the last of them, or of the last one in the ledger.
+        is_spent: whether the next epoch would exceed the total now, whatever other streams do.
+        more: whether more may follow than were looked at.
+    """
+
+    epochs: int | None
+    until_us: int
+    is_spent: bool = False
+    more: bool = False
+
+    def sentence(self, total: Total) -> str:
+        """Return what is left in words."""
+        until = format_instant(self.until_us)
+        if self.epochs is None:
+            return f"Within {total.words}, any number of epochs may follow."
+        if self.is_spent:
+            return f"Nothing is counted from {until} on: one more epoch would exceed {total.words}."
+        if self.epochs == 0:
+            return f"No epoch is expected after {until}: other streams will have used up {total.words}."
+        number = "1 epoch" if self.epochs == 1 else f"{self.epochs:,} epochs"
+        return f"Within {total.words}, {'at least ' if self.more else ''}{number} may follow, until {until}."
+
+
+def left(total: Total, entries: Sequence[LedgerEntry], stream: str) -> Left | None:
+    """Return what a total allows a stream after its last epoch; None before its first epoch, or at its end.
+
+    Cost: about ten statements of the ledger.
+    """
+    following = next_entry(entries, stream)
+    if following is None:
+        return None
+    future = list(_future(entries))
+
+    def fits(number: int) -> bool:
+        return total.allows(stream, [*entries, *future[:number]])
+
+    allowed = _most(fits, len(future))
+    if allowed == len(future) and total.cost(stream, [*entries, *future]) == total.cost(stream, entries):
+        return Left(None, following.start_us)
+    own = [entry for entry in future[:allowed] if entry.stream == stream]
+    return Left(
+        epochs=len(own),
+        until_us=own[-1].end_us if own else following.start_us,
+        is_spent=not own and not total.allows(stream, [*entries, following]),
+        more=allowed == MOST_FORESEEN,
+    )
+
+
+def _future(entries: Sequence[LedgerEntry]) -> Iterator[LedgerEntry]:
+    """Yield the epochs that a ledger's streams open if all of them go on, in the order of their starts."""
+    following = {stream: next_entry(entries, stream) for stream in {entry.stream for entry in entries}}
+    for _ in range(MOST_FORESEEN):
+        open_ones = [entry for entry in following.values() if entry is not None]
+        if not open_ones:
+            return
+        first = min(open_ones, key=lambda entry: (entry.start_us, entry.stream))
+        yield first
+        following[first.stream] = next_entry([first], first.stream)
+
+
+def _most(fits: Callable[[int], bool], limit: int) -> int:
+    """Return the largest number up to ``limit`` that fits, if smaller ones fit, too; 0 if none does."""
+    low, high = 0, limit + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def one_more_in_words(source: str, entries: Sequence[LedgerEntry], stream: str) -> str:

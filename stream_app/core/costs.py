@@ -8,6 +8,7 @@ from decimal import ROUND_UP, Context, Decimal
 from fractions import Fraction
 
 from dphist.composition import Losses, delta_of, epsilon_of
+from dphist.noise.exponentials import exp_bounds
 from stream_app.core.records import LedgerEntry
 
 # The delta for which pure epochs are composed, beside their sum: a millionth.
@@ -62,7 +63,6 @@ def cost_of(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Cost:
 
     An event falls into one epoch, so for the unit event only the largest cost counts. Users have events in
     every epoch. A user's day is in one epoch, or in several if epochs ended early within it.
-    Raises: ValueError for an entry with a delta and no mu, which cannot be composed.
     """
     factor = 1
     if neighbours == "substitute" and epochs[0].neighbours == "add_remove":
@@ -131,7 +131,18 @@ def _cost(entry: LedgerEntry, factor: int) -> Cost:
     if entry.delta is None:
         return Cost(epsilon, losses=Losses.of_pure(epsilon))
     if entry.mu is None:
-        raise ValueError(f"ledger of {entry.source}: {entry} has a delta and no mu")
+        return _generic(epsilon, Fraction(entry.delta), factor)
     losses = Losses.of_gaussian(factor * Fraction(entry.mu))
     own = Fraction(entry.delta)
     return Cost(epsilon, own if factor == 1 else rounded_up(delta_of(losses, epsilon)), losses, own)
+
+
+def _generic(epsilon: Fraction, delta: Fraction, factor: int) -> Cost:
+    """Return the cost of an epoch of which no mu is known. Args: epsilon, already ``factor`` times its own.
+
+    Changing k times costs k epsilon and at most k e^((k - 1) epsilon) delta.
+    """
+    between = epsilon * (factor - 1) / factor
+    grown = delta * factor * Fraction(2**64, max(exp_bounds(between, 64)[0], 1))
+    total = delta if factor == 1 else rounded_up(grown)
+    return Cost(epsilon, total, Losses.of_approximate(epsilon, total), delta)

@@ -133,6 +133,7 @@ class StreamState:
     counter: bytes  # the counter's snapshot after released_bin; empty at the start of an epoch
     partitions: Mapping[str, PartitionState] = field(default_factory=dict)
     noise: str = ""  # the nonce of the epoch's stored noise; empty if none was drawn ahead
+    stopped: bool = False  # no record is counted until an epoch opens
 
 
 @dataclass(frozen=True, slots=True)

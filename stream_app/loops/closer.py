@@ -19,7 +19,7 @@ from stream_app.loops import noise_ahead
 from stream_app.loops.lease import LEASE_S, Leadership
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
-from stream_app.loops.opening import agrees, is_finished, open_stream
+from stream_app.loops.opening import agrees, is_finished, next_epoch_fits, open_stream
 from stream_app.loops.publishing import Publisher
 from stream_app.loops.recovery import Recovery
 from stream_app.loops.stream import Ports, Stream, check_strategy
@@ -32,6 +32,7 @@ POLL_S = 0.01  # pause before asking again for a due bin whose cut a partition h
 MOST_POLLS = 50  # then everything is checked again: the stream, its lease, its witness
 FOLLOW_S = 0.5  # how often a worker that does not close a stream checks it
 PATIENCE_S = 2 * LEASE_S
+STOPPED_S = 60.0  # how often a stopped stream checks whether an epoch may open
 NOISE_LOST = "its stored noise was lost"
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,8 @@ class Closer:
         self._recovery = Recovery(stream.on_end)
         self._pool: NoisePool | None = None
         self._pool_wanted = asyncio.Event()
-        self._finished = False  # a replay has released its last bin
+        self._finished = False  # a replay has released its last bin, or was stopped
+        self._stopped = False  # its total allows no more epochs
         self._deletions_of = -1, False  # the epoch, and whether the replay had finished
         self._deletions = asyncio.Event()  # set while the store's log may hold deleted counts
 
@@ -78,11 +80,26 @@ class Closer:
             self._ports, self._stream, self._strategy, self._ahead, self._recovery
         )
         await self.publisher.witness_released(self._strategy, state.epoch.epoch, state.seq)
-        self._finished = is_finished(self._strategy, state)
+        self._note_stop(state.stopped)
+        self._finished = is_finished(self._strategy, state) or (
+            state.stopped and self._strategy.declared.last_bin is not None
+        )
         await self._ahead.settle(self._strategy, state)
         self._wake_forget(state.epoch.epoch)
-        self._ahead.want_next(state, self._strategy.declared.last_bin)
+        if not state.stopped:
+            self._ahead.want_next(state, self._strategy.declared.last_bin)
         return state
+
+    def _note_stop(self, stopped: bool) -> None:
+        if stopped:
+            self._ahead.no_epoch_follows()
+            if not self._stopped:
+                log.warning(
+                    "stream %s: one more epoch would exceed its total, so nothing is counted until a start "
+                    "with a larger streams.%s.privacy.total",
+                    *(self._name, self._name),
+                )
+        self._stopped = stopped
 
     async def agree(self) -> None:
         """Return when store and witness agree; a worker that does not close the stream waits for its closer.
@@ -128,7 +145,9 @@ class Closer:
             outage.over()
             if self._finished:
                 return
-            if all_due_released:
+            if self._stopped:
+                await asyncio.sleep(STOPPED_S)
+            elif all_due_released:
                 self._pool_wanted.set()
                 await self._ports.clock.sleep_until_us(
                     self._strategy.declared.time.closing.instant_us(next_bin)
@@ -145,8 +164,15 @@ class Closer:
 
     async def _draw_ahead(self, outage: Outage) -> None:
         while True:
-            await self._ahead.draw_wanted(self._strategy)
+            await self._ahead.draw_wanted(self._strategy, self._next_fits)
             outage.over()
+
+    async def _next_fits(self) -> bool:
+        """Return whether the stream's total allows an epoch after the running one."""
+        state, ledger = await self._store.load(self._name), self._stream.ledger
+        if state is None or state.stopped:
+            return False
+        return ledger is None or await next_epoch_fits(ledger, self._strategy, state)
 
     async def _fill_pool(self, _outage: Outage) -> None:
         """Draw noise between closings for the next closing of a causal stream over many columns."""
@@ -170,7 +196,7 @@ class Closer:
             state = await self.reconcile()
             next_bin = state.released_bin + 1
             due = self._strategy.declared.time.closing.last_due_bin(await self._ports.clock.now_us())
-            if self._finished or due < next_bin:
+            if self._finished or self._stopped or due < next_bin:
                 return next_bin, True
             sealed = await self._seal(state, due)
             if sealed < next_bin:

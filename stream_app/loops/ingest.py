@@ -223,6 +223,8 @@ class Ingest:
             matching = where.matches({field: batch.columns[field][events] for field in where.fields})
             assignment = only(assignment, matching)
             left_out = batch.positions[first:][~matching]
+        if stream.stopped:
+            assignment = only(assignment, np.zeros(len(own), np.bool_))
         seen = outcomes(own, batch.positions[first:], assignment, stream.declared.time.bin_us, batch.refused)
         return _Slice(batch, first, state, assignment, places, seen, left_out, users)
 

@@ -29,6 +29,7 @@ class LoadedStream:
     windows: CapWindows
     sealed_bin: int
     partitions: dict[str, PartitionState]
+    stopped: bool  # no epoch is open or will open: its records are passed over
     # Partitions in which the next cut may refuse records that were set aside, or where refused records have
     # no dead letters yet. Every loaded view of the stream shares this set.
     aside: set[str]
@@ -110,6 +111,8 @@ class LoadedStreams:
                     if self._agree is not None:
                         await self._agree(name)
                     view = await self.load(name, store)
+                elif view.stopped:
+                    view = await self.load(name, store)  # a worker with a larger total may have gone on
                 views.append(view)
             return views
 
@@ -127,6 +130,7 @@ class LoadedStreams:
             windows=strategy.declared.cap_windows(state.epoch, strategy.time.horizon),
             sealed_bin=state.sealed_bin,
             partitions=dict(state.partitions),
+            stopped=state.stopped,
             aside=self._aside[name],
         )
         view.aside.update(view.partitions)

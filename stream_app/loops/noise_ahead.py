@@ -9,7 +9,7 @@ noise and no other. If this noise cannot be read, the epoch ends; its remaining 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -67,11 +67,15 @@ class NoiseAhead:
         elif state.epoch.epoch >= self._next_number:
             self._wanted.clear()
 
-    async def draw_wanted(self, strategy: Strategy) -> None:
-        """Wait until the next epoch's noise is wanted, and draw it before the epoch opens."""
+    async def draw_wanted(self, strategy: Strategy, may_open: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until the next epoch's noise is wanted, and draw it before the epoch opens.
+
+        Args: may_open, says whether an epoch may follow; if not, nothing is drawn.
+        """
         await self._wanted.wait()
         number = self._next_number
-        await self.stored(strategy, number)
+        if await may_open():
+            await self.stored(strategy, number)
         if number == self._next_number:
             self._wanted.clear()
 
@@ -84,6 +88,12 @@ class NoiseAhead:
                 self.give_up()
                 self._ready = epoch, await self._draw(strategy, epoch)
             return self._ready[1]
+
+    def no_epoch_follows(self) -> None:
+        """Have ``settle`` delete noise that was drawn for an epoch that does not open."""
+        if self._ready is not None:
+            self.give_up()
+            self._settled = None
 
     def give_up(self) -> None:
         """Discard the noise that is ready: the store refused it, or another epoch comes next."""

@@ -24,7 +24,7 @@ from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.loops.recovery import Recovery
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import OperatorError, Source, Store, Witness
-from stream_app.source_ledger import SourceLedger
+from stream_app.source_ledger import SourceLedger, TotalSpent
 
 _ATTEMPTS = 5  # other workers may be opening the same stream; in each attempt one of them succeeds
 
@@ -35,11 +35,12 @@ async def open_stream(
     """Open the epoch that is due, if any; return the strategy and the state with which the stream runs.
 
     Guarantee: before an epoch opens, it is in the ledger, and noise that is drawn ahead is stored. A node
-        that the witness knows is never released again, whatever happened to the store.
+        that the witness knows is never released again, whatever happened to the store. An epoch that would
+        exceed the stream's total does not open: the stream is stopped, until a start with a larger total.
     Args: planned, the configured declaration and the tree planned for it now. An existing stream keeps the
         tree it began with.
     Raises: OperatorError for a changed declaration, a strategy that this version cannot read, a second
-        measurement without consent, or a witness of another strategy.
+        measurement without consent, a witness of another strategy, or a first epoch beyond its total.
     """
     store, witness = ports.store, ports.witnesses[planned.stream]
     ledger = stream.ledger or SourceLedger(store)
@@ -59,17 +60,49 @@ async def open_stream(
             start = _after_witness(state, head)
             await restore_ledger(ledger, witness, strategy)
         elif state.epoch.end_reason is not None and not is_finished(strategy, state):
-            start = _next(strategy, state)
+            start = _next(strategy, state, now_us)
         else:
             if head is not None:
                 await recovery.put_back(store, witness, strategy, state, head)
             return strategy, state
-        if await _open(store, noise, strategy, start, ledger) and start.ending is not None:
+        try:
+            opened = await _open(store, noise, strategy, start, ledger)
+        except TotalSpent:
+            if state is None or start.ending is not None:
+                raise _cannot_begin(strategy, start) from None
+            await store.stop(strategy.stream, state.epoch.epoch, state.seq)
+            if (state := await store.load(strategy.stream)) is None or not state.stopped:
+                continue
+            if head is not None:
+                await recovery.put_back(store, witness, strategy, state, head)
+            return strategy, state
+        if opened and start.ending is not None:
             assert head is not None
             recovery.report_loss(strategy, start.ending, head, start.record)
     raise OperatorError(
         f"stream {planned.stream}: the ledger of {planned.source} holds another measurement in the place of "
         "its next epoch; restore the store, or give the stream another name"
+    )
+
+
+async def next_epoch_fits(ledger: SourceLedger, strategy: Strategy, state: StreamState) -> bool:
+    """Return whether the epoch after the running one is within the stream's total, as far as is known now."""
+    running = state.epoch
+    following = replace(
+        running,
+        epoch=running.epoch + 1,
+        first_bin=running.first_bin + running.bins,
+        bins=strategy.design.horizon,
+    )
+    return await ledger.fits(_ledger_entry(strategy, following))
+
+
+def _cannot_begin(strategy: Strategy, start: _Start) -> OperatorError:
+    """Return the error for an epoch that its total does not allow, of a stream that has no running epoch."""
+    why = "its first epoch" if start.is_first else "the store lost the running epoch, and a new one"
+    return OperatorError(
+        f"stream {strategy.stream}: {why} would exceed streams.{strategy.stream}.privacy.total; raise it, "
+        + ("or take the stream out" if start.is_first else "restore the store, or take the stream out")
     )
 
 
@@ -180,8 +213,11 @@ async def _first(
     return _Start(record, head.hash, head.bin + 1, begun[-1], ending=Ending.STORE_LOST)
 
 
-def _next(strategy: Strategy, state: StreamState) -> _Start:
-    """Return the start after an ended epoch. Late records still count, so ``counts_from_bin`` stays."""
+def _next(strategy: Strategy, state: StreamState, now_us: int) -> _Start:
+    """Return the start after an ended epoch. Late records still count, so ``counts_from_bin`` stays.
+
+    After a stop the epoch begins with the next bin: what was dated before it was not counted.
+    """
     last = state.epoch
     record = EpochRecord(
         epoch=last.epoch + 1,
@@ -191,7 +227,11 @@ def _next(strategy: Strategy, state: StreamState) -> _Start:
         strategy_hash=last.strategy_hash,
         counts_from_bin=last.first_bin if last.counts_from_bin is None else last.counts_from_bin,
     )
-    return _Start(record, state.head, record.first_bin, last, _carried(strategy, state))
+    if not state.stopped:
+        return _Start(record, state.head, record.first_bin, last, _carried(strategy, state))
+    [now] = strategy.declared.time.binning.bin_of([now_us]).tolist()
+    later = replace(record, first_bin=max(record.first_bin, now + 1), counts_from_bin=None)
+    return _Start(later, state.head, record.first_bin, last)
 
 
 def _carried(strategy: Strategy, state: StreamState) -> bytes:
@@ -225,11 +265,14 @@ async def restore_ledger(ledger: SourceLedger, witness: Witness, strategy: Strat
 async def _open(
     store: Store, noise: NoiseAhead, strategy: Strategy, start: _Start, ledger: SourceLedger
 ) -> bool:
-    """Reserve the epoch in the ledger, then open it; return False if another worker was faster."""
+    """Reserve the epoch in the ledger, then open it; return False if another worker was faster.
+
+    Raises: TotalSpent, before anything is written or drawn.
+    """
     outside = await ledger.outside(strategy.source)  # read first: the store knows all of these entries
     record = _as_reserved(strategy, start, await store.ledger(strategy.source), outside)
     entry = _ledger_entry(strategy, record)
-    reserve = ledger.begin if start.is_first else ledger.reserve
+    reserve = ledger.begin if start.is_first else ledger.reserve_within_total
     if await reserve(entry) is Reply.CONFLICT:
         return False
     stored = await noise.stored(strategy, record.epoch)

@@ -62,8 +62,12 @@ class Store(Protocol):
         The store notes the current time, unless that is later than ``latest_us``.
         """
 
-    async def reserve(self, entry: LedgerEntry) -> Reply:
-        """Write a ledger entry once: DONE, ALREADY (equal entry), CONFLICT (a different entry is there)."""
+    async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
+        """Write a ledger entry once: DONE, ALREADY (equal entry), CONFLICT (a different entry is there).
+
+        Args: after, the number of entries that the ledger of this source must have; CONFLICT if it has
+            another number. None: any number.
+        """
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return every measurement of a source, oldest first."""
@@ -107,12 +111,20 @@ class Store(Protocol):
     async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
         """End the running epoch at its released bin, for good; CONFLICT if the stream has another seq."""
 
+    async def stop(self, stream: str, epoch: int, expected_seq: int) -> Reply:
+        """Count no more records until an epoch opens, and delete what was counted for later bins.
+
+        The running epoch must have ended, and no epoch may follow it now. Repeating the call does no harm.
+        Returns: CONFLICT if the stream has another epoch or seq, or the epoch goes on.
+        """
+
     async def apply(self, stream: str, change: Apply) -> Reply:
         """Add deltas and operator's counts, and move the position from expected to new; all or nothing.
 
         Returns: CUTS_CHANGED also if ``due_us`` has passed by the store's clock: take the due cut first;
-        CONFLICT also for a partition that was not started. At most 5,000 cells, and at most 5,000 more that
-        are set aside (``change.ahead``) until the partition's next cut.
+        CONFLICT also for a partition that was not started; SEALED also for deltas of a stopped stream. At
+        most 5,000 cells, and at most 5,000 more that are set aside (``change.ahead``) until the partition's
+        next cut.
         """
 
     async def take_cuts(

@@ -58,6 +58,7 @@ def decode_state(
         counter=state[b"counter"],
         partitions=partitions,
         noise=state.get(b"noise", b"").decode(),
+        stopped=b"stopped" in state,
     )
 
 

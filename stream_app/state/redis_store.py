@@ -69,9 +69,9 @@ class RedisStore(Store):
         now_us, mark_us = (reply or b"0 0").split()
         return int(now_us), int(mark_us)
 
-    async def reserve(self, entry: LedgerEntry) -> Reply:
-        place = f"{entry.stream}:{entry.epoch}"
-        return await self._reply("reserve", [ledger_key(entry.source)], [place, entry_to_json(entry)])
+    async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
+        place, length = f"{entry.stream}:{entry.epoch}", "" if after is None else after
+        return await self._reply("reserve", [ledger_key(entry.source)], [place, entry_to_json(entry), length])
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
@@ -174,6 +174,35 @@ class RedisStore(Store):
     async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
         keys = StreamKeys(stream)
         return await self._reply("end_epoch", [keys.state, keys.epochs], [epoch, expected_seq, reason])
+
+    async def stop(self, stream: str, epoch: int, expected_seq: int) -> Reply:
+        keys, everything, reply = StreamKeys(stream), (0, -1), None
+        while True:
+            bins, windows, shards, partitions = await transaction(
+                self._redis,
+                [
+                    ("ZRANGE", keys.open_bins, *everything),
+                    ("ZRANGE", keys.open_windows, *everything),
+                    ("ZRANGE", keys.untallied, *everything),
+                    ("HKEYS", keys.positions),
+                ],
+            )
+            # Records that were counted between the reading and the first call are deleted by the second.
+            if reply is Reply.DONE and not (bins or windows or shards):
+                return reply
+            reply = await self._reply(
+                "stop",
+                [
+                    *(keys.state, keys.epochs, keys.open_bins, keys.open_windows, keys.untallied),
+                    *(keys.cells(int(bin)) for bin in bins),
+                    *(keys.users(int(window)) for window in windows),
+                    *(keys.untallied_shard(codec.decode_shard(name)) for name in shards),
+                    *(key for name in partitions for key in keys.ahead(name.decode())[:2]),
+                ],
+                [epoch, expected_seq, len(bins), len(windows), *bins, *windows, *shards],
+            )
+            if reply is not Reply.DONE:
+                return reply
 
     async def apply(self, stream: str, change: Apply) -> Reply:
         checks.check_apply(change)

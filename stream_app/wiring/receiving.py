@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -176,22 +176,35 @@ async def _listen(ingest: IngestSettings) -> socket.socket:
     return listener
 
 
+IsStopped = Callable[[str], Awaitable[bool]]
+
+
+async def _never_stopped(_stream: str) -> bool:
+    return False
+
+
 async def delete_counted(
-    streams: Sequence[StreamSettings], witnesses: Mapping[str, Witness], skew_us: int
+    streams: Sequence[StreamSettings], witnesses: Mapping[str, Witness], skew_us: int, is_stopped: IsStopped
 ) -> Never:
     """Delete, for ever, a spool's events that every stream has released and that are old enough.
 
-    Args: streams, all over one spool; skew_us, by how much the listener's clock may differ.
+    Args: streams, all over one spool; skew_us, by how much the listener's clock may differ; is_stopped, says
+        whether a stream counts no more events, because its total is spent.
     """
     outage = Outage(log, "deletion of counted events")
     while True:
-        await outage.outlast(partial(delete_once, streams, witnesses, skew_us, time.time_ns() // 1_000))
+        now_us = time.time_ns() // 1_000
+        await outage.outlast(partial(delete_once, streams, witnesses, skew_us, now_us, is_stopped))
         outage.over()
         await asyncio.sleep(DELETE_EVERY_S)
 
 
 async def delete_once(
-    streams: Sequence[StreamSettings], witnesses: Mapping[str, Witness], skew_us: int, now_us: int
+    streams: Sequence[StreamSettings],
+    witnesses: Mapping[str, Witness],
+    skew_us: int,
+    now_us: int,
+    is_stopped: IsStopped = _never_stopped,
 ) -> int:
     """Delete what may be deleted now; return the number of segments."""
     source = streams[0].source
@@ -201,6 +214,8 @@ async def delete_once(
     kept_us = [one.source.keep_us for one in streams if isinstance(one.source, SourceSettings)]
     before_us = now_us - max(keep_us for keep_us in kept_us if keep_us is not None)
     for stream in streams:
+        if await is_stopped(stream.name):
+            continue  # none of its events counts, so none is kept for it
         head = await witnesses[stream.name].head(stream.name)
         if head is None:
             return 0

@@ -31,7 +31,7 @@ def ledger_of(
 ) -> SourceLedger:
     """Return the ledger of a stream's source."""
     _, *logs = ledgers_of(stream, settings.file.parent)
-    return SourceLedger(store, stream.accept, logs, outside)
+    return SourceLedger(store, stream.accept, logs, outside, stream.total)
 
 
 async def check_start(

@@ -113,6 +113,11 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
             return store
 
         store = new_store()
+
+        async def is_stopped(stream: str) -> bool:
+            state = await store.load(stream)
+            return state is not None and state.stopped
+
         witnesses = await _open_witnesses(settings, resources)
         outside = outside_ledger(settings)
         await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
@@ -122,7 +127,7 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
         )
         pipelines = [await _pipeline(streams, adapters) for streams in by_log(settings.streams)]
         deleting = [
-            delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us)
+            delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us, is_stopped)
             for streams in by_log(settings.streams)
             if isinstance(streams[0].source, SourceSettings) and streams[0].source.keep_us is not None
         ]

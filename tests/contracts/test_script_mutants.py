@@ -18,6 +18,7 @@ from tests.contracts import test_ahead as ahead
 from tests.contracts import test_cap as cap
 from tests.contracts import test_caps_of_keys as caps_of_keys
 from tests.contracts import test_far_ahead as far_ahead
+from tests.contracts import test_stop as stop
 from tests.contracts import test_store as contract
 from tests.contracts import test_users_of_many_cells as busy
 from tests.contracts.conftest import Servers, Stores
@@ -327,6 +328,42 @@ MUTANTS = {
         "if known then",
         "if false then",
         contract.TestRest().test_ledger_keeps_entries_in_order_and_for_ever,
+    ),
+    "two streams take the last of a total": Mutant(
+        "reserve",
+        "if ARGV[3] ~= ''",
+        "if false",
+        stop.test_an_entry_is_written_only_after_the_entries_that_were_seen,
+    ),
+    "a stopped stream counts": Mutant(
+        "apply",
+        "if held[3] and (#bins > 0 or names) then",
+        "if false then",
+        stop.test_a_stopped_stream_reads_on_and_counts_nothing,
+    ),
+    "what was counted outlives a stop": Mutant(
+        "stop",
+        "do redis.call('UNLINK', KEYS[i]) end",
+        "do end",
+        stop.test_a_stop_deletes_what_was_counted_for_later_bins,
+    ),
+    "a running epoch is stopped": Mutant(
+        "stop",
+        "if redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 0 then",
+        "if false then",
+        stop.test_a_running_epoch_is_not_stopped,
+    ),
+    "a stop ignores a release": Mutant(
+        "stop",
+        "or held[2] ~= expected_seq",
+        "",
+        stop.test_a_worker_that_has_not_seen_the_last_release_stops_nothing,
+    ),
+    "a stop outlives the next opening": Mutant(
+        "open_epoch",
+        "redis.call('HDEL', state, 'stopped')",
+        "",
+        stop.test_a_stopped_stream_reads_on_and_counts_nothing,
     ),
 }
 

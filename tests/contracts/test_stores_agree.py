@@ -337,10 +337,19 @@ class StoresAgree(RuleBasedStateMachine):
         seq = self.state().seq - behind
         self.both(lambda store, stream: store.end_epoch(stream, epoch, seq, reason))
 
-    @rule(epoch=st.integers(0, 1), epsilon=st.sampled_from(["1/1", "1/2"]))
-    def reserve(self, epoch: int, epsilon: str) -> None:
+    @rule(epoch=st.integers(0, 2), behind=st.sampled_from([0, 0, 1]))
+    def stop(self, epoch: int, behind: int) -> None:
+        seq = self.state().seq - behind
+        self.both(lambda store, stream: store.stop(stream, epoch, seq))
+
+    @rule(
+        epoch=st.integers(0, 1),
+        epsilon=st.sampled_from(["1/1", "1/2"]),
+        after=st.sampled_from([None, 0, 1, 2]),
+    )
+    def reserve(self, epoch: int, epsilon: str, after: int | None) -> None:
         entry: LedgerEntry = replace(ENTRY, source=self.stream, epoch=epoch, epsilon=epsilon)
-        self.both(lambda store, stream: store.reserve(entry))
+        self.both(lambda store, stream: store.reserve(entry, after))
         self.both(lambda store, stream: store.ledger(stream))
 
     @invariant()

@@ -92,11 +92,13 @@ class MemoryStore(Store):
             self._last_us = max(mark_us, now_us)
         return now_us, mark_us
 
-    async def reserve(self, entry: LedgerEntry) -> Reply:
+    async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
         entries = self._ledgers.setdefault(entry.source, [])
         for other in entries:
             if (other.stream, other.epoch) == (entry.stream, entry.epoch):
                 return Reply.ALREADY if other == entry else Reply.CONFLICT
+        if after is not None and len(entries) != after:
+            return Reply.CONFLICT
         entries.append(entry)
         return Reply.DONE
 
@@ -120,6 +122,7 @@ class MemoryStore(Store):
                 for name, p in sorted(state.partitions.items())
             },
             noise=state.noise,
+            stopped=state.stopped,
         )
 
     async def open_epoch(
@@ -168,6 +171,7 @@ class MemoryStore(Store):
             state.discard_invisible("the chain went on elsewhere")
             carried = b""
         state.epochs.append(record)
+        state.stopped = False
         state.opening_head = state.head = head
         state.seq = record.first_seq - 1
         state.released_bin = record.first_bin - 1
@@ -208,6 +212,15 @@ class MemoryStore(Store):
         state.end_epoch(reason)
         return Reply.DONE
 
+    async def stop(self, stream: str, epoch: int, expected_seq: int) -> Reply:
+        state = self._streams.get(stream)
+        if state is None or (state.epoch.epoch, state.seq) != (epoch, expected_seq):
+            return Reply.CONFLICT
+        if state.epoch.end_reason is None:
+            return Reply.CONFLICT
+        state.stop()
+        return Reply.DONE
+
     async def apply(self, stream: str, change: Apply) -> Reply:
         check_apply(change)
         state = self._streams.get(stream)
@@ -223,6 +236,8 @@ class MemoryStore(Store):
         if not self._knows_cuts(partition, change):
             return Reply.CUTS_CHANGED
         if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
+            return Reply.SEALED
+        if state.stopped and (change.bins.size or change.ahead is not None):
             return Reply.SEALED
         if change.users is not None and not state.same_key(change.users):
             return Reply.USER_KEY

@@ -69,6 +69,7 @@ class MemoryStream:
     sealed_bin: int
     counter: bytes = b""
     noise: str = ""
+    stopped: bool = False
     partitions: dict[str, MemoryPartition] = field(default_factory=dict)
     cells: dict[int, dict[int, int]] = field(default_factory=dict)
     chain: dict[int, bytes] = field(default_factory=dict)
@@ -191,6 +192,14 @@ class MemoryStream:
     def end_epoch(self, reason: str) -> None:
         """End the last epoch at its released bin."""
         self.epochs[-1] = replace(self.epoch, last_bin=self.released_bin, end_reason=reason)
+
+    def stop(self) -> None:
+        """Count no more records, and delete what was counted for bins that no epoch releases."""
+        self.stopped = True
+        for counts in (self.cells, self.users, self.user_keys, self.untallied):
+            counts.clear()
+        for partition in self.partitions.values():
+            partition.ahead = []
 
     def put_back(self, lost: Restored) -> None:
         """Put lost rows back, with their tiles and the end of their epoch."""

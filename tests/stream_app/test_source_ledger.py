@@ -75,9 +75,9 @@ def test_of_two_that_begin_at_the_same_moment_the_second_is_asked() -> None:
             super().__init__()
             self.both_asked = asyncio.Barrier(2)
 
-        async def reserve(self, entry: LedgerEntry) -> Reply:
+        async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
             await self.both_asked.wait()
-            return await super().reserve(entry)
+            return await super().reserve(entry, after)
 
     async def race() -> None:
         store = Slow()

@@ -21,7 +21,7 @@ local ahead_mark = ARGV[8]
 local counters, numbers = unpack(cmsgpack.unpack(ARGV[9]))
 local GIVEN_KEYS, MOST_PLACES = 10, 1000
 
-local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
+local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'stopped')
 if not held[1] then return 'conflict' end
 if held[1] ~= strategy_hash then return 'strategy' end
 
@@ -56,6 +56,7 @@ local sealed_bin = tonumber(held[2])
 for _, bin in ipairs(bins) do
   if bin <= sealed_bin then return 'sealed' end
 end
+if held[3] and (#bins > 0 or names) then return 'sealed' end  -- no epoch will count these records
 
 if shards then
   for i = GIVEN_KEYS + #shards + 1, #KEYS do

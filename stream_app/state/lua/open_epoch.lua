@@ -116,6 +116,7 @@ elseif not noise_is_stored() then
 end
 
 redis.call('SET', strategy, text)
+redis.call('HDEL', state, 'stopped')
 redis.call('HSET', epochs, epoch, record)
 redis.call('HSET', state,
   'strategy_hash', strategy_hash, 'epoch', epoch, 'last_bin', last_bin, 'opening_head', head, 'head', head,

@@ -341,9 +341,14 @@ def test_neighbours_twice_as_far_apart_double_mu(unit: str, neighbours: str) -> 
     assert told.delta > Fraction(1, 10**6)
 
 
-def test_an_entry_with_delta_and_without_mu_is_refused() -> None:
-    with pytest.raises(ValueError, match="has a delta and no mu"):
-        statement("file:a", [replace(approximate(), mu=None)])
+def test_an_entry_without_mu_adds_its_delta() -> None:
+    """A configuration is checked before its strategy is planned, which knows the mu."""
+    unplanned = replace(approximate(), mu=None)
+    told = statement("file:a", [unplanned, replace(unplanned, epoch=1)])
+    assert (told.epsilon, told.cost.losses.delta) == (2, Fraction(2, 10**6))
+    twice = statement("file:a", [unplanned, entry("t")])
+    assert twice.epsilon == Fraction(5, 2)
+    assert twice.delta == Fraction("5.44e-6")  # 2 e delta, rounded up
 
 
 def test_the_next_epoch_follows_the_last_one() -> None:

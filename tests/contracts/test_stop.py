@@ -1,0 +1,138 @@
+"""A stopped stream counts nothing until an epoch opens, and no exact count of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from stream_app.core.budget import Total
+from stream_app.core.ledger import ACCEPTED
+from stream_app.core.records import Cut, Reply
+from stream_app.source_ledger import SourceLedger, TotalSpent
+from tests.contracts.conftest import Stores
+from tests.contracts.examples import (
+    BINS,
+    ENTRY,
+    FIRST_BIN,
+    HASH,
+    NEXT_EPOCH,
+    TEXT,
+    WIDTH,
+    apply,
+    of_users,
+    setting_aside,
+)
+from tests.contracts.test_cap import untallied
+from tests.contracts.test_store import cut_and_seal, loaded, opened, release
+
+pytestmark = pytest.mark.anyio
+LATER = FIRST_BIN + BINS  # the first bin after the epoch
+CUT = FIRST_BIN + BINS - 1  # the last bin with a cut
+
+
+async def complete(stores: Stores) -> None:
+    """Release an epoch, with records of later bins counted and set aside."""
+    await opened(stores)
+    await stores.store.apply(stores.stream, apply(0, 5, [(LATER, 1, 3), (LATER + 2, 0, 1)]))
+    await release(stores, BINS)
+    aside = setting_aside(5, 6, [(LATER + 9, 0, 1)], [(LATER + 9, 5)], last_cut_bin=CUT)
+    assert await stores.store.apply(stores.stream, aside) == Reply.DONE
+
+
+async def counts_after_reopening(stores: Stores) -> list[int]:
+    """Open the next epoch and return the counts of its cells, with those that its next cut accepts."""
+    state = await loaded(stores)
+    assert await stores.store.open_epoch(stores.stream, TEXT, NEXT_EPOCH, state.head) == Reply.DONE
+    cut = Cut(LATER + 5, 100, overdue=9)
+    taken = await stores.store.take_cuts(stores.stream, HASH, "0", CUT, [cut], max_ahead_bins=99)
+    assert taken == Reply.DONE
+    position = (await loaded(stores)).partitions["0"].position
+    moved = apply(position, 100, last_cut_bin=LATER + 5)
+    assert await stores.store.apply(stores.stream, moved) == Reply.DONE
+    await cut_and_seal(stores, LATER + 10)
+    return (await stores.store.read_cells(stores.stream, LATER, LATER + 10, WIDTH)).sum(axis=0).tolist()
+
+
+async def test_a_stop_deletes_what_was_counted_for_later_bins(stores: Stores) -> None:
+    await complete(stores)
+    assert not (await loaded(stores)).stopped
+    assert await stores.store.stop(stores.stream, 0, BINS) == Reply.DONE
+    assert (await loaded(stores)).stopped
+    assert await stores.store.stop(stores.stream, 0, BINS) == Reply.DONE
+    assert await counts_after_reopening(stores) == [0, 0, 0]
+
+
+async def test_without_a_stop_later_bins_keep_their_counts(stores: Stores) -> None:
+    await complete(stores)
+    assert await counts_after_reopening(stores) == [2, 3, 0]
+
+
+async def test_a_stopped_stream_reads_on_and_counts_nothing(stores: Stores) -> None:
+    await complete(stores)
+    await stores.store.stop(stores.stream, 0, BINS)
+    for change in (
+        apply(6, 9, [(LATER, 0, 1)], last_cut_bin=CUT),
+        setting_aside(6, 9, [(LATER, 0, 1)], last_cut_bin=CUT),
+    ):
+        assert await stores.store.apply(stores.stream, change) == Reply.SEALED
+    assert await stores.store.apply(stores.stream, apply(6, 9, last_cut_bin=CUT)) == Reply.DONE
+    assert (await loaded(stores)).partitions["0"].position == 9
+    assert await counts_after_reopening(stores) == [0, 0, 0]
+    assert not (await loaded(stores)).stopped
+
+
+async def test_a_stop_deletes_the_users_of_later_bins(stores: Stores) -> None:
+    await opened(stores)
+    await stores.store.apply(stores.stream, of_users(0, 5, [(LATER, 1, "ann"), (LATER + 1, 1, "bob")]))
+    await release(stores, BINS)
+    assert await stores.store.stop(stores.stream, 0, BINS) == Reply.DONE
+    assert not await untallied(stores)
+    state = await loaded(stores)
+    assert await stores.store.open_epoch(stores.stream, TEXT, NEXT_EPOCH, state.head) == Reply.DONE
+    # Another key of users would be refused if anything of an open window were left.
+    change = of_users(5, 6, [(LATER, 1, "ann")], last_cut_bin=CUT, key_mark=b"1" * 16)
+    assert await stores.store.apply(stores.stream, change) == Reply.DONE
+
+
+async def test_a_running_epoch_is_not_stopped(stores: Stores) -> None:
+    await opened(stores)
+    await stores.store.apply(stores.stream, apply(0, 5, [(FIRST_BIN + 1, 1, 3)]))
+    await release(stores, 1)
+    for epoch, seq in ((0, 1), (1, 1), (0, 0)):
+        assert await stores.store.stop(stores.stream, epoch, seq) == Reply.CONFLICT
+    assert not (await loaded(stores)).stopped
+    await cut_and_seal(stores, FIRST_BIN + 1)
+    counts = await stores.store.read_cells(stores.stream, FIRST_BIN + 1, FIRST_BIN + 1, WIDTH)
+    assert counts.tolist() == [[0, 3, 0]]
+
+
+async def test_a_worker_that_has_not_seen_the_last_release_stops_nothing(stores: Stores) -> None:
+    await complete(stores)
+    assert await stores.store.stop(stores.stream, 0, BINS - 1) == Reply.CONFLICT
+    assert not (await loaded(stores)).stopped
+
+
+async def test_an_entry_is_written_only_after_the_entries_that_were_seen(stores: Stores) -> None:
+    entries = [replace(ENTRY, source=stores.stream, epoch=epoch) for epoch in range(3)]
+    assert await stores.store.reserve(entries[0], 0) == Reply.DONE
+    assert await stores.store.reserve(entries[1], 0) == Reply.CONFLICT
+    assert await stores.store.reserve(entries[1], 1) == Reply.DONE
+    assert await stores.store.reserve(entries[1], 0) == Reply.ALREADY
+    assert await stores.store.ledger(stores.stream) == tuple(entries[:2])
+
+
+async def test_streams_that_ask_at_the_same_moment_stay_within_their_total(stores: Stores) -> None:
+    ledger = SourceLedger(stores.store, ACCEPTED, total=Total(Fraction(3)))
+
+    async def ask(number: int) -> bool:
+        entry = replace(ENTRY, source=stores.stream, stream=f"s{number}", unit="user", user="name")
+        with suppress(TotalSpent):
+            return await ledger.reserve_within_total(entry) is Reply.DONE
+        return False
+
+    assert sum(await asyncio.gather(*map(ask, range(9)))) == 3
+    assert len(await stores.store.ledger(stores.stream)) == 3
