@@ -21,6 +21,7 @@ from stream_app.core.alerts.states import State
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
 from stream_app.core.answers.query import StreamView
+from stream_app.core.budget import Left, left
 from stream_app.core.ledger import Statement, statement
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.outage import Outage
@@ -214,6 +215,7 @@ class Replicas:
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
         self._statements: dict[str, Statement] = {}
         self._asked: dict[str, SharedAnswer[tuple[LedgerEntry, ...]]] = {}  # by source
+        self._left_of: dict[str, tuple[tuple[LedgerEntry, ...], Left | None]] = {}  # by stream
         self.alerts: dict[str, State] = {}  # each rule's state, by rule
         self.transitions: dict[str, tuple[bytes, ...]] = {}  # by stream: the last ones, oldest first
         self.closed = False
@@ -238,6 +240,8 @@ class Replicas:
         sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
         for source in sources:
             await self.stated(source)
+        for replica in self.by_name.values():
+            self._set_left(replica)
         for gone in set(self.ledgers) - sources:
             del self.ledgers[gone], self._statements[gone], self._asked[gone]
         self.alerts, self.transitions = alerts, self.transitions | transitions
@@ -254,6 +258,17 @@ class Replicas:
                 if replica.view is not None and replica.view.strategy.source == source:
                     replica.set_statement(self._statements[source])
         return self._statements[source]
+
+    def _set_left(self, replica: StreamReplica) -> None:
+        """Set what a stream's total still allows, whenever its ledger has changed."""
+        view, total = replica.view, replica.labels.total
+        if view is None or total is None:
+            return
+        ledger = self.ledgers.get(view.strategy.source, ())
+        if self._left_of.get(replica.stream, (None, None))[0] is not ledger:
+            self._left_of[replica.stream] = ledger, left(total, ledger, replica.stream)
+            replica.answers.clear()
+        view.left = self._left_of[replica.stream][1]
 
     async def _read_alerts(self) -> tuple[dict[str, State], dict[str, tuple[bytes, ...]]]:
         """Return the rules' states, and all transitions of streams with a changed state."""

@@ -13,7 +13,7 @@ from stream_app.config.document import ConfigError
 from stream_app.config.plans import planned
 from stream_app.config.settings import StreamSettings
 from stream_app.config.source import by_log
-from stream_app.core.ledger import check_measurement, entry_of, promise_in_words, statement
+from stream_app.core.ledger import check_measurement, entry_of, next_entry, promise_in_words, statement
 from stream_app.core.records import EpochRecord, LedgerEntry
 
 
@@ -62,14 +62,12 @@ def _check_total(stream: StreamSettings, ledger: Sequence[LedgerEntry], first: L
     declared, total = stream.declared, stream.total
     if total is None:
         return
-    number = 1
-    if declared.last_bin is not None:
-        bins = declared.last_bin - declared.first_bin(0) + 1
-        number = -(-bins // declared.time.epoch_bins)
-    epochs = [replace(first, epoch=epoch) for epoch in range(number)]
+    epochs = [first]
+    while declared.last_bin is not None and (following := next_entry(epochs[-1:], stream.name)) is not None:
+        epochs.append(following)
     if not total.allows(stream.name, [*ledger, *epochs]):
         cost = statement(first.source, [*ledger, *epochs])
-        what = "its first epoch" if declared.last_bin is None else f"its {number:,} epoch(s)"
+        what = "its first epoch" if declared.last_bin is None else f"its {len(epochs):,} epoch(s)"
         raise ConfigError(
             f"{stream.privacy_where}: streams.{stream.name}.privacy.total: with {what} the source costs "
             f"{promise_in_words(cost.epsilon, cost.delta)}, more than {total.words}; raise the total, or "

@@ -42,7 +42,7 @@ class Cost:
     @property
     def stated_delta(self) -> Fraction:
         """The delta for which the cost is composed: the largest of one epoch, or a millionth."""
-        return self.largest_delta or USUAL_DELTA
+        return self.losses.delta + (self.largest_delta or USUAL_DELTA)
 
     def composed(self, delta: Fraction) -> Fraction | None:
         """Return an epsilon that holds with this delta for everything together; None if there is none."""

@@ -90,7 +90,8 @@ class _WatchedStore(_Watched[Store]):
             state = await self._inner.load(stream)
         closing = self._closings.get(stream)
         if state is not None and closing is not None:
-            self._metrics.next_bin(stream, closing, state.released_bin + 1)
+            self._metrics.next_bin(stream, closing, None if state.stopped else state.released_bin + 1)
+            self._metrics.stopped.labels(stream).set(state.stopped)
         return state
 
     async def apply(self, stream: str, change: Apply) -> Reply:

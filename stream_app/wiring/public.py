@@ -96,7 +96,8 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
         rules.keys = keys
 
     titles = {stream.name: stream.title for stream in settings.streams}
-    labels = AllLabels(titles, api.timezone)
+    totals = {stream.name: stream.total for stream in settings.streams}
+    labels = AllLabels(titles, api.timezone, totals)
     with listener:
         following = asyncio.create_task(follow_keys(api.keys, take_keys)) if api.keys is not None else None
         try:

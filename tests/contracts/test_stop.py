@@ -54,7 +54,8 @@ async def counts_after_reopening(stores: Stores) -> list[int]:
     moved = apply(position, 100, last_cut_bin=LATER + 5)
     assert await stores.store.apply(stores.stream, moved) == Reply.DONE
     await cut_and_seal(stores, LATER + 10)
-    return (await stores.store.read_cells(stores.stream, LATER, LATER + 10, WIDTH)).sum(axis=0).tolist()
+    counts = await stores.store.read_cells(stores.stream, LATER, LATER + 10, WIDTH)
+    return [int(count) for count in counts.sum(axis=0)]
 
 
 async def test_a_stop_deletes_what_was_counted_for_later_bins(stores: Stores) -> None:

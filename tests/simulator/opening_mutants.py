@@ -35,9 +35,9 @@ class LateReservationTakenUp(_MutantStore):
     class store(MemoryStore):
         """A store that keeps no marks of loss."""
 
-        async def reserve(self, entry: LedgerEntry) -> Reply:
+        async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
             """Keep a lost epoch like one that is still to be opened."""
-            return await super().reserve(replace(entry, lost=False))
+            return await super().reserve(replace(entry, lost=False), after)
 
     def patched(self) -> AbstractContextManager[object]:
         """Take up each reservation that is late enough."""

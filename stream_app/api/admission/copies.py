@@ -9,6 +9,7 @@ from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import Labels
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import visible_bins
+from stream_app.core.budget import Left
 from stream_app.core.ledger import Statement
 from stream_app.core.records import PublicState
 
@@ -22,6 +23,7 @@ class Growth:
         state: the view's state.
         statement: the privacy statement of the view's source; None if it is not known.
         labels: the words that the view's stream is shown with.
+        left: what the stream's total still allows; None: it has no total.
         blocks: the rows that the copy lacks. They share the view's memory.
     """
 
@@ -29,6 +31,7 @@ class Growth:
     state: PublicState
     statement: Statement | None
     labels: Labels
+    left: Left | None
     blocks: tuple[tuple[Missing, Int64Array], ...]
 
 
@@ -49,7 +52,7 @@ def growth(view: StreamView, known: PublicState | None) -> Growth:
             rows = epoch.rows(table)[first:]
             if len(rows):
                 blocks.append((Missing(number, table, first, len(rows)), rows))
-    return Growth(known is None, view.shown, view.statement, view.labels, tuple(blocks))
+    return Growth(known is None, view.shown, view.statement, view.labels, view.left, tuple(blocks))
 
 
 def grown(copy: StreamView | None, growth: Growth) -> StreamView:
@@ -58,5 +61,5 @@ def grown(copy: StreamView | None, growth: Growth) -> StreamView:
         copy = StreamView(growth.state.strategy)
     if copy.shown != growth.state:
         copy.extend(growth.state, growth.blocks)
-    copy.statement, copy.labels = growth.statement, growth.labels
+    copy.statement, copy.labels, copy.left = growth.statement, growth.labels, growth.left
     return copy

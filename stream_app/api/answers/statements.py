@@ -91,6 +91,7 @@ def privacy(
         ),
         next_epoch=next_epoch if private else "",
         max_odds_factor=math.exp(stated.epsilon) if has_odds else None,
+        total=_total(view),
         promise=stated.sentences()[0],
         own_promise=own.promise("anything that this stream shows") if own else "",
         also=stated.other_line if private else "",
@@ -135,6 +136,21 @@ def _not_protected(stated: Statement) -> list[str]:
         return NOT_PROTECTED_USERS
     again = f"A user over time: each {period_in_words(period)} costs the epsilon again."
     return [f"{again} {stated.whole_user_line}", *NOT_PROTECTED_USERS[1:]]
+
+
+def _total(view: StreamView) -> schemas.TotalAnswer | None:
+    total, left = view.labels.total, view.left
+    if total is None or left is None:
+        return None
+    return schemas.TotalAnswer(
+        epsilon=in_words(total.epsilon),
+        delta=None if total.delta is None else delta_in_words(total.delta),
+        per=total.per,
+        epochs_left=left.epochs,
+        until=format_instant(left.until_us),
+        spent=left.is_spent,
+        sentence=left.sentence(total),
+    )
 
 
 def alerts(

@@ -65,15 +65,23 @@ def next_release(view: StreamView, publish_every_us: int) -> str | None:
     Args: publish_every_us, results become visible at multiples of this.
     """
     declared = view.declared
-    if declared.until_us is not None or not view.epochs:
+    if declared.until_us is not None or not view.epochs or is_over(view):
         return None
     closed_us = declared.time.closing.instant_us(view.next_bin)
     return format_instant(next_public_instant_us(closed_us, publish_every_us))
 
 
+def is_over(view: StreamView) -> bool:
+    """Return whether a stream has released everything that its total allows."""
+    left = view.left
+    return left is not None and left.is_spent and view.binning.start_us(view.next_bin) >= left.until_us
+
+
 def ends(view: StreamView) -> str | None:
-    """Return where a replay ends; None for a live stream."""
+    """Return where a replay ends, or a stream whose total is spent; None for a live stream."""
     until_us = view.declared.until_us
+    if until_us is None and is_over(view) and view.left is not None:
+        until_us = view.left.until_us
     return None if until_us is None else format_instant(until_us)
 
 

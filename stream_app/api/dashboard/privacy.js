@@ -8,10 +8,12 @@ const at = (id) => document.getElementById(id);
 // Args: times, of this page's stream. They are also used for other streams in the ledger of the same source.
 export function showPrivacy(privacy, times) {
   // The page leads with the unit of this stream: other streams over its source may protect something smaller.
-  const { promise, own_promise: own, whole_user: wholeUser } = privacy;
+  const { promise, own_promise: own, whole_user: wholeUser, total } = privacy;
   at("promise").replaceChildren(...withPowers(own || promise));
   const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
-  at("also").replaceChildren(...withPowers([wholeUser, together, privacy.also, privacy.next_epoch].filter(Boolean).join(" ")));
+  at("also").replaceChildren(...withPowers([wholeUser, together, privacy.also, total?.spent ? "" : privacy.next_epoch, total?.sentence].filter(Boolean).join(" ")));
+  at("spent").hidden = !total?.spent;
+  at("spent").textContent = total?.spent ? total.sentence : "";
   showList(at("protected"), privacy.protected);
   showList(at("not-protected"), privacy.not_protected);
   const factor = privacy.max_odds_factor;
@@ -20,6 +22,7 @@ export function showPrivacy(privacy, times) {
     ["Sum over its source", withDelta(privacy.source_epsilon, privacy.source_delta)],
     ["Composed over its source", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
     ...(privacy.source_delta === null ? [oddsWords(factor)] : []),
+    ...(total ? [["Total of all epochs", withDelta(total.epsilon, total.delta)], ["Epochs left", total.epochs_left ?? "any number"]] : []),
     ["Unit of this stream", unitWords(privacy)],
     ...neighbourWords(privacy),
   ]);

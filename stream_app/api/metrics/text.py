@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -32,6 +33,7 @@ _STREAM = {
     "released_until_seconds": "End of the last released bin, seconds since 1970",
     "released_bins": "Bins released so far",
     "epsilon": "Privacy loss of one epoch, for the unit that /privacy names",
+    "epochs_left": "Epochs that the stream's total still allows after the newest one; +Inf without end",
 }
 
 _EPOCH = {
@@ -51,6 +53,7 @@ class Newest:
         counts: what the stream counts, in words; empty if it counts every event.
         users: those first seen in the last epoch with a release; None for streams of events.
         sums: the newest sums and means; None for a stream without a sum.
+        epochs_left: that its total still allows; None for a stream without a total.
     """
 
     stream: str
@@ -65,6 +68,7 @@ class Newest:
     counts: str = ""
     users: EpochCount | None = None
     sums: NewestSums | None = None
+    epochs_left: float | None = None
 
     @classmethod
     def of(cls, view: StreamView) -> Newest:
@@ -83,6 +87,7 @@ class Newest:
             words_of(view),
             users_of_epoch(view) if view.declared.count == "users" else None,
             NewestSums.of(view) if view.declared.amounts else None,
+            None if view.left is None else math.inf if view.left.epochs is None else view.left.epochs,
         )
 
 
@@ -121,6 +126,8 @@ def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     }
     for one in streams:
         values = {"released_bins": one.seq, "epsilon": one.epsilon}
+        if one.epochs_left is not None:
+            values["epochs_left"] = one.epochs_left
         if one.until_us is not None and one.running is not None:
             values["released_until_seconds"] = one.until_us / 1e6
             values |= {f"running{part}": value.item() for part, value in parts_of(one.running, 1).items()}

@@ -38,7 +38,14 @@ from stream_app.api.schemas.released import (
     OfRange,
     Released,
 )
-from stream_app.api.schemas.statements import AlertAnswer, AlertList, Composed, LedgerRow, PrivacyAnswer
+from stream_app.api.schemas.statements import (
+    AlertAnswer,
+    AlertList,
+    Composed,
+    LedgerRow,
+    PrivacyAnswer,
+    TotalAnswer,
+)
 from stream_app.api.schemas.streams import (
     AxesAnswer,
     ColumnsAnswer,
@@ -116,6 +123,7 @@ __all__ = [
     "SumSeriesAnswer",
     "SummedField",
     "Time",
+    "TotalAnswer",
     "View",
     "WindowAnswer",
     "WindowQuantile",

@@ -32,6 +32,20 @@ class Composed(BaseModel):
     delta: str
 
 
+class TotalAnswer(BaseModel):
+    """What all epochs may cost together, and what is left of it."""
+
+    epsilon: str
+    delta: str | None = Field(description="null: the sum of the epsilons counts")
+    per: Literal["source", "stream"] = Field(description="whether all streams over the source count")
+    epochs_left: int | None = Field(
+        description="epochs that may follow if all streams over the source go on; null: any number"
+    )
+    until: str = Field(description="end of the last of these epochs, or of the last one, RFC 3339")
+    spent: bool = Field(description="whether nothing is counted after until")
+    sentence: str
+
+
 class PrivacyAnswer(Released):
     """What is protected and how strongly, in words and in numbers."""
 
@@ -71,6 +85,7 @@ class PrivacyAnswer(Released):
         description="in words: the cost after one more epoch of this stream; empty: none comes",
     )
     max_odds_factor: float | None = Field(description="e^source_epsilon; null beyond e^20 or with a delta")
+    total: TotalAnswer | None = Field(default=None, description="null: the epochs have no limit")
     promise: str = Field(description="in words: what everything that measures the source promises together")
     own_promise: str = Field(
         default="",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stream_app.core.budget import Total
+
 _FILE = "file:"
 
 
@@ -12,11 +14,13 @@ _FILE = "file:"
 class Labels:
     """The words that a stream is shown with. They change no number and may change at any start.
 
-    Args: title, empty for a stream without one; timezone, in which pages show instants.
+    Args: title, empty for a stream without one; timezone, in which pages show instants; total, what its
+        epochs may cost together, None for no limit.
     """
 
     title: str = ""
     timezone: str = "UTC"
+    total: Total | None = None
 
     def source(self, name: str) -> str:
         """Return how readers see a source: a file has its name without directories.
@@ -35,14 +39,15 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class AllLabels:
-    """The labels of all streams. Args: titles, by stream."""
+    """The labels of all streams. Args: titles and totals, by stream."""
 
     titles: Mapping[str, str] = field(default_factory=dict)
     timezone: str = "UTC"
+    totals: Mapping[str, Total | None] = field(default_factory=dict)
 
     def of(self, stream: str) -> Labels:
         """Return the labels of a stream."""
-        return Labels(self.titles.get(stream, ""), self.timezone)
+        return Labels(self.titles.get(stream, ""), self.timezone, self.totals.get(stream))
 
 
 UNLABELLED = Labels()

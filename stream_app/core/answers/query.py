@@ -31,6 +31,7 @@ from stream_app.core.answers.edges import bin_at_edge
 from stream_app.core.answers.labels import UNLABELLED
 from stream_app.core.answers.visible import visible_bins
 from stream_app.core.answers.whole import whole_estimate, whole_points
+from stream_app.core.budget import Left
 from stream_app.core.kinds.epoch import EpochView, running_over
 from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
@@ -64,6 +65,7 @@ class StreamView:
         self._counts = True  # whether true values are whole numbers
         self.statement: Statement | None = None  # the source's privacy promise; None: not known yet
         self.labels = UNLABELLED
+        self.left: Left | None = None  # what the stream's total still allows; None: it has no total
 
     # -- the promise --------------------------------------------------------------------------------
 

@@ -278,7 +278,7 @@ def transcript(strategy: Strategy, counts: np.ndarray, ends: set[int]) -> dict[A
 
 
 def _opened(strategy: Strategy, state: StreamState) -> StreamState:
-    start = _next(strategy, state)
+    start = _next(strategy, state, now_us=0)
     return replace(state, epoch=start.record, counter=start.carried)
 
 

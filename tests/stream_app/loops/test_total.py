@@ -18,6 +18,7 @@ from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import LedgerEntry, Reply, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops import closer as closing_loop
+from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.source_ledger import SourceLedger, TotalSpent
@@ -284,7 +285,7 @@ def test_noise_of_an_epoch_that_may_not_open_is_not_drawn(one: OneSource) -> Non
         ingest = one.ingest()
         closer = one.closer(ledger={"total": TWO_EPOCHS})
         await closer.reconcile()
-        drawing = asyncio.create_task(closer._draw_ahead(closing_loop.Outage(closing_loop.log, "test")))
+        drawing = asyncio.create_task(closer._draw_ahead(Outage(closing_loop.log, "test")))
         held = one.store._noise
         for bin in range(100, 114):
             one.clock.set_bin(bin + 1)
@@ -319,7 +320,7 @@ def mutants() -> dict[str, Any]:
         return new.epoch < 2
 
     return {
-        "this stream only": of_this_stream_only,
+        "this stream": of_this_stream_only,
         "lost ignored": without_lost_entries,
         "memory": from_memory,
     }
