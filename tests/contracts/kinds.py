@@ -16,7 +16,7 @@ from dphist.noise import NoiseSource
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.columns import ColumnSum
 from dphist.product.design import ProductDesign
-from dphist.toeplitz import ToeplitzDesign, plan_toeplitz
+from dphist.toeplitz import ToeplitzDesign, ToeplitzStrategy, plan_toeplitz
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
@@ -127,7 +127,9 @@ def toy() -> Toy:
 def toeplitz(width: int) -> ToeplitzDesign:
     """Return an approximate design in which a user may count in two columns, twice in each."""
     caps = Caps(max_keys=2, max_per_key=2)
-    return plan_toeplitz(BINS, Fraction(1, 2), "1e-6", caps, width=width)
+    weights, rates = (Fraction(3, 16), Fraction(1, 4)), (Fraction(15, 16), Fraction(1, 2))
+    strategy = ToeplitzStrategy(BINS, weights, rates)
+    return plan_toeplitz(BINS, Fraction(1, 2), "1e-6", caps, width=width, strategy=strategy)
 
 
 _DESIGNS: tuple[tuple[str, Callable[[ReleaseKind], Any]], ...] = (

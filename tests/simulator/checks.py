@@ -43,6 +43,7 @@ class History:
     sealed: dict[int, Counts] = field(default_factory=dict)  # exact counts of sealed bins that were read
     released: dict[int, int] = field(default_factory=dict)  # seq to bin
     epochs: list[EpochRecord] = field(default_factory=list)
+    noisy: dict[int, Int64Array] = field(default_factory=dict)  # of approximate epochs: C x + z
 
     def see_sealed(self, first_bin: int, counts: np.ndarray) -> None:
         """Keep the exact counts of sealed bins. If they are read again, they must be the same."""
@@ -136,11 +137,14 @@ def row_hash(row: bytes) -> str:
     return hashlib.sha256(row).hexdigest()
 
 
-def released_columns(release: Release, strategy: Strategy) -> dict[tuple[str, int], Int64Array]:
-    """Return the rows of tables that a release appends to tiles, by table and index."""
+def released_columns(release: Release, tables: Mapping[str, int]) -> dict[tuple[str, int], Int64Array]:
+    """Return the rows of tables that a release appends to tiles, by table and index.
+
+    Args: tables, the width of each.
+    """
     found: dict[tuple[str, int], Int64Array] = {}
     for tile in release.tiles:
-        width = strategy.kind.tables[tile.key.table]
+        width = tables[tile.key.table]
         geometry = TileGeometry(width)
         assert geometry.cells_per_tile == width, "these streams are narrow: a tile holds whole rows"
         first = tile.key.row_block * geometry.rows_per_tile + tile.offset_bytes // (8 * width)
@@ -174,7 +178,7 @@ def check_noise(
     counts = columns_of(strategy, history.epoch_counts(history.epochs[-1], release.last_bin))
     sums = node_sums(strategy.design.shape, counts)
     residues: dict[int, list[Int64Array]] = {}
-    for (table, index), values in released_columns(release, strategy).items():
+    for (table, index), values in released_columns(release, strategy.kind.tables).items():
         if table not in (PUBLISHED, WINDOWS, OVER_EPOCHS):
             level = int(table)
             residues.setdefault(level, []).append(values - sums[level, index])
@@ -200,7 +204,7 @@ def check_drawn_ahead(
     epoch, groups = history.epochs[-1], groups_of(strategy)
     counts = columns_of(strategy, history.epoch_counts(epoch, release.last_bin))
     sums, totals = node_sums(strategy.design.shape, counts), counts.cumsum(axis=0)
-    released = released_columns(release, strategy)
+    released = released_columns(release, strategy.kind.tables)
     scales = [call.scale for design, _ in groups for call in drawn_together(design)]
 
     def could_be(start: int) -> bool:
@@ -252,7 +256,7 @@ def check_windows(
     if design is None:
         return
     counts = history.epoch_counts(history.epochs[-1], release.last_bin)
-    for (table, index), row in released_columns(release, strategy).items():
+    for (table, index), row in released_columns(release, strategy.kind.tables).items():
         if table != WINDOWS:
             continue
         exact = counts[index * design.bins : (index + 1) * design.bins].sum(axis=0)
@@ -267,7 +271,7 @@ def check_over_epochs(
 ) -> None:
     """Check that a node over epochs is the count of consecutive complete epochs plus one unused draw."""
     levels = strategy.kind.levels
-    row = released_columns(release, strategy).get((OVER_EPOCHS, 0))
+    row = released_columns(release, strategy.kind.tables).get((OVER_EPOCHS, 0))
     if levels is None or row is None:
         return
     bins = strategy.design.horizon

@@ -57,7 +57,7 @@ def drawn_together(design: TreeDesign) -> list[DrawnTogether]:
 
 @dataclass(frozen=True)
 class Draw:
-    """One vector of noise and the scale at which it was drawn."""
+    """One vector of noise and the scale at which it was drawn, of Gaussian noise the variance."""
 
     scale: Fraction
     values: Int64Array
@@ -121,6 +121,10 @@ class RememberedNoise:
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         """Draw and remember."""
         return self.remember(scale, self._noise.discrete_laplace(scale, shape))
+
+    def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
+        """Draw and remember. The draw's scale is the variance."""
+        return self.remember(variance, self._noise.discrete_gaussian(variance, shape))
 
     def remember(self, scale: Scale, values: Int64Array) -> Int64Array:
         """Keep a draw."""

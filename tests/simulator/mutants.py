@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 from unittest.mock import patch
 
@@ -48,6 +49,10 @@ class _Halved:
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         """Draw at half the scale."""
         return self._noise.discrete_laplace(float(scale) / 2, shape)
+
+    def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
+        """Draw at half the standard deviation."""
+        return self._noise.discrete_gaussian(variance / 4, shape)
 
     def select(self, scores: Any, scale: Scale) -> int:
         """Select at half the scale."""

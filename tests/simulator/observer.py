@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stream_app.core.kinds.tables import PUBLISHED
+from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.records import Apply, Cut, EpochRecord, Release, Reply, StreamState, WitnessRow
 from stream_app.core.releases.row_values import unpacked
+from tests.simulator.approximate import check_charge, check_gaussian
 from tests.simulator.checks import (
     Broken,
     History,
@@ -115,7 +117,9 @@ class Observer:
         self.watch.released_at_us.update(dict.fromkeys(seqs, self.world.now_us()))
         self.world.trace(f"release bins {release.first_bin} to {release.last_bin}")
         strategy = self.schedule.strategy
-        if strategy.design.release == "anticipating":
+        if isinstance(strategy.kind, Toeplitz):
+            check_gaussian(release, self.history, strategy.kind, self.draws, self.watch.used_draws)
+        elif strategy.kind.release == "anticipating":
             check_drawn_ahead(release, self.history, strategy, self.draws, self.watch.epoch_draws)
         else:
             check_noise(release, self.history, strategy, self.draws, self.watch.used_draws)
@@ -124,6 +128,9 @@ class Observer:
         ledger = await self.world.store.ledger(SOURCE)
         entries = [entry for entry in ledger if entry.stream == self.stream]
         check_ledger(entries, epoch, release.first_bin * BIN_US, (release.last_bin + 1) * BIN_US)
+        if isinstance(strategy.kind, Toeplitz):
+            for entry in entries:
+                check_charge(entry, strategy.kind.toeplitz)
 
     async def _witnessed(self) -> None:
         """Check the witness: one value per row, and no row that the store does not have."""

@@ -10,18 +10,22 @@ from functools import cached_property
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from dphist.caps import Caps
 from dphist.epochs.levels import EpochLevels
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
+from dphist.toeplitz import plan_toeplitz
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
 from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.cells import Amounts, Buckets, KeyField, KeyList
-from stream_app.core.declaration import Counted
+from stream_app.core.declaration import Counted, Declaration
 from stream_app.core.kinds import kind_of
+from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.strategy import Strategy
 from tests.simulator.conditions import CONDITIONS, EVERYTHING
 from tests.simulator.faults import Fault
@@ -32,6 +36,7 @@ BIN_US = 2_000_000
 START_US = 850_000_000 * BIN_US
 FIRST_BIN = START_US // BIN_US
 WINDOW_SHARE = Fraction(3, 4)
+DELTA = Fraction(1, 10**6)
 KEYS = ("a", "b", "c")
 SIDES = ("left", "right")  # of a second key field; all other values are one more key
 AMOUNTS = Amounts("amount", Fraction(2), Fraction(8), Fraction(2))  # values are below 10
@@ -89,6 +94,7 @@ class Schedule:
     sums: bool = False  # values are added up; then there are no buckets
     where: str = EVERYTHING  # the name of a condition
     count: Counted = None
+    approximate: bool = False  # only with the plain axes that ``approximate.approximate`` leaves
     over_epochs: bool = False  # nodes over two epochs and over four
     window: int = 0  # in bins; windows release the cells, and the tree then counts all events
     epsilon: Fraction = Fraction(1)
@@ -203,8 +209,18 @@ class Schedule:
         window = None
         if self.window:
             window = WindowDesign(self.design, self.window, self.rows, self.buckets, "identity", WINDOW_SHARE)
+        if self.approximate:
+            return self._approximate(declared)
         kind = kind_of(window or self.product or self.levels or self.design)
         return Strategy(self.name, declared, kind)
+
+    def _approximate(self, declared: Declaration) -> Strategy:
+        """Return an approximate strategy over the keys."""
+        privacy = structs.replace(declared.privacy, delta=DELTA)
+        caps = Caps(max_events=max(1, self.max_events))
+        design = plan_toeplitz(self.horizon, self.epsilon, DELTA, caps, width=self.rows)
+        kind = Toeplitz(design, self.rows > 1)
+        return Strategy(self.name, structs.replace(declared, privacy=privacy), kind)
 
     def without_trouble(self) -> Schedule:
         """Return the same stream and log without faults and without a sibling."""
@@ -213,7 +229,7 @@ class Schedule:
     def beside(self, sibling_grace_us: int) -> Schedule:
         """Return the schedule with a second stream over the same log, whose grace is ``sibling_grace_us``."""
         plain = replace(self, keys=1, buckets=1, window=0, over_epochs=False, max_events=0, actions=())
-        plain = replace(plain, sums=False, sides=False, where=EVERYTHING, count=None)
+        plain = replace(plain, sums=False, sides=False, where=EVERYTHING, count=None, approximate=False)
         sibling = replace(plain, name=SIBLING, release="causal", grace_us=sibling_grace_us, sibling=None)
         return replace(self, sibling=sibling)
 

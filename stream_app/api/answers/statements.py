@@ -71,6 +71,7 @@ def privacy(
     unit = own_unit(view.declared)
     # The source's unit is the event if another stream protects only events, or other users.
     own = _own_statement(view, ledger, source) if private and per_user and stated.unit == "event" else None
+    protected = [*([_own_users(own)] if own else []), *_protected(stated)]
     return schemas.PrivacyAnswer(
         **released(view) | {"private": private},
         epsilon=in_words(view.strategy.epsilon),
@@ -96,7 +97,7 @@ def privacy(
         own_promise=own.promise("anything that this stream shows") if own else "",
         also=stated.other_line if private else "",
         whole_user=(own or stated).whole_user_line if private else "",
-        protected=[*([_own_users(own)] if own else []), *_protected(stated)] if private else [],
+        protected=[_without_factor(line, stated) for line in protected] if private else [],
         not_protected=_not_protected(stated) if private else ["Anybody: these values show every event."],
         ledger=[_ledger_row(view, entry, may_read(entry.stream)) for entry in ledger],
     )
@@ -126,6 +127,13 @@ def _protected(stated: Statement) -> list[str]:
     if not period:
         return PROTECTED_USERS
     return [PROTECTED_USERS[0].replace("any one user was there", _within(period)), *PROTECTED[1:]]
+
+
+def _without_factor(line: str, stated: Statement) -> str:
+    """Return a line about odds; with a delta no factor alone bounds them, and the promise says what holds."""
+    if stated.delta is None:
+        return line
+    return line.replace("at most the factor below", "no more than the promise above says")
 
 
 def _not_protected(stated: Statement) -> list[str]:

@@ -43,7 +43,7 @@ class StreamCard {
     this.times = timesOf(told, chosenZone() ?? told.display_timezone);
     const { sparkline, sum, this_epoch: epoch } = told;
     const headline = sum ?? epoch ?? told.running;
-    this.about.textContent = `Counted per ${this.times.per}, ε = ${told.epsilon} per epoch`;
+    this.about.textContent = `Counted per ${this.times.per}, ${words.promise(told)} per epoch`;
     say(this.meaning, sum ? `The ${sum.counted}.` : told.counted === "events" ? "" : told.meaning);
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
     const numbers = sum ? words.decimals(words.places(sum.amounts.unit)) : words.COUNTS;

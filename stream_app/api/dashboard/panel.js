@@ -5,6 +5,7 @@ import { BandChart } from "./charts.js";
 import { saveCsv, saveJson, savePng } from "./download.js";
 import { bold, make, say } from "./elements.js";
 import { pictureTable } from "./tables.js";
+import { promise } from "./words.js";
 
 export class Panel {
   // A subclass defines ask(page), which requests the answer, and show(answer, page), which draws it. It may define
@@ -123,7 +124,7 @@ export class Panel {
     const { start, end } = page.range();
     return [
       `${page.fullTitle}: ${this.heading.textContent}`,
-      `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ε = ${page.detail.epsilon} per epoch.`,
+      `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ${promise(page.detail)} per epoch.`,
       "The band holds the true number with 95 % probability at each single point.",
       ...this.warnings(),
     ];

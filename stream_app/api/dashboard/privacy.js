@@ -18,7 +18,7 @@ export function showPrivacy(privacy, times) {
   showList(at("not-protected"), privacy.not_protected);
   const factor = privacy.max_odds_factor;
   showFacts(at("privacy-numbers"), [
-    ["Epsilon of this stream", privacy.epsilon],
+    ["Epsilon of this stream", withDelta(privacy.epsilon, privacy.delta)],
     ["Sum over its source", withDelta(privacy.source_epsilon, privacy.source_delta)],
     ["Composed over its source", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
     ...(privacy.source_delta === null ? [oddsWords(factor)] : []),
@@ -28,7 +28,7 @@ export function showPrivacy(privacy, times) {
   ]);
   at("ledger").replaceChildren(
     grid(`Source: ${privacy.source}. Periods in ${times.zone}.`, ["Stream", "Epoch", "From", "To", "Epsilon", "Unit"],
-      privacy.ledger.map((row) => [row.stream, row.epoch, times.from(seconds(row.start), null), times.until(seconds(row.end), null), row.epsilon, row.unit])),
+      privacy.ledger.map((row) => [row.stream, row.epoch, times.from(seconds(row.start), null), times.until(seconds(row.end), null), withDelta(row.epsilon, row.delta), row.unit])),
   );
 }
 

@@ -24,6 +24,7 @@ import { showPrivacy } from "./privacy.js";
 import { StreamPage } from "./state.js";
 import { stateOf, Watched } from "./stream_state.js";
 import { seconds } from "./times.js";
+import { promise } from "./words.js";
 
 const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
 // Choices that change one panel only. All other choices change all panels.
@@ -248,7 +249,7 @@ function showStream() {
   say(at("meaning"), detail.warning ? `${detail.meaning} ${detail.intervals}` : "");
   at("meaning").hidden = !detail.warning;
   showWhetherPrivate();
-  at("epsilon").replaceChildren(`ε = ${detail.epsilon} `, make("small", {}, "per epoch"));
+  at("epsilon").replaceChildren(`${promise(detail)} `, make("small", {}, "per epoch"));
   at("revised").hidden = !page.neverRevised;
 }
 

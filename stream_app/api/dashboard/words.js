@@ -7,6 +7,9 @@ const MINUTE = 60, HOUR = 3600, DAY = 86400;
 export const count = (value) => whole.format(Math.round(value) || 0);
 export const error = (value) => (value >= 100 ? whole.format(value) : fine.format(value));
 
+// Return the promise of an epoch: "ε = 1", or "(ε 1, δ 1e-6)" for an approximate stream.
+export const promise = ({ epsilon, delta }) => (delta === null ? `ε = ${epsilon}` : `(ε ${epsilon}, δ ${delta})`);
+
 // Return both ends of an interval of counts as text. They are rounded outwards, so the shown interval contains the
 // exact one.
 export const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), whole.format(Math.ceil(upper - 1e-9) || 0)];
