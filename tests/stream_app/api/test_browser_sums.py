@@ -163,6 +163,8 @@ def test_preview_shows_what_the_page_shows(browser: Browser, site: str, show: st
         last, half = answer["value"][-1], answer["half_width"][-1]
         expected = f"{round(last):,}" if show == "count" else written(last, last - half, last + half)
         assert expected in newest
+        note = page.locator("#preview .note")
+        assert ("so totals are shown" in note.inner_text()) is (show == "mean")
 
 
 def test_bins_of_a_total_are_days_of_the_chosen_time_zone(browser: Browser, site: str) -> None:

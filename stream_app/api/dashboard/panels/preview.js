@@ -32,7 +32,9 @@ export class Preview extends Panel {
     // The error of a mean depends on its events, so no plan tells it: totals are shown in its place.
     this.previewed = page.measures.find(({ name }) => name === (page.measure.name === "count" ? "count" : "sum"));
     const of = this.previewed.name === "count" ? null : this.previewed.name;
-    return page.ask("preview", { ...page.slices(Math.min(100, roomFor(this.body.clientWidth))), epsilon, of });
+    const answer = await page.ask("preview", { ...page.slices(Math.min(100, roomFor(this.body.clientWidth))), epsilon, of });
+    const instead = page.measure.name === "mean" ? "No plan tells the error of a mean, so totals are shown." : "";
+    return { ...answer, note: [answer.note, instead].filter(Boolean).join(" ") };
   }
 
   show(answer, page) {
