@@ -13,6 +13,7 @@ from stream_app.core.counting.where import AllOf, AnyOf, Condition, Not, OneOf, 
 MOST_TESTS = 64  # of one stream, and values of one test: every record is compared with all of them
 _MOST_VALUES = 1_000
 _LONGEST_VALUE = 200
+_TESTS = ("min", "above", "max", "below", "present")
 
 
 def read_where(section: Section) -> Condition | None:
@@ -47,6 +48,13 @@ def _part(section: Section, name: str) -> Condition:
 
 def _test(section: Section, field: str) -> Condition:
     """Read whether a field must be present, or the ends of its range."""
+    for name in section.names():
+        if name not in _TESTS:
+            raise section.error(
+                name,
+                f"is no test of a field; known are {', '.join(_TESTS)}; for an equal value write "
+                f"{{{field}: FR}}, for one of several {{{field}: [FR, DE]}}",
+            )
     present = section.take("present", values.flag, None)
     low, high = _end(section, "min", "above"), _end(section, "max", "below")
     section.finish()
@@ -81,6 +89,10 @@ def _tests(condition: Condition) -> Iterator[Condition]:
 
 
 def _listed(value: object) -> tuple[str, ...]:
+    if value is None:
+        raise ValueError(
+            "names no value; write a word, a number or a list; no value at all is {present: false}"
+        )
     listed = value if isinstance(value, list) else [value]
     if not 0 < len(listed) <= _MOST_VALUES:
         raise ValueError(f"must be a value or a list of 1 to {_MOST_VALUES} values")

@@ -36,7 +36,7 @@ export class Alerts extends Panel {
   #words(one) {
     const { confidence, watched, value_now: value, stderr_now: stderr, unit, summary } = one;
     const since = watched === null ? "" : `, watched since ${this.page.times.onPage(this.page.times.until(watched))}`;
-    const now = value === null ? "" : `, reads ${estimate(value, stderr, unit)} now`;
+    const now = value === null ? "" : `, now reads ${estimate(value, stderr, unit)}`;
     return `${this.#change(one)}${now}${since}, confidence ${percent(confidence)}${summary ? `. ${summary}` : ""}`;
   }
 
