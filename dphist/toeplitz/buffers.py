@@ -2,7 +2,7 @@
 
 A buffer s_i is kept as two 64-bit words: whole counts, and a part in units of v = 2^-buffer_bits. One step is
 
-    output = round_u(sum_i a_i s_i),   s_i <- round_v(l_i s_i) + x,
+    output = round_u(sum_i a_i s_i),   s_i <- s_i - round_v((1 - l_i) s_i) + x,
 
 with exact products, each rounded once, halves upwards. The same numbers on the same inputs give the same
 words on every machine, so nobody can learn anything from how a computer rounds.

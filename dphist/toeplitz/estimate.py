@@ -43,7 +43,7 @@ class RunningSnapshot(Snapshot):
 class RunningCounts:
     """Running counts from released values, in whole units of u: the same numbers on every machine.
 
-    The buffers of the counter are fed with x_t = y_t - round_u(sum_i a_i s_i): s_i <- round_v(l_i s_i) + x_t.
+    The counter's buffers, fed with x_t = y_t - round_u(sum_i a_i s_i) in place of exact counts.
     Without noise this gives back the exact counts, unit for unit.
 
     Guarantee: post-processing of released values. The error of every running count is sum_j b_j z_j, up to

@@ -33,7 +33,7 @@ class ExactBuffers:
     def advance(self, added: Fraction) -> None:
         rates = self.design.strategy.rates
         self.values = [
-            rounded(rate * s, self.design.buffer_bits) + added
+            s - rounded((1 - rate) * s, self.design.buffer_bits) + added
             for rate, s in zip(rates, self.values, strict=True)
         ]
 
@@ -64,8 +64,12 @@ def test_counter_and_estimates_are_the_recurrence_in_fractions(
         total += estimate
         running.append(total)
     column = np.array(counts)[:, np.newaxis]
-    found = ToeplitzCounter(design).close(column, GivenNoise(np.array(noise)[:, np.newaxis]))
+    counter = ToeplitzCounter(design)
+    found = counter.close(column, GivenNoise(np.array(noise)[:, np.newaxis]))
     assert found.ravel().tolist() == [value * scale for value in released]
+    state = counter.snapshot()
+    words = zip(state.high.ravel().tolist(), state.low.ravel().tolist(), strict=True)
+    assert [high + Fraction(low, 2**design.buffer_bits) for high, low in words] == forward.values
     if max(map(abs, running)) < 2**36:
         assert RunningCounts(design).append(found).ravel().tolist() == [value * scale for value in running]
 
