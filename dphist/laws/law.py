@@ -224,6 +224,11 @@ class LawTable:
             raise ValueError("law: a sum of normal and of Laplace noise has no certified interval here")
         return found
 
+    def draws(self) -> FloatArray:
+        """Return how many variables each law's error is made of; normal ones are not counted: they merge."""
+        counted = (self.weights > 0) & (self.scales != NORMAL)
+        return np.asarray((counted * self.copies).sum(axis=1))
+
     def fourth_moments(self) -> FloatArray:
         """Return the fourth moment of every law."""
         excess = np.where(self.scales == NORMAL, 0.0, self.variances + 3.0 * self.variances**2)

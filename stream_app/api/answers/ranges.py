@@ -160,7 +160,7 @@ def points_answered(view: StreamView, query: schemas.SeriesQuery, found: SeriesP
         "stderr": found.laws.deviations().tolist(),
         "lower": (found.values - halves).tolist(),
         "upper": (found.values + halves).tolist(),
-        "nodes": ((found.laws.weights > 0) * found.laws.copies).sum(axis=1).astype(int).tolist(),
+        "nodes": found.laws.draws().astype(int).tolist(),
         "points_available": found.available,
         "downsampled": len(found.spans) + found.unmeasured < found.available,
         "note": _note(found),

@@ -181,7 +181,7 @@ export function showPoint(host, point) {
     if (name) parts.push(`${name} `);
     parts.push(bold(value), lower === null ? "  " : ` (${lower} to ${upper})  `);
   }
-  if (point.nodes !== null) parts.push(`from ${point.nodes.toLocaleString("en")} noisy ${point.nodes === 1 ? "count" : "counts"}`);
+  if (point.nodes) parts.push(`from ${point.nodes.toLocaleString("en")} noisy ${point.nodes === 1 ? "count" : "counts"}`);
   const [newest, ...others] = point.changes.toReversed();
   if (newest) parts.push(make("span", { className: "change", dataset: { kind: newest.kind } }, `  ${newest.words}`), others.length ? ` and ${others.length} more` : "");
   return host.replaceChildren(...parts);

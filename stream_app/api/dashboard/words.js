@@ -8,7 +8,7 @@ export const count = (value) => whole.format(Math.round(value) || 0);
 export const error = (value) => (value >= 100 ? whole.format(value) : fine.format(value));
 
 // Return the promise of an epoch: "ε = 1", or "(ε 1, δ 1e-6)" for an approximate stream.
-export const promise = ({ epsilon, delta }) => (delta === null ? `ε = ${epsilon}` : `(ε ${epsilon}, δ ${delta})`);
+export const promise = ({ epsilon, delta }) => (delta ? `(ε ${epsilon}, δ ${delta})` : `ε = ${epsilon}`);
 
 // Return both ends of an interval of counts as text. They are rounded outwards, so the shown interval contains the
 // exact one.

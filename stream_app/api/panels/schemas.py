@@ -103,6 +103,7 @@ class OverviewStream(Released):
     display_timezone: str = Field(description="time zone in which pages show instants by default")
     source: str
     epsilon: str
+    delta: str | None = Field(default=None, description="beside epsilon; null: a pure promise")
     bin: str
     bin_seconds: float | None
     timezone: str | None

@@ -18,7 +18,9 @@ class SeriesAnswer(OfPoints):
     view: View
     value: list[float]
     stderr: list[float]
-    nodes: list[int] = Field(description="number of noisy counts that each point is computed from")
+    nodes: list[int] = Field(
+        description="number of noisy counts that each point is computed from; 0: all so far"
+    )
 
 
 class NodesAnswer(Released):

@@ -18,6 +18,8 @@ from scipy.stats import binom
 
 from dphist.caps import Caps
 from dphist.toeplitz import plan_toeplitz
+from stream_app.api.answers.streams import detail, summary
+from stream_app.api.overview import overview_of
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.kinds.tables import Span
@@ -142,6 +144,14 @@ def test_a_range_is_a_difference_of_published_counts_that_never_change(tmp_path:
     for start, stop in ((0, 3), (2, 5), (1, 14)):
         expected = running[stop] - running[start]
         assert view.count(_span(start, stop)).value == pytest.approx(expected, abs=1e-9)
+
+
+def test_every_description_of_a_stream_names_its_delta(tmp_path: Path) -> None:
+    view = released(tmp_path, approximate(Fraction(1)), 2)
+    assert summary(view).delta == detail(view, 1_000_000).delta == "1e-6"
+    assert overview_of(view, {}, 1_000_000).delta == "1e-6"
+    assert detail(view, 1_000_000).never_revised
+    assert view.series("running", view.span).laws.draws().tolist() == [0.0] * BINS
 
 
 def test_strategy_without_gaussian_noise_is_refused(tmp_path: Path) -> None:
