@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Apply, Reply
@@ -41,6 +42,25 @@ class CountsAgainStore(MemoryStore):
         if stream in self._streams:
             self._streams[stream].users.clear()
         return await super().tally(stream, strategy_hash, bounds, up_to_bin)
+
+
+@dataclass
+class OneTooMany(Pipeline):
+    """Of each user one more key, one more event in a key or one more event counts. Args: cap, which."""
+
+    cap: str = "max_events"
+
+    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
+        """Return the store that counts too much."""
+        cap = self.cap
+
+        class Store(MemoryStore):
+            async def tally(self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int) -> Reply:
+                """Raise one of the caps."""
+                caps = replace(bounds.caps, **{cap: getattr(bounds.caps, cap) + 1})
+                return await super().tally(stream, strategy_hash, replace(bounds, caps=caps), up_to_bin)
+
+        return Store(clock_us)
 
 
 class CountsAgain(Pipeline):

@@ -47,6 +47,8 @@ class Rules:
     keys: int = 1
     buckets: int = 1
     max_events: int = 0  # events of a user that count in a window of the cap; 0: all
+    max_keys: int = 0  # keys of a user that count in a window of the cap; 0: all
+    max_per_key: int = 0  # events of a user that count in each of them
     window_end: int = 0  # the last bin of one of the cap's windows
     window_bins: int = 1
     grace_us: int = 0
@@ -54,13 +56,23 @@ class Rules:
     sums: Amounts | None = None
     sides: tuple[str, ...] = ()  # the values of a second key field; all others are one more key
 
+    @property
+    def is_capped(self) -> bool:
+        """Return whether a user's events are capped."""
+        return bool(self.max_events or self.max_keys)
+
+    @property
+    def key_places(self) -> int:
+        """Return how many places belong to one key."""
+        return self.buckets if self.sums is None else self.units + 1
+
     def place(self, entry: Entry) -> int | None:
         """Return the place of an event: its key's row, and its value's bucket or amount; None if it has none.
 
         Under a cap it is places, of one user, that are chosen.
         """
         key, bucket = 0, 0
-        if (self.max_events and entry.user is None) or not matches(self.where, entry):
+        if (self.is_capped and entry.user is None) or not matches(self.where, entry):
             return None
         if self.keys > 1 or self.sides:
             key = "abc".index(entry.key)
@@ -121,16 +133,46 @@ def counted(log: Log, placed: Mapping[Place, int], rules: Rules) -> Counter[tupl
         entry = log.partitions[partition][position]
         place = rules.place(entry)
         assert place is not None
-        records[entry.user if rules.max_events else None, bin, place] += 1
+        records[entry.user if rules.is_capped else None, bin, place] += 1
+    chosen = records
+    if rules.max_keys:
+        chosen = _chosen_by_key(records, rules)
+    elif rules.max_events:
+        chosen = _chosen(records, rules)
     found: Counter[tuple[int, int]] = Counter()
-    used: Counter[tuple[str | None, int]] = Counter()
-    for user, bin, place in sorted(records, key=_order_of_counting(rules)) if rules.max_events else records:
-        taken, window = records[user, bin, place], _window(bin, rules)
-        if rules.max_events:
-            taken = min(taken, rules.max_events - used[user, window])
-        used[user, window] += taken
+    for (_, bin, place), taken in chosen.items():
         found.update({(bin, cell): taken * units for cell, units in rules.added(place).items()})
     return found
+
+
+def _chosen(records: Counter[_Records], rules: Rules) -> Counter[_Records]:
+    """Return what counts under a cap on each user's events."""
+    chosen, used = Counter[_Records](), Counter[tuple[str | None, int]]()
+    for user, bin, place in sorted(records, key=_order_of_counting(rules)):
+        window = _window(bin, rules)
+        taken = min(records[user, bin, place], rules.max_events - used[user, window])
+        used[user, window] += taken
+        chosen[user, bin, place] = taken
+    return chosen
+
+
+def _chosen_by_key(records: Counter[_Records], rules: Rules) -> Counter[_Records]:
+    """Return what counts under caps on keys, record by record: known keys first, then new ones by hash."""
+    chosen = Counter[_Records]()
+    counted: dict[tuple[str | None, int], Counter[int]] = {}
+    for user, bin in sorted({(user, bin) for user, bin, _ in records}, key=lambda one: (one[1], str(one[0]))):
+        keys = counted.setdefault((user, _window(bin, rules)), Counter())
+        places = [place for name, at, place in records if (name, at) == (user, bin)]
+        for place in sorted(places, key=_order_of_keys(user, bin, frozenset(keys), rules)):
+            key = place // rules.key_places
+            for _ in range(records[user, bin, place]):
+                is_new = key not in keys
+                full = rules.max_events and keys.total() >= rules.max_events
+                if full or keys[key] >= rules.max_per_key or (is_new and len(keys) >= rules.max_keys):
+                    continue
+                keys[key] += 1
+                chosen[user, bin, place] += 1
+    return chosen
 
 
 def _order_of_counting(rules: Rules) -> Callable[[_Records], tuple[int, str]]:
@@ -138,6 +180,19 @@ def _order_of_counting(rules: Rules) -> Callable[[_Records], tuple[int, str]]:
         user, bin, place = records
         ids, _ = user_ids([str(user)], np.array([_window(bin, rules)]), bytes(32))
         return bin, hashlib.sha1(ids.tobytes() + place.to_bytes(4, "big")).hexdigest()
+
+    return order
+
+
+def _order_of_keys(
+    user: str | None, bin: int, known: frozenset[int], rules: Rules
+) -> Callable[[int], tuple[bool, str, str]]:
+    def order(place: int) -> tuple[bool, str, str]:
+        key = place // rules.key_places
+        return key not in known, rank(key * rules.key_places), rank(place)
+
+    def rank(place: int) -> str:
+        return _order_of_counting(rules)((user, bin, place))[1]
 
     return order
 

@@ -114,6 +114,9 @@ class Schedule:
     ledger_outside: bool = False  # a ledger outside the store knows every epoch, and is never set back
     max_ahead_bins: int = 3
     max_events: int = 0  # events of a user that count in a window of the cap; 0: no cap
+    max_keys: int = 0  # keys of a user that count in a window of the cap; 0: no cap on keys
+    max_per_key: int = 0  # events of a user that count in each of them
+    period_bins: int = 0  # the unit is a user's hour of so many bins; 0: it is the user
     exact_cuts: bool = False
     actions: tuple[Action, ...] = ()
     sibling: Schedule | None = None  # a second stream over the same log; its plan and its grace count
@@ -193,7 +196,7 @@ class Schedule:
         declared = declared_of(
             source=SOURCE,
             late=self.late,
-            user=PerUser("user", self.max_events) if self.max_events else None,
+            user=self._per_user,
             where=CONDITIONS[self.where].condition if self.where else None,
             count=self.count,
             amounts=AMOUNTS if self.sums else None,
@@ -221,6 +224,18 @@ class Schedule:
         design = plan_toeplitz(self.horizon, self.epsilon, DELTA, caps, width=self.rows)
         kind = Toeplitz(design, self.rows > 1)
         return Strategy(self.name, structs.replace(declared, privacy=privacy), kind)
+
+    @property
+    def is_capped(self) -> bool:
+        """Return whether a user's events are capped."""
+        return bool(self.max_events or self.max_keys)
+
+    @property
+    def _per_user(self) -> PerUser | None:
+        if not self.is_capped:
+            return None
+        caps = (self.max_events or None, self.max_keys or None, self.max_per_key or None)
+        return PerUser("user", *caps, per="1h" if self.period_bins else None)
 
     def without_trouble(self) -> Schedule:
         """Return the same stream and log without faults and without a sibling."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tests.simulator.cap_mutants import CountsAgain, FirstApplied
+from stream_app.core.counting.bounding import CapWindows
+from tests.simulator.cap_mutants import CountsAgain, FirstApplied, OneTooMany
 from tests.simulator.checks import Broken
 from tests.simulator.conditions import CONDITIONS, EVERYTHING
 from tests.simulator.counting_mutants import (
@@ -96,6 +98,69 @@ def test_a_user_who_counts_twice_in_an_epoch_is_caught() -> None:
         run_schedule(0, pipeline=CountsAgain(), schedule=users)
 
 
+def keyed(seed: int) -> Schedule:
+    """Return a schedule with caps on each user's keys; every second one has a cap on all events as well."""
+    caps: dict[str, Any] = {
+        "max_keys": 1 + seed % 2,
+        "max_per_key": 1 + seed % 3,
+        "max_events": 2 * (seed % 2),
+    }
+    axes: dict[str, Any] = {"keys": 3, "buckets": 1 + 3 * (seed % 2), "window": 0, "over_epochs": False}
+    return replace(capped(seed), count=None, sides=False, **caps, **axes)
+
+
+def of_hours(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> Schedule:
+    """Return the schedule with a user's hour as the unit; an hour has two bins here."""
+    monkeypatch.setattr("stream_app.core.declaration.PERIODS", {"1h": 2 * BIN_US})
+    even: dict[str, Any] = {"branching": (2, 2), "horizon": 4, "period_bins": 2}
+    return replace(schedule, late="drop", sibling=None, **even)
+
+
+@pytest.mark.parametrize("seed", seeds(quick=3, all=24))
+def test_every_rule_holds_under_caps_on_keys(seed: int) -> None:
+    run_schedule(seed, schedule=keyed(seed))
+
+
+@pytest.mark.parametrize("seed", seeds(quick=3, all=24))
+def test_every_rule_holds_where_the_unit_is_a_user_s_hour(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_schedule(seed, schedule=of_hours(keyed(seed), monkeypatch))
+
+
+@pytest.mark.parametrize("seed", seeds(quick=1, all=8))
+@pytest.mark.parametrize("hours", [False, True])
+def test_each_users_events_in_keys_are_those_of_a_log_of_their_own(
+    seed: int, hours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other users' records, their partitions and the faults differ between the two runs."""
+    schedule = of_hours(keyed(seed), monkeypatch) if hours else keyed(seed)
+    differences = list(_differences_of(schedule, seed))
+    assert differences == [Counter()] * len(differences)
+
+
+@pytest.mark.parametrize("cap", ["max_keys", "max_per_key", "max_events"])
+def test_the_recount_catches_one_too_many_under_each_cap(cap: str) -> None:
+    """A cap is caught where it alone binds: one key, one event of a key, or three events in all."""
+    each: dict[str, dict[str, Any]] = {
+        "max_keys": {"max_keys": 1, "max_per_key": 9, "max_events": 9},
+        "max_per_key": {"max_keys": 3, "max_per_key": 1, "max_events": 9},
+        "max_events": {"max_keys": 3, "max_per_key": 9, "max_events": 3},
+    }
+    calm = replace(keyed(0), fault_rate=0.0, stall_rate=0.0, actions=(), workers=1, sibling=None, **each[cap])
+    run_schedule(0, schedule=calm)
+    with pytest.raises(Broken, match="the log and its cuts give"):
+        run_schedule(0, pipeline=OneTooMany(cap=cap), schedule=calm)
+
+
+def test_an_hour_that_does_not_begin_anew_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    calm = replace(keyed(1), fault_rate=0.0, stall_rate=0.0, actions=(), workers=1)
+    hourly = of_hours(calm, monkeypatch)
+    run_schedule(1, schedule=hourly)
+    whole = CapWindows(3, 4)  # windows as long as an epoch
+    monkeypatch.setattr("stream_app.core.declaration.Declaration.cap_windows", lambda *_: whole)
+    with pytest.raises(Broken, match="the log and its cuts give"):
+        run_schedule(1, schedule=hourly)
+
+
 def killed(seed: int) -> Schedule:
     """Return a schedule that counts users, with one worker that is killed in every second bin."""
     users = replace(capped(3 * seed), where=EVERYTHING, fault_rate=0.0, workers=1, sibling=None)
@@ -126,7 +191,11 @@ def _run_all(schedules: list[Schedule], pipeline: Pipeline) -> None:
 
 def _differences(seed: int) -> list[Counter[tuple[int, int]]]:
     """Return a log's counts minus the sum over each user's own log, and the sum minus the counts."""
-    schedule = replace(other_day(capped(seed), seed), exact_cuts=True)
+    return _differences_of(capped(seed), seed)
+
+
+def _differences_of(drawn: Schedule, seed: int) -> list[Counter[tuple[int, int]]]:
+    schedule = replace(other_day(drawn, seed), exact_cuts=True)
     log = World(schedule).log
     together = binned(schedule, log)
     apart = Counter[tuple[int, int]]()
