@@ -77,6 +77,12 @@ def neighbours(rehearsal: Rehearsal, maker: Maker, events: Sequence[Event]) -> I
     for bin in bins:
         many = [maker.largest(bin, person) for _ in range(2 * declared.privacy.caps.l1)]
         yield Neighbour(f"one user more, with {len(many)} events in bin {bin}", [*events, *many])
+    if length := declared.period_bins:
+        # The unit is a user's day, for example: these neighbours differ within one of them.
+        period = [bin for bin in range(rehearsal.bins) if _period_of(rehearsal, bin, length) == bins[0]]
+        spread = [maker.largest(bin, person) for bin in period]
+        yield Neighbour("one user more, with an event in every bin of a period", [*events, *spread])
+        return
     spread = [maker.largest(bin, person) for bin in range(rehearsal.bins)]
     yield Neighbour("one user more, with an event in every bin", [*events, *spread])
     one = [event for event in events if event in _of_user(rehearsal, events, events[0])]
@@ -85,6 +91,11 @@ def neighbours(rehearsal: Rehearsal, maker: Maker, events: Sequence[Event]) -> I
     if substitute:
         moved = [maker.largest(rehearsal.bins - 1, person) for _ in spread]
         yield Neighbour("all events of one user in other bins", [*events, *moved])
+
+
+def _period_of(rehearsal: Rehearsal, bin: int, length: int) -> int:
+    """Return the number of a bin's period of the unit, counted from the first bin's."""
+    return (rehearsal.first_bin + bin) // length - rehearsal.first_bin // length
 
 
 def _of_user(rehearsal: Rehearsal, events: Sequence[Event], like: Event) -> list[Event]:

@@ -106,7 +106,8 @@ def check_source(source: str, entries: Sequence[LedgerEntry]) -> Check:
     for entry in entries:
         by_stream.setdefault((entry.stream, entry.strategy_hash), []).append(Fraction(entry.epsilon))
     users = {entry.user for entry in entries if entry.unit == "user"}
-    all_users = all(entry.unit == "user" for entry in entries) and len(users) == 1
+    # Epochs add up for users, but not for a user's day, which is in one epoch.
+    all_users = all(entry.unit == "user" and entry.per is None for entry in entries) and len(users) == 1
     total = sum(
         (sum(costs, Fraction(0)) if all_users else max(costs) for costs in by_stream.values()), Fraction(0)
     )

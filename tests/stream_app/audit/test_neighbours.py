@@ -87,6 +87,14 @@ def test_user_costs_what_is_stated_however_the_events_lie(caps: str) -> None:
     assert max(pair.loss for pair in pairs) > Fraction(999, 1000)
 
 
+@pytest.mark.parametrize("caps", ["max_events: 2, per: 1d", "max_events: 1, per: 1h"])
+def test_day_or_hour_of_a_user_costs_what_is_stated(caps: str) -> None:
+    pairs = list(grey_box(f", unit: {{user: u, {caps}}}", "late: drop").losses())
+    assert len(pairs) == 4
+    assert all(pair.same_bytes and 0 < pair.loss <= 1 for pair in pairs)
+    assert max(pair.loss for pair in pairs) > Fraction(999, 1000)
+
+
 class Half:
     """Noise of half the scale."""
 
