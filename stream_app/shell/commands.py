@@ -283,6 +283,24 @@ def privacy(config: Path) -> None:
         click.echo(line)
 
 
+@main.command("statement")
+@config_option
+@click.argument("stream")
+def stream_statement(config: Path, stream: str) -> None:
+    """Print one page about a stream, for lawyers and readers, in Markdown: what it promises, to whom.
+
+    \b
+    Example:
+      stream-app statement departures --config examples/flights.yaml
+    """
+    from stream_app.shell.planning.plan import chosen_streams
+    from stream_app.shell.planning.statements import page
+
+    (chosen,) = chosen_streams(load_to_begin(config), stream)
+    for line in page(chosen, time.time_ns() // 1_000):
+        click.echo(line)
+
+
 @main.command()
 @config_option
 def doctor(config: Path) -> int:

@@ -71,7 +71,7 @@ def privacy(
     unit = own_unit(view.declared)
     # The source's unit is the event if another stream protects only events, or other users.
     own = _own_statement(view, ledger, source) if private and per_user and stated.unit == "event" else None
-    protected = [*([_own_users(own)] if own else []), *_protected(stated)]
+    lines = [*([_own_users(own)] if own else []), *protected(stated)]
     return schemas.PrivacyAnswer(
         **released(view) | {"private": private},
         epsilon=in_words(view.strategy.epsilon),
@@ -97,8 +97,8 @@ def privacy(
         own_promise=own.promise("anything that this stream shows") if own else "",
         also=stated.other_line if private else "",
         whole_user=(own or stated).whole_user_line if private else "",
-        protected=[_without_factor(line, stated) for line in protected] if private else [],
-        not_protected=_not_protected(stated) if private else ["Anybody: these values show every event."],
+        protected=[without_factor(line, stated) for line in lines] if private else [],
+        not_protected=not_protected(stated) if private else ["Anybody: these values show every event."],
         ledger=[_ledger_row(view, entry, may_read(entry.stream)) for entry in ledger],
     )
 
@@ -119,7 +119,7 @@ def _within(period: str) -> str:
     return f"any one user was there within any one {period_in_words(period)}"
 
 
-def _protected(stated: Statement) -> list[str]:
+def protected(stated: Statement) -> list[str]:
     """Return what is protected. A source has the unit event if another stream protects other users."""
     if stated.unit == "event":
         return PROTECTED
@@ -129,14 +129,15 @@ def _protected(stated: Statement) -> list[str]:
     return [PROTECTED_USERS[0].replace("any one user was there", _within(period)), *PROTECTED[1:]]
 
 
-def _without_factor(line: str, stated: Statement) -> str:
+def without_factor(line: str, stated: Statement) -> str:
     """Return a line about odds; with a delta no factor alone bounds them, and the promise says what holds."""
     if stated.delta is None:
         return line
     return line.replace("at most the factor below", "no more than the promise above says")
 
 
-def _not_protected(stated: Statement) -> list[str]:
+def not_protected(stated: Statement) -> list[str]:
+    """Return what is not protected."""
     if stated.unit == "event":
         return NOT_PROTECTED
     _, _, period = stated.unit.partition(" per ")

@@ -30,10 +30,10 @@ def promises(settings: Settings, now_us: int) -> Iterator[str]:
     """
     for source in dict.fromkeys(stream.declared.source.name for stream in settings.streams):
         streams = [stream for stream in settings.streams if stream.declared.source.name == source]
-        entries = [_first_epoch(stream, now_us) for stream in streams]
+        entries = [first_epoch(stream, now_us) for stream in streams]
         yield from statement(source, entries).sentences()
         for stream, entry in zip(streams, entries, strict=True):
-            yield _neighbours(stream)
+            yield relation_in_words(stream)
             if over_epochs := over_epochs_in_words(entry):
                 yield over_epochs
 
@@ -41,7 +41,7 @@ def promises(settings: Settings, now_us: int) -> Iterator[str]:
 def costs_over_epochs(streams: Sequence[StreamSettings], now_us: int) -> Iterator[str]:
     """Yield what several epochs cost together, for each stream whose epochs add up."""
     for stream in streams:
-        if over_epochs := over_epochs_in_words(_first_epoch(stream, now_us)):
+        if over_epochs := over_epochs_in_words(first_epoch(stream, now_us)):
             yield over_epochs
 
 
@@ -79,7 +79,7 @@ def _of_sample(stream: StreamSettings) -> Iterator[str]:
             yield f"warning: streams.{stream.name}.sum.unit: {warning}"
 
 
-def _first_epoch(stream: StreamSettings, now_us: int) -> LedgerEntry:
+def first_epoch(stream: StreamSettings, now_us: int) -> LedgerEntry:
     """Return the ledger entry of a stream's first epoch, if it begins now."""
     strategy = planned(stream)
     entry = first_measurement(stream, now_us)
@@ -87,7 +87,7 @@ def _first_epoch(stream: StreamSettings, now_us: int) -> LedgerEntry:
     return replace(entry, strategy_hash=strategy.hash, mu=mu)
 
 
-def _neighbours(stream: StreamSettings) -> str:
+def relation_in_words(stream: StreamSettings) -> str:
     time, privacy, add_up = stream.declared.time, stream.declared.privacy, "do not add up"
     unit, neighbours = privacy.per_user, privacy.neighbours
     if unit is None:

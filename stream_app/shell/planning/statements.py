@@ -1,0 +1,49 @@
+"""``stream-app statement``: one page about one stream, for lawyers and for readers, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stream_app.api.answers.statements import not_protected, protected, without_factor
+from stream_app.config import StreamSettings
+from stream_app.core.budget import over_epochs_in_words
+from stream_app.core.ledger import promise_in_words, statement
+from stream_app.core.meaning import meaning_of
+from stream_app.shell.planning.promises import first_epoch, relation_in_words
+
+
+def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
+    """Yield the lines of a stream's page.
+
+    It is about the configuration: one epoch of this stream. ``/v1/streams/NAME/privacy`` says what the ledger
+    adds up. All sentences are those of the page and of ``stream-app privacy``.
+    """
+    entry = first_epoch(stream, now_us)
+    stated = statement(entry.source, [entry])
+    yield f"# What {stream.title or stream.name} publishes, and whom it protects"
+    yield ""
+    meaning = meaning_of(stream.declared)
+    yield "Counts every event." if meaning.plain else meaning.sentences
+    yield ""
+    yield "## The promise"
+    yield ""
+    yield from (f"- {sentence}" for sentence in stated.sentences())
+    yield f"- {relation_in_words(stream)}"
+    if over_epochs := over_epochs_in_words(entry):
+        yield f"- Over time, {over_epochs}"
+    if stream.total is None:
+        yield "- No total limits how many epochs may follow."
+    else:
+        yield f"- No epoch opens that would exceed {stream.total.words}."
+    if not stated.private:
+        return
+    for title, lines in (("Protected", protected(stated)), ("Not protected", not_protected(stated))):
+        yield ""
+        yield f"## {title}"
+        yield ""
+        # The page shows a factor below these lines; here the promise above states it.
+        for line in lines:
+            yield f"- {without_factor(line, stated).replace('the factor below', 'the factor above')}"
+    yield ""
+    cost = promise_in_words(stream.declared.privacy.epsilon, stream.declared.privacy.delta)
+    yield f"One epoch costs {cost}. docs/privacy.md has the proofs, and docs/choosing.md explains the words."

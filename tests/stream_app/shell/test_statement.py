@@ -1,0 +1,54 @@
+"""``stream-app statement`` prints one page about a stream, in the words of the other surfaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from stream_app.shell.commands import main
+
+CONFIG = """
+streams:
+  visits:
+    source: {file: visits.ndjson}
+    time: {field: at, format: iso8601, bin: 1h, grace: 5m, epoch: 30d}
+    privacy: {epsilon: 0.5, unit: {user: name, max_events: 5}%s}
+  clicks:
+    source: {file: clicks.ndjson}
+    time: {field: at, format: iso8601, bin: 1h, grace: 5m, epoch: 30d}
+    privacy: {epsilon: 1}
+"""
+
+
+def stated(tmp_path: Path, stream: str, more: str = "") -> tuple[int, str]:
+    config = tmp_path / "app.yaml"
+    config.write_text(CONFIG % more)
+    shown = CliRunner().invoke(main, ["statement", stream, "--config", str(config)])
+    return shown.exit_code, shown.output
+
+
+def test_page_of_users_says_unit_promise_and_cost_over_time(tmp_path: Path) -> None:
+    code, text = stated(tmp_path, "visits", ", total: {epsilon: 6, delta: 1e-6}")
+    assert code == 0
+    assert text.startswith("# What visits publishes, and whom it protects\n")
+    assert "- Whether or not all events of any one user of" in text
+    assert "at most a factor e^0.5." in text
+    assert "12 epochs cost epsilon 6 as a sum and" in text
+    assert "No epoch opens that would exceed the total of (epsilon 6, delta 1e-6) for the source." in text
+    assert "## Not protected" in text
+    assert "below" not in text
+    assert "None" not in text
+
+
+def test_page_of_events_says_that_persons_are_protected_more_weakly(tmp_path: Path) -> None:
+    code, text = stated(tmp_path, "clicks")
+    assert code == 0
+    assert "A person with k events is protected k times more weakly." in text
+    assert "No total limits how many epochs may follow." in text
+
+
+def test_an_unknown_stream_is_refused_in_one_line(tmp_path: Path) -> None:
+    code, text = stated(tmp_path, "nothing")
+    assert code != 0
+    assert "not in this configuration; it has visits, clicks" in text
