@@ -92,7 +92,7 @@ async def next_epoch_fits(ledger: SourceLedger, strategy: Strategy, state: Strea
         running,
         epoch=running.epoch + 1,
         first_bin=running.first_bin + running.bins,
-        bins=strategy.design.horizon,
+        bins=strategy.time.horizon,
     )
     return await ledger.fits(_ledger_entry(strategy, following))
 
