@@ -147,7 +147,7 @@ def _users(declared: Declaration) -> Meaning:
     return Meaning(
         noun="users first seen",
         counts=f"Counts each user once per epoch, in the first bin with an event of the user{under}. "
-        f'The field "{per_user.field}" names the user.{_only(declared)}',
+        f'The field "{per_user.field}" names the user; events without one do not count.{_only(declared)}',
         intervals="Intervals are for the number of users first seen in a range. A range over several epochs "
         "counts a user once in each of them.",
         shape="Charts show when users are first seen in an epoch, not how many are active: the first bins of "

@@ -66,12 +66,14 @@ def privacy(
     design, source = view.strategy.time, view.labels.source(view.strategy.source)
     stated = replace(statement(view.strategy.source, ledger), source=source)
     private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user
-    next_epoch = one_more_in_words(view.strategy.source, ledger, view.strategy.stream)
     has_odds = stated.delta is None and stated.epsilon < LARGEST_EXPONENT
     unit = own_unit(view.declared)
     # The source's unit is the event if another stream protects only events, or other users.
     own = _own_statement(view, ledger, source) if private and per_user and stated.unit == "event" else None
     lines = [*([_own_users(own)] if own else []), *protected(stated)]
+    # Epochs add up for users, also where they do not for the events of the source.
+    told = _own_entries(view, ledger) if own else ledger
+    next_epoch = one_more_in_words(view.strategy.source, told, view.strategy.stream)
     return schemas.PrivacyAnswer(
         **released(view) | {"private": private},
         epsilon=in_words(view.strategy.epsilon),
@@ -105,8 +107,11 @@ def privacy(
 
 def _own_statement(view: StreamView, ledger: Sequence[LedgerEntry], source: str) -> Statement:
     """Return what a stream alone promises to users."""
-    own = [entry for entry in ledger if entry.stream == view.strategy.stream]
-    return replace(statement(view.strategy.source, own), source=source)
+    return replace(statement(view.strategy.source, _own_entries(view, ledger)), source=source)
+
+
+def _own_entries(view: StreamView, ledger: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+    return [entry for entry in ledger if entry.stream == view.strategy.stream]
 
 
 def _own_users(own: Statement) -> str:

@@ -11,7 +11,9 @@ export function showPrivacy(privacy, times) {
   const { promise, own_promise: own, whole_user: wholeUser, total } = privacy;
   at("promise").replaceChildren(...withPowers(own || promise));
   const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
-  at("also").replaceChildren(...withPowers([wholeUser, together, privacy.also, total?.spent ? "" : privacy.next_epoch, total?.sentence].filter(Boolean).join(" ")));
+  const next = total?.spent ? "" : privacy.next_epoch; // of the promise that the page leads with
+  const others = own ? [next, together, privacy.also] : [privacy.also, next];
+  at("also").replaceChildren(...withPowers([wholeUser, ...others, total?.sentence].filter(Boolean).join(" ")));
   at("spent").hidden = !total?.spent;
   at("spent").textContent = total?.spent ? total.sentence : "";
   showList(at("protected"), privacy.protected);
