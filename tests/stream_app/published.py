@@ -17,6 +17,7 @@ from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import Condition
 from stream_app.core.declaration import Counted, Declaration
 from stream_app.core.kinds import kind_of
+from stream_app.core.ledger import entry_of
 from stream_app.core.records import (
     GENESIS,
     Apply,
@@ -87,6 +88,8 @@ class Published:
         state = await self.store.load(self.name)
         first = self.first_bin if first_bin is None else first_bin
         binning = self.strategy.declared.time.binning
+        of_epoch = EpochRecord(epoch, first, self.epoch_bins, 1, self.strategy.hash)
+        promised = entry_of(self.strategy.declared, self.name, of_epoch)
         await self.store.reserve(
             LedgerEntry(
                 self.source,
@@ -99,6 +102,9 @@ class Published:
                 self.strategy.hash,
                 float(self.epsilon) <= 20,
                 user=None if self.user is None else self.user.field,
+                per=promised.per,
+                period_us=promised.period_us,
+                periods=promised.periods,
             )
         )
         seq, head = (state.seq, state.head) if state else (0, GENESIS)
