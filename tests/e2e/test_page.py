@@ -95,7 +95,7 @@ def last_window_stands(page: Page, port: int) -> None:
     which = page.locator("#windows-which")
     day = START + timedelta(hours=HOURS)
     expect(which).to_contain_text(f"{day.day} Jan 2013")
-    expect(which).to_contain_text(f"{round(answer['cumulative'][-1]):,} events")
+    expect(which).to_contain_text(f"{round(answer['cumulative'][-1]):,} counted events")
     expect(page.get_by_role("button", name="Later")).to_be_disabled()
 
 
