@@ -6,6 +6,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """A loss that was measured, beside the stated one. Args: low, high, bounds; equal if it is exact."""
+
+    stated: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """One question that was asked of one subject.
 
@@ -15,6 +24,7 @@ class Check:
         asked: what must be true, in words.
         passed: whether it is; None: it could not be asked, and ``found`` says why.
         found: what was seen, with figures.
+        measured: the loss, if the check measured one.
     """
 
     part: str
@@ -22,6 +32,7 @@ class Check:
     asked: str
     passed: bool | None
     found: str
+    measured: Measured | None = None
 
 
 def failed(checks: list[Check]) -> list[Check]:

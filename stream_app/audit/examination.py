@@ -11,7 +11,7 @@ from dphist import SystemNoise
 from dphist.toeplitz import ToeplitzDesign
 from stream_app.audit.black_box import SLACK, count_outputs
 from stream_app.audit.black_box_gaussian import count_gaussian_outputs
-from stream_app.audit.checks import Check
+from stream_app.audit.checks import Check, Measured
 from stream_app.audit.collecting import collect
 from stream_app.audit.neighbours import GreyBox, PairLoss, trees_of
 from stream_app.audit.rehearsal import Rehearsal
@@ -82,12 +82,15 @@ def _compared(strategy: Strategy, pair: PairLoss) -> Check:
     if mu is None:
         kept = pair.loss <= strategy.epsilon and pair.mu_squared == 0
         cost = f"loss {_decimal(pair.loss)} of {in_words(strategy.epsilon)}"
+        stated, loss = float(strategy.epsilon), float(pair.loss)
     else:
         kept = pair.mu_squared <= mu**2 and pair.loss == 0
-        cost = f"mu {float(pair.mu_squared) ** 0.5:.6g} of {float(mu):.6g}"
+        stated, loss = float(mu), float(pair.mu_squared) ** 0.5
+        cost = f"mu {loss:.6g} of {stated:.6g}"
     other = "" if pair.same_bytes else "; the outputs differ in something else than counts with noise"
     said = f"{pair.what}: {cost}, over {pair.moved} numbers{other}"
-    return Check("grey box", strategy.stream, _NEIGHBOURS, kept and pair.same_bytes, said)
+    measured = Measured(stated, loss, loss)
+    return Check("grey box", strategy.stream, _NEIGHBOURS, kept and pair.same_bytes, said, measured)
 
 
 def _counted(rehearsal: Rehearsal, depth: Depth) -> Check:
@@ -98,7 +101,8 @@ def _counted(rehearsal: Rehearsal, depth: Depth) -> Check:
         f"{counted.units} units: loss between {low:.3f} and {high:.3f}, stated {_decimal(counted.stated)}; "
         f"stated / {SLACK:g} is {counted.tighter or 'undecided'}; {counted.runs:,} runs"
     )
-    return Check("black box", rehearsal.strategy.stream, _COUNTED, counted.passed, said)
+    measured = Measured(float(counted.stated), low, high)
+    return Check("black box", rehearsal.strategy.stream, _COUNTED, counted.passed, said, measured)
 
 
 def _counted_gaussian(name: str, design: ToeplitzDesign, seed: int) -> Check:
@@ -107,7 +111,8 @@ def _counted_gaussian(name: str, design: ToeplitzDesign, seed: int) -> Check:
         f"{counted.events} events: mu between {counted.low:.3f} and {counted.high:.3f}, stated "
         f"{counted.stated:.3f}; {counted.runs:,} runs"
     )
-    return Check("black box", name, _COUNTED, counted.passed, said)
+    measured = Measured(counted.stated, counted.low, counted.high)
+    return Check("black box", name, _COUNTED, counted.passed, said, measured)
 
 
 def _stated(rehearsal: Rehearsal) -> Fraction:

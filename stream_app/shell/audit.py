@@ -8,6 +8,7 @@ import click
 
 from stream_app.audit import examination
 from stream_app.audit.checks import Check, failed
+from stream_app.audit.picture import draw
 from stream_app.audit.report import in_json, in_markdown
 from stream_app.config import Settings, load
 from stream_app.shell.options import config_option
@@ -64,6 +65,7 @@ def run_audit(settings: Settings, depth: examination.Depth, report: Path | None)
         command = f"stream-app audit --config {settings.file.name} --bins {depth.bins} --seed {depth.seed}"
         report.mkdir(parents=True, exist_ok=True)
         (report / "audit.md").write_text(in_markdown(checks, command), encoding="utf-8")
+        draw(checks, report / "audit.png")
         (report / "audit.json").write_text(in_json(checks, command), encoding="utf-8")
         click.echo(f"report: {report / 'audit.md'}")
     click.echo(f"{len(checks)} checks, {len(faults)} failed")

@@ -9,7 +9,7 @@ import numpy as np
 
 from dphist.arrays import BoolArray
 from stream_app.config import SourceSettings, StreamSettings
-from stream_app.core.counting.left_out import LeftOut, left_out
+from stream_app.core.counting.left_out import LeftOut, Owner, left_out
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import EpochRecord, RecordBatch
 from stream_app.sources.decode import TimeField
@@ -72,6 +72,18 @@ def cap_warning(stream: StreamSettings, columns: Mapping[str, Any]) -> str | Non
 
 def sample_left_out(stream: StreamSettings, columns: Mapping[str, Any]) -> LeftOut | None:
     """Return what a stream's caps leave out of a sample; None without caps, or if no record could count."""
+    found = records_of_users(stream, columns)
+    per_user = stream.declared.privacy.per_user
+    return None if found is None or per_user is None else left_out(*found, per_user.caps)
+
+
+def records_of_users(
+    stream: StreamSettings, columns: Mapping[str, Any]
+) -> tuple[list[Owner], list[int]] | None:
+    """Return the cap window and user of each record of a sample that could count, and its key, bin by bin.
+
+    None without caps, or if no record could count.
+    """
     declared, per_user = stream.declared, stream.declared.privacy.per_user
     if per_user is None or declared.count == "users":
         return None
@@ -89,7 +101,7 @@ def sample_left_out(stream: StreamSettings, columns: Mapping[str, Any]) -> LeftO
     owners = zip(windows.tolist(), map(str, of_user[named].tolist()), strict=True)
     in_order, keys = np.argsort(bins, kind="stable"), places[named] // declared.cells.key_places
     each = list(owners)
-    return left_out([each[record] for record in in_order.tolist()], keys[in_order].tolist(), per_user.caps)
+    return [each[record] for record in in_order.tolist()], keys[in_order].tolist()
 
 
 def shares_in_words(stream: StreamSettings, columns: Mapping[str, Any]) -> str | None:

@@ -224,7 +224,14 @@ def new_ledger(config: Path) -> None:
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the errors over time here."
 )
-def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path | None) -> None:
+@click.option(
+    "--caps",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Show what caps on a user's events would cost, by this file of events.",
+)
+def plan(
+    config: Path, stream: str | None, target_rmse: float | None, plot: Path | None, caps: Path | None
+) -> None:
     """Show the errors of readers' answers, the tree of every stream, and the errors of other ways to count.
 
     \b
@@ -232,11 +239,13 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
       stream-app plan --config examples/flights.yaml
       stream-app plan --config examples/flights.yaml --target-rmse 20
       stream-app plan --config examples/flights.yaml --stream departures --plot error.png
+      stream-app plan --config app.yaml --stream visits --caps sample.ndjson
     """
     from rich.table import Table
 
     from dphist.planning.report import print_whole
     from stream_app.shell.planning.answers import answers_table
+    from stream_app.shell.planning.caps import caps_table
     from stream_app.shell.planning.modes import mode_sentences, modes_table
     from stream_app.shell.planning.plan import chosen_streams, comparisons, epsilons_for
     from stream_app.shell.planning.promises import costs_over_epochs, meanings
@@ -246,10 +255,13 @@ def plan(config: Path, stream: str | None, target_rmse: float | None, plot: Path
 
     settings = load_to_begin(config)
     streams = chosen_streams(settings, stream)
+    shown: list[Table]
     with working("planning") as step:
-        if target_rmse is not None:
+        if caps is not None:
+            shown, lines = [caps_table(one, caps) for one in streams], []
+        elif target_rmse is not None:
             step("searching for the smallest epsilon")
-            shown: list[Table] = []
+            shown = []
             lines = list(epsilons_for(streams, target_rmse))
         else:
             shown = [answers_table(streams), *tables(streams)]

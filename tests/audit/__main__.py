@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 
 from stream_app.audit.checks import Check, failed
 from stream_app.audit.examination import Depth, examine
+from stream_app.audit.picture import draw
 from stream_app.audit.report import in_json, in_markdown
 from stream_app.config import load_text
 from stream_app.wiring.workers import new_ledger, run_worker
@@ -78,8 +79,9 @@ def main() -> int:
         checks = list(examine(settings, DEPTH, lambda line: print(line, flush=True)))
     print("the audit's own tests", flush=True)
     checks += noticed_faults()
-    report.mkdir(parents=True, exist_ok=True)
+    (report / "images").mkdir(parents=True, exist_ok=True)
     (report / "audit-report.md").write_text(in_markdown(checks, COMMAND), encoding="utf-8")
+    draw(checks, report / "images" / "audit.png")
     (report / "audit-report.json").write_text(in_json(checks, COMMAND), encoding="utf-8")
     for check in failed(checks):
         print(f"FAIL {check.part}, {check.subject}: {check.asked}: {check.found}")

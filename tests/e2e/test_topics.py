@@ -46,6 +46,10 @@ def test_workers_come_and_go_and_every_event_counts_once(cell: Cell) -> None:
     for row in rows:
         for level, index, values in row["nodes"]:
             assert nodes.setdefault((level, index), values) == values
+    approximate = cell.rows(cell.sent, "approximate")
+    assert [row["seq"] for row in approximate] == list(range(1, len(approximate) + 1))
+    assert {row["epoch"] for row in approximate} == {0}
+    assert approximate[-1]["estimate"] == [pytest.approx(cell.sent, abs=0.01)]
     two.send_signal(signal.SIGTERM)
     two.wait(120)
     _follow(cell, [sys.executable, str(REPOSITORY / "examples/releases_consumer.py")], f": {cell.sent} (")

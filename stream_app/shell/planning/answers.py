@@ -73,7 +73,7 @@ def rows_of(stream: StreamSettings) -> Iterator[Row]:
         spans[f"{within} its last day"] = (horizon - per_day, horizon)
     spans[f"{within} its last bin ({format_duration(declared.time.bin_us)})"] = (horizon - 1, horizon)
     for asked, span in spans.items():
-        yield asked, f"± {in_words(half_width(_count(strategy, span)))}"
+        yield asked, f"± {in_words(half_width(count_of_span(strategy, span)))}"
     axes = strategy.kind.axes
     if axes is None:
         return
@@ -135,7 +135,7 @@ def _error_of_range(group: ColumnGroup, span: tuple[int, int]) -> tuple[Weighted
     return group.published_laws(starts, stops).law(0), group.published_rounding(span[0])
 
 
-def _count(strategy: Strategy, span: tuple[int, int]) -> Estimate:
+def count_of_span(strategy: Strategy, span: tuple[int, int]) -> Estimate:
     """Return the error of a count over bins [a, b) of the first epoch, when it is complete."""
     if strategy.kind.levels is None:
         starts, stops = (np.array([edge]) for edge in span)

@@ -1,0 +1,73 @@
+"""``plan --caps``: events left out against noise, for rising caps, by a sample."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stream_app.config import load
+from stream_app.shell.commands import main
+from stream_app.shell.planning.caps import trades
+
+CONFIG = """
+redis: {url: "embedded:redis"}
+streams:
+  visits:
+    source: {file: visits.ndjson}
+    time: {field: at, format: s, bin: 1h, grace: 5m, epoch: 1d, first: "2024-01-01T00:00:00Z"}
+    privacy: {epsilon: 1, unit: UNIT}
+"""
+MIDNIGHT_S = 1_704_067_200
+EVENTS = {"ann": 1, "bob": 3, "cid": 12}  # of each day
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return write(tmp_path, "{user: who, max_events: 4}")
+
+
+def write(directory: Path, unit: str) -> Path:
+    file = directory / "app.yaml"
+    file.write_text(CONFIG.replace("UNIT", unit))
+    events = [
+        {"at": MIDNIGHT_S + 86_400 * day + 60 * number, "who": who}
+        for day in range(2)
+        for who, most in EVENTS.items()
+        for number in range(most)
+    ]
+    (directory / "sample.ndjson").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return file
+
+
+def test_each_cap_loses_what_a_recount_loses_and_needs_noise_in_proportion(config: Path) -> None:
+    found = {trade.most: trade for trade in trades(load(config).streams[0], config.parent / "sample.ndjson")}
+    assert list(found) == [1, 2, 5, 10, 20]
+    for most, trade in found.items():
+        kept = sum(min(most, events) for events in EVENTS.values())
+        assert trade.bias == pytest.approx(sum(EVENTS.values()) - kept)
+        assert trade.share == pytest.approx(trade.bias / sum(EVENTS.values()))
+        assert trade.noise == pytest.approx(most * found[1].noise, rel=0.1)
+        assert trade.together == pytest.approx(math.hypot(trade.bias, trade.noise))
+    assert Counter(trade.bias == 0 for trade in found.values()) == {True: 1, False: 4}
+
+
+def test_table_marks_the_least_error_and_says_that_it_is_private(config: Path) -> None:
+    ran = CliRunner().invoke(
+        main, ["plan", "-c", str(config), "--caps", str(config.parent / "sample.ndjson")]
+    )
+    assert ran.exit_code == 0, ran.output
+    assert ran.output.count(" <") == 1
+    assert "Exact and private" in " ".join(ran.output.split())
+
+
+def test_stream_without_caps_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "app.yaml"
+    write(tmp_path, "event")
+    ran = CliRunner().invoke(main, ["plan", "-c", str(config), "--caps", str(tmp_path / "sample.ndjson")])
+    assert ran.exit_code == 2
+    assert "--caps: streams.visits has no caps; write privacy.unit" in ran.output
