@@ -29,8 +29,8 @@ def draw(checks: Sequence[Check], file: Path) -> bool:
         assert loss is not None
         place = streams.index(check.subject) + (0.14 if check.part == "black box" else -0.14)
         ends = [loss.low / loss.stated, loss.high / loss.stated]
-        style = {"color": _COLOURS[check.part], "linewidth": 3, "solid_capstyle": "butt"}
-        axes.plot(ends, [place, place], **style, marker="o" if ends[0] == ends[1] else "|", markersize=5)
+        mark = "o" if ends[0] == ends[1] else "|"
+        axes.plot(ends, [place, place], color=_COLOURS[check.part], linewidth=3, marker=mark, markersize=5)
     for part, words in _WORDS.items():
         axes.plot([], [], color=_COLOURS[part], linewidth=3, label=words)
     axes.set_yticks(range(len(streams)), streams)
