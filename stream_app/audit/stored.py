@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 
 from dphist.arrays import Int64Array
@@ -23,6 +23,7 @@ from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import restored
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.strategy import Strategy
+from stream_app.loops.opening import ledger_entry
 
 PART = "stored"
 
@@ -182,7 +183,6 @@ def _tiles_of_witness(stored: Stored) -> dict[TileKey, bytes]:
 
 def _unrecorded(stored: Stored) -> Iterator[str]:
     strategy = stored.strategy
-    unit = "event" if strategy.declared.privacy.per_user is None else "user"
     ledgers = {"the ledger": stored.ledger}
     if stored.outside is not None:
         ledgers["the ledger outside the store"] = stored.outside
@@ -192,8 +192,22 @@ def _unrecorded(stored: Stored) -> Iterator[str]:
             entry = own.get(record.epoch)
             if entry is None:
                 yield f"epoch {record.epoch} is not in {where}"
-            elif Fraction(entry.epsilon) < strategy.epsilon or entry.unit != unit:
-                yield f"epoch {record.epoch} is in {where} as {entry.unit}, epsilon {entry.epsilon}"
+            else:
+                yield from _other_entry(entry, ledger_entry(strategy, record), where)
+
+
+def _other_entry(entry: LedgerEntry, right: LedgerEntry, where: str) -> Iterator[str]:
+    """Yield each fact of an entry that is not that of its epoch."""
+    for field in fields(LedgerEntry):
+        found, expected = getattr(entry, field.name), getattr(right, field.name)
+        unknown = found is None and field.name in _NEWER  # to older versions
+        if field.name not in _ELSEWHERE and found != expected and not unknown:
+            yield f"epoch {entry.epoch} is in {where} with {field.name} {found}, not {expected}"
+
+
+# A group's ledger names its log; a worker may have lost an entry, or its epoch may have ended early.
+_ELSEWHERE = {"source", "log", "lost", "end_us"}
+_NEWER = {"user", "time"}
 
 
 def _spent(strategy: Strategy) -> Fraction:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from stream_app.core.costs import Cost
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import Statement, next_entry, promise_in_words, statement
+from stream_app.core.ledger import Statement, next_entry, of_one_unit, promise_in_words, statement
 from stream_app.core.periods import period_in_words
 from stream_app.core.records import LedgerEntry
 
@@ -31,12 +31,17 @@ class Total:
 
     def allows(self, stream: str, entries: Iterable[LedgerEntry]) -> bool:
         """Return whether these entries of a stream's source are within the total."""
-        return self.cost(stream, entries).is_within(self.epsilon, self.delta)
+        return all(cost.is_within(self.epsilon, self.delta) for cost in self.costs(stream, entries))
 
-    def cost(self, stream: str, entries: Iterable[LedgerEntry]) -> Cost:
-        """Return what these entries cost of the total."""
+    def costs(self, stream: str, entries: Iterable[LedgerEntry]) -> list[Cost]:
+        """Return what these entries cost of the total: together, and each unit apart if there are several.
+
+        The promise about all streams may be for one event, in which a user's epochs do not add up. The total
+        holds for the user, too.
+        """
         counted = [entry for entry in entries if self.per == "source" or entry.stream == stream]
-        return statement(counted[0].source, counted).cost if counted else Cost()
+        parts = [counted, *of_one_unit(counted)] if counted else []
+        return [statement(part[0].source, part).cost for part in parts]
 
     @property
     def words(self) -> str:
@@ -88,7 +93,7 @@ def left(total: Total, entries: Sequence[LedgerEntry], stream: str) -> Left | No
         return total.allows(stream, [*entries, *future[:number]])
 
     allowed = _most(fits, len(future))
-    if allowed == len(future) and total.cost(stream, [*entries, *future]) == total.cost(stream, entries):
+    if allowed == len(future) and total.costs(stream, [*entries, *future]) == total.costs(stream, entries):
         return Left(None, following.start_us)
     own = [entry for entry in future[:allowed] if entry.stream == stream]
     return Left(

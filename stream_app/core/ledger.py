@@ -100,9 +100,15 @@ class Statement:
                 f"Not private: epsilon {in_words(self.total_epsilon)} is so large that it protects nobody.",
                 *map(_sentence, self.measurements),
             )
-        weaker = ["A person with k events is protected k times more weakly."] if self.unit == "event" else []
+        weaker = [self._of_many_events] if self.unit == "event" else []
         others = [line for line in (self.whole_user_line, self.other_line) if line]
         return (self.promise(), *others, *map(_sentence, self.measurements), *weaker)
+
+    @property
+    def _of_many_events(self) -> str:
+        if self.delta is None:
+            return "A person with k events is protected k times more weakly."
+        return "A person with k events is protected more weakly: epsilon grows k times, and delta faster."
 
     def promise(self, what: str = "anything that is shown") -> str:
         """Return the promise in one sentence. Args: what, the name of all that was measured here."""
@@ -228,6 +234,26 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     >>> statement("file:a", [entry, again, other]).epsilon
     Fraction(5, 6)
     """
+    stated = _stated(source, entries)
+    parts = [stated, *(_stated(source, part) for part in of_one_unit(entries))]
+    small = all(part.total_epsilon <= LARGEST_PRIVATE_EPSILON for part in parts)
+    return replace(stated, private=small and all(m.private for m in stated.measurements))
+
+
+def of_one_unit(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
+    """Return the entries of each unit apart, if they have several units: their epochs may add up differently.
+
+    Beside a stream that protects events, the promise about all streams is for one event, in which a user's
+    epochs do not add up. For the user they do.
+    """
+    parts: dict[tuple[str, str, str], list[LedgerEntry]] = defaultdict(list)
+    for entry in entries:
+        parts[unit_of(entry), entry.user or "", entry.time or ""].append(entry)
+    return [parts[unit] for unit in sorted(parts)] if len(parts) > 1 else []
+
+
+def _stated(source: str, entries: Sequence[LedgerEntry]) -> Statement:
+    """Return the promise of entries, ``private`` if their epsilons are not weighed."""
     for entry in entries:
         if entry.source != source or (entry.unit, entry.neighbours) not in _CHANGES:
             raise ValueError(f"ledger of {source}: {entry} cannot be composed here")
@@ -242,8 +268,7 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     if " per " in unit:
         whole = total_of(cost_of_whole_user(epochs, neighbours) for epochs in streams.values())
         stated = replace(stated, whole_user=whole)
-    private = all(m.private for m in measurements) and stated.total_epsilon <= LARGEST_PRIVATE_EPSILON
-    return replace(stated, private=private)
+    return stated
 
 
 def next_entry(entries: Sequence[LedgerEntry], stream: str) -> LedgerEntry | None:

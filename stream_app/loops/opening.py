@@ -94,7 +94,7 @@ async def next_epoch_fits(ledger: SourceLedger, strategy: Strategy, state: Strea
         first_bin=running.first_bin + running.bins,
         bins=strategy.time.horizon,
     )
-    return await ledger.fits(_ledger_entry(strategy, following))
+    return await ledger.fits(ledger_entry(strategy, following))
 
 
 def _cannot_begin(strategy: Strategy, start: _Start) -> OperatorError:
@@ -259,7 +259,7 @@ def _after_witness(state: StreamState, head: RowLink) -> _Start:
 async def restore_ledger(ledger: SourceLedger, witness: Witness, strategy: Strategy) -> None:
     """Put back the ledger entries of epochs that the witness knows: a store that was set back lost them."""
     for record in epochs_of(strategy, await witness.rows(strategy.stream, 0)):
-        await ledger.reserve(_ledger_entry(strategy, record))
+        await ledger.reserve(ledger_entry(strategy, record))
 
 
 async def _open(
@@ -271,7 +271,7 @@ async def _open(
     """
     outside = await ledger.outside(strategy.source)  # read first: the store knows all of these entries
     record = _as_reserved(strategy, start, await store.ledger(strategy.source), outside)
-    entry = _ledger_entry(strategy, record)
+    entry = ledger_entry(strategy, record)
     reserve = ledger.begin if start.is_first else ledger.reserve_within_total
     if await reserve(entry) is Reply.CONFLICT:
         return False
@@ -323,7 +323,7 @@ def _as_reserved(
     return replace(start.record, epoch=epoch, first_bin=first_bin, bins=bins)
 
 
-def _ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
+def ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
     """Return the ledger entry of an epoch, with the promise at which its noise is really drawn."""
     entry, kind = entry_of(strategy.declared, strategy.stream, record), strategy.kind
     delta, mu = (None if number is None else str(number) for number in (kind.delta, kind.mu))

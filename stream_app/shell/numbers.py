@@ -25,8 +25,11 @@ def outward(lower: float, upper: float, places: int = 0) -> tuple[str, str]:
 
     >>> outward(3.2, 15.1), outward(-0.314, 2.0, 2)
     (('3', '16'), ('-0.32', '2.00'))
+    >>> outward(1_234_567.89, 1_234_567.89, 2)
+    ('1,234,567.89', '1,234,567.89')
     """
     size = 10**places
-    ends = math.floor(lower * size + _DUST) / size, math.ceil(upper * size - _DUST) / size
+    dust = max(_DUST, 4 * math.ulp(max(abs(lower), abs(upper)) * size))
+    ends = math.floor(lower * size + dust) / size, math.ceil(upper * size - dust) / size
     low, high = (f"{end:z,.{places}f}" for end in ends)
     return low, high

@@ -22,6 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -134,9 +135,10 @@ class Traffic:
                     self.pipe.stdin.writelines(map(line, names[first : first + 20]))
                     self.pipe.stdin.flush()
                     time.sleep(random_.random() * 0.1)
-                self.pipe.stdin.close()
             except BrokenPipeError:
                 pass
+            with suppress(BrokenPipeError):
+                self.pipe.stdin.close()
             if self.pipe.wait(60) == 0:
                 self.confirmed += names
             number += 1

@@ -41,6 +41,7 @@ NOT_PROTECTED = [
     "That the stream exists, how long its bins are and how it is configured.",
     "Events from anyone who can read the worker's machine: it holds exact counts of open bins.",
 ]
+_MANY_EVENTS = "A person with many events: with k events epsilon is k times as large, and delta grows faster."
 PROTECTED_USERS = [
     "Whether any one user was there: everything shown changes these odds by at most the factor below.",
     *PROTECTED[1:],
@@ -144,7 +145,7 @@ def without_factor(line: str, stated: Statement) -> str:
 def not_protected(stated: Statement) -> list[str]:
     """Return what is not protected."""
     if stated.unit == "event":
-        return NOT_PROTECTED
+        return NOT_PROTECTED if stated.delta is None else [_MANY_EVENTS, *NOT_PROTECTED[1:]]
     _, _, period = stated.unit.partition(" per ")
     if not period:
         return NOT_PROTECTED_USERS

@@ -27,14 +27,18 @@ def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
     yield ""
     yield "## The promise"
     yield ""
-    yield from (f"- {sentence}" for sentence in stated.sentences())
+    shown = "anything that this stream shows in one epoch"
+    first, *others = stated.sentences()
+    yield f"- {stated.promise(shown) if stated.private else first}"
+    yield from (f"- {sentence}" for sentence in others)
+    yield "- Other streams over the same source cost more; stream-app privacy adds them up."
     yield f"- {relation_in_words(stream)}"
     if over_epochs := over_epochs_in_words(entry):
         yield f"- Over time, {over_epochs}"
     if stream.total is None:
         yield "- No total limits how many epochs may follow."
     else:
-        yield f"- No epoch opens that would exceed {stream.total.words}."
+        yield f"- No epoch of this stream opens that would exceed {stream.total.words}."
     if not stated.private:
         return
     for title, lines in (("Protected", protected(stated)), ("Not protected", not_protected(stated))):
@@ -42,7 +46,8 @@ def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
         yield f"## {title}"
         yield ""
         # The page shows a factor below these lines; here the promise above states it.
-        for line in lines:
+        for whole in lines:
+            line = whole.replace("the stated sum is over all epochs", "this page states one epoch")
             yield f"- {without_factor(line, stated).replace('the factor below', 'the factor above')}"
     yield ""
     cost = promise_in_words(stream.declared.privacy.epsilon, stream.declared.privacy.delta)

@@ -279,7 +279,7 @@ def test_alerts_have_thresholds_and_marks(browser: Browser, backstage: Backstage
     start = backstage.start()
     with opened(browser, start + "/streams/departures") as page:
         rules = panel(page, "alerts").locator("li")
-        expect(rules).to_have_count(2)
+        expect(rules).to_have_count(3)
         expect(rules.first).to_contain_text("busy")
         expect(rules.first.locator(".chip")).to_have_text("firing")
         expect(rules.first).to_contain_text("since 3 Jan 2013, 02:00 UTC")

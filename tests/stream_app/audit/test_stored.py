@@ -116,6 +116,14 @@ def entry_cheaper(stored: Stored) -> Stored:
     return replace(stored, ledger=[replace(entry, epsilon="1/2") for entry in stored.ledger])
 
 
+def entry_of_less_noise(stored: Stored) -> Stored:
+    return replace(stored, ledger=[replace(entry, delta="1/10", mu="1/9") for entry in stored.ledger])
+
+
+def entry_of_another_unit(stored: Stored) -> Stored:
+    return replace(stored, ledger=[replace(entry, neighbours="substitute") for entry in stored.ledger])
+
+
 def other_configuration(stored: Stored) -> Stored:
     assert isinstance(stored.configured, dict)
     privacy = stored.configured["privacy"] | {"epsilon": "2"}
@@ -135,7 +143,9 @@ def other_configuration(stored: Stored) -> Stored:
         (other_node, "Every published value follows", "table 1 of epoch 0 differs"),
         (entry_lost, "Each epoch is in the ledger", "epoch 1 is not in the ledger"),
         (entry_lost_outside, "Each epoch is in the ledger", "epoch 0 is not in the ledger outside the store"),
-        (entry_cheaper, "Each epoch is in the ledger", "as event, epsilon 1/2"),
+        (entry_cheaper, "Each epoch is in the ledger", "with epsilon 1/2, not 1"),
+        (entry_of_less_noise, "Each epoch is in the ledger", "with mu 1/9, not None"),
+        (entry_of_another_unit, "Each epoch is in the ledger", "with neighbours substitute, not add_remove"),
         (other_configuration, "The configuration is the one", 'privacy.epsilon was "1" and is "2"'),
     ],
 )

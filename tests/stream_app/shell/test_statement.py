@@ -35,7 +35,10 @@ def test_page_of_users_says_unit_promise_and_cost_over_time(tmp_path: Path) -> N
     assert "- Whether or not all events of any one user of" in text
     assert "at most a factor e^0.5." in text
     assert "12 epochs cost epsilon 6 as a sum and" in text
-    assert "No epoch opens that would exceed the total of (epsilon 6, delta 1e-6) for the source." in text
+    assert (
+        "No epoch of this stream opens that would exceed the total of (epsilon 6, delta 1e-6) for the source."
+        in text
+    )
     assert "## Not protected" in text
     assert "below" not in text
     assert "None" not in text
