@@ -23,4 +23,5 @@ def test_tables_cut_off_no_time_and_no_number(
     assert "…" not in printed
     lines = [line.split() for line in printed.splitlines() if line.split()[0].startswith("2013-01-01T")]
     ends = [f"2013-01-01T0{hour}:26:40Z" for hour in range(POINTS)]
-    assert lines == [[start, "2013-01-01T01:26:40Z", *["1,234,567.89"] * 4] for start in ends]
+    shown = [*["1,234,567.89"] * 3, "1,234,567.90"]  # the upper end is rounded outward
+    assert lines == [[start, "2013-01-01T01:26:40Z", *shown] for start in ends]
