@@ -95,7 +95,8 @@ class SourceLedger:
         """Write the entry of an epoch that is about to open, unless it would exceed the stream's total.
 
         Guarantee: the ledger alone decides, so a crash before or after this call opens no epoch twice. If
-            streams of one source ask at the same moment, each knows the entries of those before it.
+            streams of one source ask at the same moment, each knows the entries of those before it. Streams
+            that know the log by different names may then both find the total spent; their entries stay.
         Raises: TotalSpent; OSError.
         """
         while True:

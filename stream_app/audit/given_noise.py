@@ -53,8 +53,8 @@ class GivenNoise:
         return self._next(Law("gaussian", Fraction(variance)), shape)
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
-        """Fail: a selection's loss does not follow from differences of numbers."""
-        raise NotImplementedError("this stream selects privately; its mechanism has an audit of its own")
+        """Refuse: a selection's loss does not follow from differences of numbers."""
+        raise ValueError("a private selection cannot be rehearsed; streams with windows are left out")
 
     def _next(self, law: Law, shape: int | tuple[int, ...]) -> Int64Array:
         count = shape if isinstance(shape, int) else math.prod(shape)

@@ -23,7 +23,7 @@ from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import restored
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.strategy import Strategy
-from stream_app.loops.opening import ledger_entry
+from stream_app.loops.opening import differences, ledger_entry
 
 PART = "stored"
 
@@ -95,7 +95,10 @@ def check_stored(stored: Stored) -> Iterator[Check]:
     )
     yield check(
         "The configuration is the one that the stream began with",
-        list(_differences(stored.strategy.declared.plain(), stored.configured)),
+        [
+            f"{fact} was {then} and is {now}"
+            for fact, then, now in differences(stored.strategy.declared.plain(), stored.configured)
+        ],
         "no fact differs",
     )
 
@@ -226,11 +229,3 @@ def _spent(strategy: Strategy) -> Fraction:
         (path_epsilon(scales, design.sensitivity) for scales, design in zip(drawn, designs, strict=True)),
         beside,
     )
-
-
-def _differences(then: object, now: object, path: str = "") -> Iterator[str]:
-    if isinstance(then, dict) and isinstance(now, dict):
-        for key in sorted(then.keys() | now.keys()):
-            yield from _differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
-    elif then != now:
-        yield f"{path} was {json.dumps(then)} and is {json.dumps(now)}"

@@ -143,7 +143,7 @@ def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
         {"ledger": strategy.source, "width": strategy.width} | strategy.declared.plain()
         for strategy in (running, planned)
     )
-    for key, before, after in _differences(then, now):
+    for key, before, after in differences(then, now):
         if key == "source.state_id":
             if running.declared.source.state_id is None:
                 continue  # the stream began before state directories had ids
@@ -158,10 +158,11 @@ def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
     return running
 
 
-def _differences(then: object, now: object, path: str = "") -> Iterator[tuple[str, str, str]]:
+def differences(then: object, now: object, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each fact that differs between two JSON values, and both values as text."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in sorted(then.keys() | now.keys()):
-            yield from _differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
+            yield from differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
     elif then != now:
         yield path, json.dumps(then), json.dumps(now)
 

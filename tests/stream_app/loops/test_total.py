@@ -198,21 +198,40 @@ def test_epochs_that_only_the_ledger_outside_knows_count(tmp_path: Path, known: 
     asyncio.run(run())
 
 
+class SlowStore(MemoryStore):
+    """A store whose replies come late, so that all streams read the ledger before one writes."""
+
+    async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
+        found = await super().ledger(source)
+        await asyncio.sleep(0)
+        return found
+
+    async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
+        await asyncio.sleep(0)
+        return await super().reserve(entry, after)
+
+
+def test_streams_that_know_the_log_by_other_names_stay_within_the_total_together() -> None:
+    async def opened() -> int:
+        store, total = SlowStore(), Total(Fraction(1))
+        grouped = SourceLedger(store, ACCEPTED, ["file:log"], total=total)
+        alone = SourceLedger(store, ACCEPTED, total=total)
+
+        async def asks(ledger: SourceLedger, stream: str, source: str) -> bool:
+            try:
+                return await ledger.reserve_within_total(entry(stream, 0, source)) is Reply.DONE
+            except TotalSpent:
+                return False
+
+        asked = (asks(grouped, "a", "group:g"), asks(alone, "b", "file:log"), asks(grouped, "c", "group:h"))
+        return sum(await asyncio.gather(*asked))
+
+    assert asyncio.run(opened()) <= 1
+
+
 def test_of_streams_that_ask_at_the_same_moment_only_those_open_that_fit() -> None:
-    class Slow(MemoryStore):
-        """A store whose replies come late, so that all streams read the ledger before one writes."""
-
-        async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
-            found = await super().ledger(source)
-            await asyncio.sleep(0)
-            return found
-
-        async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
-            await asyncio.sleep(0)
-            return await super().reserve(entry, after)
-
     async def run() -> None:
-        store = Slow()
+        store = SlowStore()
         ledger = SourceLedger(store, ACCEPTED, total=Total(Fraction(3)))
 
         async def ask(number: int) -> bool:
