@@ -134,7 +134,7 @@ class _Run:
     async def until_over(self) -> None:
         """Run the children and show progress until a child refuses to run or the requested work is done."""
         children = {asyncio.ensure_future(run): role for role, run in self._children()}
-        progress = asyncio.ensure_future(_follow(self._settings, self._reader, self._report))
+        progress = asyncio.ensure_future(self._follow())
         running: set[asyncio.Future[Any]] = {progress, *children}
         try:
             while True:
@@ -148,6 +148,16 @@ class _Run:
             for task in (progress, *children):
                 task.cancel()
             await asyncio.gather(progress, *children, return_exceptions=True)
+
+    async def _follow(self) -> Never:
+        replays: ReplayWatch | None = None
+        while True:
+            with contextlib.suppress(OSError):  # the children report errors of the store
+                progress = await _show(self._settings, self._reader, self._report)
+                if "worker" in self._started:  # until then nothing is read
+                    replays = replays or ReplayWatch(self._settings, self._report.say)
+                    replays.seen(progress)
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     def _children(self) -> Iterator[tuple[str, Coroutine[Any, Any, int]]]:
         for role, settings in _roles(self._settings, self._service).items():
@@ -184,7 +194,7 @@ class _Run:
     def _readers_stay(self) -> bool:
         """Return whether readers are served on when counting stops: not if it has never begun."""
         service = self._service
-        return service.serves and not service.when_complete and {"worker", "api"} <= self._started
+        return service.serves and not service.when_complete and "worker" in self._started
 
 
 async def _show_end(settings: Settings, reader: PublicReader, report: Report, service: Service) -> None:
@@ -193,14 +203,6 @@ async def _show_end(settings: Settings, reader: PublicReader, report: Report, se
     if service.tells_refused:
         for line in await refused_lines(settings):
             report.say(line)
-
-
-async def _follow(settings: Settings, reader: PublicReader, report: Report) -> Never:
-    replays = ReplayWatch(settings, report.say)
-    while True:
-        with contextlib.suppress(OSError):  # the children report errors of the store
-            replays.seen(await _show(settings, reader, report))
-        await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def _show(settings: Settings, reader: PublicReader, report: Report) -> Sequence[StreamProgress]:

@@ -51,6 +51,7 @@ def test_readers_are_served_on_when_counting_has_stopped(tmp_path: Path) -> None
         write_event(tmp_path / "clicks-a.ndjson")  # sorts before clicks-b
         service.until("counting has stopped")
         assert "its name sorts before clicks-b.ndjson" in service.output
+        service.until("page and API")  # it may start later than the worker stops
         before = get(port, "/v1/streams/clicks/count")
         time.sleep(1.5)  # more than a bin
         assert get(port, "/v1/streams/clicks/count") == before
