@@ -34,6 +34,7 @@ ReaderFactory = Callable[[], AbstractAsyncContextManager[PublicReader]]
 EVERYBODY = AccessRules()
 PUBLISH_EVERY_US = 1_000_000
 _GRACE_S = 3  # time for requests in progress when the server stops
+_FIRST_LOOK_S = 5.0  # a store that answers no sooner is read while readers are answered
 _ABOUT = """\
 Differentially private live counts. Every value here is computed from released, noisy values.
 
@@ -60,6 +61,10 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         task = asyncio.create_task(replicas.keep_fresh(), name="keep-fresh")
+        # Nobody is told that a stream is unknown only because the store was not read yet.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_LOOK_S):
+                await replicas.looked.wait()
         yield
         task.cancel()
         with suppress(asyncio.CancelledError):

@@ -219,6 +219,7 @@ class Replicas:
         self.alerts: dict[str, State] = {}  # each rule's state, by rule
         self.transitions: dict[str, tuple[bytes, ...]] = {}  # by stream: the last ones, oldest first
         self.closed = False
+        self.looked = asyncio.Event()  # set once the store was read, or could not be
         self._reader, self._labels = reader, labels
         self._fresh_at: float | None = None
 
@@ -289,10 +290,12 @@ class Replicas:
                 kind = type(failure).__name__
                 known = "no stream is known yet" if self._fresh_at is None else "answers go on from memory"
                 outage.failed(f"redis.api_url cannot be read ({kind}), {known}")
+                self.looked.set()
                 pause_s = min(2 * pause_s, LONGEST_POLL_S)
                 await asyncio.sleep(pause_s)
             else:
                 outage.over()
+                self.looked.set()
                 pause_s = POLL_S
                 await self._follow_news()
 

@@ -48,6 +48,36 @@ async def served(stream: Published) -> AsyncIterator[httpx.AsyncClient]:
         await asyncio.gather(server, return_exceptions=True)
 
 
+def test_no_stream_is_unknown_only_because_the_store_is_slow() -> None:
+    async def run() -> None:
+        stream = Published(MemoryStore())
+        await stream.open()
+        await stream.close([5] * 10)
+        inner = stream.store.reader()
+
+        class Slow:
+            async def streams(self) -> list[str]:
+                await asyncio.sleep(0.5)
+                return list(await inner.streams())
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(inner, name)
+
+        @asynccontextmanager
+        async def reader() -> AsyncIterator[Any]:
+            yield Slow()
+
+        with listen("127.0.0.1", 0) as listener:
+            address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            server = asyncio.create_task(serve_on(listener, reader))
+            async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+                assert (await client.get("/v1/streams/departures/count")).status_code == 200
+            server.cancel()
+            await asyncio.gather(server, return_exceptions=True)
+
+    asyncio.run(run())
+
+
 async def follow_until(
     client: httpx.AsyncClient, events: int, **options: Any
 ) -> tuple[httpx.Response, list[tuple[int, bytes]]]:
