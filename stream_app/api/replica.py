@@ -25,6 +25,7 @@ from stream_app.core.budget import Left, left
 from stream_app.core.ledger import Statement, statement
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.outage import Outage
+from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 from stream_app.shared_answer import SharedAnswer
 from stream_app.source_ledger import measured
@@ -287,7 +288,7 @@ class Replicas:
                 await self.refresh()
             except Exception as failure:
                 # Log the type only: a client's message may hold the store's address or password.
-                kind = type(failure).__name__
+                kind = str(failure) if isinstance(failure, OperatorError) else type(failure).__name__
                 known = "no stream is known yet" if self._fresh_at is None else "answers go on from memory"
                 outage.failed(f"redis.api_url cannot be read ({kind}), {known}")
                 self.looked.set()

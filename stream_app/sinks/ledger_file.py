@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +12,10 @@ from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError, OutsideLedger
+from stream_app.stored_format import check_format
 
-HEADER = b'{"private_counts_ledger":1}'
+HEADER = b'{"private_counts_ledger":1}'  # the number is the ledger's stored format
+_HEADER = re.compile(rb'\{"private_counts_ledger":(\d+)\}')
 PATIENCE_S = 10.0
 
 
@@ -66,7 +69,7 @@ class LedgerFile(OutsideLedger):
 
     def _lines(self, log: LineLog) -> list[bytes]:
         header, *lines = [*log.lines()] or [b""]
-        if header != HEADER:
+        if not is_ledger(self.name, header):
             raise OperatorError(f"{self.name} is not a ledger of this service; restore it from a backup")
         return lines
 
@@ -77,6 +80,14 @@ class LedgerFile(OutsideLedger):
             raise OperatorError(
                 f"{self.name} holds a line that is no entry; restore it from a backup, or update the service"
             ) from None
+
+
+def is_ledger(name: str, header: bytes) -> bool:
+    """Return whether a first line begins a ledger. Raises: OperatorError if a newer build wrote it."""
+    found = _HEADER.fullmatch(header)
+    if found is not None:
+        check_format(name, found[1])
+    return found is not None
 
 
 def missing(name: str) -> str:

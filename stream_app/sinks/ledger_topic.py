@@ -15,7 +15,7 @@ from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
 from stream_app.kafka_cluster import Cluster, create_compacted, records_of, topic_facts, translating_errors
 from stream_app.ports import OperatorError, OutsideLedger
-from stream_app.sinks.ledger_file import HEADER, missing
+from stream_app.sinks.ledger_file import HEADER, is_ledger, missing
 
 _HEADER_KEY = b"private_counts_ledger"
 _LOOKS, _LOOK_AGAIN_S = 6, 0.2
@@ -52,7 +52,7 @@ class LedgerTopic(OutsideLedger):
         """Return all entries, oldest first. Cost: reads the whole topic, one record per epoch."""
         await self._check()
         header, *records = await self._records() or [(b"", b"")]
-        if header != (_HEADER_KEY, HEADER):
+        if header[0] != _HEADER_KEY or not is_ledger(self.name, header[1]):
             raise OperatorError(missing(self.name))
         try:
             entries = tuple(entry_from_json(value) for _, value in records)

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from stream_app.core.records import WitnessRow
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError, Witness
+from stream_app.stored_format import check_directory_format
 
 _TAB = b"\t"  # never in a row: JSON escapes it
 
@@ -80,6 +81,7 @@ def witnessed_rows(directory: Path, stream: str) -> list[WitnessRow]:
 
     It only reads, so a worker may be writing. A last line that is not whole yet is left out.
     """
+    check_directory_format("state.dir", directory)
     file = _file(directory, stream)
     if not file.exists():
         return []

@@ -28,9 +28,11 @@ from stream_app.kafka_cluster import (
     topic_facts,
 )
 from stream_app.ports import OperatorError, Witness
+from stream_app.stored_format import check_format
 
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
 _VALUES = "values"  # the header of a record
+_FORMAT = "format"  # the header of a record that needs a newer stored format than the first
 _SETTLE_S = 10.0
 
 
@@ -229,5 +231,6 @@ def _stream(record: ConsumerRecord[bytes, bytes]) -> str:
 
 
 def _row(record: ConsumerRecord[bytes, bytes]) -> WitnessRow:
-    row = record.value or b"{}"
-    return WitnessRow(int(json.loads(row)["seq"]), row, dict(record.headers).get(_VALUES, b""))
+    row, headers = record.value or b"{}", dict(record.headers)
+    check_format(f"topic {record.topic}", headers.get(_FORMAT))
+    return WitnessRow(int(json.loads(row)["seq"]), row, headers.get(_VALUES, b""))

@@ -14,11 +14,20 @@ from stream_app.core.counting.bounding import UserShard
 from stream_app.core.ledger import entry_from_json
 from stream_app.core.records import Cut, EpochRecord, LedgerEntry, PartitionState, Reply, StreamState
 from stream_app.core.strategy import canonical_json
+from stream_app.stored_format import check_format
 
 
 def encode_epoch(record: EpochRecord) -> bytes:
     """Return the text of an epoch that is stored when it opens and never changes."""
     return canonical_json(asdict(record))
+
+
+def check_stream_format(stream: str, epochs: Mapping[bytes, bytes]) -> None:
+    """Check, at every reading of a stream, that this build knows its format; its hash of epochs says it.
+
+    Raises: OperatorError, for a stream that a newer build uses while this one runs.
+    """
+    check_format(f"stream {stream}", epochs.get(b"format"))
 
 
 def decode_epochs(fields: Mapping[bytes, bytes]) -> tuple[EpochRecord, ...]:

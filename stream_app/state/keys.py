@@ -61,6 +61,7 @@ TABLE = (
     KeyKind("sec:operator_counts", "hash", "apply", "the stream's", "reason, or class of lateness: records"),
     # Keys that belong to no stream. The tag is the Redis hash tag.
     KeyKind("pub:ledger", "hash", "reserve", "the source's", "stream:epoch: 'number entry'; tag: the source"),
+    KeyKind("pub:format", "string", "need_format", "the store's", "the stored format; tag: streams"),
     KeyKind("pub:names", "set", "open_epoch", "the store's", "names of streams; tag: streams"),
     KeyKind("pub:states", "hash", "decide_alerts", "the store's", "rule: its state; tag: !alerts"),
     KeyKind("pub:decided", "hash", "decide_alerts", "the store's", "stream: seq decided on; tag: !alerts"),
@@ -72,6 +73,7 @@ TABLE = (
 )  # fmt: skip
 
 STREAM_NAMES = "dp:{streams}:pub:names"
+STORED_FORMAT = "dp:{streams}:pub:format"
 CLOCK_MARK = "dp:{clock}:sec:mark"
 # No stream can have this tag, because names are percent-encoded.
 ALERT_PATTERN = "dp:{!alerts}:pub:*"

@@ -12,7 +12,7 @@ from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.releases.tiles import TileGeometry, join_slices
 from stream_app.core.strategy import Strategy
 from stream_app.ports.reader import News, PublicReader
-from stream_app.state.codec import decode_epochs, decode_ledger, decode_rows
+from stream_app.state.codec import check_stream_format, decode_epochs, decode_ledger, decode_rows
 from stream_app.state.connection import batch, connect, transaction
 from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, ledger_key, transitions_key
 from stream_app.state.round_trips import Command
@@ -46,6 +46,7 @@ class RedisReader(PublicReader):
         strategy, epochs, visible = await transaction(self._redis, _state_of(keys))
         if strategy is None:
             return None
+        check_stream_format(stream, epochs)
         visible_seq = int(visible or 0)
         return PublicState(strategy, visible_epochs(decode_epochs(epochs), visible_seq), visible_seq)
 

@@ -37,8 +37,9 @@ from stream_app.ports import Store
 from stream_app.state import arguments, checks, codec
 from stream_app.state.append_only import AppendOnlyFile
 from stream_app.state.connection import SameServer, batch, connect, script, transaction
-from stream_app.state.keys import CLOCK_MARK, STREAM_NAMES, StreamKeys, ledger_key
+from stream_app.state.keys import CLOCK_MARK, STORED_FORMAT, STREAM_NAMES, StreamKeys, ledger_key
 from stream_app.state.round_trips import Argument
+from stream_app.stored_format import NEWEST, check_format
 
 _BINS_PER_READ = 1_000
 _NAMES_PER_SCAN = 5_000
@@ -69,6 +70,16 @@ class RedisStore(Store):
         now_us, mark_us = (reply or b"0 0").split()
         return int(now_us), int(mark_us)
 
+    async def need_format(self, needed: int) -> None:
+        """Raise the store's format to what is needed from now on. Raises: OperatorError for a newer one."""
+        await self._reply("need_format", [STORED_FORMAT], [needed, NEWEST])
+        await self.check_format()
+
+    async def check_format(self) -> None:
+        """Check that this build knows the store's format. Raises: OperatorError."""
+        [found] = await batch(self._redis, [("GET", STORED_FORMAT)])
+        check_format(f"redis.url: {self._redis.place}", found)
+
     async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
         place, length = f"{entry.stream}:{entry.epoch}", "" if after is None else after
         return await self._reply("reserve", [ledger_key(entry.source)], [place, entry_to_json(entry), length])
@@ -94,6 +105,7 @@ class RedisStore(Store):
             )
             if not state:
                 return None
+            codec.check_stream_format(stream, epochs)
             if sorted(positions) == names:
                 break
             # The partitions are known only after the first read: read again, with their cuts.

@@ -14,8 +14,9 @@ from redis.exceptions import RedisError
 
 from stream_app.ports import ACCEPT_LOSS, OperatorError
 from stream_app.state.connection import connect, execute
-from stream_app.state.keys import STREAM_NAMES
+from stream_app.state.keys import STORED_FORMAT, STREAM_NAMES
 from stream_app.state.round_trips import RoundTrips
+from stream_app.stored_format import check_format
 
 OLDEST_VERSION = (6, 2)
 _SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite")
@@ -35,9 +36,10 @@ async def check_safety(url: str, accept: str | None = None) -> None:
         raise OperatorError(f'redis.accept: {accept!r} is not known; write "{ACCEPT_LOSS}" or leave it out')
     async with _asked("redis.url", url) as redis:
         info = await execute(redis, "INFO")
+        for fault in _unusable(info):
+            raise OperatorError(f"redis.url: {redis.place} {fault}")
+        await _check_format("redis.url", redis)
         settings = await _settings(redis) if accept is None else {}
-    for fault in _unusable(info):
-        raise OperatorError(f"redis.url: {redis.place} {fault}")
     if accept is None:
         for fault in _losses(info, settings):
             raise OperatorError(f'redis.url: {redis.place} {fault}, or say redis.accept: "{ACCEPT_LOSS}"')
@@ -50,6 +52,11 @@ async def check_reading(name: str, url: str) -> None:
     """
     async with _asked(name, url) as redis:
         await execute(redis, "SMEMBERS", STREAM_NAMES)
+        await _check_format(name, redis)
+
+
+async def _check_format(name: str, redis: RoundTrips) -> None:
+    check_format(f"{name}: {redis.place}", await execute(redis, "GET", STORED_FORMAT))
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ from stream_app.sources.replay import ReplaySource
 from stream_app.sources.segments import SegmentedSource
 from stream_app.sources.spool_log import SpoolSource
 from stream_app.sources.topic_records import TopicDecoder, TopicFormat, topic_decoder
+from stream_app.stored_format import check_directory_format
 
 
 def decoder_of(source: TopicSettings, streams: Sequence[StreamSettings]) -> TopicDecoder:
@@ -168,6 +169,7 @@ def _open_file(
     directory = secret_directory(state_dir / "sources" / _reading(stream, source, state_dir))
     time = time_field(stream)
     if source.keep_us is not None:
+        check_directory_format("ingest.dir", source.file)
         return SpoolSource(source.file, time, others)
     if isinstance(clock, ReplayClock):
         return ReplaySource(source.file, form, time, directory, clock.reached_us, others)

@@ -20,7 +20,7 @@ from stream_app.config.access import check_operator, is_loopback
 from stream_app.config.key_file import follow_keys, read_keys
 from stream_app.config.settings import IngestSettings
 from stream_app.core.releases.release import RowLink
-from stream_app.durable import locked, state_directory
+from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError, Witness
 from stream_app.ports.access import ApiKey
@@ -28,6 +28,7 @@ from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import SpoolWriter
 from stream_app.receiving.standard_input import store_lines
 from stream_app.spool import Kept, delete_segments
+from stream_app.stored_format import mark_directory
 from stream_app.together import until_all_end
 from stream_app.wiring.open_files import possible_connections
 
@@ -159,6 +160,7 @@ def _ingest(settings: Settings) -> IngestSettings:
 
 def _writer(directory: Path, ingest: IngestSettings) -> SpoolWriter:
     state_directory("ingest.dir", ingest.directory)
+    mark_directory("ingest.dir", secret_directory(directory))
     return SpoolWriter(directory, ingest.most_bytes, KnownKeys(ingest.remember_us, ingest.most_keys))
 
 

@@ -18,7 +18,7 @@ from stream_app.config.access import check_operator
 from stream_app.config.plans import planned
 from stream_app.config.source import by_log
 from stream_app.core.strategy import Strategy
-from stream_app.durable import locked, state_directory
+from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
@@ -40,6 +40,7 @@ from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
+from stream_app.stored_format import FIRST, check_directory_format, mark_directory
 from stream_app.together import until_all_end, until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
@@ -113,6 +114,7 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
             return store
 
         store = new_store()
+        await store.need_format(FIRST)
 
         async def is_stopped(stream: str) -> bool:
             state = await store.load(stream)
@@ -182,6 +184,7 @@ async def _own_directory(settings: Settings) -> AsyncIterator[Path]:
         for stream in settings.streams
     )
     state_directory("state.dir", settings.state_dir)
+    check_directory_format("state.dir", settings.state_dir)
     deadline_s = time.monotonic() + PREDECESSOR_S
     number = 0
     while True:
@@ -189,6 +192,7 @@ async def _own_directory(settings: Settings) -> AsyncIterator[Path]:
         directory.mkdir(mode=0o700, exist_ok=True)
         with (directory / "worker.lock").open("wb") as lock:
             if locked(lock.fileno()):
+                mark_directory("state.dir", settings.state_dir)
                 yield directory
                 return
         if sharing:
@@ -209,7 +213,9 @@ async def _open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict
 
         opened[topic] = witness = await WitnessTopic.open(cluster_of(settings), topic)
         resources.push_async_callback(_close, witness.close)
-    file = WitnessFile(settings.state_dir / "witness")
+    in_files = secret_directory(settings.state_dir / "witness")
+    mark_directory("state.dir", in_files)
+    file = WitnessFile(in_files)
     resources.callback(file.close)
     witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
     return witnesses | {output.stream: opened[output.topic] for output in settings.outputs}

@@ -32,6 +32,7 @@ from stream_app.state.keys import (
     ledger_key,
 )
 from stream_app.state.redis_store import RedisStore
+from stream_app.stored_format import FIRST
 from tests.contracts.conftest import SERVERS, Servers
 from tests.contracts.examples import (
     ENTRY,
@@ -84,6 +85,7 @@ def kind_of(key: str) -> KeyKind:
 
 async def fill(store: RedisStore, stream: str) -> None:
     """Drive one stream until every kind of key exists."""
+    await store.need_format(FIRST)
     await store.reserve(ENTRY)
     await store.now_us()
     await store.write_noise(stream, "nonce", 0, b"page")

@@ -15,6 +15,7 @@ from stream_app.durable import check_directory
 from stream_app.ports import OperatorError
 from stream_app.shell.working import Step, silent
 from stream_app.sinks.ledger_file import LedgerFile
+from stream_app.stored_format import check_directory_format
 from stream_app.wiring.event_logs import check_files, decoder_of
 from stream_app.wiring.topics import cluster_of
 from stream_app.wiring.workers import noise_keys, outside_ledger
@@ -47,6 +48,7 @@ def _check_files(settings: Settings) -> None:
     for key, directory in (("state.dir", settings.state_dir), ("redis.url", settings.redis.embedded)):
         if directory is not None:
             check_directory(key, directory)
+            check_directory_format(key, directory)
     noise_keys(settings)
     check_operator(settings.operator)
     if settings.kafka is not None:

@@ -41,6 +41,7 @@ async def check_stored(settings: Settings) -> list[str]:
         return [f"redis.url is missing, so no store was asked; {NOT_ASKED}"]
     store = RedisStore(url)
     try:
+        await store.check_format()
         for stream in settings.streams:
             state = await store.load(stream.name)
             if state is not None:

@@ -89,7 +89,7 @@ async def test_a_ledger_is_made_once(place: Place) -> None:
 @pytest.mark.anyio
 async def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.ndjson"
-    for text in ("", "some other file\n", '{"private_counts_ledger":2}\n'):
+    for text in ("", "some other file\n", '{"private_counts_ledger":"2"}\n'):
         path.write_text(text)
         with pytest.raises(OperatorError, match="is not a ledger of this service"):
             await LedgerFile(path).append(ENTRIES)

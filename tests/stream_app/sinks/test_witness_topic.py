@@ -19,6 +19,7 @@ from stream_app.core.releases.row_values import LARGEST_BYTES
 from stream_app.kafka_cluster import Cluster, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_topic import WitnessTopic
+from stream_app.stored_format import NEWEST
 from tests.brokers import Topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
@@ -204,6 +205,16 @@ async def test_no_question_waits_for_ever(
         await witness.claim("a")
         await witness.append("a", [row(1), row(2)])
         assert await witness.rows("a", 0) == [row(1), row(2)]
+
+
+async def test_a_row_of_a_newer_format_is_refused(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    async with AIOKafkaProducer(bootstrap_servers=topic.servers) as newer:
+        headers = [("format", b"%d" % (NEWEST + 1))]
+        await newer.send_and_wait(topic.name, row(1).row, b"a/0/101", headers=headers)
+    async with opened(topic, "a") as witness:
+        with pytest.raises(OperatorError, match=f"{topic.name}: it has stored format {NEWEST + 1}, and"):
+            await witness.head("a")
 
 
 async def test_another_row_under_a_known_number_is_refused(bootstrap_servers: str) -> None:

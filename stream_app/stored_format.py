@@ -1,0 +1,61 @@
+"""The version of the stored format: what a build must know to use a store, a directory, a file or a topic.
+
+Everything that was stored before formats had numbers has format 1. The number of a place rises only when
+something is stored there that older builds would misread. So a rollback works until then, and afterwards an
+older build ends with one line. docs/decisions/0040-stored-format.md has the rules.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from stream_app.durable import sync_directory, waited_for
+from stream_app.ports import OperatorError
+
+FIRST = 1
+NEWEST = FIRST  # the newest format that this build knows
+
+_FILE = "format"
+
+
+def check_format(place: str, stored: bytes | str | int | None) -> None:
+    """Check that this build knows the format of a place. Args: stored, its number; None: none is stored.
+
+    Raises: OperatorError, one line, for a newer format or a text that is no number.
+    """
+    if stored is None:
+        return
+    try:
+        number = int(stored)
+    except ValueError:
+        raise OperatorError(f"{place}: its stored format is no number; restore it from a backup") from None
+    if number > NEWEST:
+        raise OperatorError(
+            f"{place}: it has stored format {number}, and this build knows formats up to {NEWEST}; use the "
+            "build that wrote it, or a newer one"
+        )
+
+
+def check_directory_format(key: str, directory: Path) -> None:
+    """Check the format of a directory. Args: key, the setting that names it. Raises: OperatorError."""
+    file = directory / _FILE
+    # An empty file is one that another process is about to fill.
+    check_format(f"{key}: {directory}", (file.read_bytes().strip() or None) if file.exists() else None)
+
+
+def mark_directory(key: str, directory: Path, needed: int = FIRST) -> None:
+    """Check the format of a directory, and raise it to what is needed now. Raises: OperatorError.
+
+    Several processes may do this at the same time.
+    """
+    descriptor = os.open(directory / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with waited_for(descriptor):
+            check_directory_format(key, directory)
+            if int(os.pread(descriptor, 20, 0) or b"0") < needed:
+                os.pwrite(descriptor, b"%d\n" % needed, 0)
+                os.fsync(descriptor)
+                sync_directory(directory)
+    finally:
+        os.close(descriptor)
