@@ -7,7 +7,7 @@ includes what other groups measured of the same logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from stream_app.core.budget import Total
@@ -46,6 +46,7 @@ class SourceLedger:
         logs: other names under which the source has a ledger: the log's own name if it is in a group.
         outside: a copy of every entry that survives a loss of the store; None: there is none.
         total: what the epochs may cost together; None: no limit.
+        configured: the streams whose witnesses could put back lost entries; None: all that there are.
     """
 
     def __init__(
@@ -55,12 +56,23 @@ class SourceLedger:
         logs: Sequence[str] = (),
         outside: OutsideLedger | None = None,
         total: Total | None = None,
+        configured: Collection[str] | None = None,
     ) -> None:
         self._store = store
         self._accept = accept
         self._logs = tuple(logs)
         self._outside = outside
         self._total = total
+        self._configured = configured
+
+    @property
+    def counts_others(self) -> bool:
+        """Whether a total limits what all streams over the source cost together."""
+        return self._total is not None and self._total.per == "source"
+
+    def names(self, source: str) -> tuple[str, ...]:
+        """Return the names of all ledgers that get an entry of this source."""
+        return source, *self._logs
 
     async def outside(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return a source's entries in the ledger outside the store; none if there is no such ledger."""
@@ -97,8 +109,9 @@ class SourceLedger:
         Guarantee: the ledger alone decides, so a crash before or after this call opens no epoch twice. If
             streams of one source ask at the same moment, each knows the entries of those before it. Streams
             that know the log by different names may then both find the total spent; their entries stay.
-        Raises: TotalSpent; OSError.
+        Raises: TotalSpent; OperatorError, as ``check_remembered``; OSError.
         """
+        await self.check_remembered(entry.stream, entry.source)
         while True:
             seen = len(await self._store.ledger(entry.source))
             if not await self.fits(entry):
@@ -115,15 +128,35 @@ class SourceLedger:
         """Return whether everything that was measured and this epoch are within the total together."""
         if self._total is None:
             return True
-        ledgers = await ledgers_of_all_names(self._store, entry.source, self._logs)
-        known = {_place(one): replace(one, source=entry.source) for ledger in ledgers for one in ledger}
-        if self._outside is not None:
-            names = {entry.source, *self._logs, *(one.log for one in known.values() if one.log is not None)}
-            for one in await self._outside.entries():
-                if one.source in names:
-                    known.setdefault(_place(one), replace(one, source=entry.source))
+        known = await self._everything(entry.source)
         known.setdefault(_place(entry), entry)
         return self._total.allows(entry.stream, known.values())
+
+    async def check_remembered(self, stream: str, source: str) -> None:
+        """Refuse a total over streams of which only another configuration could put back lost entries.
+
+        Raises: OperatorError, one line.
+        """
+        if not self.counts_others or self._outside is not None or self._configured is None:
+            return
+        for entry in (await self._everything(source)).values():
+            if entry.stream not in self._configured:
+                raise OperatorError(
+                    f"streams.{stream}.privacy.total: {source} is measured by stream {entry.stream}, too, "
+                    "which this configuration does not name, so a loss of Redis would make the total forget "
+                    "its cost; write ledger: {file: ...} or {topic: ...}, or per: stream in the total"
+                )
+
+    async def _everything(self, source: str) -> dict[tuple[str, int, str, int], LedgerEntry]:
+        """Return each measurement of a source once, under all its names, and in the ledger outside."""
+        ledgers = await ledgers_of_all_names(self._store, source, self._logs)
+        known = {_place(one): replace(one, source=source) for ledger in ledgers for one in ledger}
+        if self._outside is not None:
+            names = {source, *self._logs, *(one.log for one in known.values() if one.log is not None)}
+            for one in await self._outside.entries():
+                if one.source in names:
+                    known.setdefault(_place(one), replace(one, source=source))
+        return known
 
     async def _check_not_begun(self, new: LedgerEntry) -> None:
         """Refuse a stream that the ledger outside knows: the store and the witness have lost it."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -37,13 +38,14 @@ async def open_stream(
     Guarantee: before an epoch opens, it is in the ledger, and noise that is drawn ahead is stored. A node
         that the witness knows is never released again, whatever happened to the store. An epoch that would
         exceed the stream's total does not open: the stream is stopped, until a start with a larger total.
+        Before the total is asked, the ledger has every epoch that a witness of a configured stream knows.
     Args: planned, the configured declaration and the tree planned for it now. An existing stream keeps the
         tree it began with.
     Raises: OperatorError for a changed declaration, a strategy that this version cannot read, a second
         measurement without consent, a witness of another strategy, or a first epoch beyond its total.
     """
     store, witness = ports.store, ports.witnesses[planned.stream]
-    ledger = stream.ledger or SourceLedger(store)
+    ledger = _ledger(stream, ports)
     now_us = await ports.clock.now_us()
     for _ in range(_ATTEMPTS):
         # Read the witness first: then a store that lost nothing has all of its rows, even if another worker
@@ -55,16 +57,16 @@ async def open_stream(
         if state is None:
             begun = epochs_of(strategy, await witness.rows(strategy.stream, 0))
             start = await _first(strategy, head, begun, ports.source, now_us)
-            await restore_ledger(ledger, witness, strategy)
         elif head is not None and not await _follows(store, strategy.stream, state, head):
             start = _after_witness(state, head)
-            await restore_ledger(ledger, witness, strategy)
         elif state.epoch.end_reason is not None and not is_finished(strategy, state):
             start = _next(strategy, state, now_us)
         else:
             if head is not None:
                 await recovery.put_back(store, witness, strategy, state, head)
             return strategy, state
+        if start.ending is not None or ledger.counts_others:
+            await _restore_ledgers(ports, [*stream.measuring, replace(stream, strategy=planned)])
         try:
             opened = await _open(store, noise, strategy, start, ledger)
         except TotalSpent:
@@ -255,6 +257,53 @@ def _after_witness(state: StreamState, head: RowLink) -> _Start:
         strategy_hash=state.epoch.strategy_hash,
     )
     return _Start(record, head.hash, record.first_bin, state.epoch, ending=Ending.STORE_SET_BACK)
+
+
+async def with_lost_entries(
+    store: Store, witnesses: Mapping[str, Witness], ledgers: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return the streams of which a ledger lacks the entry of an epoch that the witness knows.
+
+    Args: ledgers, the names of the ledgers that get a stream's entries, by stream.
+    """
+    known: dict[str, dict[str, set[int]]] = {}  # the epochs, by ledger and stream
+    found = []
+    for stream, names in ledgers.items():
+        if (witnessed := await witnesses[stream].head(stream)) is None:
+            continue
+        epochs = set(range(RowLink.of(witnessed[1]).epoch + 1))  # some numbers may never have been used
+        for name in names:
+            if name not in known:
+                known[name] = defaultdict(set)
+                for entry in await store.ledger(name):
+                    known[name][entry.stream].add(entry.epoch)
+        if any(epochs - known[name][stream] for name in names):
+            found.append(stream)
+    return found
+
+
+async def _restore_ledgers(ports: Ports, streams: Sequence[Stream]) -> None:
+    """Put back the ledger entries that the store has lost of all these streams.
+
+    Raises: OperatorError for a witness of another strategy, whose cost is not known here.
+    """
+    measuring = {stream.strategy.stream: stream for stream in streams}
+    ledgers = {
+        name: _ledger(stream, ports).names(stream.strategy.source) for name, stream in measuring.items()
+    }
+    for name in await with_lost_entries(ports.store, ports.witnesses, ledgers):
+        # The stream's own closer may have put them back meanwhile.
+        if not await with_lost_entries(ports.store, ports.witnesses, {name: ledgers[name]}):
+            continue
+        witness, planned = ports.witnesses[name], measuring[name].strategy
+        state = await ports.store.load(name)
+        strategy = planned if state is None else running_strategy(state, planned)
+        _checked_head(await witness.head(name), strategy)
+        await restore_ledger(_ledger(measuring[name], ports), witness, strategy)
+
+
+def _ledger(stream: Stream, ports: Ports) -> SourceLedger:
+    return stream.ledger or SourceLedger(ports.store)
 
 
 async def restore_ledger(ledger: SourceLedger, witness: Witness, strategy: Strategy) -> None:

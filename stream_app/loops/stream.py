@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dphist.noise import NoiseSource
@@ -53,6 +53,8 @@ class Stream:
         lease: needed if several workers may close the stream; None: this is the only worker.
         witness_is_public: whether readers see the witness; it is then written at public instants only.
         draws_between_closings: whether noise may be drawn while no bin closes; an audit draws in one order.
+        measuring: all configured streams over the source, each with its ledger. What their witnesses know
+            and the store has lost is put back before an epoch of this stream opens.
         on_end: called when an epoch has ended early, with the reason and the number of uncounted bins.
     """
 
@@ -62,6 +64,7 @@ class Stream:
     lease: Lease | None = None
     witness_is_public: bool = False
     draws_between_closings: bool = True
+    measuring: Sequence[Stream] = ()
     on_end: OnEnd = lambda ending, skipped_bins: None
 
 

@@ -18,7 +18,7 @@ from stream_app.config.source import ledgers_of
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.core.releases.release import RowLink
-from stream_app.loops.opening import restore_ledger
+from stream_app.loops.opening import restore_ledger, with_lost_entries
 from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
 from stream_app.source_ledger import SourceLedger, lost, measured
 from stream_app.wiring.event_logs import note_of
@@ -31,7 +31,8 @@ def ledger_of(
 ) -> SourceLedger:
     """Return the ledger of a stream's source."""
     _, *logs = ledgers_of(stream, settings.file.parent)
-    return SourceLedger(store, stream.accept, logs, outside, stream.total)
+    configured = frozenset(one.name for one in settings.streams)
+    return SourceLedger(store, stream.accept, logs, outside, stream.total, configured)
 
 
 async def check_start(
@@ -53,6 +54,8 @@ async def check_start(
         kept = await outside.entries()
         for source in sources:
             await compare(store, outside, source, [entry for entry in kept if entry.source == source])
+    ledgers_by_stream = {one.name: ledgers_of(one, settings.file.parent) for one in settings.streams}
+    lacking = await with_lost_entries(store, witnesses, ledgers_by_stream)
     begun, unknown = set[str](), list[str]()
     for stream in settings.streams:
         witnessed = await witnesses[stream.name].head(stream.name)
@@ -62,7 +65,7 @@ async def check_start(
             raise lost(entry, outside)
         if witnessed is not None:
             begun.add(stream.name)
-            if not any(entry.stream == stream.name for entry in known):
+            if stream.name in lacking:
                 ledger = ledger_of(stream, settings, store, outside)
                 await restore_ledger(ledger, witnesses[stream.name], planned(stream))
         elif await store.load(stream.name) is None and not note_of(stream.name, settings.state_dir).exists():
@@ -72,6 +75,10 @@ async def check_start(
         identity, *own = ledgers_of(stream, settings.file.parent)
         logs[identity] += own
     ledgers = {source: await measured(store, source, names) for source, names in logs.items()}
+    for stream in settings.streams:
+        await ledger_of(stream, settings, store, outside).check_remembered(
+            stream.name, stream.declared.source.name
+        )
     check_measurements(settings.streams, now_us, ledgers, begun)
     if unknown and outside is None:
         log.warning(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ from stream_app.ports import (
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expiring_letters
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
+from stream_app.source_ledger import SourceLedger
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
 from stream_app.stored_format import FIRST, check_directory_format, mark_directory
@@ -127,7 +129,9 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
         adapters = Adapters(
             settings, directory, new_store, store, witnesses, outside, keys, metrics, resources
         )
-        pipelines = [await _pipeline(streams, adapters) for streams in by_log(settings.streams)]
+        logs = [await _opened(streams, adapters) for streams in by_log(settings.streams)]
+        measuring = _by_source(logs, adapters)
+        pipelines = [await _pipeline(log, measuring, adapters) for log in logs]
         deleting = [
             delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us, is_stopped)
             for streams in by_log(settings.streams)
@@ -255,8 +259,17 @@ async def new_ledger(settings: Settings) -> str:
         raise OperatorError(f"ledger.topic: {failure}") from None
 
 
-async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pipeline:
-    """Open the streams of one source and join their loops."""
+@dataclass(frozen=True, slots=True)
+class _OpenLog:
+    """A log that can be read, and the streams over it, each with the strategy that names the log."""
+
+    ports: Ports
+    streams: Sequence[StreamSettings]
+    strategies: Sequence[Strategy]
+
+
+async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _OpenLog:
+    """Open the log that all of these streams read."""
     settings, store = adapters.settings, adapters.store
     wall = LiveClock(store, settings.redis.largest_clock_skew_us, on_skew=adapters.metrics.clock_skew)
     clock = _clock(streams, wall)
@@ -270,7 +283,6 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
     )
     adapters.resources.callback(letters.close)
     identity = streams[0].declared.source.name
-    strategies = [named_by(log, planned(stream), settings.state_dir) for stream in streams]
     ports = Ports(
         store=store,
         source=watch_source(log, identity, adapters.metrics),
@@ -282,25 +294,43 @@ async def _pipeline(streams: Sequence[StreamSettings], adapters: Adapters) -> Pi
         keys=adapters.noise_keys,
         new_store=adapters.new_store,
     )
-    has_users = any(stream.declared.privacy.per_user is not None for stream in streams)
+    strategies = [named_by(log, planned(stream), settings.state_dir) for stream in streams]
+    return _OpenLog(ports, streams, strategies)
+
+
+def _by_source(logs: Sequence[_OpenLog], adapters: Adapters) -> dict[str, list[Stream]]:
+    """Return the streams over each source, which share its ledger. The logs of a group are one source."""
+    found: dict[str, list[Stream]] = defaultdict(list)
+    for log in logs:
+        for stream, strategy in zip(log.streams, log.strategies, strict=True):
+            found[strategy.source].append(Stream(strategy=strategy, ledger=_ledger(stream, adapters)))
+    return found
+
+
+async def _pipeline(log: _OpenLog, measuring: Mapping[str, Sequence[Stream]], adapters: Adapters) -> Pipeline:
+    """Open the streams of one log and join their loops. Args: measuring, all streams by source."""
+    clock, pairs = log.ports.clock, list(zip(log.streams, log.strategies, strict=True))
+    has_users = any(stream.declared.privacy.per_user is not None for stream in log.streams)
     pipeline = Pipeline.over(
-        ports,
-        [_stream(stream, strategy, adapters) for stream, strategy in zip(streams, strategies, strict=True)],
-        start=streams[0].source.start,
+        log.ports,
+        [_stream(stream, strategy, measuring[strategy.source], adapters) for stream, strategy in pairs],
+        start=log.streams[0].source.start,
         user_key=await adapters.noise_keys.user_key() if has_users else b"",
     )
-    for stream in streams:
+    for stream in log.streams:
         adapters.metrics.know(stream.name, stream.declared.time.bin_us / 1e6)
     await pipeline.agree()
     if isinstance(clock, ReplayClock):
         states = [await closer.reconcile() for closer in pipeline.closers]
-        closings = [strategy.declared.time.closing for strategy in strategies]
-        pairs = zip(closings, states, strict=True)
-        clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in pairs))
+        closings = [strategy.declared.time.closing for strategy in log.strategies]
+        ends = zip(closings, states, strict=True)
+        clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in ends))
     return pipeline
 
 
-def _stream(stream: StreamSettings, strategy: Strategy, adapters: Adapters) -> Stream:
+def _stream(
+    stream: StreamSettings, strategy: Strategy, measuring: Sequence[Stream], adapters: Adapters
+) -> Stream:
     """Return a stream as configured; other workers may close a stream over a topic, so it has a lease."""
     settings, lease = adapters.settings, None
     if isinstance(stream.source, TopicSettings):
@@ -309,11 +339,16 @@ def _stream(stream: StreamSettings, strategy: Strategy, adapters: Adapters) -> S
     return Stream(
         strategy=strategy,
         publish_every_us=settings.publish_every_us,
-        ledger=ledger_of(stream, settings, adapters.store, adapters.outside),
+        ledger=_ledger(stream, adapters),
         lease=lease,
         witness_is_public=settings.output_of(stream.name) is not None,
+        measuring=measuring,
         on_end=partial(adapters.metrics.epoch_ended, stream.name),
     )
+
+
+def _ledger(stream: StreamSettings, adapters: Adapters) -> SourceLedger:
+    return ledger_of(stream, adapters.settings, adapters.store, adapters.outside)
 
 
 async def _close(close: Callable[[], Awaitable[None]]) -> None:

@@ -168,6 +168,34 @@ def test_the_witness_is_entered_in_the_ledger_before_a_new_stream_is_asked_about
     world.start("a|" + ACCEPT, "b")
 
 
+def test_a_store_that_was_set_back_gets_the_later_epochs(world: World) -> None:
+    world.outside = None
+    world.measure("a", 1)
+    backup = world.store.copy()
+    world.measure("a", 3)
+    world.store.restore(backup)
+    world.start("a")
+    assert world.ledger() == [("a", 0, False), ("a", 1, False), ("a", 2, False)]
+
+
+TOTAL = ", total: {epsilon: 9}"
+
+
+def test_a_total_over_a_stream_of_another_configuration_needs_a_ledger_elsewhere(world: World) -> None:
+    outside, world.outside = world.outside, None
+    world.measure("retired", 1)
+    with pytest.raises(
+        OperatorError, match=r"^streams\.a\..*total: .* by stream retired, too, .*forget"
+    ) as one:
+        world.start("a|" + TOTAL + ACCEPT)
+    assert "\n" not in str(one.value)
+    assert world.ledger() == [("retired", 0, False)]
+    world.start("a|" + TOTAL.replace("}", ", per: stream}") + ACCEPT)
+    world.start("retired", "a|" + TOTAL + ACCEPT)
+    world.outside = outside
+    world.start("a|" + TOTAL + ACCEPT)
+
+
 def test_a_first_start_that_nothing_knows_of_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         world.start("a")
