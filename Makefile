@@ -10,6 +10,7 @@ DEMO_SECONDS ?= 0
 DEMO_OPTIONS ?=
 SCHEDULES ?= 10000
 DIFFERENTIAL ?= 100
+SPOOLS ?= 1000
 FAULTS ?= 200
 FREEZES ?= 100
 SEED ?=
@@ -80,9 +81,10 @@ test: $(STAMP) ## every test, with real services; one of them checks the types
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 4 --dist worksteal --durations 15
 
-simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000), DIFFERENTIAL seeds (100)
+simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000), DIFFERENTIAL seeds (100), SPOOLS (1000)
 	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)
 	$(BIN)/python -m tests.simulator --differential $(DIFFERENTIAL)
+	$(BIN)/python -m tests.simulator --spools $(SPOOLS)
 
 chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 200; SEED=n replays one), FREEZES (100)
 	$(BIN)/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED))

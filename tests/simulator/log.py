@@ -34,34 +34,39 @@ class Entry:
     time_us: int = 0
 
     @property
+    def mark(self) -> int:
+        """Return the number that decides the event's fields, which do not depend on its position."""
+        return self.arrival_us
+
+    @property
     def key(self) -> str:
-        """Return the event's key, which depends on the entry and not on its position."""
-        return "abc"[self.arrival_us % 3]
+        """Return the event's key."""
+        return "abc"[self.mark % 3]
 
     @property
     def value(self) -> int | None:
         """Return the event's value, below 10; sometimes None."""
-        return None if self.arrival_us % 40 == 0 else self.arrival_us // 3 % 10
+        return None if self.mark % 40 == 0 else self.mark // 3 % 10
 
     @property
     def amount(self) -> int | None:
         """Return the event's amount: its value, sometimes a huge number."""
-        return 10**30 if self.arrival_us % 25 == 0 else self.value
+        return 10**30 if self.mark % 25 == 0 else self.value
 
     @property
     def side(self) -> str:
         """Return the event's second key, which no list has for some events."""
-        return ("left", "right", "up")[self.arrival_us // 5 % 3]
+        return ("left", "right", "up")[self.mark // 5 % 3]
 
     @property
     def note(self) -> str:
         """Return the event's note, which a condition may leave out."""
-        return "left out" if self.arrival_us % 4 == 1 else ""
+        return "left out" if self.mark % 4 == 1 else ""
 
     @property
     def user(self) -> str | None:
         """Return the event's user, one of three; sometimes None."""
-        return None if self.arrival_us % 30 == 0 else USERS[self.arrival_us // 7 % 3]
+        return None if self.mark % 30 == 0 else USERS[self.mark // 7 % 3]
 
 
 @dataclass(frozen=True)

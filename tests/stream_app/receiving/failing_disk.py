@@ -40,6 +40,23 @@ class FailingDisk:
         for name in _CALLS:
             patch.setattr(os, name, partial(self._call, name))
 
+    def spoil(self, number: int, fault: Fault) -> None:
+        """Spoil one of the next calls. Args: number, 1 for the next one."""
+        self._number, self._fault = self.calls + number, fault
+
+    def heal(self) -> None:
+        """Spoil no further call."""
+        self._number = 1 << 60
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a sync has failed, and not all that it should have written was written again since."""
+        return any(self._forgotten.values())
+
+    def durable(self, path: Path) -> bytes:
+        """Return what a power failure leaves of a file for certain."""
+        return self._durable.get(path, b"") if path in self._durable_names else b""
+
     def fail_power(self, random: Random) -> None:
         """Leave of each file what was synced, and any part of what was not."""
         for path in self._files():
@@ -48,6 +65,9 @@ class FailingDisk:
                 continue
             synced, now = self._durable.get(path, b""), path.read_bytes()
             path.write_bytes(random.choice([synced, now, _with_hole(synced, now, random)]))
+        self._forgotten.clear()
+        self._durable_names = set(self._files())
+        self._durable = {path: path.read_bytes() for path in self._durable_names}
 
     def _call(self, name: str, *arguments: Any, **more: Any) -> Any:
         path = Path(os.readlink(f"/proc/self/fd/{arguments[0]}")) if name != "open" else Path(arguments[0])

@@ -1,0 +1,69 @@
+"""Mutants of a spool's listener and reader. A schedule over a spool must catch each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from stream_app.receiving import spool_writer
+from stream_app.receiving.known_keys import KnownKeys
+from stream_app.receiving.spool_writer import SpoolWriter
+from stream_app.sources import spool_log
+from stream_app.spool import OpenSegment
+from tests.simulator.pipeline import Pipeline
+
+SOON_US = 500_000
+
+
+class _Unsynced(OpenSegment):
+    def sync(self) -> None:
+        """Make nothing durable."""
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+def _changed(target: Any, name: str, wrong: Any) -> type[Pipeline]:
+    """Return a pipeline in which one attribute is wrong."""
+
+    class Mutant(Pipeline):
+        def patched(self) -> AbstractContextManager[object]:
+            """Replace the attribute."""
+            return patch.object(target, name, wrong)
+
+    return Mutant
+
+
+def _remembered_for_a_moment(keys: KnownKeys, at_us: int, now_us: int) -> bool:
+    return at_us >= now_us - SOON_US
+
+
+def _not_found(keys: KnownKeys, sender: str | None, key: str | None) -> None:
+    """Find no stored batch."""
+
+
+def _answered_first(writer: SpoolWriter, last: OpenSegment, new: Any) -> None:
+    """Confirm a failed write."""
+    try:
+        _really_written(writer, last, new)
+    except OSError:
+        return
+
+
+_really_written: Callable[[SpoolWriter, OpenSegment, Any], None] = SpoolWriter._write
+
+
+# A repeated batch is stored again, because its key is not looked up, is forgotten too early, or is forgotten
+# when the listener dies.
+BatchStoredAgain = _changed(KnownKeys, "get", _not_found)
+KeysForgottenEarly = _changed(KnownKeys, "remembers", _remembered_for_a_moment)
+KeysForgottenByCrash = _changed(SpoolWriter, "_remember_all", _nothing)
+# A request is confirmed before its records are on the disk, or although they never get there.
+AnsweredBeforeSync = _changed(spool_writer, "OpenSegment", _Unsynced)
+FailedWriteConfirmed = _changed(SpoolWriter, "_write", _answered_first)
+DroppedPagesTrusted = _changed(spool_writer, "_write_again", _nothing)
+# The worker counts what a power failure can still take back.
+CountedBeforeSync = _changed(spool_log, "OpenSegment", _Unsynced)
