@@ -13,10 +13,10 @@ from pydantic import RootModel
 
 from dphist.product.columns import key_counts
 from stream_app.api.answers import values
-from stream_app.api.answers.ranges import meaning_column, span_of
+from stream_app.api.answers.ranges import gaps_column, meaning_column, span_of, unmeasured_in
 from stream_app.api.replies import answered
 from stream_app.api.routes import replica_of
-from stream_app.api.schemas import CdfQuery, CountQuery, QuantileQuery
+from stream_app.api.schemas import CdfAnswer, CdfQuery, CountQuery, QuantileQuery, QuantilesAnswer
 from stream_app.core.answers.answered import declared_keys
 from stream_app.core.answers.asked_keys import label_values
 from stream_app.core.answers.query import StreamView
@@ -69,11 +69,12 @@ def key_rows(view: StreamView, query: KeyRows) -> Rows:
     declared = declared_keys(view.strategy, "ask for /count")
     wanted = view.place_of(query.keys_asked)
     shown = range(len(declared.labels)) if wanted is None else np.atleast_1d(wanted).tolist()
-    counts = whole_estimate(key_counts(view.cells(span_of(view, query))))
+    span = span_of(view, query)
+    counts = whole_estimate(key_counts(view.cells(span)))
     interval = counts.interval(query.confidence)
     columns = (np.asarray(part) for part in (counts.value, interval.lower, interval.upper))
     rows = list(zip(declared.labels, *(column.tolist() for column in columns), strict=True))
-    words = meaning_column(meaning_of(view.declared).counts)
+    words = meaning_column(meaning_of(view.declared).counts) | gaps_column(unmeasured_in(view, span))
     return Rows(
         [
             {"stream": query.stream, "key": key, "value": value, "stderr": counts.stderr}
@@ -84,23 +85,25 @@ def key_rows(view: StreamView, query: KeyRows) -> Rows:
     )
 
 
+def _common(stream: str, found: CdfAnswer | QuantilesAnswer) -> dict[str, Any]:
+    """Return the columns that are the same in all rows of an answer."""
+    own = {"stream": stream, "key": found.key, "private": found.private}
+    return own | meaning_column(found.meaning) | gaps_column(found.unmeasured)
+
+
 def cdf_rows(view: StreamView, query: CdfRows) -> Rows:
     """Return the distribution by bucket. Raises: QueryError for a stream without a value."""
     found = values.cdf(view, query)
     names = ("upto", "value", "stderr", "lower", "upper", "consistent")
     columns = zip(*(getattr(found, name) for name in names), strict=True)
-    common = {"stream": query.stream, "key": found.key, "private": found.private} | meaning_column(
-        found.meaning
-    )
+    common = _common(query.stream, found)
     return Rows([common | dict(zip(names, row, strict=True)) for row in columns])
 
 
 def quantile_rows(view: StreamView, query: QuantileRows) -> Rows:
     """Return one row per quantile. Raises: QueryError for a stream without a value."""
     found = values.quantiles(view, query)
-    common = {"stream": query.stream, "key": found.key, "private": found.private} | meaning_column(
-        found.meaning
-    )
+    common = _common(query.stream, found)
     return Rows(
         [
             common | {"q": one.q, "value": one.value, "lower": one.interval[0], "upper": one.interval[1]}

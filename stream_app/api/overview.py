@@ -63,7 +63,7 @@ def _sum(view: StreamView) -> OverviewSum | None:
     """Return the sum of all amounts so far; None if there is none."""
     if view.declared.amounts is None or view.released_until_us is None:
         return None
-    found = sums.total(view, CountQuery(confidence=DEFAULT_CONFIDENCE), gaps=True)
+    found = sums.total(view, CountQuery(confidence=DEFAULT_CONFIDENCE))
     return OverviewSum.model_validate(found.model_dump(include=set(OverviewSum.model_fields)))
 
 

@@ -10,6 +10,7 @@ from stream_app.client.alerts import AlertRule
 from stream_app.client.answers import Count, Mean, Release, Series, Summary, Total
 from stream_app.client.awaiting import AsyncClient
 from stream_app.client.blocking import Client
+from stream_app.client.columns import Gap
 from stream_app.client.distributions import Cdf, Cdfs, Quantiles, Window
 from stream_app.client.questions import ClientError
 
@@ -21,6 +22,7 @@ __all__ = [
     "Client",
     "ClientError",
     "Count",
+    "Gap",
     "Mean",
     "Quantiles",
     "Release",

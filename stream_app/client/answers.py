@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from stream_app.client.columns import FloatArray, Framed, TimeArray, instants, taken
+from stream_app.client.columns import FloatArray, Framed, Gap, TimeArray, instants, taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,22 @@ class _Estimate:
     counted: str = "events"
     meaning: str = ""
     intervals: str = ""
+    unmeasured: tuple[Gap, ...] = ()
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Self:
         """Read the service's answer."""
         lower, upper = answer["interval"]
-        return taken(cls, answer, lower=lower, upper=upper)
+        return taken(cls, answer, lower=lower, upper=upper, unmeasured=Gap.all_of(answer))
 
 
 class Count(_Estimate):
     """The best current estimate of the events in the bins from ``start`` to ``end`` (RFC 3339).
 
     ``counted`` says what the numbers are of, for example "users first seen in this range, once in each of its
-    3 epochs". ``meaning`` says what the stream counts, and ``intervals`` what its intervals are for; both are
-    empty if the service is too old to say so. All other answers have these two as well.
+    3 epochs". ``unmeasured`` names the parts of the range that no epoch measured: the numbers are of the
+    other bins. ``meaning`` says what the stream counts, and ``intervals`` what its intervals are for; both
+    are empty if the service is too old to say so. All other answers have these two as well.
     Guarantee: ``value`` is unbiased; [lower, upper] holds the true number with at least ``confidence``.
     """
 
@@ -50,7 +52,7 @@ class Summary:
     """A stream in short: what it counts and how much so far.
 
     Args: running, from the stream's start; None before the first release. this_epoch, the users first seen in
-        the last epoch with a release; None for streams of events. Words as of a ``Count``.
+        the last epoch with a release; None for streams of events. The rest as of a ``Count``.
     """
 
     stream: str
@@ -67,20 +69,22 @@ class Summary:
     counted: str = ""
     meaning: str = ""
     intervals: str = ""
+    unmeasured: tuple[Gap, ...] = ()
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Summary:
         """Read the service's answer."""
         whole = {"end": answer["released_until"]}
-        parts = {"running": answer["running"], "this_epoch": answer.get("this_epoch")}
+        epoch = answer.get("this_epoch")
+        parts = {"running": answer["running"], "this_epoch": epoch and epoch | {"unmeasured": ()}}
         counts = {name: part and Count.of(answer | whole | part) for name, part in parts.items()}
-        return taken(cls, answer, **counts)
+        return taken(cls, answer, unmeasured=Gap.all_of(answer), **counts)
 
 
 class Total(_Estimate):
     """The sum of the amounts in the bins from ``start`` to ``end``, each clamped to the declared range.
 
-    ``counted``, ``meaning`` and ``intervals`` are words, as of a ``Count``.
+    ``counted``, ``meaning``, ``intervals`` and ``unmeasured`` are as of a ``Count``.
 
     Guarantee: ``value`` is unbiased; [lower, upper] holds the true sum with at least ``confidence``.
     """
@@ -92,7 +96,7 @@ class Total(_Estimate):
 class Mean:
     """The mean of the amounts in the bins from ``start`` to ``end``, each clamped to the declared range.
 
-    ``counted``, ``meaning`` and ``intervals`` are words, as of a ``Count``.
+    ``counted``, ``meaning``, ``intervals`` and ``unmeasured`` are as of a ``Count``.
 
     Guarantee: [lower, upper] holds the true mean with at least ``confidence``. ``value`` is None if the
         estimated count is not above 0.
@@ -110,12 +114,13 @@ class Mean:
     counted: str = ""
     meaning: str = ""
     intervals: str = ""
+    unmeasured: tuple[Gap, ...] = ()
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Mean:
         """Read the service's answer."""
         lower, upper = answer["interval"]
-        return taken(cls, answer, lower=lower, upper=upper)
+        return taken(cls, answer, lower=lower, upper=upper, unmeasured=Gap.all_of(answer))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

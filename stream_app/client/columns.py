@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,6 +17,19 @@ FloatArray = NDArray[np.float64]
 TimeArray = NDArray[np.datetime64]
 
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time between two epochs, RFC 3339, that was never measured: its events are in no count."""
+
+    start: str
+    end: str
+
+    @classmethod
+    def all_of(cls, answer: dict[str, Any]) -> tuple[Gap, ...]:
+        """Return what an answer says was not measured; nothing if the service is too old to say it."""
+        return tuple(cls(gap["start"], gap["end"]) for gap in answer.get("unmeasured", ()))
 
 
 class Framed:

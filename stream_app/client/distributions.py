@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.client.columns import FloatArray, Framed, TimeArray, instants, taken
+from stream_app.client.columns import FloatArray, Framed, Gap, TimeArray, instants, taken
 
 _BANDS = ("stderr", "count_lower", "count_upper", "lower", "upper")  # of a window; null if unknown
 
@@ -35,11 +35,17 @@ class Cdf(Framed):
     private: bool
     meaning: str = ""
     intervals: str = ""
+    unmeasured: tuple[Gap, ...] = ()
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Cdf:
         """Read the service's answer."""
-        return taken(cls, answer, consistent=np.array(answer["consistent"], np.int64))
+        return taken(
+            cls,
+            answer,
+            consistent=np.array(answer["consistent"], np.int64),
+            unmeasured=Gap.all_of(answer),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,13 +106,15 @@ class Quantiles(Framed):
     private: bool
     meaning: str = ""
     intervals: str = ""
+    unmeasured: tuple[Gap, ...] = ()
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Quantiles:
         """Read the service's answer."""
         rows = [(one["q"], one["value"], *(one["interval"] or (None, None))) for one in answer["quantiles"]]
         level, value, lower, upper = np.array(rows, np.float64).reshape(-1, 4).T  # None becomes NaN
-        return taken(cls, answer, level=level, value=value, lower=lower, upper=upper)
+        columns = {"level": level, "value": value, "lower": lower, "upper": upper}
+        return taken(cls, answer, unmeasured=Gap.all_of(answer), **columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,6 +24,7 @@ from stream_app.client import (
     Client,
     ClientError,
     Count,
+    Gap,
     Mean,
     Quantiles,
     Release,
@@ -36,8 +37,8 @@ from stream_app.core.meaning import EVERY_EVENT
 from stream_app.ports import OperatorError
 from stream_app.shell.numbers import outward, supported
 from stream_app.shell.options import Finite, service_options
-from stream_app.shell.running_numbers import numbers_of
-from stream_app.shell.terminal import RunningChart, days_in_words, print_whole, span_in_words
+from stream_app.shell.running_numbers import noting_epochs, numbers_of
+from stream_app.shell.terminal import RunningChart, days_in_words, not_measured, print_whole, span_in_words
 
 Form = Literal["table", "csv", "json"]
 _Answer = Count | Total | Mean | Series | Cdf | Quantiles | Window
@@ -173,6 +174,7 @@ def watch(
     with _service(url, api_key) as client:
         client.streams()  # ``follow`` waits for an unreachable service; this call reports it at the start
         followed = numbers_of(client, stream, of, islice(client.follow(stream, after), releases))
+        followed = noting_epochs(followed)
         if console.is_terminal:
             title = client.titles().get(stream, stream)
             _draw(console, title, followed, client.timezone(stream), 0 if of == "count" else 2)
@@ -215,10 +217,11 @@ def _line(release: Release) -> str:
 
 
 def _print_number(count: Count | Total | Mean, form: Form, zone: str | None) -> None:
-    fields = {name: value for name, value in asdict(count).items() if name not in _WORDS} | _words(count)
+    own = {name: value for name, value in asdict(count).items() if name not in (*_WORDS, "unmeasured")}
     if form == "json":
-        click.echo(json.dumps(fields))
+        click.echo(json.dumps(own | _gaps_listed(count) | _words(count)))
     elif form == "csv":
+        fields = own | _words(count) | _gaps_column(count)
         _print_csv(fields, [fields.values()])
     else:
         places = supported((count.upper - count.lower) / 2)
@@ -227,6 +230,8 @@ def _print_number(count: Count | Total | Mean, form: Form, zone: str | None) -> 
         click.echo(f"{value}  ({sure})  {span_in_words(count.start, count.end, zone)}")
         if _words(count):
             click.echo(f"{_caution(count)} This number is of {count.counted}.")
+        if count.unmeasured:
+            click.echo(not_measured(count.unmeasured, zone))
         if not count.private:
             click.echo("NOT PRIVATE: epsilon is so large that nobody is protected")
 
@@ -237,10 +242,11 @@ def _print_columns(
     columns = {name: column.tolist() for name, column in found.columns().items()}
     if form == "json":
         said = {"start": found.start, "end": found.end, "key": found.key, "confidence": found.confidence}
+        said |= {"private": found.private, **_gaps_listed(found), **_words(found)}
         known = {name: [None if cell != cell else cell for cell in cells] for name, cells in columns.items()}
-        click.echo(json.dumps({**known, **said, "private": found.private, **_words(found)}))
+        click.echo(json.dumps({**known, **said}))
     elif form == "csv":
-        _print_csv(columns, zip(*columns.values(), strict=True), _words(found))
+        _print_csv(columns, zip(*columns.values(), strict=True), _words(found) | _gaps_column(found))
     else:
         # A terminal is narrow; the other formats have all columns of a window.
         left_out = ("stderr", "consistent") if isinstance(found, Window) else ()
@@ -248,6 +254,8 @@ def _print_columns(
         rows = zip(*(columns[name] for name in names), strict=True)
         promise = note or f"all intervals hold together with {_percent(found.confidence)}"
         sure = f"{promise.rstrip('.')}; {span_in_words(found.start, found.end, zone)}"
+        if gaps := _gaps(found):
+            sure = f"{sure}. {not_measured(gaps, zone)}"
         note = " ".join(filter(None, (_caution(found), sure)))
         _print_table(names, (map(_in_words, cells) for cells in rows), note, found.private)
 
@@ -304,6 +312,22 @@ def _words(found: _Answer) -> dict[str, str]:
     if found.meaning in ("", EVERY_EVENT.counts):
         return {}
     return {name: getattr(found, name) for name in _WORDS if hasattr(found, name)}
+
+
+def _gaps(found: _Answer) -> tuple[Gap, ...]:
+    """Return what of its range an answer does not hold; a window is measured whole."""
+    gaps: tuple[Gap, ...] = getattr(found, "unmeasured", ())
+    return gaps
+
+
+def _gaps_listed(found: _Answer) -> dict[str, list[dict[str, str]]]:
+    return {"unmeasured": [asdict(gap) for gap in _gaps(found)]}
+
+
+def _gaps_column(found: _Answer) -> dict[str, str]:
+    """Return a further column of a CSV file; none if all of the range was measured."""
+    text = " ".join(f"{gap.start}/{gap.end}" for gap in _gaps(found))
+    return {"unmeasured": text} if text else {}
 
 
 def _caution(found: _Answer) -> str:

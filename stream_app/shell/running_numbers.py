@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from stream_app.client import Client, Release
+from stream_app.client import Client, Gap, Release
 from stream_app.client.questions import Of
 from stream_app.ports import OperatorError
+from stream_app.shell.terminal import not_measured
 
 _SINCE = ", since the start of the epoch."
 
@@ -22,6 +23,18 @@ def numbers_of(client: Client, stream: str, of: Of, releases: Iterator[Release])
     if of == "count":
         return releases
     return map(_with_total, releases) if of == "sum" else _with_means(client, stream, releases)
+
+
+def noting_epochs(releases: Iterator[Release]) -> Iterator[Release]:
+    """Yield releases; those of an epoch that was seen to begin say when it did, and what was not measured."""
+    last, note = None, ""
+    for release in releases:
+        if last is not None and release.row["epoch"] != last.row["epoch"]:
+            note = f"An epoch began at {release.start}: its running numbers start at 0."
+            if release.start != last.end:
+                note += f" {not_measured([Gap(last.end, release.start)], None)}"
+        last = release
+        yield replace(release, meaning=f"{release.meaning} {note}".strip())
 
 
 def _with_total(release: Release) -> Release:

@@ -17,7 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from stream_app.client import Release
+from stream_app.client import Gap, Release
 from stream_app.config.settings import DAY_US
 from stream_app.core.counting.bins import Binning
 from stream_app.core.instants import parse_instant
@@ -26,6 +26,7 @@ from stream_app.shell.numbers import outward, supported
 _HEIGHT = 14
 _LABEL_CELLS = 12
 _UNLIMITED = 100_000  # columns
+_MOST_GAPS = 3  # named in a line
 
 
 def print_whole(table: Table, note: str = "") -> None:
@@ -120,6 +121,17 @@ def span_in_words(start: str, end: str, zone: str | None) -> str:
     if zone is None:
         return f"from {start} to {end}"
     return f"{days_in_words(start, end, zone)}, whole days of {zone}"
+
+
+def not_measured(gaps: Sequence[Gap], zone: str | None) -> str:
+    """Return what of a range no epoch measured, as a sentence; the newest three gaps are named.
+
+    >>> not_measured([Gap("2013-01-01T03:00:00Z", "2013-01-01T05:00:00Z")], None)
+    'Not measured, and in no number here: from 2013-01-01T03:00:00Z to 2013-01-01T05:00:00Z.'
+    """
+    named = [span_in_words(gap.start, gap.end, zone) for gap in gaps[-_MOST_GAPS:]]
+    more = [f"{len(gaps) - _MOST_GAPS:,} times before"] if len(gaps) > _MOST_GAPS else []
+    return f"Not measured, and in no number here: {'; '.join([*more, *named])}."
 
 
 def days_in_words(start: str, end: str, zone: str) -> str:

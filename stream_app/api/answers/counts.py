@@ -9,8 +9,8 @@ from stream_app.api.answers import formats
 from stream_app.api.answers.ranges import (
     about_keys,
     counted,
-    edges_of,
     estimated,
+    measured_of,
     points_answered,
     ranges_of,
     released,
@@ -35,7 +35,7 @@ def count(view: StreamView, query: schemas.CountQuery) -> schemas.CountAnswer:
     return schemas.CountAnswer(
         **released(view) | about_keys(view, query),
         counted=counted(view, span),
-        **edges_of(view, span),
+        **measured_of(view, span),
         **estimated(found, query.confidence),
     )
 

@@ -60,6 +60,15 @@ def meaning_column(counts: str) -> dict[str, str]:
     return {} if counts == EVERY_EVENT.counts else {"meaning": counts}
 
 
+def gaps_column(gaps: Sequence[schemas.Gap]) -> dict[str, str]:
+    """Return a column for flat rows that names what no epoch measured, in ISO 8601; none without a gap.
+
+    >>> gaps_column([schemas.Gap(start="2013-01-01T03:00:00Z", end="2013-01-01T05:00:00Z")])
+    {'unmeasured': '2013-01-01T03:00:00Z/2013-01-01T05:00:00Z'}
+    """
+    return {"unmeasured": " ".join(f"{gap.start}/{gap.end}" for gap in gaps)} if gaps else {}
+
+
 def counted(view: StreamView, span: Span) -> str:
     """Return what a count over a range of bins is a number of, in words."""
     return range_in_words(view.declared, epochs=sum(1 for _ in view.parts(span)))
@@ -135,6 +144,16 @@ def edges_of(view: StreamView, span: Span) -> dict[str, Any]:
     return {"start": edge(view, span.start), "end": edge(view, span.stop)}
 
 
+def measured_of(view: StreamView, span: Span) -> dict[str, Any]:
+    """Return the start and the end of a range of bins, and what of it was not measured."""
+    return {**edges_of(view, span), "unmeasured": unmeasured_in(view, span)}
+
+
+def unmeasured_in(view: StreamView, span: Span) -> list[schemas.Gap]:
+    """Return the parts of a range that no epoch measured."""
+    return [schemas.Gap(**edges_of(view, gap)) for gap in view.unmeasured(span)]
+
+
 def edges_s(view: StreamView, spans: Sequence[Span]) -> dict[str, Any]:
     """Return the starts and the ends of ranges of bins, in seconds since 1970."""
     starts, ends = ((span.start for span in spans), (span.stop for span in spans))
@@ -174,12 +193,15 @@ def _note(found: SeriesPoints) -> str:
         lines.append(
             f"Shown are {shown:,} of {found.available:,} points: the least and the greatest of every stretch."
         )
-    if found.unmeasured:
-        lines.append(
-            f"{found.unmeasured:,} points are left out: an epoch ended early, their bins were not measured."
-        )
+    lines += points_left_out(found.unmeasured)
     lines.append("Each interval holds for its own point, not for the worst of many.")
     return " ".join(lines)
+
+
+def points_left_out(unmeasured: int) -> list[str]:
+    """Return a sentence about points that no epoch measured whole; none without such points."""
+    each = f"{unmeasured:,} points are" if unmeasured > 1 else "1 point is"
+    return [f"{each} left out: no epoch measured all of the bins."] if unmeasured else []
 
 
 def instants_s(view: StreamView, bins: Iterable[int]) -> list[float]:

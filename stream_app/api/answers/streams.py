@@ -13,6 +13,7 @@ from stream_app.api.answers.ranges import (
     edges_of,
     estimated,
     released,
+    unmeasured_in,
 )
 from stream_app.api.answers.values import axes_of
 from stream_app.api.answers.windows import described
@@ -102,6 +103,7 @@ def _summary(view: StreamView) -> dict[str, Any]:
         "start": format_instant(view.start_us),
         "running": running,
         "counted": counted(view, view.span),
+        "unmeasured": unmeasured_in(view, view.span),
         "this_epoch": users_of_epoch(view) if view.declared.count == "users" else None,
     }
 

@@ -9,10 +9,11 @@ from stream_app.api.answers import formats
 from stream_app.api.answers.ranges import (
     about_keys,
     days_answered,
-    edges_of,
     edges_s,
     estimated,
+    measured_of,
     points_answered,
+    points_left_out,
     ranges_of,
     released,
     span_of,
@@ -23,12 +24,12 @@ from stream_app.core.answers.sums import declared_sum, mean_over, means_over, su
 from stream_app.core.meaning import OfAmounts, amounts_in_words, meaning_of_amounts
 
 
-def total(view: StreamView, query: schemas.CountQuery, gaps: bool = False) -> schemas.SumAnswer:
-    """Answer the sum of a range. Args: gaps, as of ``sum_of``. Raises: QueryError."""
+def total(view: StreamView, query: schemas.CountQuery) -> schemas.SumAnswer:
+    """Answer the sum of a range. Raises: QueryError."""
     amounts, span = described(view), span_of(view, query)
-    found = estimated(sum_of(view, span, query.keys_asked, gaps), query.confidence)
+    found = estimated(sum_of(view, span, query.keys_asked), query.confidence)
     return schemas.SumAnswer(
-        **released_amounts(view, query, "sum"), amounts=amounts, **edges_of(view, span), **found
+        **released_amounts(view, query, "sum"), amounts=amounts, **measured_of(view, span), **found
     )
 
 
@@ -39,7 +40,7 @@ def mean(view: StreamView, query: schemas.CountQuery) -> schemas.MeanAnswer:
     return schemas.MeanAnswer(
         **released_amounts(view, query, "mean"),
         amounts=amounts,
-        **edges_of(view, span),
+        **measured_of(view, span),
         value=found.value,
         interval=(found.lower, found.upper),
         confidence=query.confidence,
@@ -69,7 +70,8 @@ def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSerie
     amounts, ranges = described(view), ranges_of(view, query, span_of(view, query))
     found = means_over(view, query.kind, *ranges, query.keys_asked, query.confidence, query.points)
     fewer = len(found.spans) + found.unmeasured < found.available
-    note = "Each interval holds for its own point, not for the worst of many."
+    own = "Each interval holds for its own point, not for the worst of many."
+    note = " ".join([*points_left_out(found.unmeasured), own])
     if fewer:
         note = f"Shown are {len(found.spans):,} of {found.available:,} points, evenly spaced. {note}"
     return schemas.MeanSeriesAnswer(

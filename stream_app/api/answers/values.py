@@ -8,7 +8,7 @@ from typing import Any
 from dphist.product.answers import Cdf, Histogram, Quantile
 from dphist.product.design import TreeGroup
 from stream_app.api import schemas
-from stream_app.api.answers.ranges import about_keys, edges_of, released, span_of
+from stream_app.api.answers.ranges import about_keys, measured_of, released, span_of
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.cells import Buckets, KeyList
@@ -90,7 +90,7 @@ def _cdf(view: StreamView, query: schemas.CdfQuery) -> tuple[Cdf, Buckets, dict[
     span, buckets = span_of(view, query), buckets_of(view)
     found = Histogram.of(view.cells(span), view.place_of(query.keys_asked)).cdf(query.confidence)
     common = about_keys(view, query) | {"confidence": query.confidence}
-    return found, buckets, released(view) | edges_of(view, span) | common
+    return found, buckets, released(view) | measured_of(view, span) | common
 
 
 def in_values(cdf: Cdf, quantile: Quantile, buckets: Buckets) -> schemas.EstimatedQuantile:

@@ -5,6 +5,8 @@ import { at, bold, make, say } from "./elements.js";
 import { seconds } from "./times.js";
 import * as words from "./words.js";
 
+const MOST_GAPS = 3; // named; of more, the newest
+
 // Return the numbers of all measures for the chosen view and keys, by the names of the measures: {value, stderr,
 // interval, confidence}. A number is null before the first release.
 export async function readHeadline(page) {
@@ -53,6 +55,7 @@ export function showHeadline(page, found, until, seq) {
   at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${times.oneBin}`));
   document.title = shown ? `${shown} · ${page.fullTitle}` : page.fullTitle;
   showOverEpochs(page, now);
+  showUnmeasured(page);
   showMeasures(page, found);
 }
 
@@ -65,6 +68,14 @@ function showOverEpochs(page, now) {
   const [lower, upper] = words.between(...interval);
   at("over-epochs").replaceChildren("Sum over all ", `${words.count(several)} epochs: `, bold(words.count(sum)),
     `, between ${lower} and ${upper}. The sum counts a user once in every epoch.`);
+}
+
+// Say which times no epoch measured: no number on the page holds their events.
+function showUnmeasured({ detail: { unmeasured: gaps = [] }, times }) {
+  at("unmeasured").hidden = !gaps.length;
+  const named = gaps.slice(-MOST_GAPS).map(({ start, end }) => times.onPage(times.period(seconds(start), seconds(end))));
+  const more = gaps.length > MOST_GAPS ? [`${words.count(gaps.length - MOST_GAPS)} times before`] : [];
+  say(at("unmeasured"), gaps.length ? `Not measured, and in no number here: ${[...more, ...named].join("; ")}.` : "");
 }
 
 // Return the text of a number; null if the measure says that there are too few events for it.

@@ -44,16 +44,14 @@ class NewestSums:
         words = meaning_of_amounts(view.declared).counts
         if view.released_until_us is None:
             return cls(words, {}, None)
-        total = sum_of(view, view.span, gaps=True)
-        mean = mean_over(view, view.span, confidence=DEFAULT_CONFIDENCE, gaps=True)
+        total = sum_of(view, view.span)
+        mean = mean_over(view, view.span, confidence=DEFAULT_CONFIDENCE)
         found = {f"sum_running{part}": value.item() for part, value in parts_of(total, 1).items()}
         found |= {"mean_running_lower": mean.lower, "mean_running_upper": mean.upper}
         if mean.value is not None:
             found["mean_running"] = mean.value
         found["sum_epoch_filled"] = epoch_filled(view)
-        return cls(
-            words, found, sums_of_keys(view, view.span, gaps=True) if view.strategy.axes.keys else None
-        )
+        return cls(words, found, sums_of_keys(view, view.span) if view.strategy.axes.keys else None)
 
 
 def of_sums(

@@ -60,7 +60,7 @@ def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
     if len(slices) > schemas.MOST_SLICES:
         least = _least_step(span, query.aligned)
         raise QueryError(f"step: at most {schemas.MOST_SLICES} slices; write {least} or more bins", "step")
-    measured = [one for one in slices if _measured(view, one)]
+    measured = [one for one in slices if not view.unmeasured(one)]
     check_work(slices_us(view, len(measured)), "step", "ask for longer slices, or one /count for all")
     if not measured:
         raise QueryError("start, end: no slice between them was measured whole; ask for others", "start")
@@ -86,17 +86,22 @@ def _least_step(span: Span, aligned: bool) -> int:
     return -(-(span.stop - span.start) // (schemas.MOST_SLICES - int(aligned)))
 
 
-def shorter_in_words(slices: Sequence[Span]) -> str:
-    """Return which slices are shorter than the others, as a sentence before a note; empty if none is.
+def uneven_in_words(slices: Sequence[Span]) -> str:
+    """Return which slices are missing or shorter than the others, before a note; empty if none is.
 
-    >>> shorter_in_words([Span(2, 3), Span(3, 6), Span(6, 9)])
+    >>> uneven_in_words([Span(2, 3), Span(3, 6), Span(6, 9)])
     'The first slice is shorter than the others. '
+    >>> uneven_in_words([Span(0, 3), Span(6, 9)])
+    'Slices that no epoch measured whole are left out. '
     """
+    apart = any(one.stop < after.start for one, after in pairwise(slices))
+    missing = "Slices that no epoch measured whole are left out. " if apart else ""
     bins = [one.stop - one.start for one in slices]
     usual = min(bins[1:-1], default=max(bins))  # days have 23 to 25 hours
     ends = [name for name, size in (("first", bins[0]), ("last", bins[-1])) if size < usual]
     verb = "is" if len(ends) == 1 else "are each"
-    return f"The {' and the '.join(ends)} slice {verb} shorter than the others. " if ends else ""
+    short = f"The {' and the '.join(ends)} slice {verb} shorter than the others. " if ends else ""
+    return missing + short
 
 
 def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
@@ -125,7 +130,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
             for place, of_key in zip(order, values.T, strict=True)
         ],
         keys_available=len(listed),
-        note=note + shorter_in_words(slices) + OWN_POINT,
+        note=note + uneven_in_words(slices) + OWN_POINT,
     )
 
 
@@ -149,7 +154,7 @@ def heat(view: StreamView, query: schemas.HeatQuery) -> schemas.HeatAnswer:
         counts=counts,
         stderr=stderr,
         note=note
-        + shorter_in_words(slices)
+        + uneven_in_words(slices)
         + "Counts are unbiased, so some of nearly empty cells are below zero.",
     )
 
@@ -194,7 +199,7 @@ def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> sch
         low=float(buckets.edges[0]),
         high=float(buckets.edges[-1]),
         quantiles=over_time,
-        note=shorter_in_words(slices)
+        note=uneven_in_words(slices)
         + "In each slice all intervals hold together; over many slices some may not.",
     )
 
@@ -227,11 +232,6 @@ def transitions(
         transitions=[schemas.AlertTransition(**one, at=one["at_us"] / 1e6) for one in found],
         kept=KEPT_FOR_READERS,
     )
-
-
-def _measured(view: StreamView, span: Span) -> bool:
-    parts = (epoch.within(span) for epoch in view.epochs)
-    return sum(part.stop - part.start for part in parts) == span.stop - span.start
 
 
 def _mark(

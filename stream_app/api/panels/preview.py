@@ -16,7 +16,7 @@ from dphist.product.columns import KeyPlaces, column_sum
 from dphist.product.sums import sum_columns
 from stream_app.api.answers.ranges import about_keys, edges_s, released
 from stream_app.api.answers.sums import released_amounts
-from stream_app.api.panels.answers import shorter_in_words, slices_of
+from stream_app.api.panels.answers import slices_of, uneven_in_words
 from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
@@ -46,7 +46,7 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
         half_width=widths[0],
         preview_half_width=widths[1],
         questions=_questions(view, then, asked, query.confidence),
-        note=shorter_in_words(slices).strip(),
+        note=uneven_in_words(slices).strip(),
     )
 
 

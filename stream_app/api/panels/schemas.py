@@ -14,6 +14,7 @@ from stream_app.api.schemas import (
     DaysQuery,
     EpochCount,
     EstimatedCount,
+    PartlyMeasured,
     Released,
     SummedField,
 )
@@ -96,7 +97,7 @@ class OverviewSum(EstimatedCount):
     amounts: SummedField
 
 
-class OverviewStream(Released):
+class OverviewStream(Released, PartlyMeasured):
     """A stream on the overview."""
 
     title: str = Field(description="what pages show as the stream's name")
@@ -164,7 +165,7 @@ class KeyMean(BaseModel):
     interval: tuple[float, float]
 
 
-class MeanKeysAnswer(Released):
+class MeanKeysAnswer(Released, PartlyMeasured):
     """The means of the keys with the most events in the range."""
 
     start: str

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from dphist.tree.estimate import Estimate
-from stream_app.api.answers.ranges import edges_of, edges_s, estimated, reach, released, span_of
+from stream_app.api.answers.ranges import edges_s, estimated, measured_of, reach, released, span_of
 from stream_app.api.answers.sums import described
-from stream_app.api.panels.answers import OWN_POINT, at_places, shorter_in_words, slices_of
+from stream_app.api.panels.answers import OWN_POINT, at_places, slices_of, uneven_in_words
 from stream_app.api.panels.schemas import KeyCounts, KeyMean, KeysQuery, MeanKeysAnswer, SumKeysAnswer
 from stream_app.core.answers.answered import QueryError, declared_keys
 from stream_app.core.answers.query import StreamView
@@ -41,7 +41,7 @@ def sums_by_key(view: StreamView, query: KeysQuery) -> SumKeysAnswer:
             for place, of_key in zip(order, values.T, strict=True)
         ],
         keys_available=len(labels),
-        note=_left_out(len(labels) - len(order), "sums") + shorter_in_words(slices) + OWN_POINT,
+        note=_left_out(len(labels) - len(order), "sums") + uneven_in_words(slices) + OWN_POINT,
     )
 
 
@@ -56,7 +56,7 @@ def means_by_key(view: StreamView, query: KeysQuery) -> MeanKeysAnswer:
     means = [mean_over(view, span, labels[place], query.confidence) for place in order]
     return MeanKeysAnswer(
         **common,
-        **edges_of(view, span),
+        **measured_of(view, span),
         confidence=query.confidence,
         keys=[
             KeyMean(key=labels[place], value=one.value, interval=(one.lower, one.upper))

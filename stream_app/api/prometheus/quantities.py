@@ -53,7 +53,7 @@ def read(
     if of == "mean":
         return _means(view, quantity, names, parts, bins)
     if len(places) > FEW_KEYS:
-        of_bin = _sums_of_keys if of == "sum" else StreamView.counts_of_keys
+        of_bin = sums_of_keys if of == "sum" else StreamView.counts_of_keys
         estimates = _of_keys(view, of_bin, quantity, [place for place in places if place is not None], bins)
         return {part: part_of(estimates, part, len(places)).T.tolist() for part in parts}
     most, (starts, stops) = max(2, len(bins)), view.ends_of(quantity, bins)
@@ -63,11 +63,6 @@ def read(
         views = map(view.of_key, names)
         points = [one.over_ranges(quantity, "unbiased", starts, stops, most) for one in views]
     return {part: [_part_of_points(one, part) for one in points] for part in parts}
-
-
-def _sums_of_keys(view: StreamView, span: Span) -> Estimate:
-    """Return the sum of every key in the measured part of a range."""
-    return sums_of_keys(view, span, gaps=True)
 
 
 def _means(

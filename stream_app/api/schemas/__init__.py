@@ -33,9 +33,11 @@ from stream_app.api.schemas.released import (
     AboutKeys,
     ErrorAnswer,
     EstimatedCount,
+    Gap,
     Health,
     OfPoints,
     OfRange,
+    PartlyMeasured,
     Released,
 )
 from stream_app.api.schemas.statements import (
@@ -94,6 +96,7 @@ __all__ = [
     "EstimatedCount",
     "EstimatedQuantile",
     "EventsQuery",
+    "Gap",
     "Health",
     "KeyFieldAnswer",
     "Kind",
@@ -108,6 +111,7 @@ __all__ = [
     "NodesQuery",
     "OfPoints",
     "OfRange",
+    "PartlyMeasured",
     "PointsQuery",
     "PrivacyAnswer",
     "QuantileQuery",

@@ -46,7 +46,22 @@ class EstimatedCount(BaseModel):
     confidence: float
 
 
-class OfRange(AboutKeys):
+class Gap(BaseModel):
+    """A time between two epochs, RFC 3339: its events are in no count."""
+
+    start: str
+    end: str
+
+
+class PartlyMeasured(BaseModel):
+    """What an answer about a range does not hold."""
+
+    unmeasured: list[Gap] = Field(
+        default=[], description="parts of the range that no epoch measured; the answer holds the other bins"
+    )
+
+
+class OfRange(AboutKeys, PartlyMeasured):
     """One number of the bins from start to end."""
 
     counted: str = Field(description="what value and interval are of, in words: events")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from stream_app.api.schemas.released import EstimatedCount, Released
+from stream_app.api.schemas.released import EstimatedCount, PartlyMeasured, Released
 from stream_app.api.schemas.sums import SummedField
 from stream_app.api.schemas.windows import WindowsAnswer
 
@@ -17,7 +17,7 @@ class EpochCount(EstimatedCount):
     end: str = Field(description="end of its last released bin, RFC 3339")
 
 
-class StreamSummary(Released):
+class StreamSummary(Released, PartlyMeasured):
     """The short description of a stream."""
 
     title: str = Field(description="what pages show as the stream's name")

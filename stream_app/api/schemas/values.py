@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from stream_app.api.schemas.released import AboutKeys
+from stream_app.api.schemas.released import AboutKeys, PartlyMeasured
 
 
-class CdfAnswer(AboutKeys):
+class CdfAnswer(AboutKeys, PartlyMeasured):
     """Cumulative counts of a value, with a simultaneous band around them."""
 
     key: str | None
@@ -34,7 +34,7 @@ class EstimatedQuantile(BaseModel):
     )
 
 
-class QuantilesAnswer(AboutKeys):
+class QuantilesAnswer(AboutKeys, PartlyMeasured):
     """Quantiles of a value; whenever the band of /cdf holds, all intervals hold."""
 
     key: str | None

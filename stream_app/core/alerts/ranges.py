@@ -22,6 +22,7 @@ from dphist.product.forest import RangeSum
 from dphist.product.sums import mean_of
 from dphist.tree.estimate import Estimate
 from stream_app.core.alerts.rules import OF_AMOUNTS, OF_VALUES, Condition
+from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.cells import Amounts, Buckets, Cells
@@ -171,7 +172,7 @@ class Ranges:
         span = self._span(question)
         if question.over_cells:
             return self._over_cells(question, span)
-        return self.view.running() if span is None else self.view.count(span)
+        return self.view.running() if span is None else self.view.count(self._measured(span))
 
     def distance(self, question: Question) -> float:
         """Return the estimated distance between two distributions. Raises: QueryError."""
@@ -237,8 +238,17 @@ class Ranges:
 
     def _cells_of(self, span: Span | None) -> RangeSum:
         if span not in self._cells:
-            self._cells[span] = self.view.cells(span)
+            self._cells[span] = self.view.cells(None if span is None else self._measured(span))
         return self._cells[span]
+
+    def _measured(self, span: Span) -> Span:
+        """Return a range that was measured whole: a rule reads no gap as a time without events.
+
+        Raises: QueryError.
+        """
+        if self.view.unmeasured(span):
+            raise QueryError("a part of the rule's window was never measured", "start")
+        return span
 
     def _span(self, question: Question) -> Span | None:
         stop = self.span.stop

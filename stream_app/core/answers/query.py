@@ -29,6 +29,7 @@ from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.consistent import Method, consistent_running
 from stream_app.core.answers.edges import bin_at_edge
 from stream_app.core.answers.labels import UNLABELLED
+from stream_app.core.answers.unmeasured import gaps_in, nothing_measured
 from stream_app.core.answers.visible import visible_bins
 from stream_app.core.answers.whole import whole_estimate, whole_points
 from stream_app.core.budget import Left
@@ -204,16 +205,15 @@ class StreamView:
         """
         return None if key is None else places_of(self.strategy, key)
 
-    def cells(self, span: Span | None = None, gaps: bool = False) -> RangeSum:
-        """Return the counts of all cells over a range of visible bins; None: over all measured bins.
+    def cells(self, span: Span | None = None) -> RangeSum:
+        """Return the counts of all cells over the measured bins of a range of visible bins; None: over all.
 
-        Args: gaps, whether bins that were never measured count as empty, as in running counts.
-        Raises: QueryError if some bins were never measured, or the stream has no keys and values.
+        Raises: QueryError if none of the bins was measured, or the stream has no keys and values.
         """
         if self.strategy.kind.axes is None:
             raise QueryError("this stream has no values; configure value, and start another stream", "stream")
-        if span is not None and not gaps:
-            self._check_measured(span)
+        if span is not None:
+            self._check_some_measured(span)
         parts = self.parts(self.span if span is None else span)
         return RangeSum.joined(axes.range(part) for epoch, part in parts if (axes := epoch.over_axes))
 
@@ -250,22 +250,24 @@ class StreamView:
     # -- answers ------------------------------------------------------------------------------------
 
     def count(self, span: Span) -> Estimate:
-        """Return the best current estimate of the number of events in a range of visible bins.
+        """Return the best current estimate of the number of events in the measured bins of a range.
 
+        ``unmeasured`` returns the other bins of the range; the estimate holds none of their events.
         Guarantee: within each epoch the best linear unbiased estimate; for whole epochs the nodes over
             epochs, if the stream has them. Variance and law are exact.
-        Raises: QueryError if some of the bins were never measured.
+        Raises: QueryError if none of the bins was measured.
         """
-        self._check_measured(span)
+        self._check_some_measured(span)
         return self._joined(self._estimates(span, "unbiased"))
 
-    def _check_measured(self, span: Span) -> None:
-        if not self._measured(np.array([span.start]), np.array([span.stop]))[0]:
-            raise QueryError(
-                "start, end: some bins between them were never measured (an epoch ended early); "
-                "see the epochs of the stream and ask for ranges inside them",
-                "start",
-            )
+    def unmeasured(self, span: Span) -> list[Span]:
+        """Return the parts of a range of visible bins that no epoch measured, in order."""
+        return gaps_in(span, (epoch.span for epoch in self.epochs))
+
+    def _check_some_measured(self, span: Span) -> None:
+        if not any(True for _ in self.parts(span)):
+            gap = next(one for one in self.unmeasured(self.span) if one.start <= span.start < one.stop)
+            raise nothing_measured(self.binning, gap)
 
     def running(self, view: SeriesView = "unbiased", stop: int | None = None) -> Estimate:
         """Return the number of events from the stream's first bin to the edge ``stop`` (None: the last)."""

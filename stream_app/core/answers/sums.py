@@ -31,27 +31,26 @@ def declared_sum(view: StreamView) -> Amounts:
     return amounts
 
 
-def sum_of(view: StreamView, span: Span, key: str | AskedKeys | None = None, gaps: bool = False) -> Estimate:
-    """Return the sum of the amounts in a range of visible bins, after each was clamped and rounded.
+def sum_of(view: StreamView, span: Span, key: str | AskedKeys | None = None) -> Estimate:
+    """Return the sum of the amounts in the measured bins of a range, after each was clamped and rounded.
 
     Guarantee: unbiased, with the exact law of its error, as for counts.
-    Args: key, one, several together, or None for all; gaps, whether bins that were never measured count as
-        empty, as in running counts.
-    Raises: QueryError for a stream without a sum, an unknown key, or bins that were never measured.
+    Args: key, one, several together, or None for all.
+    Raises: QueryError for a stream without a sum, an unknown key, or a range without a measured bin.
     """
     unit = declared_sum(view).unit
-    return _in_amounts(_columns(view, key).of_range(view.cells(span, gaps)), unit)
+    return _in_amounts(_columns(view, key).of_range(view.cells(span)), unit)
 
 
-def sums_of_keys(view: StreamView, span: Span, gaps: bool = False) -> Estimate:
-    """Return the sum of every key in a range of visible bins: values (keys,), one law for all keys.
+def sums_of_keys(view: StreamView, span: Span) -> Estimate:
+    """Return the sum of every key in the measured bins of a range: values (keys,), one law for all keys.
 
     Args, raises: as ``sum_of``; the stream has keys.
     """
     amounts, axes = declared_sum(view), view.strategy.kind.axes
     assert axes is not None
     columns = sum_columns(axes, amounts.range, 0)
-    return _in_amounts(of_every_key(columns, view.cells(span, gaps)), amounts.unit)
+    return _in_amounts(of_every_key(columns, view.cells(span)), amounts.unit)
 
 
 def epoch_filled(view: StreamView) -> float:
@@ -69,11 +68,10 @@ def mean_over(
     span: Span,
     key: str | AskedKeys | None = None,
     confidence: float = 0.95,
-    gaps: bool = False,
 ) -> Mean:
-    """Return the mean of the amounts in a range of visible bins. Args, raises: as ``sum_of``."""
+    """Return the mean of the amounts in the measured bins of a range. Args, raises: as ``sum_of``."""
     amounts = declared_sum(view)
-    found = mean_of(view.cells(span, gaps), amounts.range, view.place_of(key), confidence)
+    found = mean_of(view.cells(span), amounts.range, view.place_of(key), confidence)
     return _mean_in_amounts(found, amounts.unit)
 
 

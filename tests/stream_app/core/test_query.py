@@ -249,8 +249,13 @@ def test_bins_between_epochs_were_never_measured_and_are_not_zero() -> None:
     assert view.span == (FIRST_BIN, FIRST_BIN + 7)
     assert view.count(Span(FIRST_BIN, FIRST_BIN + 3)).value == 6
     assert view.count(Span(FIRST_BIN + 5, FIRST_BIN + 7)).value == 9
-    with pytest.raises(QueryError, match="never measured"):
-        view.count(Span(FIRST_BIN + 1, FIRST_BIN + 6))
+    assert view.count(Span(FIRST_BIN + 1, FIRST_BIN + 6)).value == 9
+    assert view.unmeasured(Span(FIRST_BIN + 1, FIRST_BIN + 6)) == [(FIRST_BIN + 3, FIRST_BIN + 5)]
+    within = "no epoch measured the bins from 2013-01-01T03:00:00Z to 2013-01-01T05:00:00Z"
+    for start, stop in ((3, 5), (3, 4), (4, 5)):
+        with pytest.raises(QueryError, match=within) as refused:
+            view.count(Span(FIRST_BIN + start, FIRST_BIN + stop))
+        assert [us // HOUR_US - FIRST_BIN for us in refused.value.nearest_us] == [3, 5]
     bins = view.series("bin", view.span)
     assert [one.value for one in estimates(bins)] == [1, 2, 3, 4, 5]
     assert [span.start - FIRST_BIN for span in bins.spans] == [0, 1, 2, 5, 6]
