@@ -242,9 +242,9 @@ def _print_columns(
     columns = {name: column.tolist() for name, column in found.columns().items()}
     if form == "json":
         said = {"start": found.start, "end": found.end, "key": found.key, "confidence": found.confidence}
-        said |= {"private": found.private, **_gaps_listed(found), **_words(found)}
+        more = {"private": found.private, **_gaps_listed(found), **_words(found)}
         known = {name: [None if cell != cell else cell for cell in cells] for name, cells in columns.items()}
-        click.echo(json.dumps({**known, **said}))
+        click.echo(json.dumps({**known, **said, **more}))
     elif form == "csv":
         _print_csv(columns, zip(*columns.values(), strict=True), _words(found) | _gaps_column(found))
     else:
