@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
+TOOLS := $(VENV)/tools
+TOOLS_STAMP := $(TOOLS)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEMO_SECONDS ?= 0
 DEMO_OPTIONS ?=
@@ -19,7 +21,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo demo-kafka kafka test check check-types check-units simulate chaos audit clean
+.PHONY: help setup lock release image demo demo-kafka kafka test check check-types check-units simulate chaos audit clean
 .PHONY: bench bench-visible bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -44,11 +46,18 @@ $(STAMP): requirements/lock.txt $(DEMO_STAMP)
 	$(PIP_INSTALL) --require-hashes -r requirements/lock.txt
 	@touch $(STAMP)
 
+# Programs that check and release the project. They want other versions of packages than the service may have.
+$(TOOLS_STAMP): requirements/tools.txt $(STAMP)
+	$(BIN)/python -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tools.txt
+	@touch $(TOOLS_STAMP)
+
 LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-emit-find-links
 lock: ## resolve pyproject.toml anew into requirements/*.txt (needs uv)
 	$(LOCK) --all-extras pyproject.toml -o requirements/lock.txt
-	$(LOCK) --extra embedded --extra demo --extra build -c requirements/lock.txt pyproject.toml -o requirements/demo.txt
-	$(LOCK) requirements/compose-schema.in -o requirements/compose-schema.txt
+	$(LOCK) --extra demo --extra build -c requirements/lock.txt pyproject.toml -o requirements/demo.txt
+	$(LOCK) --extra avro -c requirements/lock.txt pyproject.toml -o requirements/image.txt
+	$(LOCK) requirements/tools.in -o requirements/tools.txt
 
 demo: $(DEMO_STAMP) ## replay a year of real events, live page on 127.0.0.1:8088 (DEMO_SECONDS=n ends it; DEMO_OPTIONS=--fresh)
 	@$(BIN)/stream-app demo --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)
@@ -74,12 +83,18 @@ check-types: $(STAMP)
 check-units: $(STAMP)
 	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile quick -m "not redis and not kafka and not browser and not slow" $(ROOM_TESTS)
 
-test: $(STAMP) ## every test, with real services; one of them checks the types
+test: $(STAMP) $(TOOLS_STAMP) ## every test, with real services; one of them checks the types
 	$(BIN)/python tests/services.py install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 4 --dist worksteal --durations 15
+
+release: $(TOOLS_STAMP) ## wheel, sdist, the image's context, SBOM and checksums of the last commit, in dist/
+	$(BIN)/python deploy/release.py
+
+image: $(STAMP) ## build the container image with podman, look into it, and count with it; needs root
+	$(BIN)/python -m tests.deployment.image
 
 simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000), DIFFERENTIAL seeds (100), SPOOLS (1000)
 	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)

