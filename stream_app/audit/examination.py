@@ -49,7 +49,7 @@ def _stored(settings: Settings) -> Iterator[Check]:
     for stored in found:
         yield from check_stored(stored)
     for source, entries in {one.strategy.source: one.ledger for one in found}.items():
-        yield check_source(source, entries)
+        yield from check_source(source, entries)
     opened = {one.strategy.stream for one in found}
     for stream in settings.streams:
         if stream.name not in opened:

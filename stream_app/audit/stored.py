@@ -16,8 +16,9 @@ from fractions import Fraction
 from dphist.arrays import Int64Array
 from dphist.noise import checked_scale
 from dphist.privacy import path_epsilon
+from stream_app.audit.added_up import added_up, covers
 from stream_app.audit.checks import Check
-from stream_app.core.ledger import in_words, statement
+from stream_app.core.ledger import in_words, promise_in_words, statement
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, WitnessRow
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import restored
@@ -26,6 +27,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops.opening import differences, ledger_entry
 
 PART = "stored"
+_ROUNDING = 1e-6  # of the floats with which a delta is computed again
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +105,26 @@ def check_stored(stored: Stored) -> Iterator[Check]:
     )
 
 
-def check_source(source: str, entries: Sequence[LedgerEntry]) -> Check:
-    """Check the stated total of a source: add up its entries once more, without the ledger's own code."""
+def check_source(source: str, entries: Sequence[LedgerEntry]) -> Iterator[Check]:
+    """Check both lines of a source's promise: add up its entries again, without the ledger's own code."""
     told = statement(source, entries)
-    by_stream: dict[tuple[str, str], list[Fraction]] = {}
-    for entry in entries:
-        by_stream.setdefault((entry.stream, entry.strategy_hash), []).append(Fraction(entry.epsilon))
-    users = {entry.user for entry in entries if entry.unit == "user"}
-    # Epochs add up for users, but not for a user's day, which is in one epoch.
-    all_users = all(entry.unit == "user" and entry.per is None for entry in entries) and len(users) == 1
-    total = sum(
-        (sum(costs, Fraction(0)) if all_users else max(costs) for costs in by_stream.values()), Fraction(0)
-    )
-    return Check(
+    again = added_up(told, entries)
+    yield Check(
         PART,
         source,
         "The stated total is at least the sum over the ledger's entries",
-        told.epsilon >= total,
-        f"stated {in_words(told.epsilon)}, added up again {in_words(total)}, {len(entries)} entries",
+        covers(told, entries) and told.epsilon >= again.epsilon,
+        f"stated {in_words(told.epsilon)} for a unit of one {told.unit}, added up again "
+        f"{in_words(again.epsilon)}, {len(entries)} entries",
+    )
+    needed = again.least_delta(float(told.composed))
+    yield Check(
+        PART,
+        source,
+        "All releases together keep the stated (epsilon, delta)",
+        covers(told, entries) and needed <= float(told.composed_delta) * (1 + _ROUNDING),
+        f"stated {promise_in_words(told.composed, told.composed_delta)}; composed again, epsilon "
+        f"{in_words(told.composed)} needs a delta of {needed:.4g}",
     )
 
 

@@ -62,16 +62,20 @@ def cost_of(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Cost:
     """Return the cost of one stream's epochs for a promise about this unit and these neighbours.
 
     An event falls into one epoch, so for the unit event only the largest cost counts. Users have events in
-    every epoch. A user's day is in one epoch, or in several if epochs ended early within it.
+    every epoch. A user's day is in one epoch, or in several if epochs ended early within it. With a cap per
+    user, an event can change which of the user's other events count in its cap window: in one epoch, or in
+    several if epochs ended early within the window.
     """
     factor = 1
     if neighbours == "substitute" and epochs[0].neighbours == "add_remove":
         factor *= 2  # a substitution is one event less and one more
     if unit == "event" and epochs[0].unit == "user":
         factor *= 2  # with a cap, one added event can displace another event of its user
-    counted = epochs if unit == "user" else [max(epochs, key=_size)]
+    counted = epochs
     if " per " in unit:
-        counted = max(_of_one_period(epochs), key=lambda some: (len(some), max(map(_size, some))))
+        counted = _costliest(_of_one_period(epochs))
+    elif unit == "event":
+        counted = _costliest(_of_one_window(epochs))
     return total_of(_cost(entry, factor) for entry in counted)
 
 
@@ -105,6 +109,28 @@ def _of_one_period(epochs: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
             inside.append(earlier[-1])
         found.append(inside)
     return found
+
+
+def _of_one_window(epochs: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
+    """Return the epochs in groups that share a cap window: each begins before one before it was to end.
+
+    A store that was set back knows an older number of each user's counted records. The epoch that follows
+    chooses by that number, so one event can change the choice in both epochs. Without a cap it is in one.
+    """
+    if epochs[0].unit == "event":
+        return [[entry] for entry in epochs]
+    groups: list[list[LedgerEntry]] = []
+    for entry in sorted(epochs, key=lambda entry: entry.start_us):
+        if groups and entry.start_us < max(one.end_us for one in groups[-1]):
+            groups[-1].append(entry)
+        else:
+            groups.append([entry])
+    return groups
+
+
+def _costliest(groups: Sequence[list[LedgerEntry]]) -> list[LedgerEntry]:
+    """Return the group that costs most: the epochs of a stream under one strategy cost the same."""
+    return max(groups, key=lambda some: (len(some), max(map(_size, some))))
 
 
 def total_of(costs: Iterable[Cost]) -> Cost:

@@ -189,6 +189,7 @@ class RedisStore(Store):
 
     async def stop(self, stream: str, epoch: int, expected_seq: int) -> Reply:
         keys, everything, reply = StreamKeys(stream), (0, -1), None
+        cleared: set[bytes] = set()
         while True:
             bins, windows, shards, partitions = await transaction(
                 self._redis,
@@ -200,8 +201,10 @@ class RedisStore(Store):
                 ],
             )
             # Records that were counted between the reading and the first call are deleted by the second.
-            if reply is Reply.DONE and not (bins or windows or shards):
+            # A partition that appeared between the two may hold nothing but records set aside.
+            if reply is Reply.DONE and not (bins or windows or shards) and cleared.issuperset(partitions):
                 return reply
+            cleared.update(partitions)
             reply = await self._reply(
                 "stop",
                 [

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from stream_app.core.budget import Total
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import Cut, Reply
 from stream_app.source_ledger import SourceLedger, TotalSpent
+from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
     BINS,
@@ -97,6 +99,45 @@ async def test_a_stop_deletes_the_users_of_later_bins(stores: Stores) -> None:
     # Another key of users would be refused if anything of an open window were left.
     change = of_users(5, 6, [(LATER, 1, "ann")], last_cut_bin=CUT, key_mark=b"1" * 16)
     assert await stores.store.apply(stores.stream, change) == Reply.DONE
+
+
+async def test_a_stop_deletes_what_a_partition_sets_aside_that_appears_meanwhile(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await complete(stores)
+    if isinstance(stores.store, RedisStore):
+        call = RedisStore._reply
+
+        async def after_another_worker(store: RedisStore, name: str, *arguments: Any) -> Reply:
+            """Let another worker read a new partition between the reading of keys and the first call."""
+            monkeypatch.undo()
+            await another_partition(stores)
+            return await call(store, name, *arguments)
+
+        monkeypatch.setattr(RedisStore, "_reply", after_another_worker)
+    else:
+        await another_partition(stores)
+    assert await stores.store.stop(stores.stream, 0, BINS) == Reply.DONE
+    state = await loaded(stores)
+    assert state.partitions.keys() == {"0", "1"}
+    assert await stores.store.open_epoch(stores.stream, TEXT, NEXT_EPOCH, state.head) == Reply.DONE
+    for partition, last in (("0", CUT), ("1", state.partitions["1"].last_cut_bin)):
+        cut = Cut(LATER + 5, 100, overdue=9)
+        taken = await stores.store.take_cuts(stores.stream, HASH, partition, last, [cut], max_ahead_bins=99)
+        assert taken == Reply.DONE
+        position = (await loaded(stores)).partitions[partition].position
+        moved = replace(apply(position, 100, last_cut_bin=LATER + 5), partition=partition)
+        assert await stores.store.apply(stores.stream, moved) == Reply.DONE
+    assert await stores.store.seal(stores.stream, HASH, ["0", "1"], LATER + 5) == LATER + 5
+    assert not (await stores.store.read_cells(stores.stream, LATER, LATER + 5, WIDTH)).any()
+
+
+async def another_partition(stores: Stores) -> None:
+    """Start a partition, of which a record is set aside and nothing counted."""
+    assert await stores.store.start_partition(stores.stream, HASH, "1", 0) == Reply.DONE
+    last = (await loaded(stores)).partitions["1"].last_cut_bin
+    aside = setting_aside(0, 1, [(LATER + 4, 0, 1)], [(LATER + 4, 0)], last_cut_bin=last)
+    assert await stores.store.apply(stores.stream, replace(aside, partition="1")) == Reply.DONE
 
 
 async def test_a_running_epoch_is_not_stopped(stores: Stores) -> None:

@@ -58,7 +58,7 @@ def test_honest_deployment_passes_every_check(stored: Stored) -> None:
     assert len(stored.rows) == stored.visible_seq == BINS
     assert len(stored.witness) == BINS
     assert len(stored.epochs) == 2
-    assert check_source("file:events.ndjson", stored.ledger).passed
+    assert [check.passed for check in check_source("file:events.ndjson", stored.ledger)] == [True] * 2
 
 
 def faults(stored: Stored) -> list[tuple[str, str]]:
@@ -166,4 +166,5 @@ def test_total_below_the_ledger_is_found(stored: Stored, monkeypatch: pytest.Mon
         return replace(told, cost=replace(told.cost, epsilon=Fraction(1, 2)))
 
     monkeypatch.setattr("stream_app.audit.stored.statement", lower)
-    assert check_source("file:events.ndjson", stored.ledger).passed is False
+    total, _ = check_source("file:events.ndjson", stored.ledger)
+    assert total.passed is False

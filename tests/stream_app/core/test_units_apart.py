@@ -55,3 +55,15 @@ def test_large_sum_of_a_user_is_not_private_beside_another_unit(other: LedgerEnt
     assert not statement("file:a", epochs(21)).private
     assert not statement("file:a", [*epochs(21), other]).private
     assert statement("file:a", [*epochs(5), other]).private
+
+
+def test_epochs_that_share_a_cap_window_are_both_charged_for_an_event() -> None:
+    """After a set-back one event may change which events of a user count in both epochs."""
+    first, again, later = epochs(3)
+    ended_early = replace(again, start_us=4, end_us=10)
+    beside = BESIDE["events"]
+    assert statement("file:a", [first, again, later, beside]).epsilon == 2 + Fraction(1, 10)
+    assert statement("file:a", [first, ended_early, later, beside]).epsilon == 4 + Fraction(1, 10)
+    # Events fall into one epoch, and for the user all epochs add up as before.
+    assert statement("file:a", [beside, replace(beside, epoch=1, start_us=4)]).epsilon == Fraction(1, 10)
+    assert statement("file:a", [first, ended_early, later]).epsilon == 3

@@ -8,10 +8,12 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from stream_app.core.costs import cost_of
 from stream_app.core.ledger import statement
 from stream_app.core.records import EpochRecord, WitnessRow
 from stream_app.core.releases.restored import ENDED_EARLY, epochs_of
@@ -228,3 +230,40 @@ def test_another_key_stops_the_worker(one: OneSource) -> None:
             await other.step()
 
     asyncio.run(other_key())
+
+
+def test_one_more_event_costs_no_more_than_stated_after_a_store_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event takes the place of another one before the set-back, and of a third one after it."""
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+
+    async def counted(one: OneSource, bins: list[int]) -> Counter[int]:
+        ingest, closer, backup = one.ingest(), one.closer(), None
+        await closer.reconcile()
+        for bin in range(100, 106):
+            one.append_of(*((each, "ann") for each in bins if each == bin))
+            one.clock.set_bin(bin + 1)
+            for _ in range(3):
+                await ingest.step()
+            await closer.close_due()
+            await closer.publisher.publish()
+            if bin == 100:
+                backup = one.store.copy()
+            if bin == 102:
+                assert backup is not None
+                one.store.restore(backup)
+                ingest, closer = one.ingest(), one.closer()
+                await closer.reconcile()
+        return Counter(await one.released())
+
+    counts = []
+    for name, bins in (("with", [100, 102, 104]), ("without", [102, 104])):
+        (tmp_path / name).mkdir()
+        with closing(OneSource(tmp_path / name, strategy_of(max_events=1))) as one:
+            counts.append(asyncio.run(counted(one, bins)))
+            ledger = asyncio.run(one.store.ledger(SOURCE))
+    moved = sum(((counts[0] - counts[1]) + (counts[1] - counts[0])).values())
+    stated = cost_of(ledger, "event", "add_remove").epsilon
+    assert [entry.end_us for entry in ledger].count(ledger[0].end_us) == 2  # in one cap window
+    assert 2 * Fraction(ledger[0].epsilon) < moved * Fraction(ledger[0].epsilon) <= stated
