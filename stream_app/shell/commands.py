@@ -181,6 +181,7 @@ def check_config(config: Path) -> None:
     """
     from stream_app.shell.doctor.on_this_machine import check_here
     from stream_app.shell.doctor.stored import check_stored
+    from stream_app.shell.totals import total_warnings
     from stream_app.shell.working import working
 
     settings = load_to_begin(config)
@@ -190,6 +191,8 @@ def check_config(config: Path) -> None:
         not_checked = asyncio.run(check_stored(settings))
     for line in not_checked:
         click.echo(f"not checked: {line}")
+    for line in total_warnings(settings.streams):
+        click.echo(f"warning: {line}")
     names = ", ".join(stream.name for stream in settings.streams)
     click.echo(f"{config}: good; {len(settings.streams)} stream(s): {names}")
 

@@ -120,3 +120,46 @@ def test_an_external_store_is_compared_and_an_unreachable_one_is_named(tmp_path:
     found = CliRunner().invoke(main, ["check-config", "--config", str(tmp_path / "app.yaml")])
     assert found.exit_code == 0, found.output
     assert "not checked: the store cannot be asked (" in found.output
+
+
+BESIDE = """
+streams:
+  a:
+    source: {{file: events.ndjson}}
+    time: {{field: at, format: s, bin: 1h, grace: 5m, epoch: 1d, first: 2024-01-01T00:00:00Z}}
+    privacy: {{epsilon: 1, unit: {{user: who, max_events: 2}}, total: {{epsilon: 9}}}}
+  b:
+    source: {{file: {file}}}
+    time: {{field: at, format: s, bin: 1h, grace: 5m, epoch: 1d, first: 2024-01-01T00:00:00Z}}
+    privacy: {{epsilon: 1, unit: {{user: who, max_events: 2}}, accept: "measured again"{total}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "total", "warned"),
+    [
+        ("events.ndjson", "", "is missing"),
+        ("events.ndjson", ", total: {epsilon: 5}", "is another one (the total of epsilon 5 for the source)"),
+        (
+            "events.ndjson",
+            ", total: {epsilon: 9, per: stream}",
+            "is another one (the total of epsilon 9 for the stream)",
+        ),
+        ("events.ndjson", ", total: {epsilon: 9}", ""),
+        ("others.ndjson", "", ""),
+    ],
+)
+def test_stream_that_another_stream_s_total_does_not_hold_back_is_named(
+    tmp_path: Path, file: str, total: str, warned: str
+) -> None:
+    for name in ("events.ndjson", "others.ndjson"):
+        (tmp_path / name).write_text('{"at": 1704067200, "who": "ann"}\n')
+    (tmp_path / "app.yaml").write_text(BESIDE.format(file=file, total=total))
+    done = CliRunner().invoke(main, ["check-config", "--config", str(tmp_path / "app.yaml")])
+    assert done.exit_code == 0
+    lines = [line for line in done.output.splitlines() if line.startswith("warning: ")]
+    said = (
+        f"warning: streams.b.privacy.total {warned}: a keeps to the total of epsilon 9 for the source, and b "
+        "may take file:events.ndjson beyond it; give both the same total"
+    )
+    assert lines == ([said] if warned else [])
