@@ -21,7 +21,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock release image demo demo-kafka kafka test check check-types check-units simulate chaos audit clean
+.PHONY: help setup lock release image demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos audit clean
 .PHONY: bench bench-visible bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -74,21 +74,25 @@ check: $(STAMP) ## lint, types, import rules, unit tests with fewer examples; RO
 # A room is a package of stream_app or of dphist: core, loops, api, tree, product, ...
 ROOM_TESTS = $(if $(ROOM),$(or $(wildcard tests/stream_app/$(ROOM) tests/dphist/$(ROOM)),$(error no tests of a room $(ROOM))))
 
-check-types: $(STAMP)
+check-types: check-style
+	$(BIN)/mypy
+
+check-style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/mypy
 
 check-units: $(STAMP)
 	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile quick -m "not redis and not kafka and not browser and not slow" $(ROOM_TESTS)
 
 test: $(STAMP) $(TOOLS_STAMP) ## every test, with real services; one of them checks the types
 	$(BIN)/python tests/services.py install
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory -j 2 check-style compiled-tests
 	$(BIN)/pytest -n 4 --dist worksteal --durations 15
+
+# Otherwise each of pytest's processes compiles all test modules, at the same time. The run reports what fails.
+compiled-tests: $(STAMP)
+	@$(BIN)/pytest --collect-only >/dev/null 2>&1 || true
 
 release: $(TOOLS_STAMP) ## wheel, sdist, the image's context, SBOM and checksums of the last commit, in dist/
 	$(BIN)/python deploy/release.py
