@@ -10,6 +10,7 @@ import asyncio
 import csv
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -129,18 +130,18 @@ class NdjsonDecoder(Decoder):
             types[time.path] = str if time.format == "iso8601" else int | float
         typed, places = _record_type(types)
         self._decode = msgspec.json.Decoder(typed).decode
-        self._time_of = None if time is None else _getter(*places[time.path])
-        self._others = {path: _getter(*places[path]) for path in others}
+        self._time_of = None if time is None else attrgetter(places[time.path][0])
+        self._others = {path: _column_getter(*places[path]) for path in others}
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         refused: list[tuple[int, Reason]] = []
         try:
-            if any(map(_has_too_many_values, records)):
+            if max(map(len, records), default=0) > MOST_VALUES and any(map(_has_too_many_values, records)):
                 raise msgspec.MsgspecError
             found, kept = list(map(self._decode, records)), list(range(len(records)))
         except _UNDECODABLE:
             found, kept = self._decode_each(records, refused)
-        others = {path: list(map(value, found)) for path, value in self._others.items()}
+        others = {path: column(found) for path, column in self._others.items()}
         if self._time is None or self._time_of is None:
             return untimed_columns(kept, others, refused)
         times = times_us(list(map(self._time_of, found)), self._time.format)
@@ -261,6 +262,8 @@ def _objects(others: Mapping[str, Iterable[Any]], size: int) -> dict[str, NDArra
     return {path: np.fromiter(values, dtype=object, count=size) for path, values in others.items()}
 
 
+# Every JSON value but an object, which is decoded as a struct: only the fields that are read cost time.
+_NO_OBJECT = str | int | float | bool | list[Any] | None
 # A field's place: the attribute path in a struct, and the keys further inside.
 _Place = tuple[str, tuple[str, ...]]
 
@@ -278,7 +281,8 @@ def _record_type(types: Mapping[str, Any]) -> tuple[type[msgspec.Struct], dict[s
     places: dict[str, _Place] = {}
     for number, (key, inside) in enumerate(below.items()):
         name = f"field_{number}"
-        if all(typed is Any for typed in inside.values()):
+        optional = all(typed is Any for typed in inside.values())
+        if "" in inside and optional:
             members.append((name, Any, msgspec.field(name=key, default=None)))
             for path in inside:
                 places[f"{key}.{path}" if path else key] = (name, tuple(path.split(".")) if path else ())
@@ -287,23 +291,35 @@ def _record_type(types: Mapping[str, Any]) -> tuple[type[msgspec.Struct], dict[s
             places[key] = (name, ())
         else:
             member, inner = _record_type(inside)
-            members.append((name, member, msgspec.field(name=key)))
+            if optional:
+                typed, missing = member | _NO_OBJECT, msgspec.field(name=key, default_factory=member)
+            else:
+                typed, missing = member, msgspec.field(name=key)
+            members.append((name, typed, missing))
             places |= {f"{key}.{path}": (f"{name}.{at}", keys) for path, (at, keys) in inner.items()}
     return msgspec.defstruct("Record", members, gc=False, frozen=True, kw_only=True), places
 
 
-def _getter(attributes: str, keys: tuple[str, ...]) -> Callable[[Any], Any]:
+def _column_getter(attributes: str, keys: tuple[str, ...]) -> Callable[[Sequence[Any]], list[Any]]:
+    """Return a function from records to their values at a place, None for each record without one."""
     get = attrgetter(attributes)
-    if not keys:
-        return get
 
-    def inside(record: Any) -> Any:
-        value = get(record)
+    def value(record: Any) -> Any:
+        try:
+            found = get(record)
+        except AttributeError:  # another JSON value is where the path needs an object
+            return None
         for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
 
-    return inside
+    def column(records: Sequence[Any]) -> list[Any]:
+        if not keys:
+            with suppress(AttributeError):
+                return list(map(get, records))
+        return list(map(value, records))
+
+    return column
 
 
 def _number(text: str) -> int | float | None:

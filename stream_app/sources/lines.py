@@ -220,9 +220,9 @@ class LineFile:
         lines = data.split(b"\n")[:-1]
         lengths = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
         starts = start + np.concatenate([[0], np.cumsum(lengths[:-1] + 1)])
-        records = [line.rstrip(b"\r") for line in lines]
+        records = [line.rstrip(b"\r") for line in lines] if b"\r" in data else lines
         positions, kept = starts.tolist(), starts >= self.first_position
-        kept &= np.fromiter((bool(record.strip()) for record in records), dtype=np.bool_, count=len(records))
+        kept &= np.fromiter(map(bool, map(bytes.strip, records)), dtype=np.bool_, count=len(records))
         if not kept.all():
             indices = np.flatnonzero(kept).tolist()
             records, positions = [records[i] for i in indices], [positions[i] for i in indices]

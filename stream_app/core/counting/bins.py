@@ -181,21 +181,16 @@ def only(assignment: Assignment, mask: NDArray[np.bool_]) -> Assignment:
     )
 
 
-def aggregate(
-    bins: Int64Array, cells: Int64Array, width: int, weights: Int64Array | None = None
-) -> tuple[Int64Array, Int64Array, Int64Array]:
+def aggregate(bins: Int64Array, cells: Int64Array, width: int) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return (bins, cells, deltas): each distinct (bin, cell) once, sorted, with its number of records.
 
-    Args: bins and cells of records, shape (n,), cells within [0, width); weights, to add up in place of 1.
+    Args: bins and cells of records, shape (n,), cells within [0, width).
 
     >>> [column.tolist() for column in aggregate(np.array([7, 5, 7]), np.zeros(3, np.int64), 1)]
     [[5, 7], [0, 0], [1, 2]]
     """
-    keys, places, deltas = np.unique(bins * width + cells, return_inverse=True, return_counts=True)
-    if weights is not None:
-        deltas = np.zeros(len(keys), np.int64)
-        np.add.at(deltas, places, weights)  # in whole numbers, unlike bincount
-    return np.floor_divide(keys, width), np.mod(keys, width), deltas.astype(np.int64)
+    keys, deltas = np.unique(bins * width + cells, return_counts=True)
+    return (*np.divmod(keys, width), deltas.astype(np.int64))
 
 
 def split(keys: Int64Array, most_keys: int = LARGEST_APPLY_CELLS) -> Iterator[slice]:

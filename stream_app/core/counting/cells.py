@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -337,10 +338,15 @@ class Cells:
         if self.amounts is None:
             return aggregate(bins, places, self.width)
         keys, units = np.divmod(places, self.weight + 1)
-        cells = np.stack([2 * keys, 2 * keys + 1], axis=-1).ravel()
-        deltas = np.stack([self.weight - units, units], axis=-1).ravel()
+        pairs, rows, events = np.unique(
+            bins * (self.width // 2) + keys, return_inverse=True, return_counts=True
+        )
+        high = np.zeros(len(pairs), np.int64)
+        np.add.at(high, rows, units)  # in whole numbers, unlike bincount
+        cells = np.stack([2 * pairs, 2 * pairs + 1], axis=-1).ravel()  # of all bins, one bin after the other
+        deltas = np.stack([self.weight * events - high, high], axis=-1).ravel()
         some = deltas > 0
-        return aggregate(bins.repeat(2)[some], cells[some], self.width, deltas[some])
+        return (*np.divmod(cells[some], self.width), deltas[some])
 
     def assign(
         self, columns: Mapping[str, Any], events: slice
@@ -360,7 +366,7 @@ class Cells:
         ):
             if axis is None:
                 continue
-            places = axis.places(*(columns[column][events] for column in axis.columns))
+            places = axis.places(*(columns[column][events].tolist() for column in axis.columns))
             none = good & (places < 0)
             if none.any():
                 refused[reason] = none
@@ -375,8 +381,10 @@ def numbers(column: Sequence[Any]) -> NDArray[np.float64]:
     >>> numbers([1, "2.5", True, None, 10**400]).tolist()
     [1.0, 2.5, nan, nan, inf]
     """
-    read = _bounded if set(map(type, column)) <= _NUMBERS else _as_number
-    return np.array([read(value) for value in column], dtype=np.float64)
+    if set(map(type, column)) <= _NUMBERS:
+        with suppress(OverflowError):  # of a whole number that is larger than every double
+            return np.array(column, dtype=np.float64)
+    return np.array([_as_number(value) for value in column], dtype=np.float64)
 
 
 def _as_text(key: object) -> str:
@@ -394,12 +402,7 @@ def _as_number(value: object) -> float:
             return np.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
         return np.nan
-    return _bounded(value)
-
-
-def _bounded(value: int | float) -> float:
-    """Return a number as a double; whole numbers may be larger than every double."""
     try:
         return float(value)
-    except OverflowError:
+    except OverflowError:  # whole numbers may be larger than every double
         return np.inf if value > 0 else -np.inf

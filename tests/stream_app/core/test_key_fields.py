@@ -59,7 +59,8 @@ def place_by_hand(keys: KeyList, values: list[Any]) -> int:
 def test_every_event_is_in_one_cell_or_in_none(events: list[tuple[Any, Any]]) -> None:
     """An event is in at most one cell, so one event more changes one count by one: the sensitivity is 1."""
     cells = Cells(KEYS)
-    columns = {"geo.country": [one for one, _ in events], "device": [other for _, other in events]}
+    fields = {"geo.country": [one for one, _ in events], "device": [other for _, other in events]}
+    columns = {name: np.fromiter(values, object, len(events)) for name, values in fields.items()}
     places, refused = cells.assign(columns, slice(0, len(events)))
     expected = [place_by_hand(KEYS, [*one]) for one in events]
     none = refused.get(Reason.UNKNOWN_KEY, np.zeros(len(events), np.bool_))

@@ -94,6 +94,16 @@ def test_ndjson_as_the_json_module_reads_it(lines: list[bytes]) -> None:
         assert outcomes(decoder, lines, field.path) == [json_oracle(line, field.path) for line in lines]
 
 
+@given(st.lists(objects, max_size=6), st.sampled_from([["user.id", "user.x.at"], ["user", "user.id"]]))
+def test_fields_of_objects_are_as_the_json_module_reads_them(written: list[Any], paths: list[str]) -> None:
+    """A record that lacks the object, or has another value in its place, has no value there."""
+    found = NdjsonDecoder(None, paths).decode([json.dumps(record).encode() for record in written]).columns
+    for path in paths:
+        values = [decode.nested_value(record, path.split(".")) for record in written]
+        expected = [None if isinstance(value, Reason) else value for value in values]
+        assert json.dumps(found[path].tolist()) == json.dumps(expected)
+
+
 @given(records)
 def test_the_outcome_of_a_record_depends_on_it_alone(lines: list[bytes]) -> None:
     decoder = NdjsonDecoder(AT)
