@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +12,7 @@ from stream_app.config.document import Section, from_environment
 from stream_app.config.kafka import topic_name
 from stream_app.config.settings import DAY_US, DeadLetterSettings, LedgerSettings, RedisSettings
 from stream_app.ports import ACCEPT_LOSS
+from stream_app.redis_address import FORMS, redis_address, with_certificates
 
 REDIS_URL = "STREAM_APP_REDIS_URL"
 REDIS_API_URL = "STREAM_APP_REDIS_API_URL"
@@ -34,32 +35,61 @@ def read_redis(section: Section, directory: Path, environment: Mapping[str, str]
 
     url = address("url", REDIS_URL) or f"{_EMBEDDED}./state/redis"
     api_url, alerts_url = address("api_url", REDIS_API_URL), address("alerts_url", REDIS_ALERTS_URL)
+    tls = section.section("tls")
+    certified = _read_certificates(tls, directory)
     accept = section.take("accept", values.one_of(ACCEPT_LOSS), None)
     skew_us = section.take("largest_clock_skew", _CLOCK_SKEW, 5_000_000)
     section.finish()
     if not url.startswith(_EMBEDDED):
-        return RedisSettings(url, api_url or url, None, accept, alerts_url or url, skew_us)
+        worker, api, alerts = map(certified, (url, api_url or url, alerts_url or url))
+        return RedisSettings(worker, api, None, accept, alerts, skew_us)
     for key, other in (("api_url", api_url), ("alerts_url", alerts_url)):
         if other is not None:
             raise section.error(key, "belongs to a server elsewhere; take it out or change url")
+    if tls.written:
+        raise tls.error("ca", "has no use: an embedded server has no TLS; leave redis.tls out")
     embedded = (directory / url.removeprefix(_EMBEDDED)).absolute()
     return RedisSettings(None, None, embedded, accept, largest_clock_skew_us=skew_us)
+
+
+def _read_certificates(section: Section, directory: Path) -> Callable[[str], str]:
+    """Read the files of TLS; return the function that adds them to a URL."""
+
+    def file(key: str) -> Path | None:
+        name = section.take(key, values.text, None)
+        return None if name is None else (directory / name).absolute()
+
+    ca, certificate, key = file("ca"), file("certificate"), file("key")
+    section.finish()
+    if (certificate is None) != (key is None):
+        raise section.error("certificate", "and redis.tls.key belong together; write both or neither")
+
+    def certified(url: str) -> str:
+        if not section.written:
+            return url
+        try:
+            return with_certificates(url, ca, certificate, key)
+        except ValueError as refusal:
+            raise section.error("ca", f"has no use: a URL {refusal}") from None
+
+    return certified
 
 
 def _redis_url(value: object) -> str:
     url = values.text(value)
     if url.startswith(_EMBEDDED) and len(url) > len(_EMBEDDED):
         return url
-    if url.startswith("unix://") and not re.search(r"\s", url) and urlsplit(url).path:
-        return url
-    wanted = "must be redis://host:port/0, rediss://..., unix://... or embedded:./directory"
+    wanted = f"must be {FORMS} or embedded:./directory"
+    if re.search(r"[\s\x00-\x20\x7f]", url):
+        raise ValueError(wanted)
     try:
-        parts = values.url(url, ("redis", "rediss"))
-    except ValueError:
-        raise ValueError(wanted) from None
-    if re.fullmatch(r"/?|/[0-9]{1,6}", parts.path):
-        return url
-    raise ValueError(f"{wanted}; the database is a number")
+        address = redis_address(url)
+    except ValueError as refusal:
+        raise ValueError(wanted if FORMS in str(refusal) else str(refusal)) from None
+    has_database = address.kind == "server" and not url.startswith("unix:")
+    if has_database and not re.fullmatch(r"/?|/[0-9]{1,6}", urlsplit(url).path):
+        raise ValueError(f"{wanted}; the database is a number")
+    return url
 
 
 def read_ledger(

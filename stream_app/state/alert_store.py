@@ -9,6 +9,7 @@ from typing import Any
 from stream_app.core.alerts.states import KEPT_FOR_READERS, for_readers
 from stream_app.ports.alerts import AlertStore
 from stream_app.state.connection import batch, connect, script, transaction
+from stream_app.state.greeting import Expected
 from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD, transitions_key
 
 KEPT_TRANSITIONS = 10_000
@@ -21,7 +22,7 @@ class RedisAlertStore(AlertStore):
     """
 
     def __init__(self, url: str) -> None:
-        self._redis = connect(url)
+        self._redis = connect(url, expected=Expected(writes=True))
 
     async def close(self) -> None:
         """Close all connections."""

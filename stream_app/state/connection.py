@@ -12,54 +12,73 @@ from typing import Any, cast
 
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from stream_app.state.round_trips import Argument, Command, RoundTrips
+from stream_app.redis_address import redis_address
+from stream_app.state.cluster import ClusterRoundTrips
+from stream_app.state.greeting import Expected, Greeting, Refused
+from stream_app.state.round_trips import Argument, Command, RoundTrips, ServerRoundTrips
+from stream_app.state.sentinels import Primary, PrimaryOverTls, Sentinels
 
 _ANSWER_SECONDS = 15.0
+_SENTINEL_SECONDS = 1.0
 
 
-class SameServer:
-    """Refuses the first connection to another server process: a restart or a failover may have lost writes.
-
-    The client reconnects silently, and the caller's view may then differ from the new server's data.
-    """
-
-    def __init__(self) -> None:
-        self._run_id: str | None = None
-
-    async def greet(self, connection: AbstractConnection) -> None:
-        """Greet the server. Raises: redis' ConnectionError if it is another process than the last one."""
-        await connection.on_connect()
-        await connection.send_command("INFO", "server")
-        told = await connection.read_response()
-        lines = told.decode().splitlines()
-        run_id = next((line for line in lines if line.startswith("run_id:")), None)
-        before, self._run_id = self._run_id, run_id
-        if before not in (None, run_id):
-            raise exceptions.ConnectionError("another server process answers")
-
-
-def connect(url: str, connections: int = 16, same_server: SameServer | None = None) -> RoundTrips:
+def connect(url: str, connections: int = 16, expected: Expected | None = None) -> RoundTrips:
     """Return a client for any number of tasks, which share round trips and wait for a free connection.
 
     It never repeats a command by itself: the loops do so, after they have read the state.
 
+    Args:
+        url: one of the forms of ``redis_address``.
+        connections: the most connections to each server.
+        expected: what to check on each new connection; None for no check.
     Raises: ValueError for a URL that the client does not understand.
     """
-    pool = BlockingConnectionPool.from_url(
-        url,
+    address = redis_address(url)
+    if address.kind == "cluster":
+        return ClusterRoundTrips(
+            address.hosts,
+            lambda host: _server(address.of_server(host), connections, expected, in_cluster=True),
+        )
+    if address.kind == "server":
+        return _server(url, connections, expected)
+    sentinels = Sentinels(
+        [_server(address.of_sentinel(host), 1, None, wait_s=_SENTINEL_SECONDS) for host in address.hosts],
+        address.service,
+    )
+    # The address is a placeholder: each new connection asks the Sentinels for the primary's.
+    return _server(address.of_server("primary:0"), connections, expected, sentinels=sentinels)
+
+
+def _server(
+    url: str,
+    connections: int,
+    expected: Expected | None,
+    *,
+    in_cluster: bool = False,
+    sentinels: Sentinels | None = None,
+    wait_s: float = _ANSWER_SECONDS,
+) -> ServerRoundTrips:
+    """Return a client of one server. Args: sentinels, which name the server; wait_s, for any answer."""
+    at: dict[str, Any] = dict(parse_url(url))
+    if sentinels is not None:
+        over_tls = at.get("connection_class") is SSLConnection
+        at["connection_class"] = PrimaryOverTls if over_tls else Primary
+        at["sentinels"] = sentinels
+    greeting = None if expected is None else Greeting(expected, in_cluster)
+    pool = BlockingConnectionPool(
         max_connections=connections,
         timeout=None,
-        socket_timeout=_ANSWER_SECONDS,
         retry=Retry(NoBackoff(), 0),
         decode_responses=False,
         protocol=2,
-        redis_connect_func=same_server.greet if same_server is not None else None,
+        redis_connect_func=None if greeting is None else greeting.greet,
+        **{"socket_timeout": wait_s} | at,
     )
-    return RoundTrips(pool)
+    return ServerRoundTrips(pool, sentinels)
 
 
 @contextmanager
@@ -67,6 +86,8 @@ def unknown_outcome() -> Iterator[None]:
     """Turn errors of Redis or the network into OSError: the call may or may not have taken effect."""
     try:
         yield
+    except Refused as error:
+        raise ConnectionError(f"redis: {error}") from error
     except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
         raise ConnectionError(f"redis: no answer ({error}), see that its server runs") from error
     except exceptions.RedisError as error:

@@ -29,8 +29,8 @@ from redis.retry import Retry
 
 from stream_app.durable import locked, state_directory, write_durably
 from stream_app.ports import OperatorError
+from stream_app.state.greeting import feature_version
 from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN
-from stream_app.state.safety import feature_version
 
 _LONGEST_SOCKET_PATH = 100  # the system's limit is 104 to 108 bytes
 _STOP_SECONDS = 30.0

@@ -14,6 +14,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.ports.reader import News, PublicReader
 from stream_app.state.codec import check_stream_format, decode_epochs, decode_ledger, decode_rows
 from stream_app.state.connection import batch, connect, transaction
+from stream_app.state.greeting import Expected
 from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, ledger_key, transitions_key
 from stream_app.state.round_trips import Command
 
@@ -26,7 +27,7 @@ class RedisReader(PublicReader):
     """
 
     def __init__(self, url: str) -> None:
-        self._redis = connect(url)
+        self._redis = connect(url, expected=Expected())
         self._strategies: dict[bytes, Strategy] = {}  # a strategy never changes, and parsing one is slow
 
     async def close(self) -> None:

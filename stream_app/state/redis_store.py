@@ -36,7 +36,8 @@ from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
 from stream_app.state import arguments, checks, codec
 from stream_app.state.append_only import AppendOnlyFile
-from stream_app.state.connection import SameServer, batch, connect, script, transaction
+from stream_app.state.connection import batch, connect, script, transaction
+from stream_app.state.greeting import Expected
 from stream_app.state.keys import CLOCK_MARK, STORED_FORMAT, STREAM_NAMES, StreamKeys, ledger_key
 from stream_app.state.round_trips import Argument
 from stream_app.stored_format import NEWEST, check_format
@@ -56,7 +57,7 @@ class RedisStore(Store):
     """
 
     def __init__(self, url: str) -> None:
-        self._redis = connect(url, same_server=SameServer())
+        self._redis = connect(url, expected=Expected(writes=True, same_server=True))
         self._partitions: dict[str, list[bytes]] = {}  # by stream, as of its last load
         self._log = AppendOnlyFile(self._redis)
 

@@ -9,15 +9,46 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
+if TYPE_CHECKING:
+    from stream_app.state.sentinels import Sentinels
+
 Argument = bytes | str | int
 Command = tuple[Argument, ...]
 _Shapes = Mapping[Any, Callable[..., Any]]
+# A server that says one of these is not the primary any more, or has lost its replicas or its primary.
+_NOT_THE_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN")
+
+
+class RoundTrips(Protocol):
+    """A Redis client for many tasks: commands given in one turn of the event loop are sent together.
+
+    Each task gets the replies and errors of its own commands only. A task's commands run in order; the order
+    between tasks is not defined. A lost connection fails all tasks whose commands were sent on it: these may
+    have run or not. Cancelling a task does not take back its commands.
+    """
+
+    @property
+    def place(self) -> str:
+        """The server's address, without its password."""
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+
+    async def ask(self, commands: Sequence[Command], atomic: bool = False) -> list[Any]:
+        """Run commands and return their replies, in redis-py's usual shapes.
+
+        Args: atomic, whether to run them in one atomic step; their keys then have one tag.
+        Raises: redis' errors; if there are several, the first.
+        """
+
+    async def primaries(self) -> Sequence[RoundTrips]:
+        """Return a client for each server that takes writes: one, or each shard's of a cluster."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,16 +81,12 @@ class _Asked:
             self.replies.set_exception(failure)
 
 
-class RoundTrips:
-    """A Redis client for many tasks: commands given in one turn of the event loop are sent together.
+class ServerRoundTrips(RoundTrips):
+    """A client of one server, or of the server that Sentinels name."""
 
-    Each task gets the replies and errors of its own commands only. A task's commands run in order; the order
-    between tasks is not defined. A lost connection fails all tasks whose commands were sent on it: these may
-    have run or not. Cancelling a task does not take back its commands.
-    """
-
-    def __init__(self, pool: BlockingConnectionPool) -> None:
+    def __init__(self, pool: BlockingConnectionPool, sentinels: Sentinels | None = None) -> None:
         self._pool = pool
+        self._sentinels = sentinels
         self._client = Redis.from_pool(pool)
         self._asked: list[_Asked] = []  # not sent yet
         self._sending: asyncio.Task[None] | None = None
@@ -67,20 +94,20 @@ class RoundTrips:
 
     @property
     def place(self) -> str:
-        """Return the server's address, without its password."""
+        if self._sentinels is not None:
+            return self._sentinels.place
         at = self._pool.connection_kwargs
         return str(at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}")
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._client.aclose()
+        if self._sentinels is not None:
+            await self._sentinels.aclose()
+
+    async def primaries(self) -> Sequence[RoundTrips]:
+        return [self]
 
     async def ask(self, commands: Sequence[Command], atomic: bool = False) -> list[Any]:
-        """Run commands and return their replies, in redis-py's usual shapes.
-
-        Args: atomic, whether to run them in one atomic step.
-        Raises: redis' errors; if there are several, the first.
-        """
         asked = _Asked(commands, atomic, asyncio.get_running_loop().create_future())
         self._asked.append(asked)
         if self._sending is None or self._sending.done():
@@ -115,9 +142,13 @@ class RoundTrips:
     async def _exchange(self, connection: AbstractConnection, asked: Sequence[_Asked]) -> None:
         commands = [command for one in asked for command in one.sent()]
         await connection.send_packed_command(connection.pack_commands(commands))
+        is_primary = True
         for one in asked:
             told = [await _reply(connection) for _ in one.sent()]
+            is_primary = is_primary and not any(map(_says_it_is_no_primary, told))
             one.answer(told, self._client.response_callbacks)
+        if not is_primary:
+            await connection.disconnect(nowait=True)  # the next connection asks the Sentinels again
 
 
 async def _reply(connection: AbstractConnection) -> Any:
@@ -126,3 +157,7 @@ async def _reply(connection: AbstractConnection) -> Any:
         return await connection.read_response()
     except ResponseError as refusal:
         return refusal
+
+
+def _says_it_is_no_primary(reply: Any) -> bool:
+    return isinstance(reply, ResponseError) and any(word in str(reply) for word in _NOT_THE_PRIMARY)

@@ -13,12 +13,20 @@ from redis import exceptions
 from redis.exceptions import RedisError
 
 from stream_app.ports import ACCEPT_LOSS, OperatorError
+from stream_app.redis_address import redis_address
 from stream_app.state.connection import connect, execute
-from stream_app.state.keys import STORED_FORMAT, STREAM_NAMES
+from stream_app.state.greeting import Expected, Refused, feature_version
+from stream_app.state.keys import (
+    ALERT_PATTERN,
+    ALERT_STATES,
+    CLOCK_MARK,
+    PUBLIC_PATTERN,
+    STORED_FORMAT,
+    STREAM_NAMES,
+)
 from stream_app.state.round_trips import RoundTrips
 from stream_app.stored_format import check_format
 
-OLDEST_VERSION = (6, 2)
 _SETTINGS = ("appendfsync", "no-appendfsync-on-rewrite")
 
 
@@ -27,53 +35,87 @@ class Unreachable(OperatorError):
 
 
 async def check_safety(url: str, accept: str | None = None) -> None:
-    """Check that the server behind a URL can be used and keeps acknowledged writes.
+    """Check that Redis can be used and keeps acknowledged writes; of a cluster, each primary.
 
     Args: accept, None, or the words of ``ACCEPT_LOSS`` to accept a Redis that may lose writes.
     Raises: OperatorError, one line with what, where and the remedy; Unreachable is a subclass.
     """
     if accept not in (None, ACCEPT_LOSS):
         raise OperatorError(f'redis.accept: {accept!r} is not known; write "{ACCEPT_LOSS}" or leave it out')
-    async with _asked("redis.url", url) as redis:
-        info = await execute(redis, "INFO")
-        for fault in _unusable(info):
-            raise OperatorError(f"redis.url: {redis.place} {fault}")
+    async with _asked("redis.url", url, Expected(writes=True)) as redis:
         await _check_format("redis.url", redis)
-        settings = await _settings(redis) if accept is None else {}
-    if accept is None:
-        for fault in _losses(info, settings):
-            raise OperatorError(f'redis.url: {redis.place} {fault}, or say redis.accept: "{ACCEPT_LOSS}"')
+        for server in await redis.primaries():
+            info = await execute(server, "INFO")
+            settings = await _settings(server) if accept is None else {}
+            for fault in _losses(info, settings) if accept is None else ():
+                raise OperatorError(
+                    f'redis.url: {server.place} {fault}, or say redis.accept: "{ACCEPT_LOSS}"'
+                )
 
 
-async def check_reading(name: str, url: str) -> None:
-    """Check that released values can be read at the URL. Args: name, of the setting that holds the URL.
+async def check_reading(name: str, url: str) -> str | None:
+    """Check that released values can be read at the URL, of a primary or a replica.
 
+    Args: name, of the setting that holds the URL.
+    Returns: a warning if this user can read secret keys, too.
     Raises: OperatorError, one line with what, where and the remedy; Unreachable is a subclass.
     """
-    async with _asked(name, url) as redis:
+    async with _asked(name, url, Expected()) as redis:
         await execute(redis, "SMEMBERS", STREAM_NAMES)
         await _check_format(name, redis)
+        return await _reads_secrets(redis, name, PUBLIC_PATTERN)
+
+
+async def check_alerting(name: str, url: str) -> str | None:
+    """Check that the states of alerts can be kept at the URL. Args, returns, raises: as ``check_reading``."""
+    async with _asked(name, url, Expected(writes=True)) as redis:
+        await execute(redis, "HGETALL", ALERT_STATES)
+        await execute(redis, "EVAL", "return 0", 1, ALERT_STATES)  # as decisions are stored; changes nothing
+        return await _reads_secrets(redis, name, ALERT_PATTERN)
 
 
 async def _check_format(name: str, redis: RoundTrips) -> None:
     check_format(f"{name}: {redis.place}", await execute(redis, "GET", STORED_FORMAT))
 
 
+async def _reads_secrets(redis: RoundTrips, name: str, pattern: str) -> str | None:
+    for command in ("GET", "HGETALL"):  # one of these is a command that the user has for its own keys
+        try:
+            await execute(redis, command, CLOCK_MARK)
+        except exceptions.NoPermissionError:
+            continue
+        except exceptions.ResponseError:
+            pass  # access was allowed; the key only has another type
+        return f"{name}: this user can read secret keys (sec:); name a user of {pattern} only (deploy/redis)"
+    return None
+
+
 @asynccontextmanager
-async def _asked(name: str, url: str) -> AsyncIterator[RoundTrips]:
+async def _asked(name: str, url: str, expected: Expected) -> AsyncIterator[RoundTrips]:
     """Yield a client; turn its failures into an OperatorError."""
     try:
-        redis = connect(url, connections=1)
+        redis, address = connect(url, 1, expected), redis_address(url)
     except ValueError as error:
         raise OperatorError(f"{name}: {error}; write redis://host:6379/0 or embedded:./state") from None
     try:
         yield redis
+    except Refused as error:
+        # Sentinels and clusters may name another server later.
+        refusal = OperatorError if address.kind == "server" else Unreachable
+        raise refusal(f"{name}: {_one_line(error)}") from None
     except (RedisError, OSError) as error:
         refusal = Unreachable if _may_answer_later(error) else OperatorError
-        remedy = "correct its user and password" if _refuses_user(error) else "start it or correct the URL"
-        raise refusal(f"{name}: no use of {redis.place}: {_one_line(error)}; {remedy}") from None
+        raise refusal(f"{name}: no use of {redis.place}: {_one_line(error)}; {_remedy(error)}") from None
     finally:
         await redis.aclose()
+
+
+def _remedy(error: Exception) -> str:
+    if _refuses_user(error):
+        return "correct its user and password"
+    if isinstance(error, exceptions.NoPermissionError):
+        return "name the user that deploy/redis/make_users.py makes for it"
+    return "start it or correct the URL"
 
 
 def _may_answer_later(error: Exception) -> bool:
@@ -86,21 +128,6 @@ def _may_answer_later(error: Exception) -> bool:
 def _refuses_user(error: Exception) -> bool:
     refused = exceptions.AuthenticationError, exceptions.AuthorizationError
     return isinstance(error, refused) or isinstance(error.__cause__, refused)  # the client wraps these errors
-
-
-def _unusable(info: Mapping[str, Any]) -> Iterator[str]:
-    version = str(info.get("redis_version", "0"))
-    if feature_version(version) < OLDEST_VERSION:
-        yield f"is Redis {version}; use 6.2 or newer"
-    if info.get("role") != "master":
-        yield "is a replica, which takes no writes; name the master"
-    if int(info.get("cluster_enabled", 0)):
-        yield "is a node of a cluster, which redirects; use a server that is not in cluster mode"
-
-
-def feature_version(version: str) -> tuple[int, ...]:
-    """Return a version's first two numbers; formats and commands change only with these."""
-    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _losses(info: Mapping[str, Any], settings: Mapping[str, str]) -> Iterator[str]:

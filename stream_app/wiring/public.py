@@ -23,7 +23,7 @@ from stream_app.ports.alerts import AlertTarget
 from stream_app.ports.reader import PublicReader
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
-from stream_app.state.safety import Unreachable, check_reading
+from stream_app.state.safety import Unreachable, check_alerting, check_reading
 from stream_app.together import until_all_end
 from stream_app.wiring.open_files import possible_connections
 
@@ -41,7 +41,8 @@ async def open_reader(settings: Settings) -> AsyncIterator[PublicReader]:
             "redis.url: an embedded server belongs to one command; use stream-app run, or a server of its own"
         )
     try:
-        await check_reading("redis.api_url", settings.redis.api_url)
+        if warning := await check_reading("redis.api_url", settings.redis.api_url):
+            log.warning("%s", warning)
     except Unreachable as failure:
         log.warning("%s; nothing can be answered before, trying again", failure)
     reader = RedisReader(settings.redis.api_url)
@@ -120,6 +121,11 @@ async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: 
 
     if settings.redis.alerts_url is None:
         raise OperatorError("redis.alerts_url: it is missing; name the store that keeps the alerts' states")
+    try:
+        if warning := await check_alerting("redis.alerts_url", settings.redis.alerts_url):
+            log.warning("%s", warning)
+    except Unreachable as failure:
+        log.info("%s", failure)  # the registration of targets waits, and logs it
     store = RedisAlertStore(settings.redis.alerts_url)
     async with AsyncExitStack() as resources:
         resources.push_async_callback(store.close)

@@ -789,6 +789,43 @@ CASES: list[tuple[str, str, str | None]] = [
         'redis.url "redis://h:1/x": must be redis://host:port/0, rediss://...,',
     ),
     (
+        "redis brackets",
+        yaml_with(top="redis: {url: 'redis+cluster://[a:1'}"),
+        "must be redis://host:port/0, rediss://...,",
+    ),
+    (
+        "redis sentinel without a name",
+        yaml_with(top="redis: {url: 'redis+sentinel://u:secretpw@a:1,b:2'}"),
+        'redis.url "redis+sentinel://***@a:1,b:2": names no primary; write the name that the Sentinels know:',
+    ),
+    (
+        "redis sentinel without a host",
+        yaml_with(top="redis: {url: 'redis+sentinel://a:1,/main'}"),
+        "redis+sentinel://host:port,host:port/name",
+    ),
+    ("redis sentinel", yaml_with(top="redis: {url: 'rediss+sentinel://u:pw@a:1,b/main/2'}"), None),
+    (
+        "redis cluster with a database",
+        yaml_with(top="redis: {url: 'redis+cluster://a:1/3'}"),
+        "names a database; a cluster has database 0 only, leave it out",
+    ),
+    ("redis cluster", yaml_with(top="redis: {url: 'redis+cluster://u:pw@a:1,[::1]:2'}"), None),
+    (
+        "redis tls without tls",
+        yaml_with(top="redis: {url: 'redis://h', tls: {ca: ca.pem}}"),
+        "redis.tls.ca has no use: a URL connects without TLS; write rediss:// or leave redis.tls out",
+    ),
+    (
+        "redis certificate without key",
+        yaml_with(top="redis: {url: 'rediss://h', tls: {certificate: a.pem}}"),
+        "redis.tls.certificate and redis.tls.key belong together; write both or neither",
+    ),
+    (
+        "redis tls embedded",
+        yaml_with(top="redis: {tls: {ca: ca.pem}}"),
+        "redis.tls.ca has no use: an embedded server has no TLS; leave redis.tls out",
+    ),
+    (
         "clock skew",
         yaml_with(top="redis: {largest_clock_skew: 1000000000s}"),
         'redis.largest_clock_skew "1000000000s": must be from 10ms to 5m: beyond it a wrong clock would',

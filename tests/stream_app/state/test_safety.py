@@ -116,7 +116,10 @@ def test_safe_redis_passes() -> None:
     ("settings", "words"),
     [
         ({**SAFE, "replicaof": "127.0.0.1 1"}, "is a replica, which takes no writes; name the master"),
-        ({**SAFE, "cluster_enabled": "yes", "port": "0"}, "use a server that is not in cluster mode"),
+        (
+            {**SAFE, "cluster_enabled": "yes", "port": "0"},
+            r"is a node of a cluster, which redirects; write redis\+cluster",
+        ),
     ],
 )
 def test_unusable_redis_is_refused_whatever_is_accepted(
