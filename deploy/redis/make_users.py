@@ -16,11 +16,12 @@ from pathlib import Path
 # The API reads public keys only. The worker may not administer the store. But it must check that the store
 # keeps acknowledged writes, and have deleted counts removed from the append-only file.
 RULES = {
-    "worker": "~dp:* +@all -@admin -@dangerous +config|get +info +bgrewriteaof",
-    "api": "~dp:*:pub:* -@all +get +getrange +exists +hgetall +smembers +xrange +multi +exec +discard +ping",
+    "worker": "~dp:* +@all -@admin -@dangerous +config|get +info +bgrewriteaof +cluster|slots",
+    "api": "~dp:*:pub:* -@all +get +getrange +exists +hgetall +smembers +xrange +multi +exec +discard +ping "
+    "+cluster|slots",
     # Alerts write their own states only; they read released values with the API's user.
     "alerts": "~dp:{!alerts}:pub:* -@all +hget +hset +hgetall +xadd +xrange +xrevrange +eval +evalsha +multi "
-    "+exec +discard +ping",
+    "+exec +discard +ping +cluster|slots",
     "operator": "~* &* +@all",
 }
 # Nobody may log in as this user. But Redis 7 reads its own file as this user: without rights, data is lost.

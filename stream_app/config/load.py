@@ -14,7 +14,7 @@ from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.ingest import read_ingest
 from stream_app.config.kafka import read_kafka, read_outputs
 from stream_app.config.settings import IngestSettings, Settings, SourceSettings, TopicSettings
-from stream_app.config.storage import read_dead_letters, read_ledger, read_redis
+from stream_app.config.storage import check_ledgers_node, read_dead_letters, read_ledger, read_redis
 from stream_app.config.streams import read_streams
 
 _PUBLIC_INSTANTS = values.duration_between(
@@ -77,6 +77,8 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         raise document.error("ingest", "has no use: no stream has source.http; add one or take ingest out")
     _check_ports(document, settings)
     _check_topics(document, settings)
+    if settings.ledger is None:
+        check_ledgers_node(document.section("redis"), redis)
     return settings
 
 

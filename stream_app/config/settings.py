@@ -26,6 +26,7 @@ class RedisSettings:
         embedded: the directory of the embedded server; None for an external server.
         accept: text by which the operator accepts a server that may lose acknowledged writes.
         largest_clock_skew_us: bins close only if the store's and the worker's clock differ by at most this.
+        replicas: how many replicas must have a row before it is shown.
     """
 
     url: str | None
@@ -34,6 +35,7 @@ class RedisSettings:
     accept: str | None
     alerts_url: str | None = None
     largest_clock_skew_us: int = 5_000_000
+    replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True)

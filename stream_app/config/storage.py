@@ -20,6 +20,7 @@ REDIS_ALERTS_URL = "STREAM_APP_REDIS_ALERTS_URL"
 
 _EMBEDDED = "embedded:"  # before the directory of a server that the service starts itself
 _CLOCK_SKEW = values.duration_between("10ms", "5m", "beyond it a wrong clock would close bins unnoticed")
+_MOST_REPLICAS = 5
 _LEAST_KEEP_US = 60_000_000
 _LEAST_BYTES = 1_000_000
 _SIZE = re.compile(r"(\d{1,6})(kB|MB|GB)", flags=re.ASCII)
@@ -37,17 +38,20 @@ def read_redis(section: Section, directory: Path, environment: Mapping[str, str]
     api_url, alerts_url = address("api_url", REDIS_API_URL), address("alerts_url", REDIS_ALERTS_URL)
     tls = section.section("tls")
     certified = _read_certificates(tls, directory)
+    replicas = section.take("replicas", values.whole(0, _MOST_REPLICAS), 0)
     accept = section.take("accept", values.one_of(ACCEPT_LOSS), None)
     skew_us = section.take("largest_clock_skew", _CLOCK_SKEW, 5_000_000)
     section.finish()
     if not url.startswith(_EMBEDDED):
         worker, api, alerts = map(certified, (url, api_url or url, alerts_url or url))
-        return RedisSettings(worker, api, None, accept, alerts, skew_us)
+        return RedisSettings(worker, api, None, accept, alerts, skew_us, replicas)
     for key, other in (("api_url", api_url), ("alerts_url", alerts_url)):
         if other is not None:
             raise section.error(key, "belongs to a server elsewhere; take it out or change url")
     if tls.written:
         raise tls.error("ca", "has no use: an embedded server has no TLS; leave redis.tls out")
+    if replicas:
+        raise section.error("replicas", "has no use: an embedded server has none; leave it out")
     embedded = (directory / url.removeprefix(_EMBEDDED)).absolute()
     return RedisSettings(None, None, embedded, accept, largest_clock_skew_us=skew_us)
 
@@ -90,6 +94,16 @@ def _redis_url(value: object) -> str:
     if has_database and not re.fullmatch(r"/?|/[0-9]{1,6}", urlsplit(url).path):
         raise ValueError(f"{wanted}; the database is a number")
     return url
+
+
+def check_ledgers_node(section: Section, redis: RedisSettings) -> None:
+    """Refuse a cluster that may lose a source's ledger alone. Args: section, ``redis``."""
+    if redis.url is not None and redis_address(redis.url).kind == "cluster" and not redis.replicas:
+        raise section.error(
+            "replicas",
+            "0: a cluster may lose the node of a source's ledger alone, and nobody would notice; write "
+            "replicas: 1 or more, or the key ledger",
+        )
 
 
 def read_ledger(

@@ -5,10 +5,25 @@ from __future__ import annotations
 import asyncio
 
 from stream_app.ports import OperatorError
-from stream_app.state.connection import batch
+from stream_app.state.connection import batch, unknown_outcome
 from stream_app.state.round_trips import RoundTrips
 
 _POLL_S = 0.1
+
+
+class AppendOnlyFiles:
+    """The append-only files of all servers that take writes. Raises: OSError if one does not answer."""
+
+    def __init__(self, redis: RoundTrips) -> None:
+        self._redis = redis
+        self._files: dict[str, AppendOnlyFile] = {}  # by server
+
+    async def forget(self) -> None:
+        """Rewrite all files without the values deleted before this call. Raises: as ``AppendOnlyFile``."""
+        with unknown_outcome():
+            servers = await self._redis.primaries()
+        files = [self._files.setdefault(one.place, AppendOnlyFile(one)) for one in servers]
+        await asyncio.gather(*(file.forget() for file in files))
 
 
 class AppendOnlyFile:

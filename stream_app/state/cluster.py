@@ -20,7 +20,7 @@ from redis.crc import key_slot
 from stream_app.state.round_trips import Command, RoundTrips
 
 _SLOTS = 16_384
-_WITHOUT_KEY = {"PING"}  # any node answers
+_WITHOUT_KEY = {"PING", "WAIT"}
 # The slot moved, is moving, or its node is down: nothing was changed, and the map of slots may be outdated.
 _ELSEWHERE = (
     exceptions.MovedError,
@@ -35,6 +35,7 @@ _ELSEWHERE = (
 class ClusterRoundTrips(RoundTrips):
     """A client of all nodes of a cluster.
 
+    A command without a key goes where the command before it goes.
     Args: seeds, addresses of some nodes, ``host:port``; connect, returns a client of one node.
     """
 
@@ -60,8 +61,11 @@ class ClusterRoundTrips(RoundTrips):
     async def ask(self, commands: Sequence[Command], atomic: bool = False) -> list[Any]:
         await self._learned()
         places: dict[str, list[int]] = defaultdict(list)
+        owner = self._owners[0]
         for place, command in enumerate(commands):
-            places[self._owner(command)].append(place)
+            if command[0] not in _WITHOUT_KEY:
+                owner = self._owner(key_slot(_key(command)))
+            places[owner].append(place)
         try:
             told = await asyncio.gather(
                 *(
@@ -80,10 +84,7 @@ class ClusterRoundTrips(RoundTrips):
                 replies[place] = reply
         return replies
 
-    def _owner(self, command: Command) -> str:
-        if command[0] in _WITHOUT_KEY:
-            return self._owners[0]
-        slot = key_slot(_key(command))
+    def _owner(self, slot: int) -> str:
         return self._owners[bisect_right(self._firsts, slot) - 1]
 
     def _node(self, address: str) -> RoundTrips:

@@ -24,6 +24,7 @@ from stream_app.state.sentinels import Primary, PrimaryOverTls, Sentinels
 
 _ANSWER_SECONDS = 15.0
 _SENTINEL_SECONDS = 1.0
+REPLICAS_MS = 1_000  # how long replicas may take to confirm a write
 
 
 def connect(url: str, connections: int = 16, expected: Expected | None = None) -> RoundTrips:
@@ -102,14 +103,25 @@ class Script:
         self._digest = hashlib.sha1(text, usedforsecurity=False).hexdigest()
 
     async def __call__(
-        self, redis: RoundTrips, keys: Sequence[str], arguments: Sequence[Argument]
+        self, redis: RoundTrips, keys: Sequence[str], arguments: Sequence[Argument], replicas: int = 0
     ) -> bytes | None:
-        """Run the script; scripts reply with text or nothing. Raises: OSError."""
+        """Run the script; scripts reply with text or nothing.
+
+        Args: replicas, how many replicas must have its writes before this returns.
+        Raises: OSError, also if too few replicas have the writes in time: then the server has them.
+        """
+        given = len(keys), *keys, *arguments
+        waits: list[Command] = [("WAIT", replicas, REPLICAS_MS)] if replicas else []
         with unknown_outcome():
             try:
-                reply = await execute(redis, "EVALSHA", self._digest, len(keys), *keys, *arguments)
+                reply, *waited = await redis.ask([("EVALSHA", self._digest, *given), *waits])
             except exceptions.NoScriptError:
-                reply = await execute(redis, "EVAL", self._text, len(keys), *keys, *arguments)
+                reply, *waited = await redis.ask([("EVAL", self._text, *given), *waits])
+        if waited and waited[0] < replicas:
+            raise ConnectionError(
+                f"redis: {waited[0]} of {replicas} replicas have confirmed a write within "
+                f"{REPLICAS_MS / 1_000:g} s, nothing is shown before they do; see that they run"
+            )
         return cast("bytes | None", reply)
 
 

@@ -44,8 +44,12 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
 os.execv(sys.argv[2], sys.argv[2:])
 """
-_PUBLIC_COMMANDS = "+get +getrange +exists +hgetall +smembers +xrange +multi +exec +discard +ping"
-_ALERT_COMMANDS = "+hget +hset +hgetall +xadd +xrange +xrevrange +eval +evalsha +multi +exec +discard +ping"
+_PUBLIC_COMMANDS = (
+    "+get +getrange +exists +hgetall +smembers +xrange +multi +exec +discard +ping +cluster|slots"
+)
+_ALERT_COMMANDS = (
+    "+hget +hset +hgetall +xadd +xrange +xrevrange +eval +evalsha +multi +exec +discard +ping +cluster|slots"
+)
 _USERS = ("worker", "api", "alerts", "operator")
 
 _CONFIG = """\
@@ -66,7 +70,7 @@ maxmemory 0
 maxmemory-policy noeviction
 # Nobody may log in as default, but Redis 7 reads its file as this user: without rights all would be lost.
 user default off ~* &* +@all
-user worker on #{worker} ~dp:* +@all -@admin -@dangerous +config|get +info +bgrewriteaof
+user worker on #{worker} ~dp:* +@all -@admin -@dangerous +config|get +info +bgrewriteaof +cluster|slots
 user api on #{api} ~{public} -@all {reads}
 user alerts on #{alerts} ~{alert_keys} -@all {alert_commands}
 user operator on #{operator} ~* &* +@all

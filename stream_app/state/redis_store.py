@@ -35,7 +35,8 @@ from stream_app.core.releases.row_values import place_of, rows_of_bin, witness_r
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
 from stream_app.state import arguments, checks, codec
-from stream_app.state.append_only import AppendOnlyFile
+from stream_app.state.append_only import AppendOnlyFiles
+from stream_app.state.cluster_clocks import check_clocks
 from stream_app.state.connection import batch, connect, script, transaction
 from stream_app.state.greeting import Expected
 from stream_app.state.keys import CLOCK_MARK, STORED_FORMAT, STREAM_NAMES, StreamKeys, ledger_key
@@ -49,17 +50,20 @@ _NAMES_PER_SCAN = 5_000
 class RedisStore(Store):
     """``Store`` over one Redis, secrets included; the protocol says what each method does.
 
-    Args: url, as redis-py takes it, of a user that may write public and secret keys.
+    Args:
+        url: of a user that may write public and secret keys.
+        replicas: how many replicas must have what the witness is given, and each entry of the ledger.
     Raises (every method): OSError if Redis does not answer or refuses, or if a different server process
         answers. Then the call may have taken effect, and data loaded before may be gone. Only the first
         caller gets the error about a different process, so a loop that keeps loaded data needs a separate
         store.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, replicas: int = 0) -> None:
+        self._replicas = replicas
         self._redis = connect(url, expected=Expected(writes=True, same_server=True))
         self._partitions: dict[str, list[bytes]] = {}  # by stream, as of its last load
-        self._log = AppendOnlyFile(self._redis)
+        self._files = AppendOnlyFiles(self._redis)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -68,8 +72,9 @@ class RedisStore(Store):
     async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
         latest = checks.LARGEST_INTEGER if latest_us is None else latest_us
         reply = await script("now")(self._redis, [CLOCK_MARK], [latest])
-        now_us, mark_us = (reply or b"0 0").split()
-        return int(now_us), int(mark_us)
+        now_us, mark_us = map(int, (reply or b"0 0").split())
+        await check_clocks(self._redis, now_us)
+        return now_us, mark_us
 
     async def need_format(self, needed: int) -> None:
         """Raise the store's format to what is needed from now on. Raises: OperatorError for a newer one."""
@@ -83,7 +88,10 @@ class RedisStore(Store):
 
     async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
         place, length = f"{entry.stream}:{entry.epoch}", "" if after is None else after
-        return await self._reply("reserve", [ledger_key(entry.source)], [place, entry_to_json(entry), length])
+        reply = await script("reserve")(
+            self._redis, [ledger_key(entry.source)], [place, entry_to_json(entry), length], self._replicas
+        )
+        return codec.decode_reply(reply)
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
@@ -387,7 +395,7 @@ class RedisStore(Store):
         await self._reply("publish", [keys.state, keys.visible], [seq])
 
     async def forget(self) -> None:
-        await self._log.forget()
+        await self._files.forget()
 
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
         return await self._reply("hold", [StreamKeys(stream).lease], [owner, for_ms]) is Reply.DONE
@@ -405,6 +413,9 @@ class RedisStore(Store):
         self, stream: str, strategy: Strategy, after_seq: int, limit: int
     ) -> list[WitnessRow]:
         rows = await self.rows(stream, after_seq, limit)
+        if rows and self._replicas:
+            # The witness must not know rows that the next primary lacks.
+            await script("confirm")(self._redis, [StreamKeys(stream).state], [], self._replicas)
         if strategy.kind.rows_hold_values or not rows:
             return [WitnessRow(seq, row) for seq, row in rows]
         keys = StreamKeys(stream)

@@ -111,7 +111,7 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
         closings = {stream.name: stream.declared.time.closing for stream in live}
 
         def new_store() -> RedisStore:
-            store = watch_store(RedisStore(url), metrics, closings)
+            store = watch_store(RedisStore(url, connected.redis.replicas), metrics, closings)
             resources.push_async_callback(_close, store.close)
             return store
 

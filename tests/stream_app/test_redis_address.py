@@ -39,7 +39,7 @@ def test_certificates_are_a_part_of_the_url(url: str) -> None:
     if address.kind == "sentinel":
         servers.append(address.of_sentinel("h:1"))
     for server in servers:
-        read = parse_url(server)
+        read: dict[str, object] = dict(parse_url(server))
         assert read["connection_class"] is SSLConnection
         files = [read[name] for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")]
         assert files == ["/a b/ca.pem", "/c&d.pem", "/e%20f.key"]

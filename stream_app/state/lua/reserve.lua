@@ -3,7 +3,9 @@
 -- ARGV: place (stream:epoch), entry, number of entries that the caller saw or '': then nobody may have reserved since
 local known = redis.call('HGET', KEYS[1], ARGV[1])
 if known then
-  return string.match(known, '^%d+ (.*)$') == ARGV[2] and 'already' or 'conflict'
+  if string.match(known, '^%d+ (.*)$') ~= ARGV[2] then return 'conflict' end
+  redis.call('HSET', KEYS[1], ARGV[1], known)  -- the caller may wait until its replicas have the entry
+  return 'already'
 end
 if ARGV[3] ~= '' and redis.call('HLEN', KEYS[1]) ~= tonumber(ARGV[3]) then return 'conflict' end
 -- The number keeps the order of reservation.

@@ -809,7 +809,22 @@ CASES: list[tuple[str, str, str | None]] = [
         yaml_with(top="redis: {url: 'redis+cluster://a:1/3'}"),
         "names a database; a cluster has database 0 only, leave it out",
     ),
-    ("redis cluster", yaml_with(top="redis: {url: 'redis+cluster://u:pw@a:1,[::1]:2'}"), None),
+    ("redis cluster", yaml_with(top="redis: {url: 'redis+cluster://u:pw@a:1,[::1]:2', replicas: 1}"), None),
+    (
+        "redis cluster that may lose a ledger",
+        yaml_with(top="redis: {url: 'redis+cluster://a:1'}"),
+        "redis.replicas 0: a cluster may lose the node of a source's ledger alone, and nobody would notice; ",
+    ),
+    (
+        "redis cluster with a ledger elsewhere",
+        yaml_with(top="redis: {url: 'redis+cluster://a:1'}\nledger: {file: /mnt/x/ledger.ndjson}"),
+        "ledger.file: /mnt/x/ledger.ndjson does not exist",
+    ),
+    (
+        "redis replicas embedded",
+        yaml_with(top="redis: {replicas: 1}"),
+        "an embedded server has none;",
+    ),
     (
         "redis tls without tls",
         yaml_with(top="redis: {url: 'redis://h', tls: {ca: ca.pem}}"),
