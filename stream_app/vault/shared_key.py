@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
 from stream_app.ports import NoiseKeys, OperatorError
@@ -28,10 +30,10 @@ class SharedKey(NoiseKeys):
         """
         where = f"secrets.key_file: {file}"
         try:
-            mode, text = file.stat().st_mode, file.read_bytes()
+            status, text = file.stat(), file.read_bytes()
         except OSError as failure:
             raise OperatorError(f"{where}: cannot be read: {failure.strerror}; write one first") from None
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if others_may_read(status, os.geteuid(), (os.getegid(), *os.getgroups())):
             raise OperatorError(f"{where}: others may read it; chmod 600 it")
         try:
             secret = base64.b64decode(text.strip(), validate=True)
@@ -57,3 +59,13 @@ class SharedKey(NoiseKeys):
 
     async def discard(self, stream: str, epoch: int, nonce: str) -> None:
         """Do nothing: a derived key cannot be destroyed."""
+
+
+def others_may_read(status: os.stat_result, user: int, groups: Collection[int]) -> bool:
+    """Return whether anybody may read or change a file but its user, or root and the user's group.
+
+    Kubernetes gives a Secret to root and, for reading only, to the group of the Pod.
+    """
+    mounted = user != 0 and status.st_uid == 0 and status.st_gid in groups
+    allowed = stat.S_IRGRP if mounted else 0
+    return bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO) & ~allowed)

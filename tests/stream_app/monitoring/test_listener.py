@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
+import httpx
 import pytest
 
 from deploy.ports import free_port
@@ -69,6 +71,30 @@ def test_silent_connections_use_few_threads_and_are_ended(monkeypatch: pytest.Mo
         assert b"stream_app" in answer(port)
 
     against(attack)
+
+
+def test_health_needs_no_token_and_says_when_the_event_loop_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(listener, "SignsOfLife", partial(listener.SignsOfLife, lambda: now_s[0]))
+    port = free_port()
+
+    async def run() -> None:
+        async with listener.serving(Metrics(), "127.0.0.1", port, "secret"):
+            assert await asyncio.to_thread(asked, port) == (200, b"alive\n")
+            # The loop stands still while this thread of its own asks.
+            now_s[0] += listener.STUCK_S + 1
+            assert asked(port) == (503, b"stuck for 61 s\n")
+            await asyncio.sleep(2 * listener._BEAT_S)
+            assert await asyncio.to_thread(asked, port) == (200, b"alive\n")
+
+    def asked(port: int) -> tuple[int, bytes]:
+        reply = httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=20)
+        assert httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=20).status_code == 401
+        return reply.status_code, reply.content
+
+    asyncio.run(run())
 
 
 def test_slowly_arriving_request_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

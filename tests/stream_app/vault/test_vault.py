@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from stream_app.ports import OperatorError
 from stream_app.vault.cipher import decrypt_page, encrypt_page, later_chain_key, new_chain_key
 from stream_app.vault.key_files import KeyFiles
-from stream_app.vault.shared_key import SharedKey
+from stream_app.vault.shared_key import SharedKey, others_may_read
 
 PLACE = ("visits", 3, "a" * 32, 5)
 
@@ -129,6 +130,25 @@ def test_a_secret_that_others_may_read_or_that_is_none_is_refused(tmp_path: Path
         file.write_bytes(content)
         with pytest.raises(OperatorError, match="32 bytes in base64"):
             SharedKey.read(file)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "user", "refused"),
+    [
+        (0o600, 1000, 1000, 1000, False),
+        (0o640, 1000, 1000, 1000, True),  # a file of one's own needs no group
+        (0o440, 0, 10001, 10001, False),  # as Kubernetes mounts a Secret
+        (0o444, 0, 10001, 10001, True),
+        (0o460, 0, 10001, 10001, True),
+        (0o440, 0, 10002, 10001, True),  # another group's
+        (0o440, 0, 0, 0, True),  # root needs no group
+    ],
+)
+def test_who_may_read_a_secret_beside_the_service(
+    mode: int, owner: int, group: int, user: int, refused: bool
+) -> None:
+    status = os.stat_result((0o100000 | mode, 0, 0, 1, owner, group, 44, 0, 0, 0))
+    assert others_may_read(status, user, (user,)) is refused
 
 
 def _key_files(directory: Path) -> list[Path]:

@@ -1,0 +1,54 @@
+{{- define "labels" -}}
+app.kubernetes.io/name: private-counts
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- /* (dict "root" $ "role" "worker"): what selects the Pods of a role, for ever */}}
+{{- define "selects" -}}
+app.kubernetes.io/name: private-counts
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .role }}
+{{- end }}
+
+{{- define "image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}{{ .repository }}@{{ .digest }}{{- else -}}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* what holds for every Pod: no root, no token of the cluster */}}
+{{- define "pod" -}}
+automountServiceAccountToken: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{ toJson . }}
+{{- end }}
+{{- end }}
+
+{{- /* (dict "root" $ "role" ... "command" ...): what holds for every container */}}
+{{- define "container" -}}
+image: {{ include "image" .root | quote }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+args: [{{ .command }}, --config, /etc/private-counts/stream-app.yaml]
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+resources: {{ toJson .resources }}
+{{- end }}
+
+{{- /* (dict "root" $ "role" "worker"): spread a role's Pods over the nodes, if there are enough */}}
+{{- define "spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector: {matchLabels: {{ include "selects" . | fromYaml | toJson }}}
+{{- end }}

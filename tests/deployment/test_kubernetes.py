@@ -1,0 +1,180 @@
+"""The Helm chart renders what Kubernetes accepts, and its Pods may do and reach no more than they need."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stream_app.config import load
+from stream_app.shell.commands import main
+from tests.services import tool
+
+REPOSITORY = Path(__file__).parents[2]
+KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
+HTTP = yaml.safe_load((REPOSITORY / "deploy" / "stream-app-http.yaml").read_text())
+EVERYTHING: dict[str, Any] = {
+    "image": {"digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "registry"}]},
+    "worker": {"scaling": {"enabled": True}, "state": {"storageClassName": "fast"}},
+    "api": {
+        "ingress": {"enabled": True, "className": "nginx", "tlsSecret": "tls", "annotations": {"a": "b"}}
+    },
+    "ingest": {"enabled": True, "configuration": HTTP},
+    "monitoring": {"enabled": True, "labels": {"release": "prometheus"}},
+}
+
+pytestmark = pytest.mark.slow
+
+
+def helm(*words: str | Path) -> str:
+    return subprocess.run(
+        [tool("helm"), *words], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return the manifests with the values as they are shipped, and with everything switched on."""
+    folder = tmp_path_factory.mktemp("rendered")
+    values = folder / "values.yaml"
+    values.write_text(yaml.safe_dump(EVERYTHING))
+    files = {"shipped": folder / "shipped.yaml", "everything": folder / "everything.yaml"}
+    files["shipped"].write_text(helm("template", "private-counts", KUBERNETES / "chart"))
+    files["everything"].write_text(helm("template", "private-counts", KUBERNETES / "chart", "-f", values))
+    return files
+
+
+def resources(file: Path) -> dict[str, Any]:
+    """Return a file's resources by kind and name."""
+    read = yaml.safe_load_all(file.read_text())
+    return {f"{one['kind']}/{one['metadata']['name']}": one for one in read if one}
+
+
+def pods(file: Path) -> Iterator[tuple[str, Any]]:
+    """Yield each role with the specification of its Pods."""
+    for one in resources(file).values():
+        if one["kind"] in ("StatefulSet", "Deployment"):
+            template = one["spec"]["template"]
+            yield template["metadata"]["labels"]["app.kubernetes.io/component"], template["spec"]
+
+
+def test_the_plain_manifests_are_the_rendered_chart(rendered: dict[str, Path]) -> None:
+    """``helm template private-counts deploy/kubernetes/chart > deploy/kubernetes/private-counts.yaml``"""
+    assert (KUBERNETES / "private-counts.yaml").read_text() == rendered["shipped"].read_text()
+
+
+def test_the_chart_is_called_as_the_project() -> None:
+    chart = yaml.safe_load((KUBERNETES / "chart" / "Chart.yaml").read_text())
+    compose = yaml.safe_load((REPOSITORY / "deploy" / "compose.yaml").read_text())
+    image = compose["services"]["api"]["image"]
+    assert image == f"{chart['name']}:{chart['appVersion']}"
+    assert "0 chart(s) failed" in helm("lint", "--strict", KUBERNETES / "chart")
+
+
+def test_kubernetes_accepts_every_resource_and_no_wrong_property(
+    rendered: dict[str, Path], tmp_path: Path
+) -> None:
+    text = rendered["everything"].read_text()
+    wrong = {
+        "readOnlyRootFilesystem": "readOnlyRootFileSystem",
+        "maxUnavailable: 1": "maxUnavailable: []",
+        "maxReplicaCount": "maxReplicas",
+        "authorization:": "authorisation:",
+    }
+    broken = tmp_path / "broken.yaml"
+    for right, mistake in wrong.items():
+        assert right in text
+        text = text.replace(right, mistake)
+    broken.write_text(text)
+    command = [tool("python"), Path(__file__).with_name("check_manifests.py"), *rendered.values(), broken]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    found: Any = json.loads(done.stdout)
+    assert {file for file, *_ in found} == {"broken.yaml"}, found
+    assert {name.partition("/")[0] for _, _, name, _ in found} == {
+        "StatefulSet",
+        "Deployment",
+        "PodDisruptionBudget",
+        "ServiceMonitor",
+        "ScaledObject",
+    }
+
+
+def test_no_pod_has_rights_that_it_does_not_need(rendered: dict[str, Path]) -> None:
+    seen = dict(pods(rendered["everything"]))
+    assert set(seen) == {"worker", "api", "alerts", "ingest"}
+    for pod in seen.values():
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == 10001
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert "memory" in container["resources"]["limits"]
+            assert container["image"].endswith(f"@sha256:{'0' * 64}")
+
+
+def test_each_process_gets_its_own_secrets_only(rendered: dict[str, Path]) -> None:
+    given = {}
+    for role, pod in pods(rendered["everything"]):
+        for container in pod["containers"]:
+            texts = json.dumps([container.get("envFrom"), container.get("env")])
+            mounted = {mount["name"] for mount in container["volumeMounts"]}
+            named = {name for name in ("worker", "api", "alerts") if f'"private-counts-{name}"' in texts}
+            given[role, container["name"]] = named | mounted & {"noise-key", "state", "spool"}
+    assert given == {
+        ("worker", "worker"): {"worker", "noise-key", "state"},
+        ("api", "api"): {"api"},
+        ("alerts", "alerts"): {"api", "alerts"},
+        ("ingest", "ingest"): {"worker", "spool"},  # of the worker's Secret the token of the metrics alone
+        ("ingest", "worker"): {"worker", "noise-key", "state", "spool"},
+    }
+    (listener,) = (pod["containers"][0] for role, pod in pods(rendered["everything"]) if role == "ingest")
+    assert "envFrom" not in listener
+    assert [one["valueFrom"]["secretKeyRef"]["key"] for one in listener["env"]] == [
+        "STREAM_APP_OPERATOR_TOKEN"
+    ]
+
+
+def test_who_reaches_whom(rendered: dict[str, Path]) -> None:
+    out, into = {}, {}
+    for name, one in resources(rendered["everything"]).items():
+        if one["kind"] == "NetworkPolicy":
+            role = name.removeprefix("NetworkPolicy/private-counts-")
+            spec = one["spec"]
+            assert spec["policyTypes"] == ["Ingress", "Egress"]
+            assert spec["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == role
+            out[role] = {port["port"] for rule in spec["egress"] for port in rule["ports"]} - {53}
+            into[role] = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
+    assert out == {"worker": {6379, 9092}, "api": {6379}, "alerts": {6379, 443}, "ingest": {6379}}
+    assert into == {"worker": {9464}, "api": {8088}, "alerts": set(), "ingest": {8089, 9464, 9465}}
+    workers = resources(rendered["shipped"])["NetworkPolicy/private-counts-worker"]["spec"]["ingress"]
+    assert [rule["from"] for rule in workers] == [
+        [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    ]
+
+
+def test_the_processes_are_commands_and_read_the_configuration_of_compose(
+    rendered: dict[str, Path], tmp_path: Path
+) -> None:
+    for _, pod in pods(rendered["everything"]):
+        for container in pod["containers"]:
+            command, *options = container["args"]
+            assert command in main.commands
+            assert options == ["--config", "/etc/private-counts/stream-app.yaml"]
+    text = resources(rendered["shipped"])["ConfigMap/private-counts"]["data"]["stream-app.yaml"]
+    (tmp_path / "stream-app.yaml").write_text(text)
+    settings = load(tmp_path / "stream-app.yaml")
+    assert settings.operator is not None
+    assert settings.operator.port == 9464
+    assert settings.api.port == 8088
+    said, shipped = yaml.safe_load(text), yaml.safe_load((REPOSITORY / "deploy/stream-app.yaml").read_text())
+    assert said.pop("api") | {"hosts": ["api"]} == shipped.pop("api")
+    assert said == shipped
