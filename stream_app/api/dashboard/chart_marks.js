@@ -16,6 +16,24 @@ export function levelsWithin(levels, low, high) {
   return [Math.min(low, ...near), Math.max(high, ...near)];
 }
 
+// Draw points that no line reaches, because nobody measured the times beside them: a dot, and its interval as a bar.
+export function drawAlone(u, lines, places) {
+  const at = (value) => u.valToPos(value, "y", true);
+  onPaper(u, (paper, ratio) => {
+    for (const { value, lower, upper, quiet } of lines) {
+      const ink = colour(quiet ? "--muted" : "--accent");
+      for (const place of places.filter((one) => value[one] !== null)) {
+        const x = u.valToPos(u.data[0][place], "x", true);
+        stroke(paper, [[x, at(lower[place])], [x, at(upper[place])]], colour(quiet ? "--band-quiet" : "--band"), 6 * ratio, []);
+        paper.beginPath();
+        paper.arc(x, at(value[place]), 2.5 * ratio, 0, 2 * Math.PI);
+        paper.fillStyle = ink;
+        paper.fill();
+      }
+    }
+  });
+}
+
 export function drawLevels(u, levels) {
   const [bottom, top] = [u.scales.y.min, u.scales.y.max];
   onPaper(u, (paper, ratio, font) => {

@@ -9,7 +9,8 @@
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 import { colour } from "./frame.js";
-import { drawLevels, drawMarks, drawNames, levelsWithin, marksUnder } from "./chart_marks.js";
+import { drawAlone, drawLevels, drawMarks, drawNames, levelsWithin, marksUnder } from "./chart_marks.js";
+import { breaksAfter, pointsAlone } from "./gaps.js";
 import { amount, around, COUNTS } from "./words.js";
 
 const HEIGHTS = { plot: { wide: 270, narrow: 220 }, strip: { wide: 120, narrow: 110 } };
@@ -24,12 +25,13 @@ export class BandChart {
   //   place(number): text for a whole number on the horizontal axis, for example the key at this place.
   //   fromZero: the vertical axis starts at 0.
   //   numbers: how to write the lines' values. times(): how to write instants.
+  //   gaps(): times that nobody measured, pairs [start, end]; lines break there.
   //   sync: charts with the same key move their cursors together.
   //   title(): the chart's title. onZoom(start, end), onReset(): called when the reader zooms in or out.
   //   readout(point), speak(text): show or speak the point under the cursor.
   constructor(host, options) {
     this.host = host;
-    this.options = { numbers: COUNTS, ...options };
+    this.options = { numbers: COUNTS, gaps: () => [], ...options };
     this.picture = null;
     this.plot = null;
     new ResizeObserver(() => this.#resize()).observe(host);
@@ -43,6 +45,7 @@ export class BandChart {
     this.picture = picture;
     this.spanSeconds = spanSeconds;
     this.domain = [start, end];
+    this.breaks = breaksAfter(picture.end, this.options.gaps());
     const data = this.#columns();
     if (known) this.plot.setData(data);
     else if (data[0].length) this.#build(data);
@@ -123,7 +126,8 @@ export class BandChart {
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false }, font };
     const lines = this.picture.lines;
     const ink = (line) => (line.quiet ? colour("--muted") : colour("--accent"));
-    const edge = { paths, stroke: "transparent", width: 0, points: { show: false } };
+    const gaps = (u, line, first, last, unknown) => this.#breaksIn(u, unknown);
+    const edge = { paths, gaps, stroke: "transparent", width: 0, points: { show: false } };
     const dots = (pick) => (u, index) => (index % 3 === 1 ? pick(lines[(index - 1) / 3]) : "transparent");
     const places = { values: (u, ticks) => ticks.map(place), incrs: WHOLE_STEPS, space: 90 };
     const across = place ? places : overValue ? { values: (u, ticks) => ticks.map(amount) } : times().axis;
@@ -147,7 +151,7 @@ export class BandChart {
       series: [
         {},
         ...lines.flatMap((line) => [
-          { paths, stroke: ink(line), width: stepped || strip ? 1.25 : 2, dash: line.dash ? [6, 5] : undefined, points: { show: false } },
+          { paths, gaps, stroke: ink(line), width: stepped || strip ? 1.25 : 2, dash: line.dash ? [6, 5] : undefined, points: { show: false } },
           edge,
           edge,
         ]),
@@ -157,12 +161,23 @@ export class BandChart {
         setCursor: [(u) => this.#read(this.#under(u, u.cursor.idx))],
         setSelect: [(u) => this.#zoom(u)],
         draw: [(u) => {
+          if (!stepped) drawAlone(u, lines, pointsAlone(u.data[0].length, this.breaks));
           drawLevels(u, this.picture.levels ?? []);
           drawMarks(u, this.picture.marks ?? []);
           if (lines.length > 1 && !strip) drawNames(u, this.picture.lines);
         }],
       },
     };
+  }
+
+  // Return where lines break: pairs of pixels, in order. Args: unknown, those of points without a value.
+  #breaksIn(u, unknown) {
+    const { start, end } = this.picture;
+    const next = this.options.stepped ? start : end;
+    const pixel = (at) => u.valToPos(at, "x", true);
+    const found = [...unknown, ...this.breaks.map((i) => [pixel(end[i]), pixel(next[i + 1])])].sort(([one], [other]) => one - other);
+    let last = -Infinity;
+    return found.map(([from, to]) => [Math.max(from, last), (last = Math.max(to, last))]);
   }
 
   // Return the ends of the vertical axis. With the option fromZero it starts at 0, unless values are negative.

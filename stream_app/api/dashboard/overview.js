@@ -4,6 +4,7 @@
 import { get } from "./api.js";
 import { at, bold, make, say } from "./elements.js";
 import { isConnected, setConnection, watchTheme } from "./frame.js";
+import { breaksAfter, gapsOf } from "./gaps.js";
 import { drawSparkline } from "./sparkline.js";
 import { stateOf, Watched } from "./stream_state.js";
 import { seconds, timesOf } from "./times.js";
@@ -103,7 +104,8 @@ class StreamCard {
   }
 
   draw() {
-    if (this.told?.sparkline) drawSparkline(this.canvas, this.told.sparkline);
+    if (!this.told?.sparkline) return;
+    drawSparkline(this.canvas, this.told.sparkline, breaksAfter(this.told.sparkline.end, gapsOf(this.told)));
   }
 }
 

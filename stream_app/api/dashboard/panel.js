@@ -4,6 +4,7 @@
 import { BandChart } from "./charts.js";
 import { saveCsv, saveJson, savePng } from "./download.js";
 import { bold, make, say } from "./elements.js";
+import { gapsOf } from "./gaps.js";
 import { pictureTable } from "./tables.js";
 import { promise } from "./words.js";
 
@@ -55,7 +56,7 @@ export class Panel {
       title: () => this.heading.textContent,
       readout: (point) => showPoint(this.readout, point),
       speak: (text) => page.speak(text),
-      ...(options.value ? {} : { sync: "time", onZoom: (start, end) => page.zoom(start, end), onReset: () => page.zoom(null, null) }),
+      ...(options.value ? {} : { gaps: () => gapsOf(page.detail), sync: "time", onZoom: (start, end) => page.zoom(start, end), onReset: () => page.zoom(null, null) }),
       ...options,
     });
   }

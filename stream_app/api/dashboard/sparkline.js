@@ -2,9 +2,9 @@
 
 import { colour } from "./frame.js";
 
-// Args: value, lower and upper, arrays of equal length; scale, the ends {low, high} of the vertical axis. Without a
-// scale the axis fits the values.
-export function drawSparkline(canvas, { value, lower, upper }, scale = ownScale(value, lower, upper)) {
+// Args: value, lower and upper, arrays of equal length; breaks, places of the points after which the line breaks; scale,
+// the ends {low, high} of the vertical axis. Without a scale the axis fits the values.
+export function drawSparkline(canvas, { value, lower, upper }, breaks = [], scale = ownScale(value, lower, upper)) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   if (!width || !height) return;
@@ -17,18 +17,28 @@ export function drawSparkline(canvas, { value, lower, upper }, scale = ownScale(
   if (scale.low < 0 && scale.high > 0) {
     line(paper, [[3, y(0)], [width - 5, y(0)]], colour("--line"), 1);
   }
-  paper.beginPath();
-  upper.forEach((number, i) => paper.lineTo(x(i), y(number)));
-  for (let i = lower.length - 1; i >= 0; i -= 1) paper.lineTo(x(i), y(lower[i]));
-  paper.closePath();
-  paper.fillStyle = colour("--band");
-  paper.fill();
-  line(paper, value.map((number, i) => [x(i), y(number)]), colour("--accent"), 1.5);
   const last = value.length - 1;
-  paper.beginPath();
-  paper.arc(x(last), y(value[last]), 2.6, 0, 2 * Math.PI);
-  paper.fillStyle = colour("--accent");
-  paper.fill();
+  const firsts = [0, ...breaks.map((i) => i + 1)];
+  firsts.forEach((first, run) => drawRun(first, breaks[run] ?? last));
+  dot(last, 2.6);
+
+  function drawRun(from, to) {
+    if (from === to) return dot(from, 1.5);
+    paper.beginPath();
+    for (let i = from; i <= to; i += 1) paper.lineTo(x(i), y(upper[i]));
+    for (let i = to; i >= from; i -= 1) paper.lineTo(x(i), y(lower[i]));
+    paper.closePath();
+    paper.fillStyle = colour("--band");
+    paper.fill();
+    return line(paper, value.slice(from, to + 1).map((number, i) => [x(from + i), y(number)]), colour("--accent"), 1.5);
+  }
+
+  function dot(i, radius) {
+    paper.beginPath();
+    paper.arc(x(i), y(value[i]), radius, 0, 2 * Math.PI);
+    paper.fillStyle = colour("--accent");
+    paper.fill();
+  }
 }
 
 // Draw a value as a dot and its interval as a bar, on a horizontal axis. Args: one {value, interval}, or null for an

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.stream_app.api.browsing import Backstage, opened, panel, photograph
+from tests.stream_app.api.browsing import Backstage, inked, opened, panel, photograph
 from tests.stream_app.api.test_browser_meaning import SIZES
 from tests.stream_app.api.test_browser_sums import of_answer
-from tests.stream_app.api.test_gaps import sold
+from tests.stream_app.api.test_gaps import GAPS, sold
 
 pytestmark = pytest.mark.browser
 
@@ -31,7 +31,7 @@ def asked(page: Page, path: str) -> Any:
     return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/sales/{path}")
 
 
-@pytest.mark.parametrize("size", sorted(SIZES))
+@pytest.mark.parametrize("size", ["desktop", "phone-dark"])
 def test_headline_over_gaps_is_the_services_number_and_names_the_gaps(
     browser: Browser, site: str, size: str
 ) -> None:
@@ -45,6 +45,39 @@ def test_headline_over_gaps_is_the_services_number_and_names_the_gaps(
             panel(page, name)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         photograph(page, f"gaps-{size}")
+
+
+def blue(page: Page, name: str, start: float, end: float) -> int:
+    """Return how many pixels of lines and bands a panel's first chart has between two hours."""
+    return int(
+        page.evaluate(
+            """([name, start, end]) => {
+              const canvas = document.querySelector(`#${name} canvas`);
+              const over = document.querySelector(`#${name} .u-over`);
+              const [paper, plot] = [canvas, over].map((one) => one.getBoundingClientRect());
+              const ratio = canvas.width / paper.width;
+              const x = (hour) => Math.round((plot.left - paper.left + (plot.width * hour) / 20) * ratio);
+              const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+              copy.drawImage(canvas, 0, 0);
+              const { data } = copy.getImageData(x(start), 0, x(end) - x(start), canvas.height);
+              let found = 0;
+              for (let i = 0; i < data.length; i += 4) found += data[i + 3] > 0 && data[i + 2] > data[i] + 90;
+              return found;
+            }""",
+            [name, start, end],
+        )
+    )
+
+
+@pytest.mark.parametrize("name", ["running", "bins"])
+def test_lines_break_at_gaps(browser: Browser, site: str, name: str) -> None:
+    with opened(browser, site) as page:
+        panel(page, name)
+        inked(page, f"#{name} canvas")
+        for start, end in GAPS:
+            assert blue(page, name, start + 0.2, end - 0.2) == 0
+        assert blue(page, name, 14.2, 19.8) > 1_000
+        assert blue(page, name, 7.2, 10.8) > 500
 
 
 def test_keys_of_a_range_with_gaps_say_which_slices_are_left_out(browser: Browser, site: str) -> None:

@@ -2,6 +2,7 @@
 
 import { bold, make } from "../elements.js";
 import { Panel } from "../panel.js";
+import { breaksAfter, gapsOf } from "../gaps.js";
 import { valueOf } from "../key_choice.js";
 import { drawInterval, drawSparkline } from "../sparkline.js";
 import { grid } from "../tables.js";
@@ -90,11 +91,12 @@ export class Keys extends Panel {
     const keys = this.answer?.keys ?? [];
     if (!keys.length) return;
     if (!keys[0].counts) return this.#drawMeans(keys);
+    const breaks = breaksAfter(this.answer.end, gapsOf(this.page.detail));
     const low = Math.min(0, ...keys.flatMap((one) => one.lower));
     const high = Math.max(1, ...keys.flatMap((one) => one.upper));
     for (const one of keys) {
       const canvas = this.cards.get(one.key)?.canvas;
-      if (canvas) drawSparkline(canvas, { value: one.counts, lower: one.lower, upper: one.upper }, { low, high });
+      if (canvas) drawSparkline(canvas, { value: one.counts, lower: one.lower, upper: one.upper }, breaks, { low, high });
     }
     return undefined;
   }
