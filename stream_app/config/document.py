@@ -113,6 +113,10 @@ class Section:
         """Return whether the key holds a mapping, for keys that may also hold a single value."""
         return isinstance(self._nodes.get(key), yaml.MappingNode)
 
+    def holds_value(self, key: str) -> bool:
+        """Return whether the key holds a single value, not a list or a mapping."""
+        return isinstance(self._nodes.get(key), yaml.ScalarNode)
+
     def names(self) -> tuple[str, ...]:
         """Return the written keys, for mappings whose author chooses the keys, such as ``streams``."""
         return tuple(self._nodes)

@@ -14,6 +14,7 @@ MOST_TESTS = 64  # of one stream, and values of one test: every record is compar
 _MOST_VALUES = 1_000
 _LONGEST_VALUE = 200
 _TESTS = ("min", "above", "max", "below", "present")
+_EQUALS = ("equals", "is", "in")  # what people guess for a test that a field has a value
 
 
 def read_where(section: Section) -> Condition | None:
@@ -30,9 +31,31 @@ def _condition(section: Section) -> Condition:
     """Read a mapping; all of its conditions must hold."""
     if not section.names():
         raise section.error("", "is empty; name a field, for example {country: FR}")
+    _check_guess(section)
     parts = tuple(_part(section, name) for name in section.names())
     section.finish()
     return parts[0] if len(parts) == 1 else AllOf(parts)
+
+
+def _check_guess(section: Section) -> None:
+    """Refuse {field: amount, min: 1}, which would compare fields that are named "field" and "min".
+
+    Whoever has such fields writes the value of ``field`` as a list, which means the same.
+    Raises: ConfigError.
+    """
+    guessed = [name for name in (*_TESTS, *_EQUALS) if name in section.names()]
+    if not section.holds_value("field") or not guessed:
+        return
+    field = section.take("field", str, read=as_written)
+    tests = ", ".join(f"{name}: {section.take(name, str, read=as_written)}" for name in guessed)
+    meant = (
+        f"{{{field}: FR}} or {{{field}: [FR, DE]}}" if guessed[0] in _EQUALS else f"{{{field}: {{{tests}}}}}"
+    )
+    raise section.error(
+        "field",
+        f"and {guessed[0]} would be two fields of the events; for a test of {field} write {meant}; if fields "
+        f"have these names write field: [{field}]",
+    )
 
 
 def _part(section: Section, name: str) -> Condition:
