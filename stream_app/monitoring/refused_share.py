@@ -43,10 +43,11 @@ class RefusedShare:
         if any(name != _COUNTED for name in added) and (line := _warning(lately.counts)):
             log.warning("%s: %s", stream, line)
 
-    def nothing_counted(self, stream: str) -> str | None:
-        """Return why a stream has refused every record of its log; None if it has counted one.
+    def nothing_counted(self, stream: str, *, anew: bool = False) -> str | None:
+        """Return why a stream has counted nothing; None if it has counted a record.
 
-        None also if this process did not read the whole log, and cannot know.
+        None also if its condition left every record out, as it should, or if this process did not read the
+        whole log, and cannot know. Args: anew, whether this process began the stream and its log has ended.
         """
         total = self._total.get(stream, Counter())
         began = [first for (name, _), first in self._first.items() if name == stream]
@@ -54,7 +55,8 @@ class RefusedShare:
             return None
         reason, refused = _main_reason(total)
         if not refused:
-            return None
+            none = f"{stream}: nothing was counted, no record lies in the range; correct it, or time.field"
+            return none if anew and not total else None
         return f"{stream}: nothing was counted, every record was refused ({refused_because(reason)})"
 
 

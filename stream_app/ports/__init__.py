@@ -40,7 +40,7 @@ class OperatorError(ValueError):
 
 
 class NothingCountedError(OperatorError):
-    """A replay is complete and has refused every record. Another start would not count them either."""
+    """A replay is complete and has counted no record. Another start would not count one either."""
 
 
 class ClockDoubt(OSError):

@@ -82,7 +82,11 @@ def main(context: click.Context, verbose: bool) -> None:
 @main.command()
 @config_option
 @click.option("--seconds", type=Finite(min=0), default=0, help="End with status 0 after this long.")
-@click.option("--until-complete", is_flag=True, help="End with status 0 when every replay is complete.")
+@click.option(
+    "--until-complete",
+    is_flag=True,
+    help="End when every replay is complete: status 0, or 2 if none counted a record.",
+)
 def run(config: Path, seconds: float, until_complete: bool) -> int:
     """Count, release and serve. Worker and API run as separate processes.
 

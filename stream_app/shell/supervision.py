@@ -51,7 +51,8 @@ class Service:
 async def run_service(settings: Settings, report: Report, service: Service) -> int:
     """Run the service's processes with separate Redis users; return the exit status.
 
-    Returns: 0 after Ctrl-C, the requested end, or a completed replay; 2 after an operator's error.
+    Returns: 0 after Ctrl-C, the requested end, or a completed replay; 2 after an operator's error, or if no
+        replay has counted a record.
     Raises: OperatorError if it cannot start.
     """
     check_files(settings.streams)
@@ -174,8 +175,8 @@ class _Run:
         """Return whether the run is over, now that a child has ended."""
         if role == "worker" and ended in (COMPLETE, NOTHING_COUNTED):
             await _show_end(self._settings, self._reader, self._report, self._service)
+            self.status = COMPLETE if ended == COMPLETE else REFUSED
             if self._service.when_complete:
-                self.status = COMPLETE if ended == COMPLETE else REFUSED
                 return True
             page = address(self._settings.api)
             self._report.say(f"the replay is complete; {page} stays up until Ctrl-C")

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -125,6 +125,7 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
         witnesses = await _open_witnesses(settings, resources)
         outside = outside_ledger(settings)
         await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
+        anew = {one.name for one in settings.streams if not await _has_begun(one.name, store, witnesses)}
         keys = noise_keys(settings)
         adapters = Adapters(
             settings, directory, new_store, store, witnesses, outside, keys, metrics, resources
@@ -143,7 +144,12 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
             work = until_one_ends(work, follow(new_store(), names, metrics.stored))
         on_ready()
         await work
-        _check_counted(settings, metrics)
+        _check_counted(settings, metrics, anew)
+
+
+async def _has_begun(stream: str, store: RedisStore, witnesses: Mapping[str, Witness]) -> bool:
+    """Return whether an earlier process has begun a stream, so that this one may not read all of its log."""
+    return await store.load(stream) is not None or await witnesses[stream].head(stream) is not None
 
 
 async def stored_counts(settings: Settings) -> dict[str, Mapping[str, int]]:
@@ -156,9 +162,13 @@ async def stored_counts(settings: Settings) -> dict[str, Mapping[str, int]]:
         await _close(store.close)
 
 
-def _check_counted(settings: Settings, metrics: Metrics) -> None:
-    """Say which replays have counted nothing. Raises: NothingCountedError if that is true of all."""
-    lines = [metrics.refused_share.nothing_counted(stream.name) for stream in settings.streams]
+def _check_counted(settings: Settings, metrics: Metrics, anew: Container[str]) -> None:
+    """Say which replays have counted nothing. Raises: NothingCountedError if that is true of all.
+
+    Args: anew, the streams that this process began.
+    """
+    share, names = metrics.refused_share, [stream.name for stream in settings.streams]
+    lines = [share.nothing_counted(name, anew=name in anew) for name in names]
     if lines and all(lines):
         raise NothingCountedError("; ".join(filter(None, lines)))
     for line in filter(None, lines):

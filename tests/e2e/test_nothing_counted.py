@@ -85,3 +85,51 @@ streams:
         )
         assert "correct time.field or time.format" in service.output
         assert service.interrupt() == 0
+
+
+def test_a_replay_without_a_record_in_its_range_does_not_succeed(tmp_path: Path) -> None:
+    """All records are after the range. A second start finds the replay complete, and succeeds."""
+    write_clicks(tmp_path, BEGIN_S + 10 * 86_400)
+    words = ["replay", "clicks.ndjson", *REPLAY, "--from", "2024-01-01T00:00:00Z"]
+    with Service(words, tmp_path) as replay:
+        assert replay.wait() == 2, replay.output
+    assert "replay: nothing was counted, no record lies in the range" in replay.output
+    with Service(words, tmp_path) as replay:
+        assert replay.wait() == 0, replay.output
+
+
+def test_run_and_worker_of_a_replay_without_records_do_not_succeed(tmp_path: Path) -> None:
+    write_clicks(tmp_path, BEGIN_S + 10 * 86_400)
+    for name, command in (("one", ["run", "--until-complete"]), ("two", ["worker"])):
+        folder = tmp_path / name
+        folder.mkdir()
+        text = f"""
+redis: {{url: "embedded:./redis"}}
+api: {{port: {free_port()}}}
+streams:
+  {name}:
+    source: {{file: ../clicks.ndjson, replay: {{from: 2024-01-01T00:00:00Z, to: 2024-01-02T00:00:00Z}}}}
+    time: {{field: at, format: s, bin: 1h, epoch: 1d}}
+    privacy: {{epsilon: 1}}
+"""
+        (folder / "app.yaml").write_text(text)
+        with Service([*command, "--config", "app.yaml"], folder) as service:
+            assert service.wait() == 2, service.output
+        assert f"{name}: nothing was counted, no record lies in the range" in service.output
+
+
+def test_a_condition_that_leaves_every_record_out_succeeds(tmp_path: Path) -> None:
+    """A count of 0 is an answer: the records lie in the range, and none of them matches."""
+    write_clicks(tmp_path)
+    text = """
+redis: {url: "embedded:./redis"}
+streams:
+  errors:
+    source: {file: clicks.ndjson, replay: {from: 2024-01-01T00:00:00Z, to: 2024-01-02T00:00:00Z}}
+    time: {field: at, format: s, bin: 1h, epoch: 1d}
+    privacy: {epsilon: 1}
+    where: {status: 500}
+"""
+    (tmp_path / "app.yaml").write_text(text)
+    with Service(["worker", "--config", "app.yaml"], tmp_path) as service:
+        assert service.wait() == 0, service.output
