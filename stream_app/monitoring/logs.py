@@ -1,4 +1,4 @@
-"""Log lines: JSON for machines, coloured for a terminal, and never with a value from an event.
+"""Log lines: JSON for machines, prose for a terminal, and never with a value from an event.
 
 An unexpected error's message may quote its input (``invalid literal for int(): '...'``), so only its type and
 its place in the code are logged. The message of an ``OperatorError`` is safe to log.
@@ -7,6 +7,7 @@ its place in the code are logged. The message of an ``OperatorError`` is safe to
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -114,7 +115,16 @@ def format_for(stream: TextIO) -> str:
 def _renderers(stream: TextIO) -> list[Processor]:
     if format_for(stream) == "json":
         return [structlog.processors.JSONRenderer(default=_type_name)]
-    return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+    return [_in_prose]
+
+
+def _in_prose(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """Return a log line for a person: the time, the process, the level if it matters, the words, the rest."""
+    fields = {name: value for name, value in event.items() if name != "logger"}
+    time, role, level = (str(fields.pop(name)) for name in ("timestamp", "role", "level"))
+    said = f"{time[11:19]}Z {role}: {'' if level == 'info' else f'{level}: '}{fields.pop('event')}"
+    rest = (f"{name}={json.dumps(value, default=_type_name)}" for name, value in fields.items())
+    return " ".join([said, *rest])
 
 
 def _without_repr(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

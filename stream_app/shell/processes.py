@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 COMPLETE = 0  # no work is left, or the end was requested
 CRASHED = 1  # an unexpected error: a supervisor restarts the process
 REFUSED = 2  # the operator must correct something; a restart does not help
-NOTHING_COUNTED = 3  # of a child that is a worker: its replays are complete, every record was refused
+NOTHING_COUNTED = 3  # of a child that is a worker: its replays are complete, and no record was counted
 
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 _CALM_S = 15.0  # a child that ran this long resets its restart backoff
@@ -115,7 +115,7 @@ async def _run_once(
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
         # Settings come through standard input; the API's environment must not hold the worker's password.
-        env=_environment(),
+        env=child_environment(),
     )
     assert process.stdin is not None
     assert process.stderr is not None
@@ -151,11 +151,14 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
         yield unfinished.decode(errors="replace").rstrip()
 
 
-def _environment() -> dict[str, str]:
-    """Return the parent's environment without passwords, with its log format and level."""
+def child_environment() -> dict[str, str]:
+    """Return the parent's environment without passwords, with its log level, and the format of its output.
+
+    The parent prints its children's log lines to its standard output.
+    """
     secret = (REDIS_URL, REDIS_API_URL, REDIS_ALERTS_URL, KAFKA_PASSWORD, OPERATOR_TOKEN)
     kept = {name: value for name, value in os.environ.items() if name not in secret}
-    return {**kept, LOG_FORMAT: format_for(sys.stderr), LOG_LEVEL: str(logging.getLogger().level)}
+    return {**kept, LOG_FORMAT: format_for(sys.stdout), LOG_LEVEL: str(logging.getLogger().level)}
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -82,9 +82,9 @@ async def check_start(
     check_measurements(settings.streams, now_us, ledgers, begun)
     if unknown and outside is None:
         log.warning(
-            "%s: neither the store nor the witness nor state.dir knows of an earlier start, so counting "
-            "begins; if there was one, stop now and restore them, or the same counts get noise again (the "
-            "key ledger keeps a record elsewhere, by which a start notices it)",
+            "%s: counting begins for the first time, as far as Redis, the witness and state.dir can tell. If "
+            "it began before, stop now and restore what was lost: otherwise the same counts get noise a "
+            "second time, which weakens the promise. With the key ledger a start would notice such a loss.",
             ", ".join(unknown),
         )
 

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import logging.config
+import re
 import subprocess
 import sys
 import threading
@@ -182,3 +183,19 @@ def test_crash_logs_no_value(guarded: bool, shown: bool) -> None:
     assert ended.returncode == 1
     assert "ValueError" in ended.stderr
     assert (SENTINEL in ended.stderr) == shown
+
+
+def test_log_line_on_a_terminal_is_prose(monkeypatch: pytest.MonkeyPatch, written: io.StringIO) -> None:
+    monkeypatch.setenv(LOG_FORMAT, "console")
+    configure("worker", logging.INFO, written)
+    logging.getLogger("stream_app.x").warning("clicks: %s", "counting begins", extra={"bins": 3})
+    logging.getLogger("stream_app.x").info("released")
+    try:
+        trip_over_an_event()
+    except OSError:
+        logging.getLogger("stream_app.x").exception("stopped")
+    warned, said, failed = written.getvalue().splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\dZ worker: warning: clicks: counting begins bins=3", warned)
+    assert re.fullmatch(r"\d\d:\d\d:\d\dZ worker: released", said)
+    assert "Z worker: error: stopped errors=[{" in failed
+    assert SENTINEL not in written.getvalue()

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from stream_app.monitoring.logs import LOG_FORMAT
 from stream_app.ports import OperatorError
-from stream_app.shell.processes import COMPLETE, run_child, until_stopped
+from stream_app.shell.processes import COMPLETE, child_environment, run_child, until_stopped
 from stream_app.shell.replay import replay_settings
 from tests.stream_app.shell.test_replay import OPTIONS
 
@@ -168,3 +169,14 @@ def test_a_long_line_of_a_child_is_shown_and_ends_nothing(tmp_path: Path, monkey
         == COMPLETE
     )
     assert said == ["x" * 200_000, "after"]
+
+
+@pytest.mark.parametrize(("terminal", "format"), [(True, "console"), (False, "json")])
+def test_children_log_in_the_format_of_the_output_that_their_parent_prints_them_to(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, format: str
+) -> None:
+    """At a terminal, an operator who sends standard error to a file read JSON among the lines of ``run``."""
+    for stream, is_terminal in ((sys.stdout, terminal), (sys.stderr, not terminal)):
+        monkeypatch.setattr(stream, "isatty", lambda is_terminal=is_terminal: is_terminal)
+    monkeypatch.delenv(LOG_FORMAT, raising=False)
+    assert child_environment()[LOG_FORMAT] == format
