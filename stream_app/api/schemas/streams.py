@@ -22,7 +22,10 @@ class StreamSummary(Released, PartlyMeasured):
 
     title: str = Field(description="what pages show as the stream's name")
     display_timezone: str = Field(description="time zone in which pages show instants by default")
-    source: str = Field(description="group, topic or spool; of a file its name, without directories")
+    source: str = Field(
+        description="group, topic or spool; of a file its name without directories, or 'the log' if "
+        "the stream has a title"
+    )
     epsilon: str = Field(description="exact decimal or fraction")
     delta: str | None = Field(default=None, description="beside epsilon; null: a pure promise")
     bin: str = Field(description="length of a bin, in words")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from stream_app.core.budget import Total
 
 _FILE = "file:"
+_LOG = "the log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +26,17 @@ class Labels:
     def source(self, name: str) -> str:
         """Return how readers see a source: a file has its name without directories.
 
-        A title names a stream, not its source: several streams may count one source.
+        Who gives a stream a title chooses what readers see, so a file then has no name. The title does not
+        stand for it: a title names a stream, and several streams may count one source.
 
         >>> Labels().source("file:../../srv/shop/clicks.ndjson"), Labels("Shop").source("file:clicks.ndjson")
-        ('file:clicks.ndjson', 'file:clicks.ndjson')
+        ('file:clicks.ndjson', 'the log')
         >>> Labels("Shop").source("topic:clicks")
         'topic:clicks'
         """
         if not name.startswith(_FILE):
             return name
-        return _FILE + name.removeprefix(_FILE).rpartition("/")[2]
+        return _LOG if self.title else _FILE + name.removeprefix(_FILE).rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

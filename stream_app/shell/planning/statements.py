@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from stream_app.api.answers.statements import not_protected, protected, without_factor
 from stream_app.config import StreamSettings
+from stream_app.core.answers.labels import Labels
 from stream_app.core.budget import over_epochs_in_words
 from stream_app.core.ledger import promise_in_words, statement
 from stream_app.core.meaning import meaning_of
@@ -19,7 +21,8 @@ def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
     adds up. All sentences are those of the page and of ``stream-app privacy``.
     """
     entry = first_epoch(stream, now_us)
-    stated = statement(entry.source, [entry])
+    source = Labels(stream.title).source(entry.source)
+    stated = replace(statement(entry.source, [entry]), source=source)
     yield f"# What {stream.title or stream.name} publishes, and whom it protects"
     yield ""
     meaning = meaning_of(stream.declared)

@@ -25,15 +25,15 @@ def test_no_page_and_no_answer_holds_a_path_of_the_server(
 ) -> None:
     backstage.stream([50] * 8, source=SECRET)
     backstage.stream([50] * 8, name="other", source=SECRET)
-    labels = AllLabels({"departures": title})
+    labels = AllLabels({"departures": title, "other": title and "Another one"})
     address = backstage.start(labels=labels)
-    name = title or "departures"
+    name, source = title or "departures", "the log" if title else "file:clicks.ndjson"
     with opened(browser, address + "/streams/departures", expect_errors=True) as page:
         panel(page, "running")
         expect(page.locator("#stream-name")).to_have_text(name)
-        expect(page.locator("#stream-about")).to_contain_text("Events of file:clicks.ndjson since")
-        expect(page.locator("#promise")).to_contain_text("any one event of file:clicks.ndjson exists")
-        expect(page.locator("#ledger")).to_contain_text("Source: file:clicks.ndjson.")
+        expect(page.locator("#stream-about")).to_contain_text(f"Events of {source} since")
+        expect(page.locator("#promise")).to_contain_text(f"any one event of {source} exists")
+        expect(page.locator("#ledger")).to_contain_text(f"Source: {source}.")
         expect(page.locator("#stream-select option").first).to_have_text(name)
         assert page.title().endswith(f" · {name}")
         page.locator(".privacy details summary").click()
@@ -46,6 +46,7 @@ def test_no_page_and_no_answer_holds_a_path_of_the_server(
         for text in (shown, page.content(), *answers):
             assert "srv" not in text
             assert "acme" not in text
+            assert (title == "") or "ndjson" not in text.replace("application/x-ndjson", "")
 
 
 def test_source_has_one_name_on_the_pages_of_all_its_streams(backstage: Backstage) -> None:
@@ -58,8 +59,25 @@ def test_source_has_one_name_on_the_pages_of_all_its_streams(backstage: Backstag
         detail, privacy = (
             httpx.get(f"{address}/v1/streams/{stream}{path}").json() for path in ("", "/privacy")
         )
-        assert detail["source"] == privacy["source"] == "file:clicks.ndjson"
-        assert "of file:clicks.ndjson exists" in privacy["promise"]
+        assert detail["source"] == privacy["source"] == "the log"
+        assert "of the log exists" in privacy["promise"]
+
+
+def test_no_address_tells_the_file_of_a_stream_with_a_title(backstage: Backstage) -> None:
+    """All addresses of the service, hidden ones too; of followers' streams the first events."""
+    backstage.stream([50] * 8, source=SECRET)
+    labels = AllLabels({"departures": "Clicks in the shop"})
+    address, seen = backstage.start(labels=labels), 0
+    documented = httpx.get(f"{address}/openapi.json").json()["paths"]
+    hidden = ["/metrics", "/", "/docs", "/api/v1/rows", "/api/v1/query?query=private_counts_running"]
+    for path in (*documented, *hidden, *(f"/v1/streams/departures{path}" for path in ("/events?after=0",))):
+        wanted = path.replace("{stream}", "departures").replace("{name}", "departures")
+        with httpx.stream("GET", address + wanted, timeout=20) as answer:
+            told = (next(answer.iter_raw()) if "events" in path else answer.read()).decode()
+        seen += answer.status_code == 200
+        for name in ("ndjson", "acme", "srv"):
+            assert name not in told.replace("application/x-ndjson", ""), (path, told)
+    assert seen >= 15
 
 
 def test_rows_hold_no_name_of_the_source(backstage: Backstage) -> None:

@@ -55,3 +55,13 @@ def test_an_unknown_stream_is_refused_in_one_line(tmp_path: Path) -> None:
     code, text = stated(tmp_path, "nothing")
     assert code != 0
     assert "not in this configuration; it has visits, clicks" in text
+
+
+def test_the_page_of_a_stream_with_a_title_names_no_file(tmp_path: Path) -> None:
+    config = tmp_path / "app.yaml"
+    config.write_text(CONFIG.replace("  clicks:", '  clicks:\n    title: "Shop"') % "")
+    text = CliRunner().invoke(main, ["statement", "clicks", "--config", str(config)]).output
+    assert text.startswith("# What Shop publishes")
+    assert "any one event of the log exists" in text
+    assert "ndjson" not in text
+    assert "file:visits.ndjson" in stated(tmp_path, "visits")[1]
