@@ -193,7 +193,7 @@ class Observer:
                     self.watch.see_node(epoch.epoch, table, index, value, "tiles")
 
     async def visible_bin(self) -> int:
-        """Return the last visible bin if the whole log is applied, else -1."""
+        """Return the last visible bin if the whole log is applied, else -1. No bin follows after a stop."""
         state = await self.world.store.load(self.stream)
         public = await self.reader.public_state(self.stream)
         if state is None or public is None or public.visible_seq < state.seq:
@@ -202,7 +202,7 @@ class Observer:
             known = state.partitions.get(name)
             if known is None or known.position < len(self.world.log.partitions[name]):
                 return -1
-        return state.released_bin
+        return MANY * MANY if state.stopped else state.released_bin
 
     async def before_restore(self) -> None:
         """Note which records the store has counted so far: after the restore none may be counted again."""

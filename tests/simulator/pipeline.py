@@ -44,19 +44,25 @@ class Pipeline:
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run a worker over the given ports."""
         ports = replace(ports, source=SharedListing(ports.source))
-        streams = [self._stream(stream, ports, schedule.workers > 1) for stream in schedule.streams]
+        measuring = [self._stream(stream, ports, leased=False) for stream in schedule.streams]
+        opened = [self._stream(stream, ports, schedule.workers > 1) for stream in schedule.streams]
+        streams = [replace(stream, measuring=measuring) for stream in opened]
         if self.outside is not None:
             await compare(ports.store, self.outside, SOURCE, await self.outside.entries())
         pipeline = wiring.Pipeline.over(ports, streams, user_key=bytes(32))
         await pipeline.agree()
         await pipeline.run()
 
+    def make_ledger(self, schedule: Schedule, ports: Ports) -> SourceLedger:
+        """Return the ledger of a stream's source."""
+        return SourceLedger(ports.store, ACCEPTED, outside=self.outside, total=schedule.allowed)
+
     def _stream(self, schedule: Schedule, ports: Ports, leased: bool) -> Stream:
         return Stream(
             strategy=schedule.strategy,
             publish_every_us=schedule.publish_every_us,
             witness_is_public=schedule.witness_is_public,
-            ledger=SourceLedger(ports.store, ACCEPTED, outside=self.outside),
+            ledger=self.make_ledger(schedule, ports),
             lease=Lease(ports.store, schedule.name, ports.make_nonce()) if leased else None,
         )
 

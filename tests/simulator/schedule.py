@@ -20,6 +20,7 @@ from dphist.toeplitz import plan_toeplitz
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
+from stream_app.core.budget import Total
 from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.cells import Amounts, Buckets, KeyField, KeyList
@@ -119,12 +120,13 @@ class Schedule:
     period_bins: int = 0  # the unit is a user's hour of so many bins; 0: it is the user
     exact_cuts: bool = False
     actions: tuple[Action, ...] = ()
-    sibling: Schedule | None = None  # a second stream over the same log; its plan and its grace count
+    allowed: Total | None = None  # what all epochs over the log may cost together
+    sibling: Schedule | None = None  # one more stream over the same log; its plan and its grace count
 
     @property
     def streams(self) -> tuple[Schedule, ...]:
-        """Return the streams over the log: the schedule's own stream, and its sibling if there is one."""
-        return (self,) if self.sibling is None else (self, self.sibling)
+        """Return the streams over the log: the schedule's own stream, and its siblings if there are any."""
+        return (self,) if self.sibling is None else (self, *self.sibling.streams)
 
     @property
     def log_plan(self) -> LogPlan:

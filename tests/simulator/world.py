@@ -33,6 +33,7 @@ from tests.simulator.schedule import (
     Schedule,
     draw_schedule,
 )
+from tests.simulator.totals import check_total, ends_for_its_total
 
 Trace = Callable[[str], None]
 # A calm pipeline needs a bin or two to catch up; after this many it is stuck.
@@ -142,6 +143,9 @@ class World:
             failure = None if life.task.cancelled() else life.task.exception()
             if self._refuses_lost_noise(failure):
                 self._hand_over()  # like a consumer group does when a worker ends
+            elif self.schedule.allowed is not None and ends_for_its_total(failure):
+                self.trace(f"{life.name}: {failure}")
+                return  # an operator must act: the schedule ends here
             elif failure is not None and not isinstance(failure, SimulatedOutage):
                 raise failure
             life.alive = False
@@ -195,6 +199,8 @@ class World:
         observer = self.observers.get(args[0]) if args and isinstance(args[0], str) else None
         if observer is not None:
             await observer.after(port, method, args, reply)
+        if self.schedule.allowed is not None and port == "store":
+            await check_total(self, method, args, reply)
 
     def _make_source(self, rng: random.Random) -> LogSource:
         """Return a new worker's consumer of the log."""
