@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -204,7 +205,8 @@ class FileList:
             last = self.files[-1].name
             before = self.paths.get(last)
             if before is not None and before.suffix != GZIP:
-                ended_at = before.stat().st_size
+                with suppress(FileNotFoundError):  # it was compressed just now
+                    ended_at = before.stat().st_size
         self._note({"name": name, "at_us": time.time_ns() // 1_000, "previous_ended_at": ended_at})
 
     def _note(self, fact: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from stream_app.core.records import RecordBatch
 from stream_app.ports import OperatorError
+from stream_app.sources import file_list
 from stream_app.sources.file_list import FileList, in_order
 from stream_app.sources.segments import FILE_SPAN, SegmentedSource
 from tests.stream_app.files import AT, event_line, write_events
@@ -173,6 +174,29 @@ def test_a_file_may_be_compressed_between_the_look_at_the_folder_and_its_opening
     batches, _ = read(source)
     assert times(batches) == [10, 20, 30]
     assert end_of(source) // FILE_SPAN == day
+
+
+@pytest.mark.parametrize("at_start", [False, True])
+def test_a_file_may_be_compressed_while_the_next_one_is_noted(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, at_start: bool
+) -> None:
+    """A worker lists the folder; then somebody compresses the file before the new one."""
+    first = folder.events(1, 10, 20)
+    source = folder.source()
+    batches, position = read(source)
+    folder.events(2, 30)
+    list_files = file_list.files_of
+
+    def slowly(pattern: Path) -> dict[str, Path]:
+        found = list_files(pattern)
+        if first.exists():
+            pack(first)
+        return found
+
+    monkeypatch.setattr(file_list, "files_of", slowly)
+    source = folder.source() if at_start else source
+    later, _ = read(source, position)
+    assert times([*batches, *later]) == [10, 20, 30]
 
 
 def test_a_finished_files_last_line_needs_no_end(folder: Folder) -> None:
