@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from redis import Redis
@@ -30,17 +30,35 @@ redis: {{url: "{url}", api_url: "{api_url}"}}
 state: {{dir: "{state}"}}
 secrets: {{key_file: "{key_file}"}}
 api: {{port: {port}}}
+{ingest}
 publish_every: 500ms
 kafka: {{bootstrap_servers: "{servers}", group: chaos}}
 outputs: [{outputs}]
 streams:
+"""
+TOPIC_STREAM = """
   {stream}:
     source: {{topic: {topic}, format: json}}
     time: {{field: at, format: ms, bin: 1s, grace: {grace_s}s, epoch: 60s}}
     privacy: {{epsilon: 1000000000, not_private: true}}
     late: next_bin
 """
-STREAMS = (STREAM, CHOSEN, SALES, PEOPLE)
+POSTED, ROTATED = "posted", "rotated"  # a spool and a list of files, which one more worker counts
+_LOG_TIME = "{{field: at, format: ms, bin: 1s, grace: {grace_s}s, epoch: 60s}}"
+LOGS = f"""
+  {POSTED}:
+    source: {{{{http: {POSTED}}}}}
+    time: {_LOG_TIME}
+    privacy: {{{{epsilon: 1000000000, not_private: true}}}}
+    late: drop
+  {ROTATED}:
+    source: {{{{file: log-*.ndjson}}}}
+    time: {_LOG_TIME}
+    privacy: {{{{epsilon: 1000000000, not_private: true}}}}
+    late: drop
+"""
+OVER_TOPIC = (STREAM, CHOSEN, SALES, PEOPLE)
+STREAMS = (*OVER_TOPIC, POSTED, ROTATED)
 
 
 class Process:
@@ -125,7 +143,7 @@ class Deployment:
 
     def __init__(self, folder: Path, workers: int) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.port, self.ingest_port = free_port(), free_port()
         self.broker = broker.start(folder / "kafka")
         self.clock = HostClock(folder)
         self.redis = EmbeddedRedis(folder / "redis", self.clock.program(find_server()))
@@ -133,6 +151,8 @@ class Deployment:
         self._workers = workers
         self.workers: list[Process] = []
         self.api: Process | None = None
+        self.listener: Process | None = None
+        self.log_worker: Process | None = None  # counts the spool and the list of files
         self._backups: list[Path] = []
         self._backups_made = 0
 
@@ -142,32 +162,46 @@ class Deployment:
         return self.broker.bootstrap_servers
 
     def start(self) -> None:
-        """Start the workers, each as if on a separate machine, and the API."""
+        """Start the workers, each as if on a separate machine, the listener, and the API."""
         key_file = self.folder / "noise.key"
         key_file.touch(0o600)
         key_file.write_bytes(base64.b64encode(bytes(range(32))))
         for number in range(self._workers):
-            self.workers.append(self._command(f"worker{number}", "worker"))
-        self.api = self._command("api", "api")
+            self.workers.append(self._command(f"worker{number}", "worker", OVER_TOPIC))
+        (self.folder / "log-00000.ndjson").touch()
+        self.listener = self._command("listener", "ingest", (POSTED, ROTATED))
+        self.log_worker = self._command("log-worker", "worker", (POSTED, ROTATED))
+        self.api = self._command("api", "api", STREAMS)
 
     @property
     def processes(self) -> list[Process]:
-        """The workers, and the API if it has been started."""
-        return [*self.workers, *([self.api] if self.api else [])]
+        """All processes of the service that have been started."""
+        others = (self.listener, self.log_worker, self.api)
+        return [*self.workers, *(process for process in others if process is not None)]
 
-    def _command(self, name: str, command: str) -> Process:
+    def end_logs(self) -> None:
+        """End the processes of the spool and the list of files for good."""
+        for process in (self.listener, self.log_worker):
+            if process is not None:
+                process.await_waking()
+                process.end(signal.SIGTERM)
+        self.listener = self.log_worker = None
+
+    def _command(self, name: str, command: str, streams: Sequence[str]) -> Process:
         configuration = self.folder / f"{name}.yaml"
+        topic_streams = TOPIC_STREAM + SIDE_STREAMS if STREAM in streams else ""
         configuration.write_text(
-            (CONFIGURATION + SIDE_STREAMS).format(
+            (CONFIGURATION + topic_streams + (LOGS if POSTED in streams else "")).format(
                 url=self.redis.worker_url,
                 api_url=self.redis.api_url,
                 state=self.folder / f"state-{name}",
                 key_file=self.folder / "noise.key",
                 port=self.port,
+                ingest=f"ingest: {{port: {self.ingest_port}}}" if POSTED in streams else "",
                 servers=self.servers,
                 stream=STREAM,
                 topic=TOPIC,
-                outputs=", ".join(f"{{stream: {name}, topic: {RELEASES}}}" for name in STREAMS),
+                outputs=", ".join(f"{{stream: {name}, topic: {RELEASES}}}" for name in streams),
                 grace_s=GRACE_S,
             )
         )

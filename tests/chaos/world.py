@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import signal
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from stream_app.shell.processes import REFUSED
 from tests.chaos.collector import Collector, last_closed_bin, released_bins
+from tests.chaos.logs import LogTraffic, draw_log_steps
 from tests.chaos.processes import GRACE_S, STREAM, STREAMS, TOPIC, Deployment
 from tests.chaos.recount import Recount
 from tests.chaos.schedule import AFTER_CLOSING_S, WORKERS, Fault, Step
@@ -55,6 +57,7 @@ class World:
         self._recovery_s = recovery_s
         self._recovered_s: list[float] = []
         self._traffic: Traffic | None = None
+        self._logs: LogTraffic | None = None
         self._set_back_at_bin = -1  # the last bin that was seen when Redis was last set back
 
     def run(self) -> str:
@@ -68,21 +71,29 @@ class World:
             traffic = Traffic(deployment.servers, TOPIC, self._seed, GRACE_S, self._load)
             traffic.start()
             self._traffic = traffic
+            logs = LogTraffic(self._folder, deployment.ingest_port, self._seed)
+            logs.start()
+            self._logs = logs
             recount = Recount(deployment.servers, TOPIC)
             collector = Collector(deployment.servers)
             followers |= {stream: Follower(deployment.port, stream) for stream in STREAMS}
             self._await(deployment, collector, lambda: collector.last_bin >= 0, "anything is released")
             deployment.restart_redis(0.0)  # leaves a backup that is older than all later ones
-            for number, step in enumerate(self._steps, start=1):
+            beside = draw_log_steps(self._seed)
+            for number, (step, log_step) in enumerate(zip(self._steps, beside, strict=False), start=1):
                 self._pause(deployment, step.pause_s)
                 self._tell(
                     f"fault {number} of {len(self._steps)}: {step.fault} {_whom(step)}; {_seen(collector)}"
                 )
                 self._strike(deployment, traffic, collector, recount, step)
+                if log_step is not None:
+                    self._tell(f"beside it: {log_step.fault}")
+                    log_step.strike(deployment)
                 _check(collector, followers)
                 if number % FAULTS_A_BREATH == 0:
                     self._await_recovery(deployment, collector)
             traffic.end()
+            logs.end()
             last_bin = int(time.time() * 1000) // BIN_MS
             self._tell(f"settling; {_seen(collector)}")
             self._await(deployment, collector, lambda: collector.last_bin >= last_bin, f"bin {last_bin}")
@@ -97,7 +108,7 @@ class World:
             )
             _check(collector, followers)
             _check_nothing_left_out(deployment)
-            summary = self._compare(deployment.port, collector, followers, recount)
+            summary = self._compare(deployment.port, collector, followers, recount, logs)
             self._lose_records(deployment, recount)
             self._await_history(deployment, collector)
             return summary
@@ -167,6 +178,7 @@ class World:
 
     def _lose_records(self, deployment: Deployment, recount: Recount) -> None:
         """Delete records that no worker has counted. No worker may continue, and each must say why."""
+        deployment.end_logs()
         for worker in deployment.workers:
             worker.end(signal.SIGTERM)
         recount.lose_a_record_of_each()
@@ -189,12 +201,14 @@ class World:
             deployment.check()
             if self._traffic is not None:
                 self._traffic.check()
+            if self._logs is not None:
+                self._logs.check()
             time.sleep(0.05)
 
     def _await_recovery(self, deployment: Deployment, collector: Collector) -> None:
         """Check that, with all processes back, the last closed bin is released within the allowed time."""
-        for worker in deployment.workers:
-            worker.await_waking()
+        for process in deployment.processes:
+            process.await_waking()
         began_s, bin = time.monotonic(), last_closed_bin()
         self._await(deployment, collector, lambda: collector.last_bin >= bin, f"bin {bin}")
         took_s = time.monotonic() - began_s
@@ -230,7 +244,12 @@ class World:
             self._pause(deployment, 0.2)
 
     def _compare(
-        self, port: int, collector: Collector, followers: Mapping[str, Follower], recount: Recount
+        self,
+        port: int,
+        collector: Collector,
+        followers: Mapping[str, Follower],
+        recount: Recount,
+        logs: LogTraffic,
     ) -> str:
         """Compare released bins with a recount of the topic, and the API's rows with the releases topic."""
         for stream, follower in followers.items():
@@ -254,13 +273,14 @@ class World:
         if [bin for bin in missing if bin > min(released)]:
             raise Broken(f"bins {missing} hold events and were never released")
         seen = {stream: watch.rows for stream, watch in collector.watches.items()}
-        beside = check_side_streams(port, recount.visits, seen)
+        beside = check_side_streams(port, recount.visits, seen) | logs.compare(seen)
         epochs = {json.loads(row)["epoch"] for row in rows.values()}
         events, nodes = sum(released.values()), len(collector.watch.nodes)
         return (
             f"{len(self._steps)} faults: {events} events in {len(released)} bins, each in its own as "
             f"recounted; beside it {beside}; {nodes} nodes with one value each, {len(epochs)} epochs; "
-            f"recovered in {max(self._recovered_s, default=0.0):.1f} s at most"
+            f"recovered in {statistics.median(self._recovered_s or [0.0]):.1f} s (median), "
+            f"{max(self._recovered_s, default=0.0):.1f} s at most"
         )
 
 
@@ -274,7 +294,7 @@ def _check(collector: Collector, followers: Mapping[str, Follower]) -> None:
 
 def _check_nothing_left_out(deployment: Deployment) -> None:
     """Check that no epoch began late: the log has kept the records of all bins that a lost store lacks."""
-    for worker in deployment.workers:
+    for worker in deployment.processes:
         if said := [line for line in worker.said().splitlines() if BINS_ARE_GONE in line]:
             raise Broken(f"{worker.name} leaves out bins: {said[0]}")
 
