@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.collector import released_bins
+from tests.chaos.logs import LogFault, LogTraffic, draw_log_steps
+from tests.chaos.processes import POSTED, ROTATED
 from tests.chaos.schedule import Fault, draw_steps
 from tests.chaos.world import FAULTS_A_BREATH, World
 from tests.simulator.checks import Broken
@@ -50,6 +53,30 @@ def test_every_schedule_has_every_fault_and_a_seed_gives_it_again() -> None:
 def test_the_seed_times_the_recovery_from_what_takes_longest() -> None:
     timed = {step.fault for step in list(draw_steps(SEED, 20))[FAULTS_A_BREATH - 1 :: FAULTS_A_BREATH]}
     assert timed >= {Fault.KILL_WORKER, Fault.KILL_REDIS, Fault.EMPTY_REDIS, Fault.WRONG_CLOCK}
+
+
+def test_the_faults_of_logs_come_early_and_are_those_of_the_seed() -> None:
+    for seed in range(20):
+        first, again = (list(islice(draw_log_steps(seed), 20)) for _ in range(2))
+        assert first == again
+        assert {step.fault for step in first if step is not None} == set(LogFault)
+
+
+def test_the_recount_of_logs_finds_an_event_too_many_and_one_too_few(tmp_path: Path) -> None:
+    traffic = LogTraffic(tmp_path, 1, 1)
+    traffic.posted.update({70: 20, 71: 30})
+    traffic.late[71] = 2
+    traffic.rotated.update({70: 1})
+
+    def compare(posted: float, rotated: float) -> dict[str, int]:
+        counted = {1: row(1, 0, 70, 20.0), 2: row(2, 0, 71, posted)}
+        return traffic.compare({POSTED: counted, ROTATED: {1: row(1, 0, 70, rotated)}})
+
+    assert compare(50.0, 1.0) == {POSTED: 50, ROTATED: 1}
+    assert compare(52.0, 1.0) == {POSTED: 52, ROTATED: 1}
+    for posted, rotated in ((49.0, 1.0), (53.0, 1.0), (50.0, 2.0), (50.0, 0.0)):
+        with pytest.raises(Broken, match="differ"):
+            compare(posted, rotated)
 
 
 def row(seq: int, epoch: int, bin: int, running: float) -> bytes:
