@@ -115,6 +115,29 @@ class TestOverABroker:
         assert found[1][0] == state
         assert words in found[1][1]
 
+    @pytest.mark.parametrize("unit", ["s", "us", "ns", "iso8601"])
+    def test_times_in_another_unit_are_found_and_named(
+        self, tmp_path: Path, bootstrap_servers: str, unit: str
+    ) -> None:
+        """The configuration says ms. Every event would be dated far from today, or could not be decoded."""
+        ticks = {"s": 1, "us": 10**6, "ns": 10**9}
+        begin_s = int(time.time()) - 100
+        dates = [begin_s + number for number in range(40)]
+        if unit == "iso8601":
+            texts = [time.strftime('"%Y-%m-%dT%H:%M:%SZ"', time.gmtime(date)) for date in dates]
+        else:
+            texts = [str(date * ticks[unit]) for date in dates]
+        values = [b'{"at":%s,"who":"Ada-Lovelace"}' % text.encode() for text in texts]
+        found = examined(tmp_path, bootstrap_servers, values)
+        [(state, said)] = [one for one in found if "did you mean" in one[1]]
+        assert state == "fail"
+        assert said.endswith(f"when read as {unit}; did you mean {unit}?")
+        assert not any("every event of a sample" in one for _, one in found)
+
+    def test_times_in_the_declared_unit_are_not_doubted(self, tmp_path: Path, bootstrap_servers: str) -> None:
+        found = examined(tmp_path, bootstrap_servers, [dated(-number) for number in range(40)] + [BAD])
+        assert not any("did you mean" in said for _, said in found)
+
     def test_compacted_topic_and_records_from_the_future_are_found(
         self, tmp_path: Path, bootstrap_servers: str
     ) -> None:
