@@ -5,6 +5,7 @@ They run with deploy's settings and users, and fail over within a few seconds.
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import time
@@ -25,7 +26,7 @@ from stream_app.state.embedded import find_server
 CONFIGURATION = Path(__file__).parents[1] / "deploy" / "redis" / "redis.conf"
 PASSWORDS = {user: f"password-of-{user}" for user in RULES}
 PATIENCE_S = 60.0
-DOWN_AFTER_MS = 700
+DOWN_AFTER_MS = 500
 
 
 class Node:
@@ -51,6 +52,11 @@ class Node:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        if self.process is not None:
+            self.process.send_signal(number)
 
     def ask(self, *command: Any) -> Any:
         """Return the reply to the operator's command."""
@@ -78,8 +84,10 @@ def until(holds: Callable[[], object], what: str) -> None:
 def _server(folder: Path, port: int, executable: Path, *settings: str) -> Node:
     folder.mkdir()
     (folder / "users.acl").write_text(acl(PASSWORDS))
+    # Sentinels have servers write their configuration anew, so each has its own.
+    configuration = Path(shutil.copy(CONFIGURATION, folder))
     given = [
-        *(str(CONFIGURATION), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)),
+        *(str(configuration), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)),
         *("--aclfile", str(folder / "users.acl"), "--masteruser", "operator"),
         *("--masterauth", PASSWORDS["operator"], "--repl-diskless-sync", "no", *settings),
     ]
@@ -226,7 +234,7 @@ def _sentinel(folder: Path, primary_port: int, executable: Path) -> Node:
         f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
         f"sentinel monitor main 127.0.0.1 {primary_port} 2\n"
         f"sentinel auth-user main operator\nsentinel auth-pass main {PASSWORDS['operator']}\n"
-        f"sentinel down-after-milliseconds main {DOWN_AFTER_MS}\nsentinel failover-timeout main 3000\n"
+        f"sentinel down-after-milliseconds main {DOWN_AFTER_MS}\nsentinel failover-timeout main 1000\n"
     )
     return Node(folder, port, [str(folder / "sentinel.conf"), "--sentinel"], executable)
 

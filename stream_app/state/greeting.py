@@ -50,7 +50,7 @@ class Greeting:
         # Every user may say HELLO, and it tells nothing about the data.
         told = await _asked(connection, "HELLO", "2")
         facts = {_text(name): _text(value) for name, value in zip(told[::2], told[1::2], strict=True)}
-        role = "master" if not self._expected.writes else facts["role"]
+        role = facts.get("role", "") if self._expected.writes else "master"  # a Sentinel has none
         for fault in unusable(facts["version"], role, facts["mode"], self._in_cluster):
             raise Refused(f"{_place(connection)} {fault}")
         if self._expected.same_server:
