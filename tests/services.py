@@ -58,6 +58,11 @@ def promtool() -> Path | None:
     return _on_path("promtool")
 
 
+def amtool() -> Path | None:
+    """Return the program that checks Alertmanager's configuration; it comes with Alertmanager."""
+    return _on_path("amtool")
+
+
 def alertmanager() -> Path | None:
     """Return the Alertmanager that receives alerts in tests, or None where there is none."""
     return _on_path("prometheus-alertmanager", "alertmanager")

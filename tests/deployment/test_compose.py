@@ -54,7 +54,7 @@ def test_every_mounted_file_exists(compose: Any) -> None:
         if volume.startswith(".")
     ]
     assert len(mounted) >= 6
-    written = {"./secrets/users.acl"}  # by make_users.py
+    written = {"./secrets/users.acl", "./secrets/operator.token"}  # by make_users.py
     for path in mounted:
         assert path in written or (DEPLOY / path).exists(), path
     named = {
@@ -89,13 +89,25 @@ ALL_WORKERS = WORKERS | {"worker-http"}
 REACHED_BY = {
     "kafka": WORKERS,
     "redis": ALL_WORKERS | {"api", "alerts"},
-    "worker-1": {"worker-2", "worker-http", "kafka", "redis"},
-    "worker-2": {"worker-1", "worker-http", "kafka", "redis"},
-    "worker-http": {"worker-1", "worker-2", "redis"},
-    "ingest": set(),
-    "api": {"redis", "alerts"},
-    "alerts": {"redis", "api"},
+    "worker-1": {"worker-2", "worker-http", "kafka", "redis", "prometheus"},
+    "worker-2": {"worker-1", "worker-http", "kafka", "redis", "prometheus"},
+    "worker-http": {"worker-1", "worker-2", "redis", "prometheus"},
+    "ingest": {"prometheus"},
+    "api": {"redis", "alerts", "grafana"},
+    "alerts": {"redis", "api", "grafana"},
     "noise-key": set(),
+    "prometheus": ALL_WORKERS | {"ingest", "alertmanager", "grafana-operator"},
+    "alertmanager": {"prometheus", "grafana-operator"},
+    "grafana-operator": {"prometheus", "alertmanager"},
+    "grafana": {"api", "alerts"},
+}
+# The services with a way out of the machine, and the addresses on it that some of them publish.
+OUTSIDE = {"api", "alerts", "ingest", "alertmanager", "grafana", "grafana-operator"}
+PUBLISHED = {
+    "api": "127.0.0.1:8088:8088",
+    "ingest": "127.0.0.1:8089:8089",
+    "grafana": "127.0.0.1:3000:3000",
+    "grafana-operator": "127.0.0.1:3001:3000",
 }
 
 
@@ -122,16 +134,23 @@ def test_readers_reach_neither_events_nor_a_workers_secret_metrics(compose: Any)
         assert compose["services"][reader]["command"][0] == reader
         assert not any(reader in REACHED_BY[name] for name in (*WORKERS, "kafka"))
     outside = {name for name, network in compose["networks"].items() if not (network or {}).get("internal")}
-    for name, service in compose["services"].items():
-        assert ("ports" in service) == (name in ("api", "ingest")), name
-        assert name in ("api", "alerts", "ingest") or not networks_of(service) & outside, name
-    assert compose["services"]["api"]["ports"] == ["127.0.0.1:8088:8088"]
-    assert compose["services"]["ingest"]["ports"] == ["127.0.0.1:8089:8089"]
+    assert {name for name, one in compose["services"].items() if networks_of(one) & outside} == OUTSIDE
+    published = {name: one["ports"] for name, one in compose["services"].items() if "ports" in one}
+    assert published == {name: [address] for name, address in PUBLISHED.items()}
 
 
-def test_the_operators_network_holds_workers_only_and_their_metrics_need_a_token(compose: Any) -> None:
+def test_a_grafana_for_readers_reaches_released_values_only(compose: Any) -> None:
+    assert REACHED_BY["grafana"] == {"api", "alerts"}
+    mounted = {name: compose["services"][name]["volumes"] for name in ("grafana", "grafana-operator")}
+    assert not any("operator" in volume for volume in mounted["grafana"])
+    assert "GF_AUTH_ANONYMOUS_ENABLED" not in compose["services"]["grafana-operator"]["environment"]
+
+
+def test_the_operators_network_holds_workers_and_prometheus_and_their_metrics_need_a_token(
+    compose: Any,
+) -> None:
     inside = {name for name, service in compose["services"].items() if "operator" in networks_of(service)}
-    assert inside == ALL_WORKERS
+    assert inside == ALL_WORKERS | {"prometheus"}
     without = {name: url for name, url in ENVIRONMENT.items() if name != OPERATOR_TOKEN}
     with pytest.raises(OperatorError, match=r"^operator\.host: 0\.0\.0\.0 is not loopback"):
         check_operator(load(DEPLOY / "stream-app.yaml", without).operator)
