@@ -15,6 +15,7 @@ from stream_app.core.records import RecordBatch, Refusal
 
 Run = tuple[str, int, int]  # partition, first position, and the position after the last
 USERS = ("ann", "bob", "eve")
+FIELDS = ("key", "side", "value", "amount", "note", "user")  # of an event, beside its time
 
 
 class Kind(StrEnum):
@@ -266,14 +267,8 @@ class LogSource:
             for p in range(start, end)
             if entries[p].kind is Kind.UNDECODABLE
         ]
-        times = np.array([entries[p].time_us for p in events], dtype=np.int64)
-        columns = {
-            "time": times,
-            "key": [entries[p].key for p in events],
-            "side": [entries[p].side for p in events],
-            "value": [entries[p].value for p in events],
-            "amount": [entries[p].amount for p in events],
-            "note": [entries[p].note for p in events],
-            "user": np.array([entries[p].user for p in events], dtype=object),
+        columns: dict[str, np.ndarray] = {
+            name: np.array([getattr(entries[p], name) for p in events], dtype=object) for name in FIELDS
         }
+        columns["time"] = np.array([entries[p].time_us for p in events], dtype=np.int64)
         return RecordBatch(partition, start, end, np.array(events, dtype=np.int64), columns, refused)

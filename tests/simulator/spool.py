@@ -13,12 +13,11 @@ from typing import cast
 
 from stream_app.spool import BATCHES, RECORDS
 from tests.simulator.checks import Broken
-from tests.simulator.log import Entry, Kind, Log
+from tests.simulator.log import FIELDS, Entry, Kind, Log
 from tests.stream_app.receiving.failing_disk import FailingDisk
 
 SENDERS = 3
 MOST_RECORDS = 4  # of a request
-FIELDS = ["key", "side", "value", "amount", "note", "user"]
 
 
 @dataclass(frozen=True, slots=True)

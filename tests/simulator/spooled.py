@@ -19,11 +19,11 @@ from stream_app.sources import spool_log
 from stream_app.sources.decode import TimeField
 from stream_app.sources.spool_log import SpoolSource
 from tests.simulator.checks import Broken
-from tests.simulator.log import draw_log
+from tests.simulator.log import FIELDS, draw_log
 from tests.simulator.pipeline import Pipeline
 from tests.simulator.receivers import Receiver, Trouble, deliver
 from tests.simulator.schedule import BIN_US, START_US, Schedule, draw_schedule
-from tests.simulator.spool import FIELDS, SpoolLog, draw_requests
+from tests.simulator.spool import SpoolLog, draw_requests
 from tests.simulator.world import Trace, World, run_world
 from tests.stream_app.receiving.failing_disk import FailingDisk
 
