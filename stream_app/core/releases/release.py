@@ -9,16 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
+from dphist.product.columns import ColumnSum
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.instants import format_instant
+from stream_app.core.kinds import Kind
 from stream_app.core.kinds.errors import CONFIDENCE, RowError
 from stream_app.core.kinds.tables import Closed
 from stream_app.core.meaning import epoch_in_words, meaning_of
@@ -147,22 +149,14 @@ def row_errors(strategy: Strategy, first_bin: int, bins: int, of_sums: bool = Fa
     """
     stop = first_bin + bins
     blocks = range(first_bin // BLOCK_BINS, (stop - 1) // BLOCK_BINS + 1)
-    errors = [error for block in blocks for error in _block(_Block(strategy.hash, block, of_sums, strategy))]
+    columns = row_columns(strategy) if of_sums else None
+    errors = [error for block in blocks for error in _block(strategy.kind, block, columns)]
     before = blocks.start * BLOCK_BINS
     return errors[first_bin - before : stop - before]
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    strategy_hash: str
-    index: int
-    of_sums: bool
-    strategy: Strategy = field(compare=False)
-
-
-@lru_cache(maxsize=512)
-def _block(block: _Block) -> tuple[RowError, ...]:
-    first = block.index * BLOCK_BINS
-    bins = np.arange(first, min(first + BLOCK_BINS, block.strategy.time.horizon))
-    kind, columns = block.strategy.kind, row_columns(block.strategy) if block.of_sums else None
+@lru_cache(maxsize=512)  # streams of one kind of release share it
+def _block(kind: Kind, index: int, columns: ColumnSum | None) -> tuple[RowError, ...]:
+    first = index * BLOCK_BINS
+    bins = np.arange(first, min(first + BLOCK_BINS, kind.design.horizon))
     return tuple(kind.row_errors(bins) if columns is None else kind.column_errors(bins, columns))
