@@ -13,12 +13,10 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO
-
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
 
 from stream_app.monitoring.repeats import Repeats
 from stream_app.ports import OperatorError
@@ -26,6 +24,11 @@ from stream_app.ports import OperatorError
 LOG_FORMAT = "STREAM_APP_LOG_FORMAT"  # "json" or "console"; by default console on a terminal
 LOG_LEVEL = "STREAM_APP_LOG_LEVEL"  # a number, as the logging module counts; for child processes
 _FRAMES = 12
+_STANDARD = {
+    *vars(logging.makeLogRecord({})),
+    "message",
+    "asctime",
+}  # what a record has beside its extra fields
 _LIBRARIES = {
     "kafka": logging.CRITICAL,  # would log every attempt as an error; we handle its exceptions
     "httpx": logging.WARNING,  # would log every URL: the password of a registry, the schema of an event
@@ -66,21 +69,10 @@ def dict_config(role: str, level: int = logging.WARNING) -> dict[str, Any]:
 def handler(role: str, stream: TextIO | None = None) -> logging.Handler:
     """Return a handler that writes log lines to ``stream`` (standard error), with the process's role."""
     stream = stream or sys.stderr
-    processors: list[Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _without_repr,
-        _place_of_error,
-        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-        lambda _logger, _method, event: {**event, "role": role},
-        *_renderers(stream),
-    ]
     lines = logging.StreamHandler(stream)
     lines.addFilter(_name_errors)
     lines.addFilter(Repeats("aiokafka"))
-    lines.setFormatter(structlog.stdlib.ProcessorFormatter(processors=processors))
+    lines.setFormatter(_Lines(role, _renderer(stream)))
     return lines
 
 
@@ -112,36 +104,48 @@ def format_for(stream: TextIO) -> str:
     return os.environ.get(LOG_FORMAT) or ("console" if stream.isatty() else "json")
 
 
-def _renderers(stream: TextIO) -> list[Processor]:
+class _Lines(logging.Formatter):
+    """Formats a record as one line with its level, its logger, its extra fields, its time and the role."""
+
+    def __init__(self, role: str, render: Callable[[Mapping[str, Any]], str]) -> None:
+        super().__init__()
+        self._role, self._render = role, render
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line. An exception is replaced by its type and place."""
+        extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
+        said = {"event": _message(record), "level": record.levelname.lower(), "logger": record.name}
+        fields = {**said, **extra, "timestamp": time.replace("+00:00", "Z")}
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else record.exc_info
+        if isinstance(error, BaseException):
+            fields["errors"] = list(_described(error))
+        return self._render({**fields, "role": self._role})
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Return a record's message; only the first line of asyncio's, whose later lines show an error's text."""
+    message = record.getMessage()
+    return message.partition("\n")[0].partition("<")[0].rstrip() if record.name == "asyncio" else message
+
+
+def _renderer(stream: TextIO) -> Callable[[Mapping[str, Any]], str]:
     if format_for(stream) == "json":
-        return [structlog.processors.JSONRenderer(default=_type_name)]
-    return [_in_prose]
+        return _json
+    return _in_prose
 
 
-def _in_prose(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+def _json(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, default=_type_name)
+
+
+def _in_prose(event: Mapping[str, Any]) -> str:
     """Return a log line for a person: the time, the process, the level if it matters, the words, the rest."""
     fields = {name: value for name, value in event.items() if name != "logger"}
     time, role, level = (str(fields.pop(name)) for name in ("timestamp", "role", "level"))
     said = f"{time[11:19]}Z {role}: {'' if level == 'info' else f'{level}: '}{fields.pop('event')}"
     rest = (f"{name}={json.dumps(value, default=_type_name)}" for name, value in fields.items())
     return " ".join([said, *rest])
-
-
-def _without_repr(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Keep only the first line of asyncio's messages; later lines show a task with its error's message."""
-    if event.get("logger") == "asyncio":
-        event["event"] = str(event["event"]).partition("\n")[0].partition("<")[0].rstrip()
-    return event
-
-
-def _place_of_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace an exception by its type and place; only an OperatorError keeps its message."""
-    event.pop("stack_info", None)
-    raised = event.pop("exc_info", None)
-    error = raised[1] if isinstance(raised, tuple) else raised
-    if isinstance(error, BaseException):
-        event["errors"] = list(_described(error))
-    return event
 
 
 def _described(error: BaseException) -> Iterator[dict[str, Any]]:

@@ -199,3 +199,10 @@ def test_log_line_on_a_terminal_is_prose(monkeypatch: pytest.MonkeyPatch, writte
     assert re.fullmatch(r"\d\d:\d\d:\d\dZ worker: released", said)
     assert "Z worker: error: stopped errors=[{" in failed
     assert SENTINEL not in written.getvalue()
+
+
+def test_processes_of_the_service_start_without_libraries_for_terminals() -> None:
+    modules = "sys, stream_app.shell.child, stream_app.wiring.workers, stream_app.wiring.public"
+    code = f"import {modules}; print({{'rich', 'pygments', 'click'}} & sys.modules.keys())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "set()\n"
