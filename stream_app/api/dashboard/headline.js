@@ -86,7 +86,8 @@ function intervalWords(page, now) {
   const [lower, upper] = measure.numbers.between(...now.interval);
   const subject = measure.name === "count" ? `True number of ${countedWords(page)}` : `True ${now.counted}`;
   const few = value(measure, now) === null ? ["Too few events for a mean. "] : [];
-  const whose = page.keys.length ? ` for ${page.group(5)}` : "";
+  const group = page.group(5);
+  const whose = !group ? "" : group.includes(": ") ? ` (${group})` : ` for ${group}`; // values of fields follow their names
   return [...few, `${subject}${whose}: between `, bold(lower), " and ", bold(upper), `, with ${words.percent(now.confidence)} probability`];
 }
 

@@ -15,10 +15,10 @@ export const promise = ({ epsilon, delta }) => (delta ? `(ε ${epsilon}, δ ${de
 export const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), whole.format(Math.ceil(upper - 1e-9) || 0)];
 
 // Return the words for an interval around a value. "± 12" always means half the width of the interval; an interval
-// that is not symmetric is written with both ends.
+// whose two sides are written differently is written with both.
 export function around(value, lower, upper) {
-  const [below, above] = [value - lower, upper - value];
-  return Math.abs(above - below) <= 1e-6 * Math.max(above, below, 1) ? `± ${error(above)}` : `−${error(below)} to +${error(above)}`;
+  const [below, above] = [value - lower, upper - value].map(error);
+  return above === below ? `± ${above}` : `−${below} to +${above}`;
 }
 
 // Return a text that begins with a capital letter.

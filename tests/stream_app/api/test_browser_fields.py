@@ -60,6 +60,9 @@ def test_each_field_is_chosen_by_itself(browser: Browser, address: str) -> None:
         expect(page.locator("#stream-name")).to_have_text("clicks · country: FR + other, device: desk/top")
         both = asked(page, "count?key=FR/desk%5C/top&key=other/desk%5C/top")
         expect(page.get_by_test_id("value")).to_have_text(f"{round(both['value']):,}")
+        expect(page.locator("#interval")).to_contain_text(
+            "listed (country: FR + other, device: desk/top): between"
+        )
         photograph(page, "fields-desktop")
         shared = page.url
         page.goto("about:blank")

@@ -201,5 +201,8 @@ def test_page_of_a_sum_fits_and_is_photographed(browser: Browser, site: str, siz
         page.get_by_role("radio", name="Mean amount").check()
         for name in (*CHARTS, "keys", "preview"):
             panel(page, name)
+        expect(page.locator("#band-readout b")).to_have_text(
+            re.compile("^± ")
+        )  # both sides are written alike
         photograph(page, f"sums-mean-{size}")
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
