@@ -19,6 +19,7 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.toeplitz.strategy import ToeplitzStrategy
 
+_BLOCK = 1 << 13  # questions that are answered at once: their terms fit into the processor's cache
 _HALVINGS = 64  # of a range of 2^200 in ratio: what is left is below the precision of a double
 
 
@@ -69,11 +70,20 @@ class InverseWeights:
 
         The last stop - start bins have weights b_n, the bins before them b_n - b_(n - stop + start).
         """
-        lengths = stops - starts
+        blocks = range(0, len(starts), _BLOCK)
+        found = [self._range_squares(starts[i : i + _BLOCK], stops[i : i + _BLOCK]) for i in blocks]
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def _range_squares(self, starts: Int64Array, stops: Int64Array) -> FloatArray:
+        # Points of a chart are ranges of one length, or of few.
+        lengths, place = np.unique(stops - starts, return_inverse=True)
         changes = -self.gains[:, np.newaxis] * self.decays[:, np.newaxis]
-        changes = changes * geometric(self.decays[:, np.newaxis], lengths)
-        earlier = _quadratic(changes, self.decays, starts)
-        return np.asarray(self.squares(lengths) + earlier)
+        changes = (changes * geometric(self.decays[:, np.newaxis], lengths))[:, place]
+        one, other = np.triu_indices(len(self.decays))
+        terms = geometric(_pairs(self.decays)[one, other, np.newaxis], starts)
+        twice = np.where(one == other, 1.0, 2.0)
+        earlier = np.einsum("p,pq,pq,pq->q", twice, changes[one], changes[other], terms)
+        return np.asarray(self.squares(lengths)[place] + earlier)
 
     def range_sums(self, starts: Int64Array, stops: Int64Array) -> FloatArray:
         """Return the sum of the sizes of these weights. b falls, so the sizes of differences telescope."""
@@ -114,9 +124,12 @@ def geometric(decays: FloatArray, n: Int64Array) -> FloatArray:
 
 
 def _quadratic(gains: FloatArray, decays: FloatArray, n: Int64Array) -> FloatArray:
-    """Return sum_(j < n) (sum_i gains_i (1 - decays_i)^j)^2. Args: gains, (modes, 1 or questions); n."""
-    terms = geometric(_pairs(decays)[..., np.newaxis], n)
-    return np.asarray((gains[:, np.newaxis] * gains * terms).sum(axis=(0, 1)))
+    """Return sum_(j < n) (sum_i gains_i (1 - decays_i)^j)^2. Args: gains, (modes, 1); n, of each question."""
+    found = np.empty(np.shape(n))
+    for start in range(0, len(found), _BLOCK):
+        terms = geometric(_pairs(decays)[..., np.newaxis], n[start : start + _BLOCK])
+        found[start : start + _BLOCK] = (gains[:, np.newaxis] * gains * terms).sum(axis=(0, 1))
+    return found
 
 
 def _pairs(decays: FloatArray) -> FloatArray:

@@ -19,6 +19,7 @@ from dphist.toeplitz.estimate import (
     range_variances,
     rounding_bounds,
 )
+from dphist.toeplitz.inverse import inverse_weights
 from tests.dphist.toeplitz.algebra import GivenNoise, dense
 
 # Each column is a run of its own. A run answers several questions; each question is tested by itself.
@@ -82,6 +83,24 @@ def test_roundings_stay_within_their_bounds() -> None:
     assert (moved <= bounds).all()
     # The bounds are not far off, except for the first bin, where nothing is rounded.
     assert (moved[1:] > bounds[1:] / 20).all()
+
+
+def test_many_ranges_at_once_have_the_variances_of_each_alone() -> None:
+    """Answers are computed in blocks; ranges of one length, or of many, are summed weight by weight here."""
+    design = plan_toeplitz(200, 1, "1e-6")
+    weights = inverse_weights(design.strategy).weights(np.arange(200))
+    rng = np.random.default_rng(5)
+    starts = rng.integers(0, 180, 20_000)
+    for lengths in (np.full(20_000, 7), np.minimum(rng.integers(0, 200, 20_000), 200 - starts)):
+        found = range_variances(design, starts, starts + lengths)
+        asked = [*rng.integers(0, 20000, 300).tolist(), 0, 8191, 8192, 19999]
+        for place in asked:
+            start, stop = int(starts[place]), int(starts[place] + lengths[place])
+            moved = weights[: stop - start][::-1]
+            before = weights[stop - start : stop][::-1] - weights[:start][::-1]
+            exact = float(design.sigma) ** 2 * (np.sum(moved**2) + np.sum(before**2))
+            assert found[place] == pytest.approx(exact, rel=1e-9)
+    assert range_variances(design, np.zeros(0, int), np.zeros(0, int)).tolist() == []
 
 
 def test_intervals_of_a_million_bins_cost_no_loop() -> None:
