@@ -148,4 +148,4 @@ audit: $(STAMP) ## run one stream of each kind, audit them, and write docs/audit
 	$(BIN)/python -m tests.audit docs
 
 clean: ## remove the environment, caches and the demo's state
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache state
+	rm -rf $(VENV) .audit-env .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache state

@@ -19,7 +19,7 @@ class Check:
     """One question that was asked of one subject.
 
     Args:
-        part: of the audit: "stored", "grey box" or "black box".
+        part: of the audit: "stored", "grey box" or "black box"; "others" and "faults" for this repository.
         subject: a stream, or the source of several.
         asked: what must be true, in words.
         passed: whether it is; None: it could not be asked, and ``found`` says why.

@@ -31,10 +31,15 @@ _FAULTS = (
     "An audit that finds nothing proves little if it would find nothing anyway. Each of these faults was "
     "built into the code or the records of a test, and the audit had to name it."
 )
+_OTHERS = (
+    "Programs of other people, in an environment of their own, are asked about the same composition and the "
+    "same mechanisms."
+)
 _PARTS = {
     "stored": ("What is stored", _STORED),
     "grey box": ("Neighbouring logs", _GREY_BOX),
     "black box": ("Outputs, counted", _BLACK_BOX),
+    "others": ("Independent programs", _OTHERS),
     "faults": ("Faults built in on purpose", _FAULTS),
 }
 

@@ -25,6 +25,7 @@ from stream_app.audit.picture import draw
 from stream_app.audit.report import in_json, in_markdown
 from stream_app.config import load_text
 from stream_app.wiring.workers import new_ledger, run_worker
+from tests.audit.others import other_programs
 
 COMMAND = "make audit"
 DEPTH = Depth(bins=30, seed=1)
@@ -77,6 +78,8 @@ def main() -> int:
         asyncio.run(new_ledger(settings))
         asyncio.run(run_worker(settings))
         checks = list(examine(settings, DEPTH, lambda line: print(line, flush=True)))
+    print("independent programs", flush=True)
+    checks += other_programs()
     print("the audit's own tests", flush=True)
     checks += noticed_faults()
     (report / "images").mkdir(parents=True, exist_ok=True)
