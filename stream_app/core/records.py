@@ -287,12 +287,21 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """Public: since when nobody counts a stream. It was retired, imported from another store, or both."""
+
+    retired_us: int | None = None
+    imported_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PublicState:
     """Everything that readers may know about a stream: a pure function of its visible rows and epochs."""
 
     strategy: bytes
     epochs: tuple[EpochRecord, ...]
     visible_seq: int
+    history: History | None = None  # None: a worker may count the stream
 
 
 class Reason(StrEnum):

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from stream_app.core.history import in_words, read_strategy
 from stream_app.core.ledger import entry_of
 from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, Reply, StreamState
 from stream_app.core.releases.release import RowLink
@@ -137,6 +138,7 @@ def is_finished(strategy: Strategy, state: StreamState) -> bool:
 
 def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
     """Return the stored strategy. Raises: OperatorError if its declaration is not the configured one."""
+    check_counted(planned.stream, state)
     try:
         running = Strategy.from_json(state.strategy)
     except ValueError as refusal:
@@ -158,6 +160,16 @@ def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
             "back, or give the new stream another name"
         )
     return running
+
+
+def check_counted(stream: str, state: StreamState) -> None:
+    """Check that a stream is not history. Raises: OperatorError, one line."""
+    _, history = read_strategy(state.strategy)
+    if history is not None:
+        raise OperatorError(
+            f"stream {stream}: it {in_words(history)}; take it out of the configuration, or give the new "
+            "stream another name"
+        )
 
 
 def differences(then: object, now: object, path: str = "") -> Iterator[tuple[str, str, str]]:

@@ -298,6 +298,9 @@ class NoiseKeys(Protocol):
     async def discard(self, stream: str, epoch: int, nonce: str) -> None:
         """Destroy the noise keys of all epochs up to ``epoch``, except the keys of noise ``nonce``."""
 
+    async def forget(self, stream: str) -> None:
+        """Destroy all noise keys of a stream that is retired."""
+
 
 class DeadLetters(Protocol):
     """Where refused records go. A letter is identified by its partition, position and stream."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 
 import click
@@ -21,6 +22,18 @@ _ELSEWHERE = {
     "audit": (
         "audit",
         "Check that a deployment keeps its privacy promise; for its operator, or for an auditor.",
+    ),
+    "export": (
+        "histories",
+        "Write the released data of streams to FILE, for import into another store.",
+    ),
+    "import": (
+        "histories",
+        "Store the streams of FILE, an export, as history that readers see and nobody counts.",
+    ),
+    "retire": (
+        "histories",
+        "End STREAM for good: delete its secrets, keep its releases and its ledger.",
     ),
     "query": (
         "readers",
@@ -45,6 +58,14 @@ _ELSEWHERE = {
 }
 
 
+def command_of(name: str) -> click.Command:
+    """Return a command of another module, which is imported now."""
+    module, attribute = _ELSEWHERE[name][0], name.replace("-", "_")
+    found = import_module(f"stream_app.shell.{module}")
+    command: click.Command = getattr(found, f"{attribute}_" if iskeyword(attribute) else attribute)
+    return command
+
+
 class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -52,8 +73,7 @@ class _Commands(click.Group):
         """Return the command that was asked for, from its module."""
         name, command, rest = super().resolve_command(ctx, args)
         if name in _ELSEWHERE:
-            module = import_module(f"stream_app.shell.{_ELSEWHERE[name][0]}")
-            command = getattr(module, name.replace("-", "_"))
+            command = command_of(name)
         return name, command, rest
 
     def invoke(self, ctx: click.Context) -> None:

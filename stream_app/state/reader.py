@@ -8,6 +8,7 @@ from itertools import chain
 from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.visible import visible_epochs, visible_rows
+from stream_app.core.history import read_strategy
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.releases.tiles import TileGeometry, join_slices
 from stream_app.core.strategy import Strategy
@@ -49,7 +50,8 @@ class RedisReader(PublicReader):
             return None
         check_stream_format(stream, epochs)
         visible_seq = int(visible or 0)
-        return PublicState(strategy, visible_epochs(decode_epochs(epochs), visible_seq), visible_seq)
+        text, history = read_strategy(strategy)
+        return PublicState(text, visible_epochs(decode_epochs(epochs), visible_seq), visible_seq, history)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
         if not streams:
@@ -96,6 +98,7 @@ class RedisReader(PublicReader):
             ],
         )
         shown = visible_epochs(decode_epochs(epochs), state.visible_seq)
+        # The text of a stream that has become history differs, too.
         if strategy != state.strategy or shown != state.epochs or int(visible or 0) < state.visible_seq:
             return None
         data = iter(held)

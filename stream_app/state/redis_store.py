@@ -40,7 +40,7 @@ from stream_app.state.cluster_clocks import check_clocks
 from stream_app.state.connection import batch, connect, script, transaction
 from stream_app.state.greeting import Expected
 from stream_app.state.keys import CLOCK_MARK, STORED_FORMAT, STREAM_NAMES, StreamKeys, ledger_key
-from stream_app.state.round_trips import Argument
+from stream_app.state.round_trips import Argument, RoundTrips
 from stream_app.stored_format import NEWEST, check_format
 
 _BINS_PER_READ = 1_000
@@ -64,6 +64,11 @@ class RedisStore(Store):
         self._redis = connect(url, expected=Expected(writes=True, same_server=True))
         self._partitions: dict[str, list[bytes]] = {}  # by stream, as of its last load
         self._files = AppendOnlyFiles(self._redis)
+
+    @property
+    def connection(self) -> RoundTrips:
+        """The connection, for adapters beside this one."""
+        return self._redis
 
     async def close(self) -> None:
         """Close all connections."""

@@ -58,9 +58,11 @@ class KeyFiles(NoiseKeys):
         for file in own.parent.glob("*.key"):
             number = file.name.split("-", 1)[0]
             if file != own and number.isdigit() and int(number) <= epoch:
-                with file.open("r+b") as old:
-                    file.unlink()
-                    _overwrite(old.fileno())
+                _destroy(file)
+
+    async def forget(self, stream: str) -> None:
+        for file in (self._directory / quote(stream, safe="")).glob("*.key"):
+            _destroy(file)
 
     def _file(self, stream: str, epoch: int, nonce: str) -> Path:
         return self._directory / quote(stream, safe="") / f"{epoch}-{nonce}.key"
@@ -80,6 +82,12 @@ class KeyFiles(NoiseKeys):
         with file.open("r+b") as old:
             write_durably(file, [text])
             _overwrite(old.fileno())
+
+
+def _destroy(file: Path) -> None:
+    with file.open("r+b") as old:
+        file.unlink()
+        _overwrite(old.fileno())
 
 
 def _overwrite(descriptor: int) -> None:

@@ -60,6 +60,9 @@ class SharedKey(NoiseKeys):
     async def discard(self, stream: str, epoch: int, nonce: str) -> None:
         """Do nothing: a derived key cannot be destroyed."""
 
+    async def forget(self, stream: str) -> None:
+        """Do nothing: a derived key cannot be destroyed."""
+
 
 def others_may_read(status: os.stat_result, user: int, groups: Collection[int]) -> bool:
     """Return whether anybody may read or change a file but its user, or root and the user's group.

@@ -18,7 +18,7 @@ from stream_app.config.source import ledgers_of
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.core.releases.release import RowLink
-from stream_app.loops.opening import restore_ledger, with_lost_entries
+from stream_app.loops.opening import check_counted, restore_ledger, with_lost_entries
 from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
 from stream_app.source_ledger import SourceLedger, lost, measured
 from stream_app.wiring.event_logs import note_of
@@ -47,6 +47,7 @@ async def check_start(
     A stream that the ledger or a witness knows began earlier, and its operator was asked then.
     Raises: OperatorError.
     """
+    opened = [stream.name for stream in settings.streams if await _is_open(store, stream.name)]
     sources = dict.fromkeys(
         name for stream in settings.streams for name in ledgers_of(stream, settings.file.parent)
     )
@@ -68,7 +69,7 @@ async def check_start(
             if stream.name in lacking:
                 ledger = ledger_of(stream, settings, store, outside)
                 await restore_ledger(ledger, witnesses[stream.name], planned(stream))
-        elif await store.load(stream.name) is None and not note_of(stream.name, settings.state_dir).exists():
+        elif stream.name not in opened and not note_of(stream.name, settings.state_dir).exists():
             unknown.append(stream.name)
     logs: dict[str, list[str]] = defaultdict(list)
     for stream in settings.streams:
@@ -87,6 +88,14 @@ async def check_start(
             "second time, which weakens the promise. With the key ledger a start would notice such a loss.",
             ", ".join(unknown),
         )
+
+
+async def _is_open(store: Store, stream: str) -> bool:
+    """Return whether the store knows a stream. Raises: OperatorError for one that is history only."""
+    state = await store.load(stream)
+    if state is not None:
+        check_counted(stream, state)
+    return state is not None
 
 
 async def compare(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:

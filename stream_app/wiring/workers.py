@@ -95,7 +95,7 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
 
 async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> None:
     async with AsyncExitStack() as resources:
-        directory = await resources.enter_async_context(_own_directory(settings))
+        directory = await resources.enter_async_context(own_directory(settings))
         keep_s = settings.dead_letters.keep_us / 1e6
         await resources.enter_async_context(expiring_letters(settings.state_dir, keep_s))
         connected = await resources.enter_async_context(redis_server(settings))
@@ -186,7 +186,7 @@ def noise_keys(settings: Settings) -> NoiseKeys:
 
 
 @asynccontextmanager
-async def _own_directory(settings: Settings) -> AsyncIterator[Path]:
+async def own_directory(settings: Settings) -> AsyncIterator[Path]:
     """Yield a directory that no other worker uses, under ``state.dir``.
 
     Workers whose streams all have an input and an output topic share ``state.dir``, each in its own

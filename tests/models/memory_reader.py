@@ -32,7 +32,7 @@ class MemoryReader(PublicReader):
         if state is None:
             return None
         epochs = visible_epochs(state.epochs, state.visible_seq)
-        return PublicState(state.strategy, epochs, state.visible_seq)
+        return PublicState(state.strategy, epochs, state.visible_seq, state.history)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
         known = (self._streams.get(stream) for stream in streams)

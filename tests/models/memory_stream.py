@@ -16,7 +16,7 @@ from stream_app.core.counting.bounding import (
     user_fields,
 )
 from stream_app.core.counting.choosing import Bounds, by_key, chosen
-from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Reason, TileKey, Users
+from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, History, Reason, TileKey, Users
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import TileSlice
 from stream_app.core.strategy import Strategy
@@ -80,6 +80,7 @@ class MemoryStream:
     # Of each user of a window of the cap, the counted records by key.
     users: dict[int, dict[bytes, dict[int, int]]] = field(default_factory=dict)
     user_keys: dict[int, bytes] = field(default_factory=dict)
+    history: History | None = None  # set by tests: nobody counts the stream any more
 
     @property
     def epoch(self) -> EpochRecord:

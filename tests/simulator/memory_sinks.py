@@ -100,3 +100,8 @@ class MemoryKeys:
         """Forget the keys of the stream's drawings up to an epoch, except those of the drawing ``nonce``."""
         for place in [p for p in self.kept if p[0] == stream and p[1] <= epoch and p[2] != nonce]:
             del self.kept[place]
+
+    async def forget(self, stream: str) -> None:
+        """Forget all keys of the stream's drawings."""
+        for place in [p for p in self.kept if p[0] == stream]:
+            del self.kept[place]

@@ -93,7 +93,7 @@ def privacy(
         composed=schemas.Composed(
             epsilon=in_words(stated.composed), delta=delta_in_words(stated.composed_delta)
         ),
-        next_epoch=next_epoch if private else "",
+        next_epoch=next_epoch if private and view.history is None else "",
         max_odds_factor=math.exp(stated.epsilon) if has_odds else None,
         total=_total(view),
         promise=stated.sentences()[0],

@@ -66,7 +66,7 @@ def next_release(view: StreamView, publish_every_us: int) -> str | None:
     Args: publish_every_us, results become visible at multiples of this.
     """
     declared = view.declared
-    if declared.until_us is not None or not view.epochs or is_over(view):
+    if declared.until_us is not None or not view.epochs or view.history is not None or is_over(view):
         return None
     closed_us = declared.time.closing.instant_us(view.next_bin)
     return format_instant(next_public_instant_us(closed_us, publish_every_us))
@@ -79,9 +79,11 @@ def is_over(view: StreamView) -> bool:
 
 
 def ends(view: StreamView) -> str | None:
-    """Return where a replay ends, or a stream whose total is spent; None for a live stream."""
+    """Return where a replay ends, or a stream that goes on no more; None for a live stream."""
     until_us = view.declared.until_us
-    if until_us is None and is_over(view) and view.left is not None:
+    if view.history is not None:
+        until_us = view.released_until_us
+    elif until_us is None and is_over(view) and view.left is not None:
         until_us = view.left.until_us
     return None if until_us is None else format_instant(until_us)
 
@@ -104,8 +106,14 @@ def _summary(view: StreamView) -> dict[str, Any]:
         "running": running,
         "counted": counted(view, view.span),
         "unmeasured": unmeasured_in(view, view.span),
+        "retired": _instant(view.history.retired_us if view.history else None),
+        "imported": _instant(view.history.imported_us if view.history else None),
         "this_epoch": users_of_epoch(view) if view.declared.count == "users" else None,
     }
+
+
+def _instant(instant_us: int | None) -> str | None:
+    return None if instant_us is None else format_instant(instant_us)
 
 
 def users_of_epoch(view: StreamView, confidence: float = DEFAULT_CONFIDENCE) -> schemas.EpochCount | None:

@@ -1,7 +1,7 @@
 // Says whether a stream is live, complete, late or stopped. A working connection to the service does not tell this:
 // the service answers also when no worker releases anything.
 
-import { seconds } from "./times.js";
+import { day, seconds } from "./times.js";
 import { wait } from "./words.js";
 
 const PUNCTUAL_S = 60; // a release takes some seconds after its bin has closed
@@ -18,9 +18,11 @@ export class Watched {
 }
 
 // Args: what the service says of a stream: released_until; next_release, when a live stream's next bin becomes visible;
-// ends, where a replay ends; bin_seconds. now, by the service's clock. watched, what the page has seen; connected,
+// ends, where a replay ends; bin_seconds; retired, imported, since when nobody counts a stream that is history. now, by the service's clock. watched, what the page has seen; connected,
 // whether the page hears of releases.
-export function stateOf({ released_until: until, next_release: next, ends, bin_seconds: bin }, now, watched, connected) {
+export function stateOf({ released_until: until, next_release: next, ends, bin_seconds: bin, retired, imported }, now, watched, connected) {
+  if (retired) return { state: "complete", text: `Retired on ${day(retired)}` };
+  if (imported) return { state: "complete", text: `History, imported on ${day(imported)}` };
   if (ends && until && seconds(until) >= seconds(ends)) return { state: "complete", text: "Complete" };
   if (!connected) return { state: "quiet", text: "" };
   if (ends) return { state: "replaying", text: now - Math.max(watched.since, watched.moved) < PUNCTUAL_S ? "Replaying" : "Replay not complete" };

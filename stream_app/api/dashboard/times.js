@@ -15,6 +15,9 @@ const dates = new Intl.DateTimeFormat("en-GB", { ...DATE, timeZone: "UTC" });
 
 export const seconds = (rfc3339) => Date.parse(rfc3339) / 1000;
 
+// Return the day of an instant in UTC, as on "Retired on 23 Nov 2026".
+export const day = (rfc3339) => dates.format(new Date(rfc3339));
+
 // Return the object that writes a stream's instants. Streams with equal bins share one such object.
 // Args: the answer of /v1/streams/{s}; zone, the reader's time zone.
 export function timesOf(detail, zone = "UTC") {

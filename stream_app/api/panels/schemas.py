@@ -18,6 +18,7 @@ from stream_app.api.schemas import (
     Released,
     SummedField,
 )
+from stream_app.api.schemas.released import absent
 
 MOST_SLICES = 120
 MOST_KEYS = 48
@@ -110,6 +111,14 @@ class OverviewStream(Released, PartlyMeasured):
     timezone: str | None
     running: EstimatedCount | None
     counted: str = Field(description="what running is a number of, in words")
+    retired: str | None = Field(
+        default=None, exclude_if=absent, description="of a retired stream: when it was, RFC 3339"
+    )
+    imported: str | None = Field(
+        default=None,
+        exclude_if=absent,
+        description="of a stream whose history came from another store: when it did, RFC 3339",
+    )
     this_epoch: EpochCount | None = Field(
         description="users first seen in the last epoch with a release; null: the stream counts no users, or "
         "has released nothing"

@@ -22,7 +22,8 @@ class Released(BaseModel):
     intervals: str = Field(description="what the stream's intervals are for, in words")
 
 
-def _absent(value: object) -> bool:
+def absent(value: object) -> bool:
+    """Return whether an answer leaves a field out."""
     return value is None
 
 
@@ -30,10 +31,10 @@ class AboutKeys(Released):
     """The fields of an answer about a group of keys; other answers leave them out."""
 
     keys: list[str] | None = Field(
-        default=None, exclude_if=_absent, description="of a group: the names as asked; key then joins them"
+        default=None, exclude_if=absent, description="of a group: the names as asked; key then joins them"
     )
     not_keys: list[str] | None = Field(
-        default=None, exclude_if=_absent, description="of a group: the names that are left out of all keys"
+        default=None, exclude_if=absent, description="of a group: the names that are left out of all keys"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from stream_app.api.schemas.released import EstimatedCount, PartlyMeasured, Released
+from stream_app.api.schemas.released import EstimatedCount, PartlyMeasured, Released, absent
 from stream_app.api.schemas.sums import SummedField
 from stream_app.api.schemas.windows import WindowsAnswer
 
@@ -36,6 +36,14 @@ class StreamSummary(Released, PartlyMeasured):
     start: str = Field(description="start of the first bin, RFC 3339")
     running: EstimatedCount | None = Field(description="events since start; null before the first release")
     counted: str = Field(description="what running is a number of, in words: events")
+    retired: str | None = Field(
+        default=None, exclude_if=absent, description="of a retired stream: when it was, RFC 3339"
+    )
+    imported: str | None = Field(
+        default=None,
+        exclude_if=absent,
+        description="of a stream whose history came from another store: when it did, RFC 3339",
+    )
     this_epoch: EpochCount | None = Field(
         default=None,
         description="users first seen in the last epoch with a release; null: the stream counts no users, or "

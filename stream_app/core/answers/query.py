@@ -38,7 +38,7 @@ from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
 from stream_app.core.ledger import Statement
-from stream_app.core.records import PublicState
+from stream_app.core.records import History, PublicState
 from stream_app.core.strategy import Strategy
 
 KEPT_SUMS = 32  # cached views of single keys and other sums, each with its own running counts
@@ -56,6 +56,7 @@ class StreamView:
         self.binning = self.declared.time.binning
         self.epochs: list[EpochView] = []
         self.visible_seq = 0
+        self.history: History | None = None  # None: a worker may count the stream
         self._strategy_text = strategy
         self._running: dict[tuple[SeriesKind, SeriesView], FloatArray] = {}
         self._covers: EpochCovers | None = None
@@ -120,7 +121,7 @@ class StreamView:
     def shown(self) -> PublicState:
         """Return the state whose rows this view holds."""
         records = tuple(epoch.record for epoch in self.epochs)
-        return PublicState(self._strategy_text, records, self.visible_seq)
+        return PublicState(self._strategy_text, records, self.visible_seq, self.history)
 
     def continues_to(self, state: PublicState) -> bool:
         """Return whether the state continues this view; False for a stream that was started anew."""
@@ -154,7 +155,7 @@ class StreamView:
         by_number = {epoch.record.epoch: epoch for epoch in epochs}
         for want, values in blocks:
             by_number[want.epoch].append(want.table, values)
-        self.epochs, self.visible_seq = epochs, state.visible_seq
+        self.epochs, self.visible_seq, self.history = epochs, state.visible_seq, state.history
         self._running.clear()
         self._consistent.clear()
         self._showing.clear()

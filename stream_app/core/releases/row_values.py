@@ -83,7 +83,7 @@ def witness_row(
     return WitnessRow(seq, row, packed(tables))
 
 
-def packed(tables: Sequence[Int64Array]) -> bytes:
+def packed(tables: Sequence[Int64Array], most_bytes: int = LARGEST_BYTES) -> bytes:
     """Return table rows as bytes, in the order of ``rows_of_bin``; empty bytes if they are too large.
 
     >>> packed([np.array([[1, -2]]), np.array([[70_000]])]) != b""
@@ -95,7 +95,7 @@ def packed(tables: Sequence[Int64Array]) -> bytes:
         size = next(s for s in _NARROWEST_FIRST if np.iinfo(s).min <= least and most <= np.iinfo(s).max)
         parts.append(bytes([int(size[-1])]) + values.astype(size).tobytes())
     data = zlib.compress(b"".join(parts), _EFFORT)
-    return data if len(data) <= LARGEST_BYTES else b""
+    return data if len(data) <= most_bytes else b""
 
 
 def may_be_too_large(kind: Kind) -> bool:

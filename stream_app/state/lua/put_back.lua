@@ -14,10 +14,9 @@ if held[1] ~= strategy_hash then return 'strategy' end
 local newest = redis.call('XREVRANGE', chain, '+', '-', 'COUNT', 1)[1]
 local newest_seq = newest and string.match(newest[1], '^%d+') or '0'
 if newest_seq == last_seq then return 'already' end
--- Only releases write rows of the running epoch.
-if newest_seq ~= after_seq or tonumber(epoch) >= tonumber(held[2]) or tonumber(last_seq) > tonumber(held[3]) then
-  return 'conflict'
-end
+-- Only releases write rows of the running epoch; a stream that is history has none.
+local is_running = held[1] ~= 'history' and tonumber(epoch) >= tonumber(held[2])
+if newest_seq ~= after_seq or is_running or tonumber(last_seq) > tonumber(held[3]) then return 'conflict' end
 
 local function tile(i)
   local argument = GIVEN_ARGUMENTS + 2 * rows + 3 * i - 2

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from stream_app.shell.commands import _ELSEWHERE, main
+from stream_app.shell.commands import _ELSEWHERE, command_of, main
 
 
 @pytest.mark.slow
@@ -23,8 +22,7 @@ def test_commands_start_without_what_other_commands_need() -> None:
 
 @pytest.mark.parametrize("name", _ELSEWHERE)
 def test_command_of_another_module_is_listed_with_its_own_help_and_found(name: str) -> None:
-    module, _ = _ELSEWHERE[name]
-    found = getattr(import_module(f"stream_app.shell.{module}"), name.replace("-", "_"))
+    found = command_of(name)
     assert isinstance(found, click.Command)
     assert main.commands[name].get_short_help_str(500) == found.get_short_help_str(500)
     shown = CliRunner().invoke(main, [name, "--help"])

@@ -1,0 +1,87 @@
+"""``stream-app export``, ``import`` and ``retire``: streams as history."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from stream_app.config import load
+from stream_app.core.exports import lines_of
+from stream_app.durable import write_durably
+from stream_app.ports import OperatorError
+from stream_app.shell.options import config_option
+from stream_app.shell.working import working
+from stream_app.wiring import histories
+
+_FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+
+
+@click.command()
+@config_option
+@_FILE
+@click.option("--stream", "streams", multiple=True, help="A stream; may be repeated.  [default: all]")
+def export(config: Path, file: Path, streams: tuple[str, ...]) -> None:
+    """Write the released data of streams to FILE, for import into another store.
+
+    It holds what readers may see: declarations, epochs, rows, nodes, and the ledger. It holds no secret, so
+    it needs access to the store's public keys only. The service may run meanwhile. docs/exports.md describes
+    the file.
+
+    \b
+    Example:
+      stream-app export clicks.ndjson --stream clicks --config app.yaml
+    """
+    with working("reading released data"):
+        found = asyncio.run(histories.export(load(config), streams))
+        try:
+            write_durably(file.absolute(), (line + b"\n" for line in lines_of(found)))
+        except OSError as failure:
+            raise OperatorError(
+                f"{file}: cannot be written ({failure.strerror}); name another file"
+            ) from None
+    for one in found.streams:
+        click.echo(f"{one.strategy.stream}: {len(one.rows):,} bins")
+    click.echo(f"{file}: {len(found.streams)} stream(s), {len(found.ledger)} entries of the ledger")
+
+
+@click.command("import")
+@config_option
+@_FILE
+def import_(config: Path, file: Path) -> None:
+    """Store the streams of FILE, an export, as history that readers see and nobody counts.
+
+    The ledger gets all measurements of their sources, so they count toward totals here. A stream that the
+    store has, or the configuration names, is refused. The service may run meanwhile.
+
+    \b
+    Example:
+      stream-app import clicks.ndjson --config app.yaml
+    """
+    with working("importing"):
+        try:
+            with file.open("rb") as lines:
+                said = asyncio.run(histories.import_history(load(config), lines))
+        except OSError as failure:
+            raise OperatorError(f"{file}: {failure.strerror or failure}; nothing more was imported") from None
+    for line in said:
+        click.echo(line)
+
+
+@click.command()
+@config_option
+@click.argument("stream")
+def retire(config: Path, stream: str) -> None:
+    """End STREAM for good: delete its secrets, keep its releases and its ledger.
+
+    Its counts, users and the keys of its noise are deleted. Readers see what was released, and since when the
+    stream is retired. Stop its workers first. A configuration that still names it is then refused.
+
+    \b
+    Example:
+      stream-app retire clicks --config app.yaml
+    """
+    with working("retiring the stream"):
+        said = asyncio.run(histories.retire(load(config), stream))
+    click.echo(said)

@@ -1,0 +1,121 @@
+"""Makes streams history in Redis: retires those that were counted here, imports those of another store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stream_app.core.answers.visible import last_bin_of, visible_bins
+from stream_app.core.history import HISTORY_HASH, history_text
+from stream_app.core.records import EpochRecord, History, Reply
+from stream_app.core.releases.release import RowLink
+from stream_app.core.releases.restored import Restored
+from stream_app.core.strategy import Strategy
+from stream_app.state import codec
+from stream_app.state.connection import batch, script, transaction
+from stream_app.state.keys import STREAM_NAMES, StreamKeys
+from stream_app.state.redis_store import RedisStore
+from stream_app.stored_format import HISTORY
+
+
+class Histories:
+    """The streams of a store that are, or become, history. Args: store, of a user with the worker's rights.
+
+    Raises (every method): OSError if Redis does not answer or refuses; a call may be repeated.
+    """
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+        self._redis = store.connection
+
+    async def retire(
+        self, strategy: Strategy, epochs: Sequence[EpochRecord], epoch: int, seq: int, history: History
+    ) -> Reply:
+        """End a stream for good with its last visible bin.
+
+        Guarantee: afterwards the store refuses everything that a worker sends for it.
+        Args: epochs, all of them; epoch, the last one's number; seq, the last visible one.
+        """
+        await self._store.need_format(HISTORY)
+        keys, last = StreamKeys(strategy.stream), next(one for one in epochs if one.epoch == epoch)
+        last_bin = last.first_bin + visible_bins(last, seq) - 1
+        reply = await script("retire")(
+            self._redis,
+            [keys.state, keys.strategy, keys.epochs, keys.visible],
+            [
+                *(strategy.hash, epoch, seq, last_bin),
+                *(HISTORY_HASH, history_text(strategy.to_json(), history), HISTORY),
+            ],
+        )
+        return codec.decode_reply(reply)
+
+    async def delete_secrets(self, stream: str) -> int:
+        """Delete all secret keys of a retired stream, except its state, which holds no secret any more.
+
+        Returns: the number of deleted keys.
+        """
+        keys, everything = StreamKeys(stream), (0, -1)
+        deleted: int = 0
+        while True:
+            bins, windows, shards, *partitions = await transaction(
+                self._redis,
+                [
+                    *(("ZRANGE", one, *everything) for one in (keys.open_bins, keys.open_windows)),
+                    ("ZRANGE", keys.untallied, *everything),
+                    ("HKEYS", keys.positions),
+                    ("HKEYS", keys.starts),
+                ],
+            )
+            names = {name.decode() for found in partitions for name in found}
+            secret = [
+                *(keys.cells(int(bin)) for bin in bins),
+                *(keys.users(int(window)) for window in windows),
+                *(keys.untallied_shard(codec.decode_shard(shard)) for shard in shards),
+                *(key for name in names for key in (keys.cuts(name), *keys.ahead(name))),
+                *(keys.open_bins, keys.open_windows, keys.untallied, keys.noise, keys.lease),
+                *(keys.base_bins, keys.cut_calls, keys.operator_counts),
+            ]
+            # The lists of partitions go last, so that a repetition after a crash finds what is left.
+            [gone] = await batch(self._redis, [("UNLINK", *secret)])
+            [lists] = await batch(self._redis, [("UNLINK", keys.positions, keys.starts)])
+            deleted += int(gone) + int(lists)
+            if not (gone or lists):
+                await self._store.forget()
+                return deleted
+
+    async def begin_import(
+        self, strategy: Strategy, epochs: Sequence[EpochRecord], last: RowLink, history: History
+    ) -> Reply:
+        """Begin to import a stream, unless the store has another one of its name.
+
+        Args: last, its last row.
+        """
+        await self._store.need_format(HISTORY)
+        epoch = next(one for one in epochs if one.epoch == last.epoch)
+        keys, text = StreamKeys(strategy.stream), history_text(strategy.to_json(), history)
+        # The name is in another slot than the stream, so it is written first; readers skip it until then.
+        await batch(self._redis, [("SADD", STREAM_NAMES, strategy.stream)])
+        reply = await script("begin_import")(
+            self._redis,
+            [keys.state, keys.strategy, keys.epochs, keys.chain],
+            [
+                *(text, HISTORY, HISTORY_HASH, last.seq, last_bin_of(epoch), last.hash),
+                *(epoch.epoch, codec.encode_epoch(replace(epoch, last_bin=None, end_reason=None))),
+            ],
+        )
+        return codec.decode_reply(reply)
+
+    async def put(self, stream: str, step: Restored) -> Reply:
+        """Store some rows of an imported stream, with their tiles, unless it has them."""
+        seq, row = step.rows[-1]
+        if await self._store.rows(stream, seq - 1, 1) == [(seq, row)]:
+            return Reply.ALREADY
+        return await self._store.put_back(stream, replace(step, strategy_hash=HISTORY_HASH))
+
+    async def end_import(self, stream: str, last: RowLink) -> Reply:
+        """Show an imported stream to readers, now that all its rows are stored."""
+        keys = StreamKeys(stream)
+        reply = await script("end_import")(
+            self._redis, [keys.state, keys.chain, keys.visible], [HISTORY_HASH, last.seq]
+        )
+        return codec.decode_reply(reply)

@@ -1,0 +1,292 @@
+"""Streams as history: exported from a store, imported into another one, and retired. No worker runs them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from dphist.arrays import Int64Array
+from stream_app.config import Settings
+from stream_app.core.answers.visible import visible_rows
+from stream_app.core.exports import Export, ExportedStream, read_export
+from stream_app.core.history import read_strategy
+from stream_app.core.ledger import entry_to_json
+from stream_app.core.records import EpochRecord, History, LedgerEntry, PublicState, Reply, WitnessRow
+from stream_app.core.releases.restored import Restored, epochs_of, restored
+from stream_app.core.releases.row_values import packed, place_of, rows_of_bin
+from stream_app.core.strategy import Strategy
+from stream_app.ports import OperatorError, OutsideLedger
+from stream_app.ports.reader import PublicReader
+from stream_app.sinks.witness_file import witnessed_rows
+from stream_app.source_ledger import ledgers_of_all_names
+from stream_app.state.embedded import running_url
+from stream_app.state.history import Histories
+from stream_app.state.reader import RedisReader
+from stream_app.state.redis_store import RedisStore
+from stream_app.state.safety import check_reading
+from stream_app.wiring.redis_server import redis_server
+from stream_app.wiring.workers import noise_keys, outside_ledger, own_directory
+
+_ROWS_AT_ONCE = 10_000
+_LARGEST_VALUES = 1 << 30  # of a row's packed values: no record of a topic holds them here
+_LEASE_MS = 60_000
+
+
+async def export(settings: Settings, names: Sequence[str]) -> Export:
+    """Return the released data of streams, and every measurement of their sources.
+
+    Only what readers may see is read. Args: names, of the streams; empty: all of the store.
+    Raises: OperatorError for a stream that the store does not have, or that has released nothing.
+    """
+    async with _reading(settings) as url:
+        reader = RedisReader(url)
+        try:
+            known = await reader.streams()
+            for name in names:
+                if name not in known:
+                    raise OperatorError(f"{name}: the store has no such stream; it has {', '.join(known)}")
+            found = [await _exported(reader, name) for name in names or known]
+            streams = tuple(one for one in found if one is not None)
+            return Export(streams, await _ledger(reader, streams))
+        finally:
+            await reader.close()
+
+
+async def _exported(reader: PublicReader, name: str) -> ExportedStream | None:
+    state = await reader.public_state(name)
+    if state is None or state.visible_seq == 0:
+        return None
+    strategy = Strategy.from_json(state.strategy)
+    rows: list[tuple[int, bytes]] = []
+    while found := await reader.rows(name, rows[-1][0] if rows else 0, _ROWS_AT_ONCE):
+        rows += [row for row in found if row[0] <= state.visible_seq]
+        if found[-1][0] >= state.visible_seq:
+            break
+    if strategy.kind.rows_hold_values:
+        witnessed = [WitnessRow(seq, row) for seq, row in rows]
+    else:
+        tables = await _tables(reader, strategy, state)
+        witnessed = [WitnessRow(seq, row, _values(strategy, state.epochs, row, tables)) for seq, row in rows]
+    return ExportedStream(strategy, state.epochs, tuple(witnessed), state.history)
+
+
+async def _tables(
+    reader: PublicReader, strategy: Strategy, state: PublicState
+) -> dict[tuple[int, str], Int64Array]:
+    return {
+        (record.epoch, table): await reader.tile_rows(
+            strategy.stream,
+            record.epoch,
+            table,
+            0,
+            visible_rows(strategy, record, state.visible_seq, table),
+            width,
+        )
+        for record in state.epochs
+        for table, width in strategy.kind.tables.items()
+    }
+
+
+def _values(
+    strategy: Strategy,
+    epochs: Sequence[EpochRecord],
+    row: bytes,
+    tables: dict[tuple[int, str], Int64Array],
+) -> bytes:
+    epoch, bin = place_of(epochs, row)
+    released = rows_of_bin(strategy.kind, bin)
+    return packed([tables[epoch, one.table][one.first : one.stop] for one in released], _LARGEST_VALUES)
+
+
+async def _ledger(reader: PublicReader, streams: Sequence[ExportedStream]) -> tuple[LedgerEntry, ...]:
+    entries: dict[bytes, LedgerEntry] = {}
+    for source in dict.fromkeys(one.strategy.source for one in streams):
+        for ledger in await ledgers_of_all_names(reader, source):
+            entries |= {entry_to_json(entry): entry for entry in ledger}
+    return tuple(entries.values())
+
+
+async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str]:
+    """Store the streams of an export as history; return a line about each.
+
+    Guarantee: no worker ever counts an imported stream. The ledger gets every entry before readers see a row,
+        marked as lost, so no worker opens one of these epochs here. The call may be repeated.
+    Raises: OperatorError, before anything is written, for a file that cannot be read, a stream that the store
+        has or the configuration names, or a ledger that holds another measurement in the place of an entry.
+    """
+    try:
+        export = read_export(lines)
+        steps = {one.strategy.stream: list(_steps(one)) for one in export.streams}
+    except (KeyError, TypeError, StopIteration):
+        raise OperatorError(
+            "the file is no export of this service; write one with stream-app export"
+        ) from None
+    except ValueError as refusal:
+        raise OperatorError(f"the file cannot be imported: {refusal}") from None
+    configured = {stream.name for stream in settings.streams}
+    for one in export.streams:
+        if (name := one.strategy.stream) in configured:
+            raise OperatorError(f"streams.{name}: the export has a stream of this name; rename the new one")
+    outside = outside_ledger(settings)
+    async with _writing(settings) as url:
+        store = RedisStore(url)
+        try:
+            await store.check_format()
+            await _check_free(store, export)
+            await _enter(store, outside, export.ledger)
+            for one in export.streams:
+                await _put(Histories(store), one, steps[one.strategy.stream])
+        finally:
+            await store.close()
+    return [f"{one.strategy.stream}: {len(one.rows)} bins are history here" for one in export.streams]
+
+
+def _steps(stream: ExportedStream) -> list[Restored]:
+    """Return what is stored of a stream, step by step.
+
+    Raises: ValueError if values differ from those that their rows have hashes of.
+    """
+    if not stream.rows:
+        raise ValueError(f"stream {stream.strategy.stream}: it has no rows; export it again")
+    told = {epoch.epoch: epoch for epoch in stream.epochs}
+    for epoch in epochs_of(stream.strategy, stream.rows):
+        if epoch.first_bin != told[epoch.epoch].first_bin:
+            raise ValueError(f"stream {stream.strategy.stream}: epoch {epoch.epoch} begins at another bin")
+    return [_as_told(step, told[step.epoch.epoch]) for step in restored(stream.strategy, stream.rows, 0)]
+
+
+def _as_told(step: Restored, epoch: EpochRecord) -> Restored:
+    """Return a step whose epoch has the facts of the export, and ends with the step's last row."""
+    reason = epoch.end_reason or "it went on in the store that it was exported from"
+    return replace(step, epoch=replace(epoch, last_bin=step.epoch.last_bin, end_reason=reason))
+
+
+async def _check_free(store: RedisStore, export: Export) -> None:
+    for one in export.streams:
+        state = await store.load(one.strategy.stream)
+        if state is None:
+            continue
+        history = read_strategy(state.strategy)[1]
+        if history is None or history.imported_us is None or state.head != one.last.hash:
+            raise OperatorError(
+                f"stream {one.strategy.stream}: the store has another stream of this name; import into "
+                "another store"
+            )
+    for source in dict.fromkeys(entry.source for entry in export.ledger):
+        known = {(entry.stream, entry.epoch): entry for entry in await store.ledger(source)}
+        for entry in export.ledger:
+            other = known.get((entry.stream, entry.epoch)) if entry.source == source else None
+            if other is not None and replace(other, lost=False) != replace(entry, lost=False):
+                raise OperatorError(
+                    f"the ledger of {source} holds another measurement as epoch {entry.epoch} of stream "
+                    f"{entry.stream}; import into another store"
+                )
+
+
+async def _enter(store: RedisStore, outside: OutsideLedger | None, ledger: Sequence[LedgerEntry]) -> None:
+    for entry in ledger:
+        known = {(one.stream, one.epoch) for one in await store.ledger(entry.source)}
+        if (entry.stream, entry.epoch) in known:
+            continue
+        # Marked as lost: a worker here must not take it for an epoch that it reserved and may open.
+        if await store.reserve(replace(entry, lost=True)) is Reply.CONFLICT:
+            raise OperatorError(f"the ledger of {entry.source} changes at this moment; import again")
+    if outside is not None:
+        await outside.append([replace(entry, lost=False) for entry in ledger])
+
+
+async def _put(histories: Histories, one: ExportedStream, steps: Sequence[Restored]) -> None:
+    name, now_us = one.strategy.stream, time.time_ns() // 1_000
+    history = History(one.history.retired_us if one.history else None, now_us)
+    reply = await histories.begin_import(one.strategy, one.epochs, one.last, history)
+    for step in steps:
+        if reply is Reply.CONFLICT:
+            break
+        reply = await histories.put(name, step)
+    if reply is Reply.CONFLICT or await histories.end_import(name, one.last) is not Reply.DONE:
+        raise OperatorError(f"stream {name}: somebody else writes it at this moment; import again")
+
+
+async def retire(settings: Settings, name: str) -> str:
+    """End a stream for good, keep its releases and its ledger, and delete everything else; return a line.
+
+    Raises: OperatorError if there is no such stream, or a worker runs it.
+    """
+    async with _alone(settings, name), _writing(settings) as url:
+        store = RedisStore(url)
+        reader = RedisReader(url)
+        try:
+            return await _retire(settings, name, store, reader)
+        finally:
+            await reader.close()
+            await store.close()
+
+
+async def _retire(settings: Settings, name: str, store: RedisStore, reader: RedisReader) -> str:
+    state = await reader.public_state(name)
+    if state is None:
+        raise OperatorError(f"{name}: the store has no such stream")
+    if state.history is not None and state.history.imported_us is not None:
+        raise OperatorError(f"{name}: it is history that was imported; it has no secrets here")
+    if not await store.hold(name, secrets.token_hex(8), _LEASE_MS):
+        raise OperatorError(f"{name}: a worker closes it now; stop it, or take the stream out of its file")
+    histories = Histories(store)
+    if state.history is None:
+        seq = await _visible(settings, name, store, reader)
+        loaded = await store.load(name)
+        assert loaded is not None
+        history = History(retired_us=(await store.now_us())[0])
+        strategy = Strategy.from_json(state.strategy)
+        reply = await histories.retire(strategy, (loaded.epoch,), loaded.epoch.epoch, seq, history)
+        if reply not in (Reply.DONE, Reply.ALREADY):
+            raise OperatorError(f"{name}: a worker writes it at this moment; stop it, and retire it again")
+    keys = noise_keys(settings)
+    await keys.forget(name)
+    deleted = await histories.delete_secrets(name)
+    return f"{name}: retired; {deleted} keys with secrets were deleted, releases and ledger stay"
+
+
+async def _visible(settings: Settings, name: str, store: RedisStore, reader: RedisReader) -> int:
+    """Show the last rows that the witness on this machine has; return the last visible seq."""
+    rows = witnessed_rows(settings.state_dir / "witness", name)
+    if rows:
+        await store.publish(name, rows[-1].seq)
+    [seq] = await reader.visible_seqs([name])
+    return seq
+
+
+@asynccontextmanager
+async def _writing(settings: Settings) -> AsyncIterator[str]:
+    """Yield the worker's URL of the store; an embedded one may be running, or is started for the block."""
+    embedded = settings.redis.embedded
+    if embedded is not None and (url := running_url(embedded)) is not None:
+        yield url
+        return
+    async with redis_server(settings) as connected:
+        if connected.redis.url is None:
+            raise OperatorError("redis.url: it is missing; name the store")
+        yield connected.redis.url
+
+
+@asynccontextmanager
+async def _reading(settings: Settings) -> AsyncIterator[str]:
+    """Yield a URL at which the store's public keys can be read, best as a user who may read nothing else."""
+    if settings.redis.embedded is not None or settings.redis.api_url is None:
+        async with _writing(settings) as url:
+            yield url
+        return
+    await check_reading("redis.api_url", settings.redis.api_url)
+    yield settings.redis.api_url
+
+
+@asynccontextmanager
+async def _alone(settings: Settings, name: str) -> AsyncIterator[None]:
+    """Hold ``state.dir`` during the block if the configuration still names the stream."""
+    if name not in {stream.name for stream in settings.streams}:
+        yield
+        return
+    async with own_directory(settings):
+        yield

@@ -1,0 +1,465 @@
+"""Streams as history: exported, imported into another store, retired; with real stores and workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from redis import Redis
+
+from deploy.ports import free_port
+from stream_app.api.app import create_app
+from stream_app.config import load
+from stream_app.core.exports import lines_of, read_export
+from stream_app.core.history import HISTORY_HASH, history_text, read_strategy
+from stream_app.core.records import History
+from stream_app.core.strategy import Strategy
+from stream_app.ports import OperatorError
+from stream_app.shell.commands import main
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.keys import STORED_FORMAT, StreamKeys, ledger_key
+from stream_app.state.reader import RedisReader
+from stream_app.wiring.workers import new_ledger, run_worker
+from tests.stream_app.api.client import SHARED
+
+pytestmark = pytest.mark.redis
+
+DAY = "{from: 2024-01-01T00:00:00Z, to: 2024-01-02T00:00:00Z}"
+SOURCE = f"source: {{file: events.ndjson, replay: {DAY}}}"
+TIME = "time: {field: at, format: iso8601, bin: 1h, epoch: 6h}"
+AGAIN = "{epsilon: 1, accept: measured again}"
+# Streams whose rows hold all values, and streams whose rows hold hashes of them.
+STREAMS = {
+    "clicks": "privacy: {epsilon: 1}",
+    "keys": f"keys: {{field: country, list: [FR, DE], other: true}}\n    privacy: {AGAIN}",
+    "levels": f"tree: {{release: causal, epochs: 4}}\n    privacy: {AGAIN}",
+    "people": "privacy: {epsilon: 1, unit: {user: name, max_events: 3}, accept: measured again}",
+}
+
+
+def text(url: str, streams: dict[str, str], more: str = "") -> str:
+    bodies = "".join(f"  {name}:\n    {SOURCE}\n    {TIME}\n    {body}\n" for name, body in streams.items())
+    return f"""
+redis: {{url: "{url}", api_url: "{url}", alerts_url: "{url}"}}
+api: {{port: {free_port()}}}
+publish_every: 250ms
+{more}
+streams:
+{bodies}"""
+
+
+def write_events(directory: Path) -> None:
+    directory.mkdir()
+    lines = [
+        json.dumps(
+            {"at": f"2024-01-01T{n % 24:02}:30:00Z", "country": "FRDE"[n % 2 * 2 :][:2], "name": f"u{n % 7}"}
+        )
+        for n in range(200)
+    ]
+    (directory / "events.ndjson").write_text("\n".join(lines) + "\n")
+
+
+def command(*words: str | Path) -> str:
+    """Run a command; return what it prints. Raises: AssertionError if it refuses."""
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(*words: str | Path) -> str:
+    """Return the one line with which a command refuses."""
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert result.exit_code == 2, result.output
+    [line] = result.stderr.splitlines()
+    return line
+
+
+def admin(server: EmbeddedRedis) -> Redis:
+    return Redis.from_url(server.operator_url)
+
+
+def contents(server: EmbeddedRedis, pattern: str = "*") -> dict[object, object]:
+    redis = admin(server)
+    # The clock moves, and a set's bytes depend on the order in which it grew.
+    keys = (key for key in redis.scan_iter(pattern) if b"{clock}" not in key and b"pub:names" not in key)
+    return {key: redis.dump(key) for key in keys}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedRedis, EmbeddedRedis]]:
+    with (
+        EmbeddedRedis(tmp_path_factory.mktemp("here")) as here,
+        EmbeddedRedis(tmp_path_factory.mktemp("there")) as there,
+    ):
+        yield here, there
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory, servers: Any) -> Path:
+    """Return the configuration of a service that has counted a day with every kind of stream."""
+    directory = tmp_path_factory.mktemp("counted") / "service"
+    write_events(directory)
+    config = directory / "app.yaml"
+    config.write_text(text(servers[0].worker_url, STREAMS))
+    asyncio.run(run_worker(load(config)))
+    command("export", directory / "all.ndjson", "--config", config)
+    return config
+
+
+@pytest.fixture
+def empty(tmp_path: Path, servers: Any) -> Path:
+    """Return the configuration of another service, over an empty store, that counts another file."""
+    admin(servers[1]).flushall()
+    write_events(tmp_path / "other")
+    config = tmp_path / "other" / "app.yaml"
+    config.write_text(text(servers[1].worker_url, {"new": "privacy: {epsilon: 1, accept: measured again}"}))
+    return config
+
+
+def answers(server: EmbeddedRedis, stream: str) -> dict[str, Any]:
+    """Return what the API answers about a stream, without what depends on the moment."""
+
+    async def asked() -> dict[str, Any]:
+        reader = RedisReader(server.api_url)
+        app = create_app(reader, apart=SHARED)
+        transport = httpx.ASGITransport(app=app)
+        await app.state.replicas.refresh()
+        found = {}
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for path in ("", "/count", "/series", "/privacy"):
+                response = await client.get(f"/v1/streams/{stream}{path}")
+                assert response.status_code == 200, (path, response.text)
+                found[path] = response.json()
+        await reader.close()
+        return found
+
+    return asyncio.run(asked())
+
+
+def test_an_imported_stream_answers_as_it_did(counted: Path, empty: Path, servers: Any) -> None:
+    here, there = servers
+    said = command("import", counted.parent / "all.ndjson", "--config", empty)
+    assert said.splitlines() == [f"{name}: 24 bins are history here" for name in sorted(STREAMS)]
+    for stream in STREAMS:
+        before, after = answers(here, stream), answers(there, stream)
+        detail = after[""]
+        assert "imported" not in before[""]
+        assert detail.pop("imported").startswith("20")
+        assert detail["next_release"] is None
+        assert after == before
+        rows = StreamKeys(stream).chain
+        assert admin(there).xrange(rows) == admin(here).xrange(rows)
+    # All public values are the same bytes.
+    tiles = contents(here, "dp:*:pub:tile:*")
+    assert tiles
+    assert contents(there, "dp:*:pub:tile:*") == tiles
+    # An import may be repeated, and changes nothing then.
+    stored = contents(there)
+    command("import", counted.parent / "all.ndjson", "--config", empty)
+    assert contents(there) == stored
+    # Exported again, the file is the same but for its history.
+    command("export", empty.parent / "again.ndjson", "--config", empty)
+    files = counted.parent / "all.ndjson", empty.parent / "again.ndjson"
+    first, second = (read_export(file.read_bytes().splitlines()) for file in files)
+    assert [one.rows for one in first.streams] == [one.rows for one in second.streams]
+    assert all(one.history is not None and one.history.imported_us for one in second.streams)
+
+
+def test_an_export_holds_no_secret(counted: Path, servers: Any) -> None:
+    exported = (counted.parent / "all.ndjson").read_bytes()
+    redis = admin(servers[0])
+    assert list(redis.scan_iter("dp:*:sec:*"))
+    for stream in STREAMS:
+        counter = redis.hget(StreamKeys(stream).state, "counter")
+        assert not counter or (isinstance(counter, bytes) and counter not in exported)
+    # It is made with the rights of the API, who can read public keys only.
+    config = counted.parent / "reader.yaml"
+    config.write_text(counted.read_text().replace(servers[0].worker_url, servers[0].api_url))
+    command("export", counted.parent / "public.ndjson", "--config", config)
+    assert (counted.parent / "public.ndjson").read_bytes() == exported
+
+
+def test_the_ledger_comes_along_and_counts(counted: Path, empty: Path, servers: Any) -> None:
+    here, there = servers
+    with_ledger = empty.read_text().replace(
+        "streams:", "ledger: {file: ../elsewhere/ledger.ndjson}\nstreams:"
+    )
+    empty.write_text(with_ledger)
+    asyncio.run(new_ledger(load(empty)))
+    before = answers(here, "clicks")["/privacy"]
+    command("import", counted.parent / "all.ndjson", "--config", empty)
+    after = answers(there, "clicks")["/privacy"]
+    assert after["source_epsilon"] == before["source_epsilon"]
+    kept = (empty.parent.parent / "elsewhere" / "ledger.ndjson").read_text().splitlines()
+    assert len(kept) == 1 + admin(here).hlen(ledger_key("file:events.ndjson"))
+    # A total of a new stream over this source counts what was imported.
+    spent = "privacy: {epsilon: 1, total: {epsilon: 2, per: source}, accept: measured again}"
+    kept_elsewhere = "ledger: {file: ../elsewhere/ledger.ndjson}"
+    empty.write_text(text(there.worker_url, {"new": spent}, kept_elsewhere))
+    cost = int(before["source_epsilon"]) + 1
+    with pytest.raises(OperatorError, match=rf"total: with its .* the source costs epsilon {cost},"):
+        asyncio.run(run_worker(load(empty)))
+    assert not admin(there).keys("dp:{new}:*")
+
+
+@pytest.mark.parametrize("only", ["clicks", "keys"])
+def test_no_worker_draws_noise_for_what_was_imported(
+    counted: Path, empty: Path, servers: Any, only: str
+) -> None:
+    """The first service's streams are started over the second store, where one of them is history."""
+    there = servers[1]
+    file = counted.parent / "one.ndjson"
+    command("export", file, "--stream", only, "--config", counted)
+    command("import", file, "--config", empty)
+    before = contents(there)
+    for stream in STREAMS:
+        config = empty.parent / "again.yaml"
+        config.write_text(text(there.worker_url, {stream: STREAMS[stream]}))
+        with pytest.raises(OperatorError) as refusal:
+            asyncio.run(run_worker(load(config)))
+        if stream == only:
+            assert str(refusal.value).startswith(f"stream {stream}: it was imported on ")
+        else:  # the ledger knows that it was measured elsewhere
+            assert str(refusal.value).startswith(f"stream {stream}: the ledger outside the store knows that")
+        changed = {key for key, value in contents(there).items() if before.get(key) != value}
+        assert changed <= set()
+
+
+def test_an_import_that_died_is_finished_by_the_next(
+    counted: Path, empty: Path, servers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stream_app.state import connection, history
+
+    there, real, calls = servers[1], connection.script, [0]
+
+    def failing(at: int) -> Any:
+        def script(name: str) -> Any:
+            calls[0] += 1
+            if calls[0] == at:
+                raise ConnectionError("the process died here")
+            return real(name)
+
+        return script
+
+    at, finished = 0, False
+    file = counted.parent / "keys.ndjson"
+    command("export", file, "--stream", "keys", "--config", counted)
+    while not finished:
+        at, calls[0] = at + 1, 0
+        admin(there).flushall()
+        monkeypatch.setattr(history, "script", failing(at))
+        result = CliRunner().invoke(main, ["import", str(file), "--config", str(empty)])
+        monkeypatch.setattr(history, "script", real)
+        finished = result.exit_code == 0
+        visible = admin(there).get(StreamKeys("keys").visible)
+        assert visible == (b"24" if finished else None)
+        if not finished:
+            command("import", file, "--config", empty)
+        assert admin(there).get(StreamKeys("keys").visible) == b"24"
+    assert at == 3
+
+
+def test_a_stream_of_the_same_name_is_refused(counted: Path, empty: Path, servers: Any) -> None:
+    file = counted.parent / "all.ndjson"
+    before = contents(servers[0])
+    line = refused("import", file, "--config", counted)
+    assert "streams.clicks: the export has a stream of this name" in line or "streams.a" in line
+    asyncio.run(run_worker(load(empty)))
+    command("export", empty.parent / "new.ndjson", "--stream", "new", "--config", empty)
+    other = counted.parent / "none.yaml"
+    other.write_text(text(servers[1].worker_url, {"unused": "privacy: {epsilon: 1}"}))
+    line = refused("import", empty.parent / "new.ndjson", "--config", other)
+    assert "stream new: the store has another stream of this name; import into another store" in line
+    assert contents(servers[0]) == before
+
+
+def test_another_measurement_in_the_place_of_an_entry_is_refused(
+    counted: Path, empty: Path, servers: Any
+) -> None:
+    name = "file:events.ndjson"
+    known = admin(servers[0]).hgetall(ledger_key(name))
+    place, value = next(iter(known.items()))
+    assert isinstance(value, bytes)
+    admin(servers[1]).hset(ledger_key(name), place, value.replace(b'"start_us":', b'"start_us":1'))
+    before = contents(servers[1])
+    line = refused("import", counted.parent / "all.ndjson", "--config", empty)
+    assert f"the ledger of {name} holds another measurement as epoch" in line
+    assert contents(servers[1]) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lines: lines[:-1], "it is cut off: its last line is missing"),
+        (lambda lines: [*lines[:3], *lines[4:]], "its lines are not those that were written"),
+        (lambda lines: [lines[0].replace(b":1", b":2", 1), *lines[1:]], "not those that were written"),
+        (lambda lines: [*lines[:2], lines[2][:20], *lines[3:]], "line 3 is no JSON"),
+        (lambda lines: [b"{}", *lines[1:]], "not those that were written"),
+        (lambda lines: [], "it is no export of this service"),
+        (lambda lines: [b"[1]"], "it is no export of this service"),
+    ],
+)
+def test_a_damaged_file_is_refused_and_nothing_written(
+    counted: Path, empty: Path, servers: Any, change: Any, said: str
+) -> None:
+    lines = (counted.parent / "all.ndjson").read_bytes().splitlines()
+    file = empty.parent / "damaged.ndjson"
+    file.write_bytes(b"".join(line + b"\n" for line in change(lines)))
+    assert said in refused("import", file, "--config", empty)
+    assert not contents(servers[1])
+
+
+def test_a_newer_file_and_other_values_are_refused(counted: Path, empty: Path, servers: Any) -> None:
+    def forged(change: Any) -> bytes:
+        import hashlib
+
+        lines = [json.loads(line) for line in (counted.parent / "all.ndjson").read_bytes().splitlines()[:-1]]
+        change(lines)
+        body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        end = {"end": {"lines": len(lines), "sha256": hashlib.sha256(body).hexdigest()}}
+        return body + json.dumps(end).encode() + b"\n"
+
+    def newer(lines: list[dict[str, Any]]) -> None:
+        lines[0]["private_counts_export"] = 2
+
+    def swapped(lines: list[dict[str, Any]]) -> None:
+        valued = [line for line in lines if "values" in line]
+        valued[0]["values"], valued[1]["values"] = valued[1]["values"], valued[0]["values"]
+
+    def left_out(lines: list[dict[str, Any]]) -> None:
+        place = next(n for n, line in enumerate(lines) if "row" in line) + 1
+        del lines[place]
+        lines[1]["rows"] -= 1
+
+    file = empty.parent / "forged.ndjson"
+    for change, said in (
+        (newer, "it has version 2, and this build knows version 1"),
+        (swapped, "its values in the witness are not those that the row has hashes of"),
+        (left_out, "does not follow the row before it"),
+    ):
+        file.write_bytes(forged(change))
+        assert said in refused("import", file, "--config", empty)
+    assert not contents(servers[1])
+
+
+def test_reading_an_export_returns_what_was_written(counted: Path) -> None:
+    data = (counted.parent / "all.ndjson").read_bytes().splitlines()
+    assert list(lines_of(read_export(data))) == data
+
+
+def test_a_retired_stream_has_no_secrets_and_stays_readable(tmp_path: Path, servers: Any) -> None:
+    there = servers[1]
+    admin(there).flushall()
+    directory = tmp_path / "service"
+    write_events(directory)
+    config = directory / "app.yaml"
+    live = "privacy: {{epsilon: 1, unit: {{user: name, max_events: 3}}}}".replace("{{", "{").replace(
+        "}}", "}"
+    )
+    config.write_text(
+        text(there.worker_url, {"visits": live})
+        .replace("iso8601, bin: 1h, epoch: 6h", "s, bin: 1s, grace: 0s, epoch: 1h")
+        .replace(SOURCE, "source: {file: now.ndjson}")
+    )
+    _count_some_bins(config, directory, there)
+    redis, keys = admin(there), StreamKeys("visits")
+    public = contents(there, "dp:{visits}:pub:*")
+    assert redis.exists(keys.operator_counts, keys.positions) == 2
+    assert list((directory / "state" / "noise_keys" / "visits").glob("*.key"))
+    ledger = contents(there, "dp:*:pub:ledger")
+    before = answers(there, "visits")
+
+    said = command("retire", "visits", "--config", config)
+    assert said.startswith("visits: retired; ")
+    assert list(redis.scan_iter("dp:{visits}:sec:*")) == [keys.state.encode()]
+    state = redis.hgetall(keys.state)
+    assert (state[b"counter"], state[b"noise"], state[b"strategy_hash"]) == (b"", b"", HISTORY_HASH.encode())
+    assert not list((directory / "state" / "noise_keys" / "visits").glob("*.key"))
+    assert contents(there, "dp:*:pub:ledger") == ledger
+    assert redis.get(STORED_FORMAT) == b"2"
+    kept = contents(there, "dp:{visits}:pub:*")
+    changed = {key for key in kept if kept[key] != public.get(key)}
+    assert changed <= {keys.strategy.encode(), keys.epochs.encode(), keys.visible.encode()}
+
+    after = answers(there, "visits")
+    assert after[""]["retired"].startswith("20")
+    assert after[""]["next_release"] is None
+    assert after[""]["ends"] == after[""]["released_until"]
+    assert after[""]["epochs"][-1]["end_reason"] == "retired"
+    assert after["/privacy"]["next_epoch"] == ""
+    assert after["/count"]["seq"] >= before["/count"]["seq"]
+
+    # A configuration that still names it is refused in one line, by a start and by check-config.
+    line = f"stream visits: it was retired on {after['']['retired'][:10]}; take it out of the configuration"
+    stored = contents(there)
+    with pytest.raises(OperatorError, match=f"^{line}"):
+        asyncio.run(run_worker(load(config)))
+    assert line in refused("check-config", "--config", config)
+    assert contents(there) == stored
+    # Retired again, and exported and imported elsewhere, it stays what it is.
+    command("retire", "visits", "--config", config)
+    command("export", tmp_path / "visits.ndjson", "--config", config)
+    here = servers[0]
+    other = tmp_path / "other.yaml"
+    other.write_text(text(here.worker_url, {"unused": "privacy: {epsilon: 1}"}))
+    (tmp_path / "events.ndjson").touch()
+    command("import", tmp_path / "visits.ndjson", "--config", other)
+    imported = answers(here, "visits")
+    assert imported[""].pop("imported")
+    assert imported == after
+
+
+def _count_some_bins(config: Path, directory: Path, server: EmbeddedRedis) -> None:
+    """Run a worker as a process until it has shown three bins with events; end it."""
+    import time
+
+    events = (directory / "now.ndjson").open("ab", buffering=0)
+    process = subprocess.Popen([sys.executable, "-m", "stream_app", "worker", "--config", str(config)])
+    try:
+        deadline = time.monotonic() + 120
+        while int(admin(server).get(StreamKeys("visits").visible) or 0) < 3:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            events.write(json.dumps({"at": int(time.time()), "name": "ann"}).encode() + b"\n")
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        events.close()
+
+
+def test_a_stream_that_a_worker_runs_is_not_retired(tmp_path: Path, servers: Any) -> None:
+    there = servers[1]
+    admin(there).flushall()
+    directory = tmp_path / "service"
+    write_events(directory)
+    config = directory / "app.yaml"
+    config.write_text(text(there.worker_url, {"clicks": "privacy: {epsilon: 1}"}))
+    asyncio.run(run_worker(load(config)))
+    admin(there).set(StreamKeys("clicks").lease, "another worker")
+    assert "clicks: a worker closes it now" in refused("retire", "clicks", "--config", config)
+    assert "nobody: the store has no such stream" in refused("retire", "nobody", "--config", config)
+    admin(there).delete(StreamKeys("clicks").lease)
+    command("retire", "clicks", "--config", config)
+
+
+def test_a_history_is_told_from_a_strategy() -> None:
+    text = history_text(b'{"v":1}', History(retired_us=0))
+    assert read_strategy(text) == (b'{"v":1}', History(retired_us=0))
+    assert read_strategy(b'{"v":1}') == (b'{"v":1}', None)
+
+
+def test_older_builds_refuse_a_history() -> None:
+    """Builds before the stored format had a number read a strategy's version at every load."""
+    with pytest.raises(ValueError, match=r"^strategy version 2 is not known here; use the release"):
+        Strategy.from_json(history_text(b"{}", History(retired_us=0)))
