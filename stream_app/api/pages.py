@@ -12,7 +12,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stream_app.api import errors
 from stream_app.api.admission.access import may_read
 from stream_app.api.metrics import text as metrics
-from stream_app.api.replica import STALE_AFTER_S
 from stream_app.api.replies import apart_of, computed, long_turn
 from stream_app.api.routes import Nothing, all_replicas, readable
 from stream_app.api.schemas import Health
@@ -94,11 +93,10 @@ async def healthz(_query: Nothing) -> Health:
 
 @router.get("/readyz", response_model=Health, responses={503: {"model": Health}})
 async def readyz(request: Request, _query: Nothing) -> JSONResponse:
-    """Whether the store was read recently; answers from memory continue in any case."""
-    if all_replicas(request).ready:
+    """Whether this process can answer: it has read the store. From then on it answers from memory."""
+    if all_replicas(request).store_age_s is not None:
         return JSONResponse(Health(status="ready").model_dump())
-    line = f"the store was not read for {STALE_AFTER_S:g} s; is Redis up, and may the api user read it?"
-    return errors.reply(503, line)
+    return errors.reply(503, "the store was not read yet; is Redis up, and may the api user read it?")
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
@@ -108,5 +106,6 @@ async def metrics_text(request: Request, _query: Nothing) -> Response:
     states = all_replicas(request).alerts.items()
     of_reader = {name: one for name, one in states if one.last and may_read(request, one.last["stream"])}
     async with long_turn(request):
-        text = await apart_of(request).of(metrics.exposition, newest, of_reader)
+        age_s = all_replicas(request).store_age_s
+        text = await apart_of(request).of(metrics.exposition, newest, of_reader, age_s)
     return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})

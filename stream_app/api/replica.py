@@ -39,7 +39,6 @@ RECENT_ROWS = 4_096  # followers that are further behind read from the store
 POLL_S = 0.2  # interval for reading everything, including alerts and new streams
 NEWS_S = 0.01  # interval for checking known streams for new rows, in one round trip for all
 LONGEST_POLL_S = 5.0
-STALE_AFTER_S = 10.0
 _ROWS_A_READ = 2_000
 _FEW_ROWS = 64
 _WOKEN_A_TURN = 16
@@ -225,9 +224,9 @@ class Replicas:
         self._fresh_at: float | None = None
 
     @property
-    def ready(self) -> bool:
-        """Whether the store was read recently."""
-        return self._fresh_at is not None and time.monotonic() - self._fresh_at < STALE_AFTER_S
+    def store_age_s(self) -> float | None:
+        """Seconds since everything was last read from the store; None before the first time."""
+        return None if self._fresh_at is None else time.monotonic() - self._fresh_at
 
     async def refresh(self) -> None:
         """Read newly visible releases of every stream."""

@@ -99,12 +99,17 @@ def words_of(view: StreamView, of: Literal["count"] | OfAmounts = "count") -> st
     return "" if meaning.plain else meaning.counts
 
 
-def exposition(streams: Sequence[Newest], alerts: Mapping[str, State]) -> bytes:
-    """Return the text that Prometheus scrapes. Args: alerts, the state of every rule by name."""
+def exposition(
+    streams: Sequence[Newest], alerts: Mapping[str, State], store_age_s: float | None = None
+) -> bytes:
+    """Return the text that Prometheus scrapes.
+
+    Args: alerts, the state of every rule by name; store_age_s, since the store was read; None before.
+    """
     registry = CollectorRegistry(auto_describe=False)
     summed = {one.stream: (one.private, one.key_labels, one.sums) for one in streams if one.sums}
     gauges = [*_of_streams(streams), *_of_epochs(streams), *_of_keys(streams), *of_sums(summed)]
-    registry.register(_Gauges([*gauges, *_of_deltas(streams), _of_alerts(alerts)]))
+    registry.register(_Gauges([*gauges, *_of_deltas(streams), _of_alerts(alerts), _age(store_age_s)]))
     return generate_latest(registry)
 
 
@@ -134,6 +139,15 @@ def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
         for name, value in values.items():
             gauges[name].add_metric([one.stream, one.private], value)
     return gauges.values()
+
+
+def _age(seconds: float | None) -> GaugeMetricFamily:
+    """Return how old the values of this process may be; without a sample before the store was read."""
+    what = "Seconds since this process last read the store; until it can again, it answers from memory"
+    gauge = new_gauge("store_age_seconds", what, [])
+    if seconds is not None:
+        gauge.add_metric([], seconds)
+    return gauge
 
 
 def _of_deltas(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:

@@ -187,10 +187,22 @@ def test_ready_only_after_the_store_was_read() -> None:
             assert response.status_code == 503
             assert "is Redis up" in response.json()["error"]
             assert (await client.get("/healthz")).json() == {"status": "alive"}
+            assert "\nprivate_counts_store_age_seconds " not in (await client.get("/metrics")).text
             await app.state.replicas.refresh()
             assert (await client.get("/readyz")).json() == {"status": "ready"}
+            assert await age_of_store(client) < 60
+            # An outage of the store is no outage of answers; their age is a metric.
+            app.state.replicas._fresh_at -= 3_600
+            assert (await client.get("/readyz")).status_code == 200
+            assert 3_600 <= await age_of_store(client) < 3_660
 
     asyncio.run(run())
+
+
+async def age_of_store(client: httpx.AsyncClient) -> float:
+    text = (await client.get("/metrics")).text
+    (age,) = re.findall(r"^private_counts_store_age_seconds (\S+)$", text, re.MULTILINE)
+    return float(age)
 
 
 @with_api([1, 2, 3])
