@@ -16,6 +16,7 @@ from stream_app.config.kafka import read_kafka, read_outputs
 from stream_app.config.settings import IngestSettings, Settings, SourceSettings, TopicSettings
 from stream_app.config.storage import check_ledgers_node, read_dead_letters, read_ledger, read_redis
 from stream_app.config.streams import read_streams
+from stream_app.ports import ACCEPT_MANAGED
 
 _PUBLIC_INSTANTS = values.duration_between(
     "250ms", "1d", "more often, a busy moment would show; more rarely, releases would seem to have stopped"
@@ -79,7 +80,19 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
     _check_topics(document, settings)
     if settings.ledger is None:
         check_ledgers_node(document.section("redis"), redis)
+        _check_totals(document, settings)
     return settings
+
+
+def _check_totals(document: Section, settings: Settings) -> None:
+    """Refuse totals over a ledger whose last second may be lost."""
+    stream = next((stream.name for stream in settings.streams if stream.total is not None), None)
+    if stream is not None and settings.redis.accept == ACCEPT_MANAGED:
+        raise document.section("redis").error(
+            "accept",
+            f"allows Redis to lose what streams have spent, and streams.{stream}.privacy.total needs it; "
+            "write the key ledger",
+        )
 
 
 def _check_ingest(document: Section, settings: Settings, ingest: IngestSettings) -> None:

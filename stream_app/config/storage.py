@@ -11,7 +11,7 @@ from stream_app.config import values
 from stream_app.config.document import Section, from_environment
 from stream_app.config.kafka import topic_name
 from stream_app.config.settings import DAY_US, DeadLetterSettings, LedgerSettings, RedisSettings
-from stream_app.ports import ACCEPT_LOSS
+from stream_app.ports import ACCEPT_LOSS, ACCEPT_MANAGED
 from stream_app.redis_address import FORMS, redis_address, with_certificates
 
 REDIS_URL = "STREAM_APP_REDIS_URL"
@@ -39,7 +39,7 @@ def read_redis(section: Section, directory: Path, environment: Mapping[str, str]
     tls = section.section("tls")
     certified = _read_certificates(tls, directory)
     replicas = section.take("replicas", values.whole(0, _MOST_REPLICAS), 0)
-    accept = section.take("accept", values.one_of(ACCEPT_LOSS), None)
+    accept = section.take("accept", values.one_of(ACCEPT_LOSS, ACCEPT_MANAGED), None)
     skew_us = section.take("largest_clock_skew", _CLOCK_SKEW, 5_000_000)
     section.finish()
     if not url.startswith(_EMBEDDED):

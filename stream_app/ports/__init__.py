@@ -33,6 +33,7 @@ from stream_app.core.strategy import Strategy
 
 # The words with which an operator accepts a store that may lose a release that people have seen.
 ACCEPT_LOSS = "may lose acknowledged writes"
+ACCEPT_MANAGED = "the witness is the durable record, and deleted counts stay on the provider's disks"
 
 
 class OperatorError(ValueError):

@@ -53,14 +53,16 @@ class RedisStore(Store):
     Args:
         url: of a user that may write public and secret keys.
         replicas: how many replicas must have what the witness is given, and each entry of the ledger.
+        rewrites: whether the server can rewrite its append-only file; else ``forget`` does nothing.
     Raises (every method): OSError if Redis does not answer or refuses, or if a different server process
         answers. Then the call may have taken effect, and data loaded before may be gone. Only the first
         caller gets the error about a different process, so a loop that keeps loaded data needs a separate
         store.
     """
 
-    def __init__(self, url: str, replicas: int = 0) -> None:
+    def __init__(self, url: str, replicas: int = 0, rewrites: bool = True) -> None:
         self._replicas = replicas
+        self._rewrites = rewrites
         self._redis = connect(url, expected=Expected(writes=True, same_server=True))
         self._partitions: dict[str, list[bytes]] = {}  # by stream, as of its last load
         self._files = AppendOnlyFiles(self._redis)
@@ -400,7 +402,8 @@ class RedisStore(Store):
         await self._reply("publish", [keys.state, keys.visible], [seq])
 
     async def forget(self) -> None:
-        await self._files.forget()
+        if self._rewrites:
+            await self._files.forget()
 
     async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
         return await self._reply("hold", [StreamKeys(stream).lease], [owner, for_ms]) is Reply.DONE

@@ -12,7 +12,7 @@ from typing import Any
 from redis import exceptions
 from redis.exceptions import RedisError
 
-from stream_app.ports import ACCEPT_LOSS, OperatorError
+from stream_app.ports import ACCEPT_LOSS, ACCEPT_MANAGED, OperatorError
 from stream_app.redis_address import redis_address
 from stream_app.state.connection import connect, execute
 from stream_app.state.greeting import Expected, Refused, feature_version
@@ -37,17 +37,19 @@ class Unreachable(OperatorError):
 async def check_safety(url: str, accept: str | None = None) -> None:
     """Check that Redis can be used and keeps acknowledged writes; of a cluster, each primary.
 
-    Args: accept, None, or the words of ``ACCEPT_LOSS`` to accept a Redis that may lose writes.
+    Args: accept, None; the words of ``ACCEPT_LOSS`` to accept a Redis that may lose writes, in any way;
+        the words of ``ACCEPT_MANAGED`` to accept one that may lose its last writes, but evicts nothing.
     Raises: OperatorError, one line with what, where and the remedy; Unreachable is a subclass.
     """
-    if accept not in (None, ACCEPT_LOSS):
+    if accept not in (None, ACCEPT_LOSS, ACCEPT_MANAGED):
         raise OperatorError(f'redis.accept: {accept!r} is not known; write "{ACCEPT_LOSS}" or leave it out')
     async with _asked("redis.url", url, Expected(writes=True)) as redis:
         await _check_format("redis.url", redis)
         for server in await redis.primaries():
             info = await execute(server, "INFO")
             settings = await _settings(server) if accept is None else {}
-            for fault in _losses(info, settings) if accept is None else ():
+            faults = _losses(info, settings) if accept is None else ()
+            for fault in _evictions(info) if accept == ACCEPT_MANAGED else faults:
                 raise OperatorError(
                     f'redis.url: {server.place} {fault}, or say redis.accept: "{ACCEPT_LOSS}"'
                 )
@@ -144,7 +146,12 @@ def _losses(info: Mapping[str, Any], settings: Mapping[str, str]) -> Iterator[st
     restricted = settings.get("default user") == "restricted"
     if restricted and feature_version(str(info.get("redis_version"))) >= (7, 0):
         yield "would lose all scripts' writes at a restart: give the default user ~* +@all (it may stay off)"
-    policy = info.get("maxmemory_policy", "noeviction")
+    yield from _evictions(info)
+
+
+def _evictions(info: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why keys may be evicted: counts that are evicted are missing, and nobody notices."""
+    policy = info.get("maxmemory_policy", "unknown")
     if int(info.get("maxmemory", 0)) and policy != "noeviction":
         yield f"has maxmemory-policy {policy}, which evicts keys; set maxmemory-policy noeviction"
 

@@ -28,6 +28,7 @@ from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.monitoring.stored_counts import follow
 from stream_app.ports import (
+    ACCEPT_MANAGED,
     Clock,
     ClockDoubt,
     NoiseKeys,
@@ -111,7 +112,9 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
         closings = {stream.name: stream.declared.time.closing for stream in live}
 
         def new_store() -> RedisStore:
-            store = watch_store(RedisStore(url, connected.redis.replicas), metrics, closings)
+            redis = connected.redis
+            kept = RedisStore(url, redis.replicas, rewrites=redis.accept != ACCEPT_MANAGED)
+            store = watch_store(kept, metrics, closings)
             resources.push_async_callback(_close, store.close)
             return store
 

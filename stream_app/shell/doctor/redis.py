@@ -10,7 +10,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from dphist import SystemNoise
 from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.loops.noise_ahead import NoiseAhead
-from stream_app.ports import NoiseKeys, OperatorError
+from stream_app.ports import ACCEPT_MANAGED, NoiseKeys, OperatorError
 from stream_app.shell.doctor.findings import Finding
 from stream_app.state.connection import batch, connect, execute
 from stream_app.state.embedded import find_server
@@ -32,7 +32,10 @@ async def redis_findings(settings: Settings) -> list[Finding]:
         await check_safety(url, settings.redis.accept)
     except OperatorError as refusal:
         return [Finding("redis.url", "fail", str(refusal).removeprefix("redis.url: "))]
-    if settings.redis.accept is None:
+    if settings.redis.accept == ACCEPT_MANAGED:
+        said = "may lose its last writes: then epochs end, and the witness puts their history back"
+        first = Finding("redis.accept", "warn", f"{said}; deleted counts stay on its disks")
+    elif settings.redis.accept is None:
         first = Finding("redis.url", "ok", "keeps acknowledged writes, evicts nothing")
     else:
         first = Finding(

@@ -26,6 +26,26 @@ local function end_epoch(number, bin, reason)
 end
 
 -- The witness holds other rows than the rows here that no reader has seen: these rows must stay unseen.
+-- Discard the rows after `seq`. Other rows with their numbers come from the witness, and Redis refuses used numbers:
+-- from version 7 on it cannot set the last number back either, so the rows that stay move to a new stream.
+local function keep_rows(seq)
+  local last, from, kept = string.format('%.0f-0', seq), '-', chain .. ':kept'
+  if #redis.call('XRANGE', chain, '(' .. last, '+', 'COUNT', 1) == 0 then
+    if redis.call('EXISTS', chain) == 1 then redis.call('XSETID', chain, last) end
+    return
+  end
+  redis.call('UNLINK', kept)
+  repeat
+    local rows = redis.call('XRANGE', chain, from, last, 'COUNT', 1000)
+    for _, row in ipairs(rows) do
+      redis.call('XADD', kept, row[1], unpack(row[2]))
+      from = '(' .. row[1]
+    end
+  until #rows < 1000
+  redis.call('UNLINK', chain)
+  if redis.call('EXISTS', kept) == 1 then redis.call('RENAME', kept, chain) end
+end
+
 local function discard_invisible()
   for i = shards_at + shards_to_forget + 1, #KEYS - GIVEN_KEYS do
     local tile, length = KEYS[GIVEN_KEYS + i], tonumber(ARGV[GIVEN_ARGUMENTS + i])
@@ -36,11 +56,7 @@ local function discard_invisible()
     end
   end
   local seq = tonumber(redis.call('GET', visible) or '0')
-  for _, row in ipairs(redis.call('XRANGE', chain, string.format('%.0f-0', seq + 1), '+')) do
-    redis.call('XDEL', chain, row[1])
-  end
-  -- Other rows with these numbers come from the witness. Redis refuses used numbers, so set the last one back.
-  if redis.call('EXISTS', chain) == 1 then redis.call('XSETID', chain, string.format('%.0f-0', seq)) end
+  keep_rows(seq)
   for _, number in ipairs(redis.call('HKEYS', epochs)) do
     if string.match(number, '^%d+$') then
       local known = cjson.decode(redis.call('HGET', epochs, number))

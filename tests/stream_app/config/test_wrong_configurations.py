@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.config import ConfigError, load_text
+from stream_app.ports import ACCEPT_MANAGED
 from stream_app.shell.commands import main
 
 TIME = "bin: 5m, grace: 30s, epoch: 30d"
@@ -819,6 +820,14 @@ CASES: list[tuple[str, str, str | None]] = [
         "redis cluster with a ledger elsewhere",
         yaml_with(top="redis: {url: 'redis+cluster://a:1'}\nledger: {file: /mnt/x/ledger.ndjson}"),
         "ledger.file: /mnt/x/ledger.ndjson does not exist",
+    ),
+    (
+        "redis managed with a total",
+        yaml_with(
+            privacy="{epsilon: 1.0, total: {epsilon: 10}}",
+            top=f'redis: {{url: "redis://h", accept: "{ACCEPT_MANAGED}"}}',
+        ),
+        "redis.accept allows Redis to lose what streams have spent, and streams.s.privacy.total needs it; ",
     ),
     (
         "redis replicas embedded",
