@@ -29,6 +29,10 @@ CRASHED = 1  # an unexpected error: a supervisor restarts the process
 REFUSED = 2  # the operator must correct something; a restart does not help
 NOTHING_COUNTED = 3  # of a child that is a worker: its replays are complete, and no record was counted
 
+_RELOADED = (
+    "SIGHUP: files of API keys are read again whenever they change; anything else of the configuration takes "
+    "effect at the next start"
+)
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 _CALM_S = 15.0  # a child that ran this long resets its restart backoff
 STOP_S = 3.0  # time for a process to end after a request; a forced end loses nothing
@@ -248,6 +252,8 @@ def _signals(asked: asyncio.Event) -> Iterator[None]:
     caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in caught:
         loop.add_signal_handler(number, asked.set)
+    if not sys.stderr.isatty():  # otherwise the signal says that the terminal was closed
+        loop.add_signal_handler(signal.SIGHUP, log.warning, _RELOADED)
     try:
         yield
     finally:

@@ -39,7 +39,8 @@ def test_finished_work_is_distinguished_from_stopped_work():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_stops_work_after_it_has_cleaned_up(number):
+def test_a_signal_stops_work_after_it_has_cleaned_up(number, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # SIGHUP: the terminal was closed
     cleaned: list[str] = []
 
     async def interrupted() -> bool:
@@ -48,6 +49,16 @@ def test_a_signal_stops_work_after_it_has_cleaned_up(number):
 
     assert asyncio.run(interrupted()) is False
     assert cleaned == ["up"]
+
+
+def test_sighup_ends_no_service_and_says_what_is_read_again(caplog):
+    async def hung_up_twice() -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0.05)
+
+    assert asyncio.run(until_stopped(hung_up_twice())) is True
+    assert [line.split(":")[0] for line in caplog.messages] == ["SIGHUP", "SIGHUP"]
 
 
 def test_refusal_of_the_work_is_raised():
