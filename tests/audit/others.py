@@ -93,8 +93,10 @@ def _recorder(python: Path) -> Check:
         return Check(PART, "dp-recorder", asked, None, why)
     path = os.pathsep.join([str(ROOT), str(Path(checkout) / "src")])
     done = _run([python, ROOT / "benchmarks" / "recordplay.py"], RUN_S, PYTHONPATH=path)
-    said = done.stdout.strip() or done.stderr.strip().splitlines()[-1]
-    return Check(PART, "dp-recorder", asked, done.returncode == 0, said.replace("\n", "; "))
+    # The package prints the shapes that it compares; a verdict has a colon.
+    said = [line.strip() for line in done.stdout.splitlines() if ": " in line]
+    said = said or done.stderr.strip().splitlines()[-1:]
+    return Check(PART, "dp-recorder", asked, done.returncode == 0, "; ".join(said))
 
 
 def _run(command: list[str | Path], limit_s: float, **environment: str) -> subprocess.CompletedProcess[str]:
