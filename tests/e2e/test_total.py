@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.slow]
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "operator.rules.yml"
 EPOCH_S, EPOCHS = 3, 2
+PRIVACY = "/v1/streams/clicks/privacy"
 CONFIGURATION = """
 redis: {{url: "embedded:./redis"}}
 api: {{port: {port}}}
@@ -101,7 +102,7 @@ def browser() -> Iterator[Browser]:
 def said(port: int) -> dict[str, Any]:
     """Return what readers learn about the stream, without the time of the answer."""
     answers = {
-        "total": get(port, "/v1/streams/clicks/privacy")["total"],
+        "total": get(port, PRIVACY)["total"],
         "count": get(port, "/v1/streams/clicks/count"),
         "next": get(port, "/v1/streams/clicks")["next_release"],
     }
@@ -114,31 +115,32 @@ def test_a_stream_ends_at_its_total_and_a_restart_changes_nothing(tmp_path: Path
     text = CONFIGURATION.format(port=port, operator_port=operator_port, epoch=EPOCH_S)
     (tmp_path / "app.yaml").write_text(text)
     (tmp_path / "clicks.ndjson").touch()
-    with (tmp_path / "clicks.ndjson").open("ab", buffering=0) as log:
-        with Service(["run", "--config", "app.yaml"], tmp_path) as service:
-            service.until("bins closed")
-            began_s = time.time()
-            while "would exceed its total" not in service.output:
-                assert time.time() < began_s + 120, service.output
-                log.write(line() + line(ahead_s=20.0))
-                time.sleep(0.05)
-            before = _checked(port, operator_port, tmp_path)
-            log.write(line() * 50 + line(ahead_s=5.0) * 50)
-            time.sleep(EPOCH_S)
-            assert _checked(port, operator_port, tmp_path) == before
-            fires(tmp_path, scraped(operator_port)['stream_app_stopped{stream="clicks"}'])
-            with opened(browser, f"http://127.0.0.1:{port}/streams/clicks") as page:
-                expect(page.locator("#spent")).to_contain_text("Nothing is counted from")
-                expect(page.locator("#spent")).to_contain_text(before["total"]["until"][:10])
-            service.kill_everything()
+    events = tmp_path / "clicks.ndjson"
+    with Service(["run", "--config", "app.yaml"], tmp_path) as service, events.open("ab", 0) as log:
+        service.until("bins closed")
+        began_s = time.time()
+        while "would exceed its total" not in service.output:
+            assert time.time() < began_s + 120, service.output
+            log.write(line() + line(ahead_s=20.0))
+            time.sleep(0.05)
+        before = _checked(port, operator_port, tmp_path)
+        log.write(line() * 50 + line(ahead_s=5.0) * 50)
+        time.sleep(EPOCH_S)
+        assert _checked(port, operator_port, tmp_path) == before
+        fires(tmp_path, scraped(operator_port)['stream_app_stopped{stream="clicks"}'])
+        with opened(browser, f"http://127.0.0.1:{port}/streams/clicks") as page:
+            expect(page.locator("#spent")).to_contain_text("Nothing is counted from")
+            expect(page.locator("#spent")).to_contain_text(before["total"]["until"][:10])
+        said_stops = service.output.count("would exceed its total")
+        assert service.kill_child("shell.child worker")
+        service.until("it again, nothing is lost")
         log.write(line() * 50)
-        with Service(["run", "--config", "app.yaml"], tmp_path) as again:
-            again.until("would exceed its total")
-            again.until("page and API")
-            log.write(line() * 50)
-            time.sleep(2.0)
-            assert _checked(port, operator_port, tmp_path) == before
-            assert again.interrupt() == 0
+        service.until_true(
+            lambda: service.output.count("would exceed its total") > said_stops, "the new worker stops it"
+        )
+        time.sleep(2.0)
+        assert _checked(port, operator_port, tmp_path) == before
+        assert service.interrupt() == 0
 
 
 def _checked(port: int, operator_port: int, folder: Path) -> dict[str, Any]:
@@ -147,13 +149,15 @@ def _checked(port: int, operator_port: int, folder: Path) -> dict[str, Any]:
     while scraped(operator_port).get('stream_app_stopped{stream="clicks"}') != 1.0:
         assert time.monotonic() < deadline, "the worker does not say that the stream is stopped"
         time.sleep(0.1)
-    time.sleep(1.0)  # the last rows become visible
+    while get(port, "/v1/streams/clicks")["released_until"] != get(port, PRIVACY)["total"]["until"]:
+        assert time.monotonic() < deadline, "the last rows do not become visible"
+        time.sleep(0.1)
     found = said(port)
     total, metrics = found["total"], httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
     assert (total["epochs_left"], total["spent"], found["next"]) == (0, True, None)
     assert total["sentence"].startswith(f"Nothing is counted from {total['until']} on: one more epoch")
     assert 'private_counts_epochs_left{private="true",stream="clicks"} 0.0' in metrics
     assert exact_counts(folder) == []
-    ledger = get(port, "/v1/streams/clicks/privacy")
+    ledger = get(port, PRIVACY)
     assert json.dumps(ledger).count('"epoch": ') <= EPOCHS
     return found
