@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from msgspec import structs
@@ -15,6 +16,7 @@ from dphist.windows.design import window_mechanisms
 from dphist.windows.options import checked_options, known_options
 from stream_app.config import values
 from stream_app.config.document import Section
+from stream_app.config.key_lists import in_file, listed, read_names
 from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import StreamSettings
 from stream_app.core.counting.bounding import MOST_AMOUNTS
@@ -23,15 +25,15 @@ from stream_app.core.counting.cells import OTHER, Amounts, Axis, Buckets, KeyFie
 A = TypeVar("A", bound=Axis)
 
 WINDOW_SHARE = Fraction(4, 5)  # of epsilon; the rest counts all events over time
-_LONGEST_KEY = 200
 _BUCKETS = values.whole(2, LARGEST_BUCKETS)
 
 
-def read_keys(section: Section) -> KeyList | None:
-    """Read the list of keys. Raises: ConfigError."""
+def read_keys(section: Section, directory: Path) -> KeyList | None:
+    """Read the list of keys. Args: directory, of the configuration. Raises: ConfigError."""
     if not section.written:
         return None
-    settings = _several_fields(section) if "fields" in section.names() else _one_field(section)
+    read = _several_fields if "fields" in section.names() else _one_field
+    settings = read(section, directory)
     settings = _with_windows(settings, section, "sorted_isotonic")
     section.finish()
     keys = math.prod(settings.sizes)
@@ -43,10 +45,10 @@ def read_keys(section: Section) -> KeyList | None:
     return settings
 
 
-def _one_field(section: Section) -> KeyList:
+def _one_field(section: Section, directory: Path) -> KeyList:
     settings = KeyList(
         field=section.take("field", values.text),
-        names=section.take("list", _names, read=as_written),
+        names=read_names(section, directory),
         other=section.take("other", values.flag, True),
         total=section.take("total", values.flag, False),
     )
@@ -54,20 +56,25 @@ def _one_field(section: Section) -> KeyList:
     return settings
 
 
-def _several_fields(section: Section) -> KeyList:
+def _several_fields(section: Section, directory: Path) -> KeyList:
     section.refuse("field", "does not stand beside keys.fields; take one of them out")
     fields = section.take("fields", _fields)
-    lists, others = section.section("list"), None
+    lists, files, others = section.section("list"), section.section("list_file"), None
     if section.holds_keys("other"):
         others = section.section("other")
     every = section.take("other", values.flag, True) if others is None else True
     parts = []
     for field in fields:
-        names = lists.take(field, _names, read=as_written)
+        if field in files.names():
+            lists.refuse(field, "is in keys.list_file as well; take one of them out")
+            names = files.take(field, in_file(directory))
+        else:
+            names = lists.take(field, listed, read=as_written)
         part = KeyField(field, names, every if others is None else others.take(field, values.flag, True))
         _check_other(lists, field, part)
         parts.append(part)
     lists.finish()
+    files.finish()
     if others is not None:
         others.finish()
     return KeyList(fields=tuple(parts), total=section.take("total", values.flag, False))
@@ -232,15 +239,3 @@ def _fields(value: object) -> tuple[str, ...]:
     if len(set(value)) < len(value):
         raise ValueError("holds a field twice; take one out")
     return tuple(value)
-
-
-def _names(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value:
-        raise ValueError("must be a list of keys, for example [UA, AA, DL]")
-    for key in value:
-        if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY:
-            raise ValueError(f"{key!r} is not a key; write words or numbers, null in quotes")
-    names = tuple(value)
-    if len(set(names)) < len(names):
-        raise ValueError("holds a key twice; an event has exactly one")
-    return names

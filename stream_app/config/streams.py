@@ -64,7 +64,7 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
         privacy=privacy,
         tree=_tree(section.section("tree")),
         late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), "next_bin"),
-        keys=read_keys(section.section("keys")),
+        keys=read_keys(section.section("keys"), directory),
         value=read_value(section.section("value")),
         where=read_where(section.section("where")),
         count=count,

@@ -9,6 +9,7 @@ bin whose records are all still there. The rows of earlier bins are put back fro
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections import defaultdict
@@ -28,6 +29,7 @@ from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import OperatorError, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger, TotalSpent
 
+_LONGEST_SHOWN = 200  # characters of a value in an error
 _ATTEMPTS = 5  # other workers may be opening the same stream; in each attempt one of them succeeds
 
 
@@ -178,7 +180,16 @@ def differences(then: object, now: object, path: str = "") -> Iterator[tuple[str
         for key in sorted(then.keys() | now.keys()):
             yield from differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
     elif then != now:
-        yield path, json.dumps(then), json.dumps(now)
+        yield path, _shown(then), _shown(now)
+
+
+def _shown(value: object) -> str:
+    """Return a value as text; of a long list its length and its hash, that of a file with one item a line."""
+    text = json.dumps(value)
+    if len(text) <= _LONGEST_SHOWN or not isinstance(value, (list, tuple)):
+        return text
+    digest = hashlib.sha256("".join(f"{item}\n" for item in value).encode()).hexdigest()
+    return f"a list of {len(value):,} (SHA-256 {digest[:12]})"
 
 
 def _checked_head(head: tuple[int, bytes] | None, strategy: Strategy) -> RowLink | None:
