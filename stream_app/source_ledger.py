@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from stream_app.core.budget import Total
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import check_measurement, composed
+from stream_app.core.ledger import ACCEPTED, check_measurement, composed
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.ports import OperatorError, OutsideLedger, Store
 from stream_app.ports.reader import PublicReader
@@ -74,6 +74,14 @@ class SourceLedger:
         """Return the names of all ledgers that get an entry of this source."""
         return source, *self._logs
 
+    @property
+    def begins_in_turn(self) -> bool:
+        """Whether it matters which streams of the source began before this one.
+
+        A stream whose measurement was accepted may begin beside others; any other may find itself refused.
+        """
+        return self._accept != ACCEPTED or self._total is not None
+
     async def outside(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return a source's entries in the ledger outside the store; none if there is no such ledger."""
         if self._outside is None:
@@ -112,15 +120,17 @@ class SourceLedger:
         Raises: TotalSpent; OperatorError, as ``check_remembered``; OSError.
         """
         await self.check_remembered(entry.stream, entry.source)
+        if self._total is None:
+            return await self.reserve(entry)
         while True:
             seen = len(await self._store.ledger(entry.source))
             if not await self.fits(entry):
                 raise TotalSpent
-            reply = await self.reserve(entry, None if self._total is None else seen)
+            reply = await self.reserve(entry, seen)
             if reply is not Reply.CONFLICT or len(await self._store.ledger(entry.source)) == seen:
                 break
         # A stream that knows the log by another name writes another ledger first: both are there by now.
-        if self._total is not None and reply is not Reply.CONFLICT and not await self.fits(entry):
+        if reply is not Reply.CONFLICT and not await self.fits(entry):
             raise TotalSpent
         return reply
 
@@ -170,6 +180,8 @@ class SourceLedger:
         """Return the store's entry if it differs in newer fields only; otherwise this one, with its log."""
         entry = replace(entry, log=next(iter(self._logs), None))
         for known in await self._store.ledger(entry.source):
+            if (known.stream, known.epoch) != (entry.stream, entry.epoch):
+                continue
             if replace(known, user=entry.user, log=entry.log, time=entry.time) == entry:
                 return known
         return entry
@@ -198,7 +210,8 @@ class SourceLedger:
             for entry in ledger:
                 if entry.stream == new.stream:
                     break
-                found[entry.stream, entry.epoch] = replace(entry, source=new.source)
+                own = entry if entry.source == new.source else replace(entry, source=new.source)
+                found[entry.stream, entry.epoch] = own
         return tuple(found.values())
 
 

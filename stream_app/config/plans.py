@@ -135,9 +135,13 @@ _epoch_levels = lru_cache(maxsize=64)(plan_epoch_levels)
 def _planned_tree(stream: StreamSettings, release: Release, part: Fraction = Fraction(1)) -> TreeDesign:
     """Return the tree over all events. Args: part, the share of epsilon that it may spend."""
     with _about(stream, ".tree"):
-        design = plan_tree(**stream.declared.asked(stream.declared.privacy.epsilon * part, release))
+        design = _tree(**stream.declared.asked(stream.declared.privacy.epsilon * part, release))
         _check_decodable(release, design.scales)
         return design
+
+
+# Streams that make the same promise about other keys or logs get the same plan.
+_tree = lru_cache(maxsize=64)(plan_tree)
 
 
 def _planned_with_windows(stream: StreamSettings, window: Axis, release: Release) -> WindowDesign:

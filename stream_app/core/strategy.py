@@ -106,7 +106,7 @@ class Strategy:
         return hashlib.sha256(self.to_json()).hexdigest()
 
 
-@lru_cache(maxsize=256)  # every load of the loops reads it, and checking a design takes 0.3 ms
+@lru_cache(maxsize=4_096)  # every load of the loops reads it, and checking a declaration takes long
 def _parsed(text: bytes | str) -> Strategy:
     fields = json.loads(text)
     if fields.get("v") != 1:
@@ -115,8 +115,15 @@ def _parsed(text: bytes | str) -> Strategy:
         )
     if "share_parts" in json.loads(fields.get("design", "{}")):
         raise ValueError("it began with a share of epsilon per node, which is no longer supported")
-    kind = kind_from(fields, fields["width"])
+    own = {name: fields[name] for name in fields.keys() - {"v", "stream", "source", "declared", "width"}}
+    kind = _kind(json.dumps(own, sort_keys=True), fields["width"])
     strategy = Strategy(fields["stream"], Declaration.of(fields["declared"]), kind)
     if strategy.to_json() != (text if isinstance(text, bytes) else text.encode()):
         raise ValueError("it holds facts that are not known here; use the release that wrote it")
     return strategy
+
+
+@lru_cache(maxsize=64)
+def _kind(fields: str, width: int) -> Kind:
+    """Return the kind of these fields, as JSON; streams with equal kinds share one object and its check."""
+    return kind_from(json.loads(fields), width)

@@ -28,8 +28,8 @@ from stream_app.ports import OperatorError
 from stream_app.together import until_all_end, until_one_ends
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and the script stays short
-POLL_S = 0.01  # pause before asking again for a due bin whose cut a partition has not reached
-MOST_POLLS = 50  # then everything is checked again: the stream, its lease, its witness
+POLL_S = 0.01  # first pause before asking again for a due bin whose cut a partition has not reached
+POLLS = 6  # each after twice the pause; then everything is checked again: stream, lease, witness
 FOLLOW_S = 0.5  # how often a worker that does not close a stream checks it
 PATIENCE_S = 2 * LEASE_S
 STOPPED_S = 60.0  # how often a stopped stream checks whether an epoch may open
@@ -68,6 +68,11 @@ class Closer:
         self._stopped = False  # its total allows no more epochs
         self._deletions_of = -1, False  # the epoch, and whether the replay had finished
         self._deletions = asyncio.Event()  # set while the store's log may hold deleted counts
+
+    @property
+    def begins_in_turn(self) -> bool:
+        """Whether it matters which streams of the source began before this one."""
+        return self._stream.ledger is None or self._stream.ledger.begins_in_turn
 
     async def reconcile(self) -> StreamState:
         """Make store and witness agree, open the epoch that is due, and return the stream's state. SECRET.
@@ -156,9 +161,12 @@ class Closer:
                 await self._until_sealed(next_bin)
 
     async def _until_sealed(self, bin: int) -> None:
-        """Return when every partition has reached its cut of a bin, or after ``MOST_POLLS`` checks."""
-        for _ in range(MOST_POLLS):
-            await asyncio.sleep(POLL_S)
+        """Return when every partition has reached its cut of a bin, or after ``POLLS`` checks.
+
+        The pauses grow, so that many streams that wait together leave the processor to the reader.
+        """
+        for poll in range(POLLS):
+            await asyncio.sleep(POLL_S * 2**poll)
             if await self._sealed(bin) >= bin:
                 return
 

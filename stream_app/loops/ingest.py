@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from itertools import chain
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,7 @@ from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1
 READ_EVERY_S = 0.05  # between reads that bring few records: each read costs every stream an apply
+READ_S_PER_STREAM = 0.0025  # so more than 20 streams are read more rarely, except after a cut
 FEW_RECORDS = 1_000
 CUT_WAIT_S = 0.05  # the wait for a due cut, before the store is asked about it
 MOST_TOGETHER = 20_000  # records times streams binned in one turn of the event loop: cuts need turns too
@@ -65,6 +67,17 @@ class _Slice:
     outcomes: Outcomes
     left_out: Int64Array  # the positions of records that do not match the stream's condition
     users: NDArray[Any] | None = None  # of each record, where the unit is the user
+
+
+class _Begin(NamedTuple):
+    """Where streams begin to read a partition: its oldest record, the first since an instant, or the end.
+
+    Args: until_us, an instant: the log's end now, and in a replay its end at this instant; None: not there.
+    """
+
+    partition: str
+    since_us: int | None
+    until_us: int | None
 
 
 class Ingest:
@@ -111,14 +124,15 @@ class Ingest:
             await self._letters.written()
 
     async def _pause(self) -> None:
-        """Wait until the next multiple of ``READ_EVERY_S``, or until the next cuts, unless a bin waits now.
+        """Wait until it is time to read again, or until the next cuts, unless a bin waits now.
 
         The clock and the cuts decide when to read, not the records. So the time that one more record costs
         does not shift later reads.
         """
         if self._views.reached_cuts(self._owned):
             now_s = asyncio.get_running_loop().time()
-            await self._views.cuts_within(READ_EVERY_S - now_s % READ_EVERY_S)
+            every_s = max(READ_EVERY_S, READ_S_PER_STREAM * self._views.number)
+            await self._views.cuts_within(every_s - now_s % every_s)
 
     async def step(self) -> int:
         """Read once and apply the records; return their number.
@@ -129,7 +143,7 @@ class Ingest:
         if partitions != self._owned:
             self._views.forget()  # another worker may have moved the partitions that are owned now
         streams = await self._views.complete(self._store)
-        streams = [await self._with_partitions(stream, partitions) for stream in streams]
+        streams = await self._with_partitions(streams, partitions)
         self._owned = partitions
         with asking_source():
             batches = await self._source.read(_positions(streams, partitions), READ_TIMEOUT_S)
@@ -142,36 +156,59 @@ class Ingest:
             streams = await self._apply_to_all(streams, batch)
         return sum(len(batch.positions) + len(batch.refused) for batch in batches)
 
-    async def _with_partitions(self, stream: LoadedStream, partitions: Sequence[str]) -> LoadedStream:
-        """Start the partitions that a stream has never read; return the stream."""
-        new = [partition for partition in partitions if partition not in stream.partitions]
-        # A partition that appears later is read from its beginning, or its first events would be lost. So the
-        # worker that starts the stream starts all partitions, including those of other workers.
-        start: Start = "earliest" if stream.partitions else self._begins(stream)
-        if new and not stream.partitions:
+    async def _with_partitions(
+        self, streams: list[LoadedStream], partitions: Sequence[str]
+    ) -> list[LoadedStream]:
+        """Start the partitions that streams have never read; return the streams.
+
+        Streams that begin at the same place share the question where it is.
+        """
+        new = [stream for stream in streams if not stream.partitions.keys() >= set(partitions)]
+        if not new:
+            return streams
+        everywhere = partitions
+        if any(not stream.partitions for stream in new):
             with asking_source():
-                new = list(await self._source.partitions())
-        for partition in new:
+                everywhere = await self._source.partitions()
+        begins = {one.name: self._begins(one, partitions if one.partitions else everywhere) for one in new}
+        positions: dict[_Begin, int] = {}
+        for begin in dict.fromkeys(chain.from_iterable(begins.values())):
             with asking_source():
-                position = await self._start_position(stream, partition, start)
+                positions[begin] = await self._position(begin)
+        started = await each_to_its_end(
+            *(self._started(one, {at.partition: positions[at] for at in begins[one.name]}) for one in new)
+        )
+        by_name = {stream.name: stream for stream in started}
+        return [by_name.get(stream.name, stream) for stream in streams]
+
+    async def _started(self, stream: LoadedStream, positions: Mapping[str, int]) -> LoadedStream:
+        """Start partitions of a stream at these positions; return the stream."""
+        for partition, position in positions.items():
             reply = await self._store.start_partition(stream.name, stream.strategy.hash, partition, position)
             check_strategy(stream.name, reply)
-        return await self._views.load(stream.name, self._store) if new else stream
+        return await self._views.load(stream.name, self._store)
 
-    def _begins(self, stream: LoadedStream) -> Start:
-        """Return where a stream without positions begins to read."""
-        if stream.epoch == 0:
-            return self._start
-        # The stream lost its positions with the store: read again all records that its epoch may count.
-        earliest_bin = stream.rules.first_bin - stream.declared.time.max_ahead_bins - 1
-        return stream.declared.time.binning.start_us(earliest_bin)
+    def _begins(self, stream: LoadedStream, partitions: Sequence[str]) -> list[_Begin]:
+        """Return where a stream begins to read each of these partitions that it has never read.
 
-    async def _start_position(self, stream: LoadedStream, partition: str, start: Start) -> int:
-        if start == "latest":
-            # The current end of the log; in a replay, the start of the stream's first bin.
-            start_us = stream.declared.time.binning.end_us(stream.sealed_bin)
-            return (await self._source.positions_at([partition], [start_us]))[partition][0]
-        return await self._source.first_position(partition, start if isinstance(start, int) else None)
+        A partition that appears later is read from its beginning, or its first events would be lost. So the
+        worker that starts the stream starts all partitions, including those of other workers.
+        """
+        start: Start = "earliest" if stream.partitions else self._start
+        if stream.epoch > 0 and not stream.partitions:
+            # The stream lost its positions with the store: read again all records that its epoch may count.
+            earliest_bin = stream.rules.first_bin - stream.declared.time.max_ahead_bins - 1
+            start = stream.declared.time.binning.start_us(earliest_bin)
+        since_us = start if isinstance(start, int) else None
+        # The current end of the log; in a replay, the start of the stream's first bin.
+        until_us = stream.declared.time.binning.end_us(stream.sealed_bin) if start == "latest" else None
+        new = [partition for partition in partitions if partition not in stream.partitions]
+        return [_Begin(partition, since_us, until_us) for partition in new]
+
+    async def _position(self, begin: _Begin) -> int:
+        if begin.until_us is not None:
+            return (await self._source.positions_at([begin.partition], [begin.until_us]))[begin.partition][0]
+        return await self._source.first_position(begin.partition, begin.since_us)
 
     async def _apply_to_all(self, streams: Sequence[LoadedStream], batch: RecordBatch) -> list[LoadedStream]:
         """Apply a batch to all streams, as many at once as its size allows; return the streams."""

@@ -26,7 +26,7 @@ class Lease:
         self._lease_s = lease_s
         self._until_s = 0.0
         self._ask_at_s = 0.0
-        self.keep_every_s = lease_s / 10  # renewing this often keeps the lease without a gap
+        self.keep_every_s = lease_s / 4  # renewing this often keeps the lease without a gap
         self.term = 0  # rises whenever another worker may have held the lease in between
 
     async def held(self) -> bool:

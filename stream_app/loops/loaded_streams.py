@@ -16,6 +16,7 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.records import PartitionState
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError, Store
+from stream_app.together import each_to_its_end
 
 
 @dataclass
@@ -70,6 +71,11 @@ class LoadedStreams:
         self._completing = asyncio.Lock()
         self._cut = asyncio.Event()
 
+    @property
+    def number(self) -> int:
+        """How many streams count the source."""
+        return len(self._names)
+
     def wake_reader(self) -> None:
         """Wake the reader: cuts were taken, and their bins wait until the reader has reached them."""
         self._cut.set()
@@ -104,17 +110,18 @@ class LoadedStreams:
     async def complete(self, store: Store) -> list[LoadedStream]:
         """Return all streams; load the missing ones once store and witness agree about them."""
         async with self._completing:
-            views = []
-            for name in self._names:
-                view = self._views.get(name)
-                if view is None:
-                    if self._agree is not None:
-                        await self._agree(name)
-                    view = await self.load(name, store)
-                elif view.stopped:
-                    view = await self.load(name, store)  # a worker with a larger total may have gone on
-                views.append(view)
-            return views
+            views = {name: self._views.get(name) for name in self._names}
+            # Of a stopped stream, a worker with a larger total may have gone on.
+            wanted = [name for name, view in views.items() if view is None or view.stopped]
+            views |= zip(
+                wanted, await each_to_its_end(*(self._loaded(n, store) for n in wanted)), strict=True
+            )
+            return [view for view in views.values() if view is not None]
+
+    async def _loaded(self, name: str, store: Store) -> LoadedStream:
+        if self._agree is not None and name not in self._views:
+            await self._agree(name)
+        return await self.load(name, store)
 
     async def load(self, name: str, store: Store) -> LoadedStream:
         """Read a stream's state from the store. Raises: OperatorError if the stream is not open."""

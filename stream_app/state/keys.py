@@ -7,6 +7,7 @@ percent-encoded, so none can imitate another part of a key.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -156,5 +157,6 @@ class StreamKeys:
         return f"{self._secret}:cells:{bin}"
 
 
+@lru_cache(maxsize=4_096)
 def _plain(name: str) -> str:
     return quote(name, safe="")

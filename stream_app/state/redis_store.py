@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import msgspec
@@ -34,6 +35,7 @@ from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.row_values import place_of, rows_of_bin, witness_row
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
+from stream_app.shared_answer import SharedAnswer
 from stream_app.state import arguments, checks, codec
 from stream_app.state.append_only import AppendOnlyFiles
 from stream_app.state.cluster_clocks import check_clocks
@@ -66,6 +68,7 @@ class RedisStore(Store):
         self._redis = connect(url, expected=Expected(writes=True, same_server=True))
         self._partitions: dict[str, list[bytes]] = {}  # by stream, as of its last load
         self._files = AppendOnlyFiles(self._redis)
+        self._ledgers: dict[str, SharedAnswer[tuple[LedgerEntry, ...]]] = {}  # by source
 
     @property
     def connection(self) -> RoundTrips:
@@ -101,6 +104,11 @@ class RedisStore(Store):
         return codec.decode_reply(reply)
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
+        if source not in self._ledgers:
+            self._ledgers[source] = SharedAnswer(partial(self._read_ledger, source))
+        return await self._ledgers[source]()
+
+    async def _read_ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
         return codec.decode_ledger(fields)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from stream_app.loops.closer import Closer
 from stream_app.loops.cutting import Cutter
@@ -70,9 +71,13 @@ class Pipeline:
         return cls(ports.source, counting, list(closers.values()))
 
     async def agree(self) -> None:
-        """Return when store and witness agree about every stream; only then may ``run`` start."""
-        for closer in self.closers:
-            await closer.agree()
+        """Return when store and witness agree about every stream; only then may ``run`` start.
+
+        Streams begin beside each other. Only a stream for which the order matters begins alone, in its turn.
+        """
+        for alone, some in groupby(self.closers, lambda closer: closer.begins_in_turn):
+            for together in ([closer] for closer in some) if alone else [some]:
+                await until_all_end(*(closer.agree() for closer in together))
 
     async def run(self) -> None:
         """Run until cancelled; a replay returns when its last bin is visible."""

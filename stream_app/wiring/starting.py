@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
@@ -21,6 +22,7 @@ from stream_app.core.releases.release import RowLink
 from stream_app.loops.opening import check_counted, restore_ledger, with_lost_entries
 from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
 from stream_app.source_ledger import SourceLedger, lost, measured
+from stream_app.together import each_to_its_end
 from stream_app.wiring.event_logs import note_of
 
 log = logging.getLogger(__name__)
@@ -47,7 +49,8 @@ async def check_start(
     A stream that the ledger or a witness knows began earlier, and its operator was asked then.
     Raises: OperatorError.
     """
-    opened = [stream.name for stream in settings.streams if await _is_open(store, stream.name)]
+    names = [stream.name for stream in settings.streams]
+    opened = set(compress(names, await each_to_its_end(*(_is_open(store, name) for name in names))))
     sources = dict.fromkeys(
         name for stream in settings.streams for name in ledgers_of(stream, settings.file.parent)
     )
@@ -58,9 +61,10 @@ async def check_start(
     ledgers_by_stream = {one.name: ledgers_of(one, settings.file.parent) for one in settings.streams}
     lacking = await with_lost_entries(store, witnesses, ledgers_by_stream)
     begun, unknown = set[str](), list[str]()
+    stored = {source: await store.ledger(source) for source in sources}
     for stream in settings.streams:
         witnessed = await witnesses[stream.name].head(stream.name)
-        known = await store.ledger(stream.declared.source.name)
+        known = stored[stream.declared.source.name]
         last_epoch = None if witnessed is None else RowLink.of(witnessed[1]).epoch
         if (entry := lost_measurement(known, stream.name, last_epoch)) is not None:
             raise lost(entry, outside)

@@ -375,3 +375,36 @@ def test_costs_over_epochs_are_for_streams_whose_epochs_add_up() -> None:
     assert "12 epochs cost (epsilon 12, delta 1.2e-5) as a sum and (epsilon 3.91" in over_epochs_in_words(
         approximate()
     )
+
+
+@given(
+    st.lists(
+        st.builds(
+            entry,
+            stream=st.sampled_from("abcd"),
+            epoch=st.integers(0, 2),
+            epsilon=st.sampled_from(["1/3", "2", "5", "9.9", "10", "20"]),
+            unit=st.sampled_from(["event", "event", "user"]),
+            neighbours=st.sampled_from(["add_remove", "add_remove", "substitute"]),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_an_accepted_measurement_is_refused_exactly_if_all_together_protects_nobody(
+    entries: list[LedgerEntry], uniform: bool, approximate: bool
+) -> None:
+    if uniform:
+        entries = [replace(one, unit="event", neighbours="add_remove") for one in entries]
+    if approximate:
+        entries[0] = replace(entries[0], delta="1/1000000", mu="2")
+    *before, new = entries
+    told = statement(new.source, entries)
+    others = measured_before(before, new)
+    if others and told.total_epsilon > 20:
+        with pytest.raises(ValueError, match="protects nobody"):
+            check_measurement(before, new, ACCEPTED)
+    else:
+        check_measurement(before, new, ACCEPTED)
