@@ -1,7 +1,7 @@
 """Coverage of an approximate stream's intervals, over HTTP: how often they hold the truth, in seeded runs.
 
 Run with ``python -m benchmarks.approximate_coverage``; results go to
-``benchmarks/results/approximate_coverage.json``. Some two minutes.
+``benchmarks/results/approximate_coverage.json``. Some two minutes on a busy machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stream_app.loops import ingest
 from tests.stream_app.loops.test_approximate_coverage import CONFIDENCE, FALSE_ALARM, coverage, least
 
 RESULTS = Path(__file__).parent / "results" / "approximate_coverage.json"
-RUNS = 400
+RUNS = 200
 
 
 def main() -> None:
