@@ -1,0 +1,1 @@
+"""Dumps of stores, one for each stored format, never made anew: later builds must read these bytes."""
