@@ -134,7 +134,7 @@ export class BandChart {
     return {
       ...this.#size(),
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), this.options.times().clockZone),
-      padding: [10, lines.length > 1 && !strip ? 74 : 24, 0, 0],
+      padding: [10, lines.length > 1 && !strip ? 74 : 32, strip ? 8 : 0, 0],
       legend: { show: false },
       cursor: {
         y: false,
@@ -252,8 +252,11 @@ export class BandChart {
 }
 
 // Return the text of a tick. Neighbouring ticks that are close have the decimals that tell them apart.
+// A tick has the decimals of the distance between ticks: 0.25, not 0.3.
 function tickText(tick, distance) {
-  return distance < 0.1 && distance > 1e-4 ? tick.toFixed(Math.min(Math.ceil(-Math.log10(distance) - 1e-9), 6)) : compact.format(tick);
+  if (distance >= 1 || distance < 1e-4) return compact.format(tick);
+  const decimals = [1, 2, 3, 4, 5].find((n) => Math.abs(distance * 10 ** n - Math.round(distance * 10 ** n)) < 1e-6);
+  return tick.toFixed(decimals ?? 6);
 }
 
 function lineWords(line, index, numbers, unit) {
