@@ -220,7 +220,11 @@ class Closer:
 
     async def _sealed(self, bin: int) -> int:
         listed = await self._ports.source.partitions()
-        return await self._store.seal(self._name, self._strategy.hash, listed, bin)
+        try:
+            return await self._store.seal(self._name, self._strategy.hash, listed, bin)
+        except LookupError as lost:
+            # The stream was there: an empty store has taken its place, and perhaps another loop has noticed.
+            raise ConnectionError(f"redis: {lost}") from lost
 
     async def _release(self, state: StreamState, last_bin: int) -> None:
         """Add noise to the counts of sealed bins, and store the release; the caller then loads the store."""

@@ -130,7 +130,7 @@ class PartitionedLog:
         part = self.log[name][start:end]
         columns = {
             "time": np.array([(FIRST_BIN + e.arrival + e.ahead) * BIN_US for e in part], dtype=np.int64),
-            "key": [e.key for e in part],
+            "key": np.array([e.key for e in part], dtype=object),
             "user": np.array([e.user for e in part], dtype=object),
         }
         return [RecordBatch(name, start, end, np.arange(start, end), columns)]

@@ -91,7 +91,7 @@ def test_kubernetes_accepts_every_resource_and_no_wrong_property(
         assert right in text
         text = text.replace(right, mistake)
     broken.write_text(text)
-    command = [tool("python"), Path(__file__).with_name("check_manifests.py"), *rendered.values(), broken]
+    command = [tool("python"), KUBERNETES / "check_manifests.py", *rendered.values(), broken]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     found: Any = json.loads(done.stdout)
     assert {file for file, *_ in found} == {"broken.yaml"}, found

@@ -61,7 +61,7 @@ def test_streams_on_several_nodes_outlast_the_loss_of_one(
             # A replica has whatever was shown, so no epoch ended.
             assert {name: seen.epochs for name, seen in load.seen.items()} == {name: [0] for name in names}
 
-    with caplog.at_level(logging.ERROR):
+    with caplog.at_level(logging.WARNING):
         asyncio.run(run())
 
 

@@ -49,12 +49,17 @@ def first_pair(box: GreyBox) -> PairLoss:
     return next(box.losses())
 
 
+def forget_strategies() -> None:
+    strategy._parsed.cache_clear()
+    strategy._kind.cache_clear()
+
+
 @pytest.fixture(autouse=True)
 def read_again() -> Iterator[None]:
     """Strategies are cached by their text, which does not say that a test has changed the code."""
-    strategy._parsed.cache_clear()
+    forget_strategies()
     yield
-    strategy._parsed.cache_clear()
+    forget_strategies()
 
 
 @pytest.mark.parametrize(

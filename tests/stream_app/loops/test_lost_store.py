@@ -222,9 +222,22 @@ def test_bins_whose_records_are_gone_are_missing_and_the_operator_is_notified(
         assert (await one.epochs())[-1] == (1, 103 + ahead, 4)
         assert told == [(Ending.STORE_LOST, ahead)]
         view = await view_of(one)
-        with pytest.raises(ValueError, match="start, end: "):
-            view.count(Span(102, 106))
+        assert list(view.unmeasured(Span(102, 106))) == [Span(103, 105)]
         assert "the bins from 1970-01-01T00:17:10Z to 1970-01-01T00:17:30Z are missing" in caplog.text
+
+    asyncio.run(run())
+
+
+def test_a_store_that_is_emptied_while_a_closer_waits_is_an_outage(one: OneSource) -> None:
+    """Another loop may have met the failing connection; this one only finds the stream gone."""
+
+    async def run() -> None:
+        await release_until(one, 103)
+        closer = one.closer()
+        await closer.reconcile()
+        lose(one, EMPTIED, one.store)
+        with pytest.raises(ConnectionError, match="never opened"):  # the loop then asks the witness
+            await closer._until_sealed(103)
 
     asyncio.run(run())
 

@@ -14,7 +14,7 @@ import kubernetes_validate
 import yaml
 
 VERSIONS = ("1.27", "1.37")
-CUSTOM = Path(__file__).parents[1] / "vendor" / "kubernetes"
+CUSTOM = Path(__file__).parents[2] / "tests" / "vendor" / "kubernetes"
 
 
 def refused(resource: dict[str, Any], version: str) -> str | None:
