@@ -26,7 +26,9 @@ from stream_app.state.embedded import find_server
 CONFIGURATION = Path(__file__).parents[1] / "deploy" / "redis" / "redis.conf"
 PASSWORDS = {user: f"password-of-{user}" for user in RULES}
 PATIENCE_S = 60.0
-DOWN_AFTER_MS = 500
+# Sentinels never choose a replica that was cut off for longer than ten times this.
+DOWN_AFTER_MS = 2_000
+OUTGOING_PORTS = 32_768  # from here on any connection may take a port
 
 
 class Node:
@@ -128,7 +130,7 @@ def cluster(folder: Path, primaries: int = 3, executable: Path | None = None) ->
         "--cluster-enabled",
         "yes",
         "--cluster-node-timeout",
-        "1000",
+        "15000",  # for the handshakes; less once the cluster stands
         "--cluster-replica-validity-factor",
         "0",
     ]
@@ -167,12 +169,16 @@ def _join(nodes: Sequence[Node], primaries: int) -> None:
         until(partial(_is_whole, node), "the cluster is whole")
     for node in nodes[primaries:]:
         until(partial(_is_in_sync, node), "a replica is in sync")
+    for node in nodes:
+        node.ask("CONFIG", "SET", "cluster-node-timeout", 2_000)
 
 
 def _cluster_port() -> int:
     """Return a free port; the nodes of a cluster use the port 10,000 above it, too."""
     while True:
         port = free_port()
+        if port + 10_000 >= OUTGOING_PORTS:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port + 10_000))
             return port

@@ -2,7 +2,7 @@
 
 Writes users.acl (digests only, for Redis), one environment file for each process that needs a password, and
 the token with which metrics can be read (in worker.env, ingest.env and, for Prometheus, operator.token).
-It needs nothing but Python. Existing passwords are kept, so it may be run again after an upgrade.
+It needs nothing but Python. Existing URLs and passwords are kept, so it may be run again after an upgrade.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import secrets
 import sys
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 # The API reads public keys only. The worker may not administer the store. But it must check that the store
 # keeps acknowledged writes, and have deleted counts removed from the append-only file.
@@ -45,7 +46,7 @@ def acl(passwords: dict[str, str]) -> str:
 
 
 def write(folder: Path, host: str = "redis:6379") -> None:
-    """Write users.acl, and an environment file for every user. Args: host, of Redis in the users' URLs."""
+    """Write users.acl, and an environment file for every user. Args: host, of Redis in new URLs."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     token = folder / "operator.token"
     # Prometheus in its container must read this file. Only its owner may enter the folder.
@@ -53,8 +54,9 @@ def write(folder: Path, host: str = "redis:6379") -> None:
     passwords = {}
     for user, variable in VARIABLES.items():
         path = folder / f"{user}.env"
-        passwords[user] = _password(path, variable) or secrets.token_urlsafe(32)
-        lines = [f"{variable}=redis://{user}:{passwords[user]}@{host}/0"]
+        url = _written(path, variable) or f"redis://{user}:{secrets.token_urlsafe(32)}@{host}/0"
+        passwords[user] = unquote(urlsplit(url).password or "")
+        lines = [f"{variable}={url}"]
         if user == "worker":
             lines.append(f"{OPERATOR_TOKEN}={token.read_text()}")
         _replace(path, "\n".join(lines) + "\n", 0o600)
@@ -64,11 +66,11 @@ def write(folder: Path, host: str = "redis:6379") -> None:
     _replace(folder / "users.acl", acl(passwords), 0o644)
 
 
-def _password(path: Path, variable: str) -> str | None:
+def _written(path: Path, variable: str) -> str | None:
+    """Return the URL that a file has already, which may have been corrected by hand."""
     if not path.exists():
         return None
-    lines = dict(line.split("=", 1) for line in path.read_text().splitlines())
-    return lines[variable].removeprefix("redis://").rpartition("@")[0].partition(":")[2]
+    return dict(line.split("=", 1) for line in path.read_text().splitlines())[variable]
 
 
 def _replace(path: Path, text: str, mode: int) -> None:

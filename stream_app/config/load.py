@@ -17,6 +17,7 @@ from stream_app.config.settings import IngestSettings, Settings, SourceSettings,
 from stream_app.config.storage import check_ledgers_node, read_dead_letters, read_ledger, read_redis
 from stream_app.config.streams import read_streams
 from stream_app.ports import ACCEPT_MANAGED
+from stream_app.redis_address import redis_address
 
 _PUBLIC_INSTANTS = values.duration_between(
     "250ms", "1d", "more often, a busy moment would show; more rarely, releases would seem to have stopped"
@@ -78,10 +79,28 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         raise document.error("ingest", "has no use: no stream has source.http; add one or take ingest out")
     _check_ports(document, settings)
     _check_topics(document, settings)
+    _check_witnesses(document, settings)
     if settings.ledger is None:
         check_ledgers_node(document.section("redis"), redis)
         _check_totals(document, settings)
     return settings
+
+
+def _check_witnesses(document: Section, settings: Settings) -> None:
+    """Refuse topics without a shared witness over a Redis whose rows may be lost while workers run.
+
+    Only the worker that released a bin has it in its own witness: another would release it with other noise.
+    """
+    url, accept = settings.redis.url, settings.redis.accept
+    if url is None or (redis_address(url).kind == "server" and accept != ACCEPT_MANAGED):
+        return
+    for stream in settings.streams:
+        if isinstance(stream.source, TopicSettings) and settings.output_of(stream.name) is None:
+            raise document.error(
+                "outputs",
+                f"must name a topic for {stream.name}: this Redis may lose rows while several workers "
+                f"run, and they remember them together there; add {{stream: {stream.name}, topic: ...}}",
+            )
 
 
 def _check_totals(document: Section, settings: Settings) -> None:

@@ -41,6 +41,7 @@ class ClusterRoundTrips(RoundTrips):
 
     def __init__(self, seeds: Sequence[str], connect: Callable[[str], RoundTrips]) -> None:
         self._seeds = list(seeds)
+        self._known = list(seeds)  # who is asked for the map, in this order
         self._connect = connect
         self._nodes: dict[str, RoundTrips] = {}
         self._firsts: list[int] = []  # the first slot of each range, rising, and the range's node
@@ -95,13 +96,13 @@ class ClusterRoundTrips(RoundTrips):
     def _forget(self) -> None:
         """Forget the map of slots, and ask another node first: a node that is cut off has an old map."""
         self._firsts, self._owners = [], []
-        self._seeds.append(self._seeds.pop(0))
+        self._known.append(self._known.pop(0))
 
     async def _learned(self) -> None:
         """Learn the map of slots unless it is known. Raises: redis' ConnectionError if no node tells it."""
         async with self._learning:
             failures = []
-            for seed in [*self._seeds, *self._nodes]:
+            for seed in list(self._known):
                 if self._owners:
                     return
                 try:
@@ -125,6 +126,7 @@ class ClusterRoundTrips(RoundTrips):
         with suppress(ValueError):
             self._owners = [_address(primary, asked_host) for _, _, primary in ranges]
             self._firsts = [first for first, _, _ in ranges]
+            self._known += [owner for owner in self._owners if owner not in self._known]
 
 
 def _key(command: Command) -> bytes:

@@ -6,7 +6,6 @@ import base64
 import binascii
 import os
 import stat
-from collections.abc import Collection
 from pathlib import Path
 
 from stream_app.ports import NoiseKeys, OperatorError
@@ -33,7 +32,7 @@ class SharedKey(NoiseKeys):
             status, text = file.stat(), file.read_bytes()
         except OSError as failure:
             raise OperatorError(f"{where}: cannot be read: {failure.strerror}; write one first") from None
-        if others_may_read(status, os.geteuid(), (os.getegid(), *os.getgroups())):
+        if others_may_read(status, os.geteuid(), os.getegid()):
             raise OperatorError(f"{where}: others may read it; chmod 600 it")
         try:
             secret = base64.b64decode(text.strip(), validate=True)
@@ -64,11 +63,11 @@ class SharedKey(NoiseKeys):
         """Do nothing: a derived key cannot be destroyed."""
 
 
-def others_may_read(status: os.stat_result, user: int, groups: Collection[int]) -> bool:
+def others_may_read(status: os.stat_result, user: int, group: int) -> bool:
     """Return whether anybody may read or change a file but its user, or root and the user's group.
 
     Kubernetes gives a Secret to root and, for reading only, to the group of the Pod.
     """
-    mounted = user != 0 and status.st_uid == 0 and status.st_gid in groups
+    mounted = user != 0 and status.st_uid == 0 and status.st_gid == group
     allowed = stat.S_IRGRP if mounted else 0
     return bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO) & ~allowed)

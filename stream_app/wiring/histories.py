@@ -28,7 +28,7 @@ from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_reading
 from stream_app.wiring.redis_server import redis_server
-from stream_app.wiring.workers import noise_keys, outside_ledger, own_directory
+from stream_app.wiring.workers import noise_keys, outside_ledger, own_directory, store_of
 
 _ROWS_AT_ONCE = 10_000
 _LARGEST_VALUES = 1 << 30  # of a row's packed values: no record of a topic holds them here
@@ -132,7 +132,7 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
             raise OperatorError(f"streams.{name}: the export has a stream of this name; rename the new one")
     outside = outside_ledger(settings)
     async with _writing(settings) as url:
-        store = RedisStore(url)
+        store = store_of(settings, url)
         try:
             await store.check_format()
             await _check_free(store, export)
@@ -216,7 +216,7 @@ async def retire(settings: Settings, name: str) -> str:
     Raises: OperatorError if there is no such stream, or a worker runs it.
     """
     async with _alone(settings, name), _writing(settings) as url:
-        store = RedisStore(url)
+        store = store_of(settings, url)
         reader = RedisReader(url)
         try:
             return await _retire(settings, name, store, reader)

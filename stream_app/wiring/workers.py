@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from dphist import SystemNoise
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.access import check_operator
 from stream_app.config.plans import planned
-from stream_app.config.source import by_log
+from stream_app.config.source import by_log, ledgers_of
 from stream_app.core.strategy import Strategy
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock, ReplayClock
@@ -112,9 +111,7 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
         closings = {stream.name: stream.declared.time.closing for stream in live}
 
         def new_store() -> RedisStore:
-            redis = connected.redis
-            kept = RedisStore(url, redis.replicas, rewrites=redis.accept != ACCEPT_MANAGED)
-            store = watch_store(kept, metrics, closings)
+            store = watch_store(store_of(connected, url), metrics, closings)
             resources.push_async_callback(_close, store.close)
             return store
 
@@ -134,7 +131,7 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
             settings, directory, new_store, store, witnesses, outside, keys, metrics, resources
         )
         logs = [await _opened(streams, adapters) for streams in by_log(settings.streams)]
-        measuring = _by_source(logs, adapters)
+        measuring = _of_one_source(logs, adapters)
         pipelines = [await _pipeline(log, measuring, adapters) for log in logs]
         deleting = [
             delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us, is_stopped)
@@ -158,11 +155,17 @@ async def _has_begun(stream: str, store: RedisStore, witnesses: Mapping[str, Wit
 async def stored_counts(settings: Settings) -> dict[str, Mapping[str, int]]:
     """Return the operator's counters of each stream, from the store. SECRET. Raises: OSError."""
     assert settings.redis.url is not None  # only who runs a worker asks
-    store = RedisStore(settings.redis.url)
+    store = store_of(settings, settings.redis.url)
     try:
         return {stream.name: await store.operator_counts(stream.name) for stream in settings.streams}
     finally:
         await _close(store.close)
+
+
+def store_of(settings: Settings, url: str) -> RedisStore:
+    """Return the store at an address, written as the configuration says."""
+    redis = settings.redis
+    return RedisStore(url, redis.replicas, rewrites=redis.accept != ACCEPT_MANAGED)
 
 
 def _check_counted(settings: Settings, metrics: Metrics, anew: Container[str]) -> None:
@@ -311,22 +314,32 @@ async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _Ope
     return _OpenLog(ports, streams, strategies)
 
 
-def _by_source(logs: Sequence[_OpenLog], adapters: Adapters) -> dict[str, list[Stream]]:
-    """Return the streams over each source, which share its ledger. The logs of a group are one source."""
-    found: dict[str, list[Stream]] = defaultdict(list)
+def _of_one_source(logs: Sequence[_OpenLog], adapters: Adapters) -> dict[str, list[Stream]]:
+    """Return for each stream, by name, the streams whose ledgers it shares, itself among them.
+
+    A log may be a source of its own for one stream and belong to a group for another: one name in common
+    is enough.
+    """
+    directory = adapters.settings.file.parent
+    found: dict[str, tuple[set[str], list[Stream]]] = {}
     for log in logs:
         for stream, strategy in zip(log.streams, log.strategies, strict=True):
-            found[strategy.source].append(Stream(strategy=strategy, ledger=_ledger(stream, adapters)))
-    return found
+            names = set(ledgers_of(stream, directory))
+            together = [Stream(strategy=strategy, ledger=_ledger(stream, adapters))]
+            for others in {id(one): one for one in found.values() if one[0] & names}.values():
+                names |= others[0]
+                together += others[1]
+            found |= {one.strategy.stream: (names, together) for one in together}
+    return {name: together for name, (_, together) in found.items()}
 
 
 async def _pipeline(log: _OpenLog, measuring: Mapping[str, Sequence[Stream]], adapters: Adapters) -> Pipeline:
-    """Open the streams of one log and join their loops. Args: measuring, all streams by source."""
+    """Open the streams of one log and join their loops. Args: measuring, by stream, those of its source."""
     clock, pairs = log.ports.clock, list(zip(log.streams, log.strategies, strict=True))
     has_users = any(stream.declared.privacy.per_user is not None for stream in log.streams)
     pipeline = Pipeline.over(
         log.ports,
-        [_stream(stream, strategy, measuring[strategy.source], adapters) for stream, strategy in pairs],
+        [_stream(stream, strategy, measuring[stream.name], adapters) for stream, strategy in pairs],
         start=log.streams[0].source.start,
         user_key=await adapters.noise_keys.user_key() if has_users else b"",
     )

@@ -142,7 +142,9 @@ def test_readers_reach_neither_events_nor_a_workers_secret_metrics(compose: Any)
 def test_a_grafana_for_readers_reaches_released_values_only(compose: Any) -> None:
     assert REACHED_BY["grafana"] == {"api", "alerts"}
     mounted = {name: compose["services"][name]["volumes"] for name in ("grafana", "grafana-operator")}
-    assert not any("operator" in volume for volume in mounted["grafana"])
+    assert not any("grafana/operator" in volume for volume in mounted["grafana"])
+    for name in mounted:  # without it Grafana's first password is known to everybody
+        assert "GF_SECURITY_ADMIN_PASSWORD__FILE" in compose["services"][name]["environment"]
     assert "GF_AUTH_ANONYMOUS_ENABLED" not in compose["services"]["grafana-operator"]["environment"]
 
 

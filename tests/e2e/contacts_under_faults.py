@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -178,9 +179,10 @@ def _strike(service: Service, fault: str, folder: Path, rng: random.Random) -> S
         return service
     for pid in descendants(service.process.pid):
         if _WORDS[whom] in command_line(pid):
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(rng.uniform(0.1, 1.0))
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(rng.uniform(0.1, 1.0))
+                os.kill(pid, signal.SIGCONT)
             break
     return service
 

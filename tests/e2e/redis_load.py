@@ -21,7 +21,7 @@ from stream_app.state.reader import RedisReader
 from stream_app.together import until_one_ends
 from stream_app.wiring.workers import run_worker
 
-PATIENCE_S = 100.0
+PATIENCE_S = 180.0
 EVERY_S = 0.05
 ONE = 2**16  # running counts are published in fractions of an event
 

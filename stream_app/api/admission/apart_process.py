@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -28,7 +29,8 @@ _SWITCH_S = 0.000_02
 
 def main() -> None:
     """Answer until the service ends."""
-    os.nice(_NICE)
+    with suppress(OSError):  # a sandbox may refuse it
+        os.nice(_NICE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this process
     sys.setswitchinterval(_SWITCH_S)
     try:

@@ -148,7 +148,7 @@ def test_who_may_read_a_secret_beside_the_service(
     mode: int, owner: int, group: int, user: int, refused: bool
 ) -> None:
     status = os.stat_result((0o100000 | mode, 0, 0, 1, owner, group, 44, 0, 0, 0))
-    assert others_may_read(status, user, (user,)) is refused
+    assert others_may_read(status, user, user) is refused
 
 
 def _key_files(directory: Path) -> list[Path]:

@@ -432,6 +432,8 @@ def _count_some_bins(config: Path, directory: Path, server: EmbeddedRedis) -> No
             time.sleep(0.05)
         process.terminate()
         assert process.wait(60) == 0
+        while admin(server).exists(StreamKeys("visits").lease):  # it may outlive the worker
+            time.sleep(0.05)
     finally:
         process.kill()
         process.wait()
