@@ -16,7 +16,7 @@ from dphist import SystemNoise
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.access import check_operator
 from stream_app.config.plans import planned
-from stream_app.config.source import by_log, ledgers_of
+from stream_app.config.source import by_log, ledgers_of, sharing_names
 from stream_app.core.strategy import Strategy
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock, ReplayClock
@@ -321,16 +321,14 @@ def _of_one_source(logs: Sequence[_OpenLog], adapters: Adapters) -> dict[str, li
     is enough.
     """
     directory = adapters.settings.file.parent
-    found: dict[str, tuple[set[str], list[Stream]]] = {}
-    for log in logs:
-        for stream, strategy in zip(log.streams, log.strategies, strict=True):
-            names = set(ledgers_of(stream, directory))
-            together = [Stream(strategy=strategy, ledger=_ledger(stream, adapters))]
-            for others in {id(one): one for one in found.values() if one[0] & names}.values():
-                names |= others[0]
-                together += others[1]
-            found |= {one.strategy.stream: (names, together) for one in together}
-    return {name: together for name, (_, together) in found.items()}
+    groups = sharing_names(
+        [
+            (ledgers_of(stream, directory), Stream(strategy=strategy, ledger=_ledger(stream, adapters)))
+            for log in logs
+            for stream, strategy in zip(log.streams, log.strategies, strict=True)
+        ]
+    )
+    return {one.strategy.stream: together for together in groups for one in together}
 
 
 async def _pipeline(log: _OpenLog, measuring: Mapping[str, Sequence[Stream]], adapters: Adapters) -> Pipeline:
