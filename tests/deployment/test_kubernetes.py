@@ -44,8 +44,9 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     values = folder / "values.yaml"
     values.write_text(yaml.safe_dump(EVERYTHING))
     files = {"shipped": folder / "shipped.yaml", "everything": folder / "everything.yaml"}
-    files["shipped"].write_text(helm("template", "private-counts", KUBERNETES / "chart"))
-    files["everything"].write_text(helm("template", "private-counts", KUBERNETES / "chart", "-f", values))
+    rendering = ("template", "private-counts", KUBERNETES / "chart", "-f", KUBERNETES / "example-values.yaml")
+    files["shipped"].write_text(helm(*rendering))
+    files["everything"].write_text(helm(*rendering, "-f", values))
     return files
 
 
@@ -64,8 +65,22 @@ def pods(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def test_the_plain_manifests_are_the_rendered_chart(rendered: dict[str, Path]) -> None:
-    """``helm template private-counts deploy/kubernetes/chart > deploy/kubernetes/private-counts.yaml``"""
+    """``helm template private-counts chart -f example-values.yaml > private-counts.yaml`` makes them anew."""
     assert (KUBERNETES / "private-counts.yaml").read_text() == rendered["shipped"].read_text()
+
+
+def test_no_stream_is_counted_that_the_values_do_not_name(tmp_path: Path) -> None:
+    """Helm merges maps, so an example among the chart's own values would be counted beside the operator's."""
+    own = yaml.safe_load((KUBERNETES / "example-values.yaml").read_text())
+    own["configuration"]["streams"] = {"orders": own["configuration"]["streams"]["clicks"]}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(own))
+    text = helm("template", "private-counts", KUBERNETES / "chart", "-f", tmp_path / "own.yaml")
+    (tmp_path / "rendered.yaml").write_text(text)
+    configuration = resources(tmp_path / "rendered.yaml")["ConfigMap/private-counts"]["data"]
+    assert list(yaml.safe_load(configuration["stream-app.yaml"])["streams"]) == ["orders"]
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        helm("template", "private-counts", KUBERNETES / "chart")
+    assert "configuration.streams is missing" in refused.value.stderr
 
 
 def test_the_chart_is_called_as_the_project() -> None:
@@ -73,7 +88,8 @@ def test_the_chart_is_called_as_the_project() -> None:
     compose = yaml.safe_load((REPOSITORY / "deploy" / "compose.yaml").read_text())
     image = compose["services"]["api"]["image"]
     assert image == f"{chart['name']}:{chart['appVersion']}"
-    assert "0 chart(s) failed" in helm("lint", "--strict", KUBERNETES / "chart")
+    linted = helm("lint", "--strict", KUBERNETES / "chart", "-f", KUBERNETES / "example-values.yaml")
+    assert "0 chart(s) failed" in linted
 
 
 def test_kubernetes_accepts_every_resource_and_no_wrong_property(
