@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from stream_app.config import values
 from stream_app.config.document import Section
@@ -14,7 +13,6 @@ from stream_app.config.kafka import read_topic
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings, TopicSettings
 from stream_app.core.declaration import Log, LogFormat, Replay
 
-T = TypeVar("T")
 _OF_JSON = (".ndjson", ".jsonl", ".json", ".log", ".txt")
 _KEEP_US = values.duration_between("1h", "3650d", "events must outlive a restart of the worker")
 
@@ -123,21 +121,6 @@ def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
     for stream in streams:
         groups.setdefault(log_of(stream.source), []).append(stream)
     return list(groups.values())
-
-
-def sharing_names(named: Sequence[tuple[Collection[str], T]]) -> list[list[T]]:
-    """Return items in groups: items that have a name in common, directly or through others, are together.
-
-    >>> sharing_names([({"a"}, 1), ({"b"}, 2), ({"c"}, 3), ({"c", "a"}, 4)])
-    [[2], [1, 3, 4]]
-    """
-    groups: list[tuple[set[str], list[T]]] = []
-    for names, item in named:
-        apart = [group for group in groups if group[0].isdisjoint(names)]
-        joined = [group for group in groups if not group[0].isdisjoint(names)]
-        whole = set(names).union(*(known for known, _ in joined))
-        groups = [*apart, (whole, [*chain.from_iterable(items for _, items in joined), item])]
-    return [items for _, items in groups]
 
 
 def _replay(section: Section) -> tuple[Replay | None, float | None]:

@@ -16,7 +16,7 @@ from dphist import SystemNoise
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.access import check_operator
 from stream_app.config.plans import planned
-from stream_app.config.source import by_log, ledgers_of, sharing_names
+from stream_app.config.source import by_log
 from stream_app.core.strategy import Strategy
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock, ReplayClock
@@ -131,7 +131,7 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
             settings, directory, new_store, store, witnesses, outside, keys, metrics, resources
         )
         logs = [await _opened(streams, adapters) for streams in by_log(settings.streams)]
-        measuring = _of_one_source(logs, adapters)
+        measuring = _by_source(logs, adapters)
         pipelines = [await _pipeline(log, measuring, adapters) for log in logs]
         deleting = [
             delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us, is_stopped)
@@ -314,30 +314,23 @@ async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _Ope
     return _OpenLog(ports, streams, strategies)
 
 
-def _of_one_source(logs: Sequence[_OpenLog], adapters: Adapters) -> dict[str, list[Stream]]:
-    """Return for each stream, by name, the streams whose ledgers it shares, itself among them.
-
-    A log may be a source of its own for one stream and belong to a group for another: one name in common
-    is enough.
-    """
-    directory = adapters.settings.file.parent
-    groups = sharing_names(
-        [
-            (ledgers_of(stream, directory), Stream(strategy=strategy, ledger=_ledger(stream, adapters)))
-            for log in logs
-            for stream, strategy in zip(log.streams, log.strategies, strict=True)
-        ]
-    )
-    return {one.strategy.stream: together for together in groups for one in together}
+def _by_source(logs: Sequence[_OpenLog], adapters: Adapters) -> dict[str, list[Stream]]:
+    """Return the streams of each source, by its name: those whose ledger is one."""
+    found: dict[str, list[Stream]] = {}
+    for log in logs:
+        for stream, strategy in zip(log.streams, log.strategies, strict=True):
+            together = found.setdefault(strategy.source, [])
+            together.append(Stream(strategy=strategy, ledger=_ledger(stream, adapters)))
+    return found
 
 
 async def _pipeline(log: _OpenLog, measuring: Mapping[str, Sequence[Stream]], adapters: Adapters) -> Pipeline:
-    """Open the streams of one log and join their loops. Args: measuring, by stream, those of its source."""
+    """Open the streams of one log and join their loops. Args: measuring, the streams of each source."""
     clock, pairs = log.ports.clock, list(zip(log.streams, log.strategies, strict=True))
     has_users = any(stream.declared.privacy.per_user is not None for stream in log.streams)
     pipeline = Pipeline.over(
         log.ports,
-        [_stream(stream, strategy, measuring[stream.name], adapters) for stream, strategy in pairs],
+        [_stream(stream, strategy, measuring[strategy.source], adapters) for stream, strategy in pairs],
         start=log.streams[0].source.start,
         user_key=await adapters.noise_keys.user_key() if has_users else b"",
     )
