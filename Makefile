@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 TOOLS := $(VENV)/tools
 TOOLS_STAMP := $(TOOLS)/.installed
+DOCS := $(VENV)/docs
+DOCS_STAMP := $(DOCS)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEMO_SECONDS ?= 0
 DEMO_OPTIONS ?=
@@ -21,7 +23,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock release image demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos audit clean
+.PHONY: help setup lock release image demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos audit docs docs-serve first-minutes clean
 .PHONY: bench bench-visible bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -52,12 +54,19 @@ $(TOOLS_STAMP): requirements/tools.txt $(STAMP)
 	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tools.txt
 	@touch $(TOOLS_STAMP)
 
+# MkDocs and its plugins, which build the documentation site.
+$(DOCS_STAMP): requirements/docs.txt $(STAMP)
+	$(BIN)/python -m venv --clear $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@touch $(DOCS_STAMP)
+
 LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-emit-find-links
 lock: ## resolve pyproject.toml anew into requirements/*.txt (needs uv)
 	$(LOCK) --all-extras pyproject.toml -o requirements/lock.txt
 	$(LOCK) --extra demo --extra build -c requirements/lock.txt pyproject.toml -o requirements/demo.txt
 	$(LOCK) --extra avro -c requirements/lock.txt pyproject.toml -o requirements/image.txt
 	$(LOCK) requirements/tools.in -o requirements/tools.txt
+	$(LOCK) requirements/docs.in -o requirements/docs.txt
 
 demo: $(DEMO_STAMP) ## replay a year of real events, live page on 127.0.0.1:8088 (DEMO_SECONDS=n ends it; DEMO_OPTIONS=--fresh)
 	@$(BIN)/stream-app demo --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)
@@ -85,7 +94,7 @@ check-style: $(STAMP)
 check-units: $(STAMP)
 	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile quick -m "not redis and not kafka and not browser and not slow" $(ROOM_TESTS)
 
-test: $(STAMP) $(TOOLS_STAMP) ## every test, with real services; one of them checks the types
+test: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## every test, with real services; one of them checks the types
 	$(BIN)/python tests/services.py install
 	@$(MAKE) --no-print-directory -j 2 check-style compiled-tests
 	$(BIN)/pytest -n 4 --dist worksteal --durations 15
@@ -144,8 +153,21 @@ bench-accuracy: $(STAMP) ## error of the running count predicted and measured, a
 bench-mechanisms: $(STAMP) ## error and time of every mechanism (DPHIST_DATA: the papers' histograms)
 	$(BIN)/python -m benchmarks mechanisms generated
 
+# MkDocs prints advice about its own future before each build; it is not about these pages.
+export NO_MKDOCS_2_WARNING := 1
+
+docs: $(DOCS_STAMP) ## build the documentation site into site/, strictly, and take all lessons of the tutorial
+	$(DOCS)/bin/mkdocs build --strict --quiet
+	$(BIN)/python -m tests.tutorial
+
+docs-serve: $(DOCS_STAMP) ## show the documentation site on 127.0.0.1:8000 while you write it
+	$(DOCS)/bin/mkdocs serve --dev-addr 127.0.0.1:8000
+
+first-minutes: ## install from nothing and run README and first lesson as written, with the time that each step takes
+	$(PYTHON) -m tests.tutorial.first_minutes
+
 audit: $(STAMP) ## run one stream of each kind, audit them, and write docs/audit-report.md (some minutes)
 	$(BIN)/python -m tests.audit docs
 
 clean: ## remove the environment, caches and the demo's state
-	rm -rf $(VENV) .audit-env .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache state
+	rm -rf $(VENV) .audit-env .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache state site

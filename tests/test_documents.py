@@ -14,13 +14,12 @@ from pathlib import Path
 import click
 import pytest
 
-from dphist.cli import main as dphist_command
+from docs.site import reference
 from stream_app.api.app import create_app
-from stream_app.shell.commands import main as stream_app_command
 from tests.models.memory import MemoryStore
 
 REPOSITORY = Path(__file__).parents[1]
-COMMANDS = {"stream-app": stream_app_command, "dphist": dphist_command}
+COMMANDS = reference.COMMANDS
 TRACKED = subprocess.run(
     ["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True
 ).stdout.split()
@@ -30,6 +29,8 @@ DOCUMENTS = sorted(name for name in TRACKED if re.fullmatch(r"[^/]+\.md|(docs|de
 FILE = re.compile(r"[\w./{},-]+(/|\.(py|md|ya?ml|lua|toml|json|conf|properties|sh|js|css|html|txt))")
 # Folders that commands create.
 MADE = {"state/", "dead_letters/", "deploy/secrets/"}
+# Pages of the documentation site that are made from the code.
+BUILT = {REPOSITORY / "docs" / page for page in reference.PAGES}
 
 
 def text_of(document: str) -> str:
@@ -38,7 +39,7 @@ def text_of(document: str) -> str:
 
 def fences(text: str) -> list[tuple[str, str]]:
     """Return the language and the content of every block of code in a page."""
-    return re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S)
+    return re.findall(r"^```(\w*)(?: [^\n]*)?\n(.*?)^```", text, re.M | re.S)
 
 
 def spans(text: str) -> list[str]:
@@ -137,6 +138,8 @@ def broken_links(document: str) -> list[str]:
         if re.match(r"\w+:", path):
             continue
         target = (REPOSITORY / document).parent / path if path else REPOSITORY / document
+        if target.resolve() in BUILT:
+            continue
         if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
             broken.append(link)
     return broken

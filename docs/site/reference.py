@@ -1,0 +1,138 @@
+"""``python -m docs.site.reference``: print the pages of the reference that are made from the code, as JSON.
+
+The commands come from Click's own help, the HTTP interface from the service's OpenAPI document. Nothing of
+it is committed, so it cannot differ from the code.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any, cast
+
+import click
+
+from dphist.cli import main as dphist_command
+from stream_app.api.app import create_app
+from stream_app.shell.commands import main as stream_app_command
+
+PAGES = {"reference/commands.md": "commands", "reference/http.md": "http"}
+COMMANDS = {"stream-app": stream_app_command, "dphist": dphist_command}
+COMMANDS_HEAD = """\
+# Commands
+
+What each command prints for `--help`. Every command ends with one of these statuses:
+
+| status | means |
+|---|---|
+| 0 | The command did what it was asked, or it was asked to end. |
+| 1 | An unexpected error. A supervisor may start the process again. |
+| 2 | Somebody must correct something. One line says what, where and the remedy. A restart does not help. |
+"""
+HTTP_HEAD = """\
+# HTTP
+
+Every path of the service, from its OpenAPI document. A running service has the same under `/docs` and
+`/openapi.json`. [Stability](../stability.md#http) says which paths are stable.
+"""
+
+
+def commands() -> str:
+    """Return the page of all commands: what each prints for ``--help``."""
+    lines = [COMMANDS_HEAD]
+    for program, group in COMMANDS.items():
+        for name, text in helps(program, group):
+            lines += [f"## {name}", "", "```text", text, "```", ""]
+    return "\n".join(lines)
+
+
+def helps(program: str, group: click.Group) -> Iterator[tuple[str, str]]:
+    """Yield each command of a program with its help, the program itself first."""
+    above = click.Context(group, info_name=program, max_content_width=100, terminal_width=100)
+    yield program, group.get_help(above)
+    for name in group.list_commands(above):
+        _, command, _ = group.resolve_command(above, [name])
+        assert command is not None
+        yield (
+            f"{program} {name}",
+            command.get_help(click.Context(command, parent=above, info_name=name, terminal_width=100)),
+        )
+
+
+def http() -> str:
+    """Return the page of the HTTP interface: every path, its parameters, the fields of its answer."""
+    document = create_app(cast(Any, None)).openapi()
+    lines = [HTTP_HEAD, *document["info"]["description"].splitlines(), ""]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            lines += [f"## {method.upper()} {path}", "", operation.get("description", ""), ""]
+            lines += parameters(operation) + answer(operation)
+    lines += ["## Answers", "", "What the fields of each answer mean.", ""]
+    for name, schema in document["components"]["schemas"].items():
+        lines += [f"### {name}", "", schema.get("description", ""), "", *fields(schema)]
+    return "\n".join(lines)
+
+
+def parameters(operation: dict[str, Any]) -> list[str]:
+    """Return the table of an operation's parameters."""
+    rows = [
+        f"| `{one['name']}` | {one['in']}{', needed' if one.get('required') else ''}"
+        f" | {kind(one['schema'])} | {default(one['schema'])} | {cell(one.get('description', ''))} |"
+        for one in operation.get("parameters", [])
+    ]
+    return (
+        ["| parameter | in | type | default | meaning |", "|---|---|---|---|---|", *rows, ""] if rows else []
+    )
+
+
+def answer(operation: dict[str, Any]) -> list[str]:
+    """Return the sentences that say what an operation answers."""
+    lines = []
+    for status, response in operation["responses"].items():
+        schemas = [kind(one.get("schema", {})) for one in response.get("content", {}).values()]
+        said = ", ".join(sorted({schema for schema in schemas if schema}))
+        lines.append(f"- {status}: {response['description']}{f' ({said})' if said else ''}")
+    return [*lines, ""]
+
+
+def fields(schema: dict[str, Any]) -> list[str]:
+    """Return the table of an answer's fields."""
+    needed = set(schema.get("required", ()))
+    rows = [
+        f"| `{name}` | {kind(one)} | {'always' if name in needed else ''}"
+        f" | {cell(one.get('description', ''))} |"
+        for name, one in schema.get("properties", {}).items()
+    ]
+    return ["| field | type | present | meaning |", "|---|---|---|---|", *rows, ""] if rows else []
+
+
+def kind(schema: dict[str, Any]) -> str:
+    """Return the type of a value in words; other answers are linked."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(kind(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if schema.get("type") == "array":
+        return f"list of {kind(schema['items'])}" if schema.get("items") else "list"
+    return str(schema.get("type", ""))
+
+
+def default(schema: dict[str, Any]) -> str:
+    """Return a parameter's default as a reader would write it."""
+    given = schema.get("default")
+    return "" if given in (None, [], "") else f"`{given}`"
+
+
+def cell(text: str) -> str:
+    """Return a text that may stand in a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    json.dump({name: globals()[page]() for name, page in PAGES.items()}, sys.stdout)
