@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from ssl import CERT_NONE, SSLCertVerificationError, SSLContext, create_default_context
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition, errors
-from aiokafka.conn import create_conn
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.conn import AIOKafkaConnection, create_conn
+from aiokafka.protocol.admin import SaslAuthenticateRequest
 from kafka import KafkaAdminClient
 from kafka import errors as admin_errors
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+from kafka.net.sasl.oauth import AbstractTokenProvider as BlockingTokenProvider
 
+from stream_app.kafka_tokens import Tokens
+from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 
 _ASK_TIMEOUT_MS = 15_000
@@ -22,6 +29,7 @@ _FETCH_TIMEOUT_MS = 1_000
 # A transaction may not take longer than this at Kafka either, by its default.
 LONGEST_ANSWER_S = 60.0
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 _REFUSED = (
     errors.AuthenticationFailedError,
     errors.SaslAuthenticationFailed,
@@ -53,6 +61,20 @@ class Cluster:
 
         Raises: OperatorError for a certificate or key that cannot be read.
         """
+        tokens = None if self.tokens is None else _Provider(self.tokens)
+        return self._shared() | {"sasl_oauth_token_provider": tokens}
+
+    def blocking_client(self) -> dict[str, Any]:
+        """Return the arguments that every client of kafka-python takes. Raises: as ``client``."""
+        tokens = None if self.tokens is None else _BlockingProvider(self.tokens)
+        return self._shared() | {"sasl_oauth_token_provider": tokens}
+
+    @cached_property
+    def tokens(self) -> Tokens | None:
+        """The tokens of this cluster's clients; None unless the mechanism is OAUTHBEARER."""
+        return Tokens(self.security) if self.security.get("sasl.mechanism") == "OAUTHBEARER" else None
+
+    def _shared(self) -> dict[str, Any]:
         return {
             "bootstrap_servers": self.bootstrap_servers,
             "security_protocol": self.security.get("security.protocol", "plaintext").upper(),
@@ -79,6 +101,39 @@ class Cluster:
         except OSError as failure:
             raise OperatorError(f"kafka.ssl: {failure}; correct the locations of the certificates") from None
         return context
+
+
+class _Provider(AbstractTokenProvider):  # type: ignore[misc]
+    """Gives tokens to aiokafka, which tries again after a failure that is one of its own."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._outage = Outage(log, "kafka tokens")
+
+    async def token(self) -> str:
+        try:
+            token = await asyncio.to_thread(self._tokens.current)
+        except (OSError, OperatorError) as failure:
+            self._outage.failed(failure)
+            raise errors.KafkaConnectionError(str(failure)) from failure
+        self._outage.over()
+        return token
+
+    def extensions(self) -> dict[str, str]:
+        return self._tokens.extensions()
+
+
+class _BlockingProvider(BlockingTokenProvider):  # type: ignore[misc]
+    """Gives tokens to kafka-python."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def token(self) -> str:
+        return self._tokens.current()
+
+    def extensions(self) -> dict[str, str]:
+        return self._tokens.extensions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +177,8 @@ async def reach(cluster: Cluster) -> None:
 
     Raises: OSError if the server is unreachable (try again); OperatorError if it refuses this user.
     """
+    if cluster.tokens is not None:
+        await asyncio.to_thread(cluster.tokens.current)
     security = {name: value for name, value in cluster.client().items() if name != "bootstrap_servers"}
     failure: Exception | None = None
     for server in cluster.bootstrap_servers.split(","):
@@ -130,6 +187,8 @@ async def reach(cluster: Cluster) -> None:
             raise OperatorError(f"kafka: {server.strip()} is not an address; write host:port")
         try:
             connection = await create_conn(host.strip("[]"), int(port), **security)
+            if cluster.tokens is not None:
+                await _check_token(connection)
         except SSLCertVerificationError as refusal:
             failure = OperatorError(
                 f"kafka: {server}: {refusal.verify_message}; correct kafka.ssl.ca.location"
@@ -145,6 +204,18 @@ async def reach(cluster: Cluster) -> None:
     if failure is not None:
         with translating_errors(cluster):
             raise failure
+
+
+async def _check_token(connection: AIOKafkaConnection) -> None:
+    """Raise the broker's refusal of a token, which aiokafka takes for a success.
+
+    A broker refuses a token only after one more message of the client (RFC 7628, 3.2.3). If the token was
+    accepted, this message is an error, which changes nothing.
+    """
+    answer = await connection.send(SaslAuthenticateRequest(b"\x01"))
+    if answer.error_code == errors.SaslAuthenticationFailed.errno:
+        connection.close()
+        raise errors.SaslAuthenticationFailed(answer.error_message)
 
 
 @contextmanager
@@ -244,7 +315,7 @@ async def _read_on(
 @contextmanager
 def _admin(cluster: Cluster) -> Iterator[KafkaAdminClient]:
     with translating_errors(cluster):
-        client = KafkaAdminClient(request_timeout_ms=_ASK_TIMEOUT_MS, **cluster.client())
+        client = KafkaAdminClient(request_timeout_ms=_ASK_TIMEOUT_MS, **cluster.blocking_client())
         try:
             yield client
         finally:

@@ -17,7 +17,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -91,7 +91,13 @@ def _java_version(path: str) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def start(folder: Path, port: int = 0, heap: str = "512m", more: Mapping[str, str] | None = None) -> Broker:
+def start(
+    folder: Path,
+    port: int = 0,
+    heap: str = "512m",
+    more: Mapping[str, str] | None = None,
+    java_options: Sequence[str] = (),
+) -> Broker:
     """Start a broker whose data lives in ``folder`` (made and formatted if new) and wait until it answers.
 
     A second start over the same folder and port continues with the same topics.
@@ -110,7 +116,7 @@ def start(folder: Path, port: int = 0, heap: str = "512m", more: Mapping[str, st
     servers = _setting(settings, "advertised.listeners").partition(",")[0].removeprefix("PLAINTEXT://")
     with (folder / "broker.log").open("ab") as log:
         process = subprocess.Popen(
-            [*_jvm(heap), "kafka.Kafka", str(settings)],
+            [*_jvm(heap), *java_options, "kafka.Kafka", str(settings)],
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,

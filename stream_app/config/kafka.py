@@ -12,13 +12,25 @@ from stream_app.config.document import Section, from_environment
 from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import KafkaSettings, OutputSettings, TopicSettings
 from stream_app.core.declaration import Log, LogFormat
+from stream_app.kafka_tokens import (
+    AUTHORITY,
+    CLIENT_ID,
+    CLIENT_SECRET,
+    ENDPOINT,
+    EXTENSIONS,
+    SCOPE,
+    TOKEN_FILE,
+)
 
 KAFKA_SERVERS = "STREAM_APP_KAFKA_BOOTSTRAP_SERVERS"
 KAFKA_PASSWORD = "STREAM_APP_KAFKA_SASL_PASSWORD"
+KAFKA_CLIENT_SECRET = "STREAM_APP_KAFKA_OAUTH_CLIENT_SECRET"
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 REGISTRY_CA = "schema_registry.ssl.ca.location"
-_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", AUTHORITY, TOKEN_FILE)
+_BY_CLIENT = (ENDPOINT, CLIENT_ID, CLIENT_SECRET)
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def read_kafka(section: Section, directory: Path, environment: Mapping[str, str]) -> KafkaSettings | None:
@@ -29,17 +41,35 @@ def read_kafka(section: Section, directory: Path, environment: Mapping[str, str]
     group = section.take("group", values.name, "private-counts")
     security = _security(section, directory)
     section.finish()
-    if password := environment.get(KAFKA_PASSWORD):
-        security["sasl.password"] = password
-    if security.get("security.protocol", "").startswith("sasl"):
-        for key in ("sasl.username", "sasl.password"):
-            if key not in security:
-                raise section.error(
-                    key, f"is missing; security.protocol {security['security.protocol']} needs it"
-                )
+    for key, variable in (("sasl.password", KAFKA_PASSWORD), (CLIENT_SECRET, KAFKA_CLIENT_SECRET)):
+        if secret := environment.get(variable):
+            security[key] = secret
+    _check_login(section, security)
     if section.written and not servers:
         raise section.error("bootstrap_servers", "is missing; name a broker, for example localhost:9092")
     return KafkaSettings(servers, group, security) if servers else None
+
+
+def _check_login(section: Section, security: Mapping[str, str]) -> None:
+    """Check that a client which logs in has what its mechanism needs, and nothing of another mechanism."""
+    if not security.get("security.protocol", "").startswith("sasl"):
+        return
+    if security.get("sasl.mechanism") != "OAUTHBEARER":
+        for key in (*_BY_CLIENT, SCOPE, EXTENSIONS, TOKEN_FILE, AUTHORITY):
+            section.refuse(key, "belongs to sasl.mechanism: OAUTHBEARER; correct one of them")
+        needed: tuple[str, ...] = ("sasl.username", "sasl.password")
+        said = f"security.protocol {security['security.protocol']} needs it"
+    else:
+        for key in ("sasl.username", "sasl.password"):
+            section.refuse(key, "does not belong to sasl.mechanism: OAUTHBEARER; take it out")
+        needed = () if TOKEN_FILE in security else _BY_CLIENT
+        said = f"OAUTHBEARER needs it, or {TOKEN_FILE}"
+        if TOKEN_FILE in security:
+            for key in (*_BY_CLIENT, SCOPE, AUTHORITY):
+                section.refuse(key, f"is given beside {TOKEN_FILE}; keep one")
+    for key in needed:
+        if key not in security:
+            raise section.error(key, f"is missing; {said}")
 
 
 def _security(section: Section, directory: Path) -> dict[str, str]:
@@ -50,7 +80,12 @@ def _security(section: Section, directory: Path) -> dict[str, str]:
             "ssl.endpoint.identification.algorithm", _lower("https", "none"), None
         ),
     }
-    for key in ("sasl.username", "sasl.password", "ssl.key.password"):
+    section.take("sasl.oauthbearer.method", values.one_of("oidc"), None)  # librdkafka needs it; we do not
+    given[ENDPOINT] = section.take(ENDPOINT, _token_endpoint, None)
+    for key in (CLIENT_ID, SCOPE):
+        given[key] = section.take(key, values.text, None)
+    given[EXTENSIONS] = section.take(EXTENSIONS, _extensions, None)
+    for key in ("sasl.username", "sasl.password", "ssl.key.password", CLIENT_SECRET):
         given[key] = section.take(key, _secret, None, as_written)
     for key in _FILES:
         file = section.take(key, values.text, None)
@@ -131,6 +166,25 @@ def _registry(value: object) -> str:
     if parts is None or parts.query or parts.fragment:
         raise ValueError("must be the registry's URL, for example http://localhost:8081")
     return str(value).rstrip("/")
+
+
+def _token_endpoint(value: object) -> str:
+    """Read where tokens are given; the client's secret goes there, so it must be encrypted or stay here."""
+    parts = values.url(value, ("http", "https"))
+    if parts.username is not None or parts.fragment:
+        raise ValueError("must be a URL without a user; the client's id and secret have keys of their own")
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        raise ValueError("would send the client's secret in the clear; write https://")
+    return str(value)
+
+
+def _extensions(value: object) -> str:
+    written = values.text(value)
+    for item in written.split(","):
+        name, equals, content = item.strip().partition("=")
+        if not (name.isascii() and name.isalpha() and equals and content and content.isprintable()):
+            raise ValueError("must be names of letters with values: logicalCluster=lkc-1,identityPoolId=p-2")
+    return written
 
 
 def _start(value: object) -> Literal["earliest", "latest"] | int:

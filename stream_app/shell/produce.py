@@ -296,7 +296,7 @@ def _producer(what: Production) -> KafkaProducer:
             f"produce: --compression {what.compression}: kafka-python has no package for it here; take gzip"
         )
     return KafkaProducer(
-        **what.cluster.client(),
+        **what.cluster.blocking_client(),
         acks="all",
         enable_idempotence=True,
         compression_type=what.compression,
@@ -311,7 +311,7 @@ def _producer(what: Production) -> KafkaProducer:
 def _find_topic(what: Production) -> None:
     """Create the topic if requested; otherwise check that it exists."""
     asyncio.run(reach(what.cluster))
-    admin = KafkaAdminClient(**what.cluster.client(), bootstrap_timeout_ms=5_000)
+    admin = KafkaAdminClient(**what.cluster.blocking_client(), bootstrap_timeout_ms=5_000)
     try:
         if what.partitions is not None:
             with suppress(TopicAlreadyExistsError):

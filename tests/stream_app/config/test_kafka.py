@@ -119,6 +119,72 @@ def test_security_settings_have_librdkafkas_names() -> None:
     assert "hunter2" not in repr(kafka)
 
 
+OAUTH = "group: counts, security.protocol: sasl_ssl, sasl.mechanism: OAUTHBEARER"
+BY_CLIENT = (
+    f"{OAUTH}, sasl.oauthbearer.method: oidc, sasl.oauthbearer.client.id: counter, "
+    "sasl.oauthbearer.token.endpoint.url: 'https://login.example.org/token', "
+    "sasl.oauthbearer.scope: topics, sasl.oauthbearer.extensions: 'logicalCluster=lkc-1', "
+    "https.ca.location: ca.pem"
+)
+
+
+def test_tokens_of_a_provider_have_librdkafkas_names_and_the_secret_is_shown_nowhere() -> None:
+    secret = {"STREAM_APP_KAFKA_OAUTH_CLIENT_SECRET": "hunter2"}
+    kafka = read(TEXT.replace("group: counts", BY_CLIENT), secret).kafka
+    assert kafka is not None
+    assert kafka.security == {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example.org/token",
+        "sasl.oauthbearer.client.id": "counter",
+        "sasl.oauthbearer.client.secret": "hunter2",
+        "sasl.oauthbearer.scope": "topics",
+        "sasl.oauthbearer.extensions": "logicalCluster=lkc-1",
+        "https.ca.location": "/app/ca.pem",
+    }
+    assert "hunter2" not in repr(kafka)
+
+
+def test_token_file_is_relative_to_the_configuration() -> None:
+    kafka = read(TEXT.replace("group: counts", f"{OAUTH}, sasl.oauthbearer.token.file: token")).kafka
+    assert kafka is not None
+    assert kafka.security["sasl.oauthbearer.token.file"] == "/app/token"
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", "token.endpoint.url is missing; OAUTHBEARER needs it, or sasl.oauthbearer.token.file"),
+        (", sasl.username: ada", "sasl.username does not belong to sasl.mechanism: OAUTHBEARER"),
+        (
+            ", sasl.oauthbearer.token.file: t, sasl.oauthbearer.client.id: c",
+            "client.id is given beside sasl.oauthbearer.token.file; keep one",
+        ),
+        (
+            ", sasl.oauthbearer.token.endpoint.url: 'http://login.example.org/token'",
+            "would send the client's secret in the clear; write https://",
+        ),
+        (
+            ", sasl.oauthbearer.token.endpoint.url: 'https://ada:hunter2@login.example.org'",
+            "must be a URL without a user",
+        ),
+        (", sasl.oauthbearer.extensions: 'a'", "must be names of letters with values"),
+        (", sasl.oauthbearer.method: default", "must be one of oidc"),
+    ],
+)
+def test_wrong_settings_of_tokens_are_refused_in_one_line(more: str, expected: str) -> None:
+    assert expected in refusal("group: counts", OAUTH + more)
+
+
+def test_tokens_belong_to_their_mechanism_only() -> None:
+    said = refusal(
+        "group: counts",
+        "group: counts, security.protocol: sasl_ssl, sasl.username: a, sasl.password: b, "
+        "sasl.oauthbearer.client.id: c",
+    )
+    assert "sasl.oauthbearer.client.id belongs to sasl.mechanism: OAUTHBEARER" in said
+
+
 def test_the_environment_names_another_cluster() -> None:
     there = {"STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": "there:1"}
     kafka = read(TEXT.replace("kafka:", "publish_every: 1s\n#"), there).kafka
