@@ -158,6 +158,7 @@ export NO_MKDOCS_2_WARNING := 1
 
 docs: $(DOCS_STAMP) ## build the documentation site into site/, strictly, and take all lessons of the tutorial
 	$(DOCS)/bin/mkdocs build --strict --quiet
+	$(BIN)/python -m tests.site_pictures
 	$(BIN)/python -m tests.tutorial
 
 docs-serve: $(DOCS_STAMP) ## show the documentation site on 127.0.0.1:8000 while you write it

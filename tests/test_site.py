@@ -6,13 +6,17 @@ import json
 import re
 import subprocess
 from html.parser import HTMLParser
+from inspect import isclass, isfunction
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+import dphist
+import stream_app.client
 from docs.site import figures, reference
 from docs.site.svg import drawn
+from stream_app.client import Client
 from tests.services import REPOSITORY
 
 MKDOCS = REPOSITORY / ".venv" / "docs" / "bin" / "mkdocs"
@@ -74,11 +78,18 @@ def test_search_finds_a_command_a_key_and_a_function_and_no_page_of_source(site:
 
 
 @pytest.mark.slow
-def test_reference_has_every_command_and_every_path(site: Path) -> None:
+def test_reference_has_every_command_path_and_exported_name(site: Path) -> None:
     commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     for program, group in reference.COMMANDS.items():
         for name, _ in reference.helps(program, group):
             assert f'id="{name.replace(" ", "-")}"' in commands, name
+    client = (site / "reference" / "client.html").read_text(encoding="utf-8")
+    for name in {name for name in vars(Client) if not name.startswith("_")} | {*stream_app.client.__all__}:
+        assert re.search(rf'id="stream_app\.client\.(\w+\.)?{name}"', client), name
+    library = (site / "reference" / "dphist.html").read_text(encoding="utf-8")
+    described = {name for name, one in vars(dphist).items() if isclass(one) or isfunction(one)}
+    missing = [name for name in dphist.__all__ if f'id="dphist.{name}"' not in library]
+    assert described.isdisjoint(missing)
     assert 'id="get-v1streamsstreamcount"' in (site / "reference" / "http.html").read_text(encoding="utf-8")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from griffe import Extension, Object
 
-LABEL = re.compile(r"(Args|Attributes|Returns|Raises|Guarantee|Cost|Source): ?(.*)")
+LABEL = re.compile(r"((?:Args|Attributes|Returns|Raises|Guarantee|Cost|Source)(?: \([^)]*\))?): ?(.*)")
 NAMED = re.compile(r"(\*{0,2}\w+): (.*)")
 
 
@@ -17,7 +17,9 @@ class Labelled(Extension):  # type: ignore[misc]  # griffe is in another environ
     def on_instance(self, *, obj: Object, **_: Any) -> None:
         """Write the docstring of one object as Markdown."""
         if obj.docstring:
-            obj.docstring.value = as_markdown(obj.docstring.value)
+            text = obj.docstring.value
+            # The rest of a module's text is for those who change it.
+            obj.docstring.value = text.partition("\n\n")[0] if obj.is_module else as_markdown(text)
 
 
 def as_markdown(text: str) -> str:

@@ -100,7 +100,7 @@ def _line(line: Line, across: Place, height: dict[float, float]) -> list[str]:
 def _legend(lines: Sequence[Line]) -> list[str]:
     parts, right = [], WIDTH - RIGHT
     for line in reversed(lines):
-        right -= 18 + round(6.6 * len(line.name))
+        right -= 26 + round(7 * len(line.name))
         parts.append(f"<rect x='{right}' y='26' width='10' height='10' rx='2' fill='{line.colour}'/>")
         parts.append(_text(right + 14, 35, line.name, ""))
     return parts
