@@ -1,4 +1,4 @@
-"""The first configuration of README.md works on files that somebody has."""
+"""The configurations of the first lesson work on files that somebody has."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from deploy.ports import free_port
 from stream_app.config import load
 from stream_app.shell.commands import main
 
-README = Path(__file__).parents[3] / "README.md"
+LESSON = Path(__file__).parents[3] / "docs" / "tutorial" / "file.md"
 
 
 @pytest.mark.slow
 def test_the_five_minutes_begin_with_a_file_that_somebody_has(tmp_path: Path) -> None:
-    section = README.read_text(encoding="utf-8").partition("## Five minutes")[2]
-    text = re.findall(r"```yaml\n(.*?)```", section, flags=re.DOTALL)[0]
-    [doctor] = re.findall(r"^\$ stream-app (doctor \S+ \S+)", section, flags=re.MULTILINE)
+    lesson = LESSON.read_text(encoding="utf-8")
+    text, more = re.findall(r"```yaml[^\n]*\n(.*?)```", lesson, flags=re.DOTALL)
+    text = text.replace("first: 2026-01-05", "first: 2026-01-01")
+    [doctor] = re.findall(r"^\$ stream-app (doctor \S+ \S+)", lesson, flags=re.MULTILINE)
     file = tmp_path / "clicks.yaml"
     file.write_text(f"{text}api: {{port: {free_port()}}}\n")
     lines = '{"at": "2026-01-05T10:00:00Z", "country": "FR"}\n' * 3
@@ -35,3 +36,6 @@ def test_the_five_minutes_begin_with_a_file_that_somebody_has(tmp_path: Path) ->
     file.write_text(text.replace(".ndjson", ".csv"))
     (stream,) = load(file, {}).streams
     assert stream.declared.source.format == "csv"
+    # The block that is not run.
+    file.write_text(more)
+    assert [stream.name for stream in load(file, {}).streams] == ["visits"]
