@@ -7,6 +7,7 @@ includes what other groups measured of the same logs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -16,6 +17,8 @@ from stream_app.core.ledger import ACCEPTED, check_measurement, composed
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.ports import OperatorError, OutsideLedger, Store
 from stream_app.ports.reader import PublicReader
+
+log = logging.getLogger(__name__)
 
 
 async def ledgers_of_all_names(
@@ -87,6 +90,18 @@ class SourceLedger:
         if self._outside is None:
             return ()
         return tuple(entry for entry in await self._outside.entries() if entry.source == source)
+
+    async def recall(self, source: str) -> None:
+        """Put back entries of streams of other configurations that only the ledger outside the store has.
+
+        The streams of this configuration put back their own: their witnesses know what was released.
+        Raises: OperatorError, as ``put_back``; OSError.
+        """
+        if self._outside is None or self._configured is None:
+            return
+        kept = [one for one in await self._outside.entries() if one.stream not in self._configured]
+        for name in self.names(source):
+            await put_back(self._store, self._outside, name, [one for one in kept if one.source == name])
 
     async def begin(self, new: LedgerEntry) -> Reply:
         """Reserve the first epoch of a stream, unless it would measure events again without consent.
@@ -213,6 +228,26 @@ class SourceLedger:
                 own = entry if entry.source == new.source else replace(entry, source=new.source)
                 found[entry.stream, entry.epoch] = own
         return tuple(found.values())
+
+
+async def put_back(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:
+    """Copy entries that the store lacks from ``kept``, marked as lost.
+
+    Raises: OperatorError if the store has another entry for one of these epochs.
+    """
+    known = set(map(_place, await store.ledger(source)))
+    for entry in kept:
+        if _place(entry) in known:
+            continue
+        if await store.reserve(replace(entry, lost=True)) is Reply.CONFLICT:
+            raise OperatorError(
+                f"{outside.name} knows another epoch {entry.epoch} of stream {entry.stream} than the store; "
+                "restore the store that it belongs to, or give the stream another name"
+            )
+        log.warning(
+            "%s knows a measurement of %s by stream %s that the store had lost; the sum keeps it",
+            *(outside.name, source, entry.stream),
+        )
 
 
 def lost(entry: LedgerEntry, outside: OutsideLedger | None) -> OperatorError:

@@ -16,7 +16,9 @@ from stream_app.ports import OperatorError
 FIRST = 1
 # Format 2: a stream may be history, which nobody counts any more (core/history.py).
 HISTORY = 2
-NEWEST = HISTORY  # the newest format that this build knows
+# Format 3: users' records wait as entries in strings (state/lua/waiting.lua), not in hashes.
+ENTRIES = 3
+NEWEST = ENTRIES  # the newest format that this build knows
 
 _FILE = "format"
 

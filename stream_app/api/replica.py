@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from bisect import bisect_right
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -22,7 +22,8 @@ from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
 from stream_app.core.answers.query import StreamView
 from stream_app.core.budget import Left, left
-from stream_app.core.ledger import Statement, statement
+from stream_app.core.ledger import Statement, composed, statement
+from stream_app.core.measured import lacking
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
@@ -214,6 +215,8 @@ class Replicas:
         self.by_name: dict[str, StreamReplica] = {}
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
         self._statements: dict[str, Statement] = {}
+        self._lost: dict[str, tuple[LedgerEntry, ...]] = {}  # by source: what its ledger has lost
+        self._compared: dict[str, tuple[tuple[LedgerEntry, ...], int]] = {}  # ledger and number of epochs
         self._asked: dict[str, SharedAnswer[tuple[LedgerEntry, ...]]] = {}  # by source
         self._left_of: dict[str, tuple[tuple[LedgerEntry, ...], Left | None]] = {}  # by stream
         self.alerts: dict[str, State] = {}  # each rule's state, by rule
@@ -241,10 +244,13 @@ class Replicas:
         sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
         for source in sources:
             await self.stated(source)
+        await self._complete_ledgers()
         for replica in self.by_name.values():
             self._set_left(replica)
         for gone in set(self.ledgers) - sources:
             del self.ledgers[gone], self._statements[gone], self._asked[gone]
+            self._lost.pop(gone, None)
+            self._compared.pop(gone, None)
         self.alerts, self.transitions = alerts, self.transitions | transitions
         self._fresh_at = time.monotonic()
 
@@ -253,12 +259,31 @@ class Replicas:
         if source not in self._asked:
             self._asked[source] = SharedAnswer(partial(measured, self._reader, source))
         ledger = await self._asked[source]()
+        if lost := self._lost.get(source):
+            ledger = composed(source, [ledger, lost])
         if ledger != self.ledgers.get(source):
             self.ledgers[source], self._statements[source] = ledger, statement(source, ledger)
             for replica in self.by_name.values():
                 if replica.view is not None and replica.view.strategy.source == source:
                     replica.set_statement(self._statements[source])
         return self._statements[source]
+
+    async def _complete_ledgers(self) -> None:
+        """Count epochs that readers know and their ledger has lost, until the worker puts them back."""
+        views: dict[str, list[StreamView]] = defaultdict(list)
+        for replica in self.by_name.values():
+            if replica.view is not None:
+                views[replica.view.strategy.source].append(replica.view)
+        for source, ours in views.items():
+            seen = self.ledgers[source], sum(len(view.epochs) for view in ours)
+            if self._compared.get(source) == seen:
+                continue
+            lost = self._lost.get(source, ())
+            stored = [entry for entry in self.ledgers[source] if entry not in lost]
+            epochs = ((view.strategy, [epoch.record for epoch in view.epochs]) for view in ours)
+            self._lost[source] = lacking(stored, epochs)
+            await self.stated(source)
+            self._compared[source] = self.ledgers[source], seen[1]
 
     def _set_left(self, replica: StreamReplica) -> None:
         """Set what a stream's total still allows, whenever its ledger has changed."""

@@ -19,12 +19,13 @@ from dphist.privacy import path_epsilon
 from stream_app.audit.added_up import added_up, covers
 from stream_app.audit.checks import Check
 from stream_app.core.ledger import in_words, promise_in_words, statement
+from stream_app.core.measured import ledger_entry
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, WitnessRow
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import restored
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.strategy import Strategy
-from stream_app.loops.opening import differences, ledger_entry
+from stream_app.loops.opening import differences
 
 PART = "stored"
 _ROUNDING = 1e-6  # of the floats with which a delta is computed again

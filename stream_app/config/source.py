@@ -115,6 +115,17 @@ def ledgers_of(stream: StreamSettings, directory: Path) -> tuple[str, ...]:
     return name, log_of(source)
 
 
+def by_source(streams: Sequence[StreamSettings]) -> dict[str, list[StreamSettings]]:
+    """Return the streams grouped by the name of their source: those whose costs one ledger adds up.
+
+    All streams of a log name the same source, or the configuration is refused.
+    """
+    groups: dict[str, list[StreamSettings]] = {}
+    for stream in streams:
+        groups.setdefault(stream.declared.source.name, []).append(stream)
+    return groups
+
+
 def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:
     """Return the streams grouped by log; each log is decoded once for its group."""
     groups: dict[str, list[StreamSettings]] = {}

@@ -411,17 +411,15 @@ def _certainly_small(entries: Sequence[LedgerEntry]) -> bool:
     return (1 if adds_once else 4) * total <= LARGEST_PRIVATE_EPSILON
 
 
-def lost_measurement(
-    entries: Sequence[LedgerEntry], stream: str, witnessed: int | None
-) -> LedgerEntry | None:
+def lost_measurement(entries: Sequence[LedgerEntry], stream: str, last_epoch: int) -> LedgerEntry | None:
     """Return the last epoch of a stream that both the store and the witness have lost, or None.
 
     A lost epoch before an epoch that is not lost had released nothing: the worker that opened the later epoch
     skipped the lost epoch's number.
-    Args: witnessed, the stream's last epoch in the witness; None if the witness has none.
+    Args: last_epoch, the stream's last one in the witness or the store; -1 if both have none.
     """
     epochs = [entry for entry in entries if entry.stream == stream]
-    known = max([-1 if witnessed is None else witnessed, *(e.epoch for e in epochs if not e.lost)])
+    known = max([last_epoch, *(entry.epoch for entry in epochs if not entry.lost)])
     beyond = [entry for entry in epochs if entry.lost and entry.epoch > known]
     return max(beyond, key=lambda entry: entry.epoch, default=None)
 

@@ -178,6 +178,7 @@ class Apply:
     records below it, so the store then checks only that it has this cut.
     ``operator_counts`` are added to the operator's counters of these names, in the same step. The
     number of ``records`` with a bin, and of those that a condition has ``left_out``, are not stored.
+    ``most_places`` is how many places of a user in a bin may count (``choosing.Bounds``); 0: not known.
     """
 
     strategy_hash: str
@@ -195,6 +196,7 @@ class Apply:
     records: int = 0
     left_out: int = 0
     below: Cut | None = None
+    most_places: int = 0
 
 
 @dataclass(frozen=True, slots=True)

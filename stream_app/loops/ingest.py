@@ -295,7 +295,7 @@ class Ingest:
         positions = part.batch.positions[part.first :][counted]
         last_cut_bin = part.state.last_cut_bin
         due_us = None if self._clock.virtual else stream.declared.time.closing.instant_us(last_cut_bin + 1)
-        expected = part.state.position
+        expected, bounds = part.state.position, stream.declared.bounds
         # Cuts that are taken meanwhile do not matter to records below a known cut. Without this, a worker
         # whose calls take as long as a bin would count nothing.
         known = part.state.cuts[-1] if part.state.cuts and not self._clock.virtual else None
@@ -324,6 +324,7 @@ class Ingest:
                 records=run.stop - run.start,
                 left_out=int(np.diff(np.searchsorted(part.left_out, (expected, new)))[0]),
                 below=known if known is not None and new <= known.position else None,
+                most_places=0 if bounds is None else bounds.most_places,
             )
             expected = new
 

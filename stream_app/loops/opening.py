@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from stream_app.core.history import in_words, read_strategy
-from stream_app.core.ledger import entry_of
+from stream_app.core.measured import ledger_entry
 from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, Reply, StreamState
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import epochs_of
@@ -41,7 +41,9 @@ async def open_stream(
     Guarantee: before an epoch opens, it is in the ledger, and noise that is drawn ahead is stored. A node
         that the witness knows is never released again, whatever happened to the store. An epoch that would
         exceed the stream's total does not open: the stream is stopped, until a start with a larger total.
-        Before the total is asked, the ledger has every epoch that a witness of a configured stream knows.
+        Before an epoch opens, the ledger has every epoch that the stream's witness knows, or the ledger
+        outside the store knows of other configurations; before a total of several streams is asked, also
+        every epoch that a witness of a configured stream knows.
     Args: planned, the configured declaration and the tree planned for it now. An existing stream keeps the
         tree it began with.
     Raises: OperatorError for a changed declaration, a strategy that this version cannot read, a second
@@ -68,8 +70,9 @@ async def open_stream(
             if head is not None:
                 await recovery.put_back(store, witness, strategy, state, head)
             return strategy, state
-        if start.ending is not None or ledger.counts_others:
-            await _restore_ledgers(ports, [*stream.measuring, replace(stream, strategy=planned)])
+        others = stream.measuring if start.ending is not None or ledger.counts_others else ()
+        await _restore_ledgers(ports, [*others, replace(stream, strategy=planned)])
+        await ledger.recall(strategy.source)
         try:
             opened = await _open(store, noise, strategy, start, ledger)
         except TotalSpent:
@@ -394,10 +397,3 @@ def _as_reserved(
         epoch += 1
     bins = declared.epoch_bins(first_bin, start.last, strategy.time.horizon)
     return replace(start.record, epoch=epoch, first_bin=first_bin, bins=bins)
-
-
-def ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
-    """Return the ledger entry of an epoch, with the promise at which its noise is really drawn."""
-    entry, kind = entry_of(strategy.declared, strategy.stream, record), strategy.kind
-    delta, mu = (None if number is None else str(number) for number in (kind.delta, kind.mu))
-    return replace(entry, epsilon=str(kind.epsilon), neighbours=strategy.time.neighbours, delta=delta, mu=mu)

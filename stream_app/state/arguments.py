@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from stream_app.core.counting.bounding import UserShard, shard_numbers, user_fields
+from stream_app.core.counting.bounding import UserShard, shard_numbers, user_entries, user_fields
 from stream_app.core.records import Ahead, Apply, Cut, TileAppend
+from stream_app.state import checks
 from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument
 
@@ -44,23 +45,24 @@ def packed_counts(counts: Mapping[str, int]) -> bytes:
     return _pack([list(counts), list(counts.values())])
 
 
-def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
+def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes | int]]:
     """Return the keys and packed arguments for users' records: shards of users, and users of windows."""
     users = change.users
     assert users is not None
-    columns = np.stack([change.bins, users.windows, shard_numbers(users.ids)])
-    order = np.lexsort(columns[::-1])
-    in_order = columns[:, order]
+    numbers = shard_numbers(users.ids)
+    order = np.lexsort((numbers, users.windows, change.bins))
+    in_order = np.stack([change.bins, users.windows, numbers])[:, order]
     firsts = np.flatnonzero(np.append(True, (np.diff(in_order) != 0).any(axis=0))[: len(order)])
     sizes = np.diff(np.append(firsts, len(order)))
     shards = in_order[:, firsts]
     named = [UserShard(*shard) for shard in shards.T.tolist()]
     windows = np.unique(users.windows).tolist()
-    fields = b"".join(user_fields(users.ids[order], change.cells[order]))
-    counts = [np.unique(change.bins).tolist(), sizes.tolist(), [], change.deltas[order].tolist()]
+    entries = user_entries(users.ids[order], change.cells[order], change.deltas[order])
+    counts = [np.unique(change.bins).tolist(), sizes.tolist()]
     places = [[shard.name for shard in named], shards[0].tolist(), windows]
-    targets = [*map(keys.untallied_shard, named), *map(keys.users, windows)]
-    return targets, [_pack(counts), fields, _pack(places), users.key_mark]
+    targets = [*map(keys.entries, named), *map(keys.users, windows)]
+    limits = checks.LEAST_MERGED, change.most_places
+    return targets, [_pack(counts), entries, _pack(places), users.key_mark, *limits]
 
 
 def packed_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> tuple[bytes, str]:
@@ -79,7 +81,7 @@ def targets_ahead(keys: StreamKeys, names: Iterable[str]) -> dict[str, tuple[str
         bin, *shard = map(int, target.split(":"))
         if shard:
             users = UserShard(bin, *shard)
-            targets[target] = (keys.untallied_shard(users), keys.users(users.window))
+            targets[target] = (keys.entries(users), keys.users(users.window))
         else:
             targets[target] = (keys.cells(bin), keys.cells(bin))
     return targets

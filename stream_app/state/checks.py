@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES, MOST_AMOUNTS
+from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Release, StoredNoise, Users
 from stream_app.core.releases.tiles import LARGEST_TILE_BYTES
@@ -21,7 +21,8 @@ LARGEST_APPLY_CELLS = 5_000
 # The most users' cells, and the most shards, in one tally: other streams must not wait long.
 LARGEST_TALLY_FIELDS = 4_000
 LARGEST_TALLY_SHARDS = 64
-LARGEST_TRIMMED_CAP = 8_192
+# The least entries of a shard that are merged: with more a script takes longer, fewer cost more.
+LEAST_MERGED = 4_096
 LARGEST_KEYS_OF_USER = 1_000  # chosen_keys.lua numbers the pages of a user's keys in one byte
 LARGEST_NOISE_BYTES = (1 << 20) + 64  # a page of a mebibyte, and the overhead of encryption
 
@@ -50,7 +51,7 @@ def check_apply(change: Apply) -> None:
 def _check_rows(change: Apply | Ahead) -> None:
     cells = len(change.cells)
     if change.users is not None:
-        _check_users(change.users, change.cells)
+        _check_users(change.users, change.cells, change.deltas)
     if not (change.bins.shape == change.cells.shape == change.deltas.shape == (cells,)):
         raise ValueError("apply: bins, cells and deltas must be three vectors of one length")
     if cells > LARGEST_APPLY_CELLS:
@@ -66,12 +67,12 @@ def _check_rows(change: Apply | Ahead) -> None:
         raise ValueError("apply: cells must be at least 0, deltas at least 1, and bins within 2^53")
 
 
-def _check_users(users: Users, cells: Int64Array) -> None:
+def _check_users(users: Users, cells: Int64Array, deltas: Int64Array) -> None:
     rows = len(cells)
     if users.ids.shape != (rows, ID_BYTES) or users.windows.shape != (rows,):
         raise ValueError(f"apply: each row needs a user of {ID_BYTES} bytes and a window")
-    if rows and int(cells.max()) >= 1 << 8 * CELL_BYTES:
-        raise ValueError(f"apply: users' cells must be below 2^{8 * CELL_BYTES}")
+    if rows and max(int(cells.max()), int(deltas.max())) >= 1 << 8 * CELL_BYTES:
+        raise ValueError(f"apply: users' cells must be below 2^{8 * CELL_BYTES}, and so must their numbers")
 
 
 def check_tally(bounds: Bounds, up_to_bin: int) -> None:
@@ -83,18 +84,6 @@ def check_tally(bounds: Bounds, up_to_bin: int) -> None:
         raise ValueError(f"tally: keys have {bounds.key_places} places; at least 1")
     if bounds.weight is not None and bounds.weight < 1:
         raise ValueError(f"tally: events have weight {bounds.weight}; at least 1")
-
-
-def trimmed_at_once(bounds: Bounds) -> int:
-    """Return how many fields a script may look through to delete what a user's cap leaves out; 0: none.
-
-    Only a user of a stream with many places has enough records for that. With a cap above
-    ``LARGEST_TRIMMED_CAP`` too few could be deleted: then one script reads all records of a user in a bin.
-    """
-    few = bounds.places <= MOST_AMOUNTS or bounds.caps.max_keys is not None
-    if few or bounds.caps.l1 > LARGEST_TRIMMED_CAP:
-        return 0
-    return max(LARGEST_TALLY_FIELDS, 2 * bounds.caps.l1)
 
 
 def check_read(last_bin: int, sealed_bin: int, untallied: int) -> None:

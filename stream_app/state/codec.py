@@ -94,8 +94,8 @@ def decode_sealed_bin(stream: str, value: bytes | None) -> int:
 
 
 def decode_shard(name: bytes) -> UserShard:
-    """Return a shard of users from its name."""
-    return UserShard(*map(int, name.split(b":")))
+    """Return a shard of users from a member of the set of shards: its name, or its name and ".entries"."""
+    return UserShard(*map(int, name.partition(b".")[0].split(b":")))
 
 
 def add_cells(row: Int64Array, cells: dict[bytes, Any]) -> None:

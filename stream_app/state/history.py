@@ -70,7 +70,7 @@ class Histories:
             secret = [
                 *(keys.cells(int(bin)) for bin in bins),
                 *(keys.users(int(window)) for window in windows),
-                *(keys.untallied_shard(codec.decode_shard(shard)) for shard in shards),
+                *(keys.untallied_shard(shard.decode()) for shard in shards),
                 *(key for name in names for key in (keys.cuts(name), *keys.ahead(name))),
                 *(keys.open_bins, keys.open_windows, keys.untallied, keys.noise, keys.lease),
                 *(keys.base_bins, keys.cut_calls, keys.operator_counts),

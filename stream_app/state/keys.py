@@ -50,7 +50,9 @@ TABLE = (
             "positions of records from the future"),
     KeyKind("sec:cut_calls", "hash", "take_cuts", "the stream's", "partition: digest of the last call"),
     KeyKind("sec:cells:<bin>", "hash", "apply", "until released", "cell: exact count"),
-    KeyKind("sec:untallied:<bin>:<window>:<shard>", "hash", "apply", "until tallied",
+    KeyKind("sec:entries:<bin>:<window>:<shard>", "string", "apply", "until tallied",
+            "how many entries were merged last, then of each entry: keyed hash of a user, cell, records"),
+    KeyKind("sec:untallied:<bin>:<window>:<shard>", "hash", "builds of format 2 and before", "until tallied",
             "keyed hash of a user of the shard, and a cell: records"),
     KeyKind("sec:users:<window>", "hash", "tally", "until the window's last bin is released",
             "keyed hash of a user: records that count"),
@@ -148,9 +150,14 @@ class StreamKeys:
         """Return the name of the hash that holds how many records of each user count in a window."""
         return f"{self._secret}:users:{window}"
 
-    def untallied_shard(self, shard: UserShard) -> str:
-        """Return the name of the hash that holds the records of some users in a bin, by user and cell."""
-        return f"{self._secret}:untallied:{shard.name}"
+    def untallied_shard(self, name: str) -> str:
+        """Return the key of the records of some users in a bin. Args: name, a member of the set of shards."""
+        shard, _, form = name.partition(".")
+        return f"{self._secret}:{form or 'untallied'}:{shard}"
+
+    def entries(self, shard: UserShard) -> str:
+        """Return the key of the string that holds the records of some users in a bin."""
+        return self.untallied_shard(f"{shard.name}.entries")
 
     def cells(self, bin: int) -> str:
         """Return the name of the hash that holds the exact counts of an open bin."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import invisible_slices
-from stream_app.core.counting.bounding import ID_BYTES
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
@@ -179,7 +178,7 @@ class RedisStore(Store):
                     *(keys.noise, keys.open_windows, keys.untallied),
                     *(keys.cells(int(bin)) for bin in bins),
                     *(keys.users(int(window)) for window in windows),
-                    *(keys.untallied_shard(codec.decode_shard(name)) for name in shards),
+                    *(keys.untallied_shard(name.decode()) for name in shards),
                     *(keys.tile(piece.key) for piece in invisible),
                 ],
                 [
@@ -235,7 +234,7 @@ class RedisStore(Store):
                     *(keys.state, keys.epochs, keys.open_bins, keys.open_windows, keys.untallied),
                     *(keys.cells(int(bin)) for bin in bins),
                     *(keys.users(int(window)) for window in windows),
-                    *(keys.untallied_shard(codec.decode_shard(name)) for name in shards),
+                    *(keys.untallied_shard(name.decode()) for name in shards),
                     *(key for name in partitions for key in keys.ahead(name.decode())[:2]),
                 ],
                 [epoch, expected_seq, len(bins), len(windows), *bins, *windows, *shards],
@@ -343,15 +342,19 @@ class RedisStore(Store):
         keys = StreamKeys(stream)
         limits = ("LIMIT", 0, checks.LARGEST_TALLY_SHARDS)
         [names] = await batch(self._redis, [("ZRANGEBYSCORE", keys.untallied, "-inf", up_to_bin, *limits)])
-        shards = map(codec.decode_shard, names)
-        targets = [(keys.untallied_shard(one), keys.users(one.window), keys.cells(one.bin)) for one in shards]
+        shards = list(dict.fromkeys(map(codec.decode_shard, names)))
+        targets = [
+            (keys.entries(one), keys.untallied_shard(one.name), keys.users(one.window), keys.cells(one.bin))
+            for one in shards
+        ]
         return await self._reply(
             "tally",
             [*(keys.state, keys.untallied, keys.operator_counts), *chain.from_iterable(targets)],
             [
-                *(strategy_hash, up_to_bin, bounds.caps.l1, checks.LARGEST_TALLY_FIELDS, ID_BYTES),
+                *(strategy_hash, up_to_bin, bounds.caps.l1, checks.LARGEST_TALLY_FIELDS),
                 *(bounds.weight or 0, bounds.caps.max_keys or 0, bounds.caps.max_per_key or 0),
-                *(bounds.key_places, checks.trimmed_at_once(bounds), *names),
+                bounds.key_places,
+                *(shard.name for shard in shards),
             ],
         )
 

@@ -10,18 +10,17 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import compress
 
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import check_measurements
 from stream_app.config.source import ledgers_of
 from stream_app.core.ledger import lost_measurement
-from stream_app.core.records import LedgerEntry, Reply
+from stream_app.core.records import LedgerEntry
 from stream_app.core.releases.release import RowLink
 from stream_app.loops.opening import check_counted, restore_ledger, with_lost_entries
-from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
-from stream_app.source_ledger import SourceLedger, lost, measured
+from stream_app.ports import OutsideLedger, Store, Witness
+from stream_app.source_ledger import SourceLedger, lost, measured, put_back
 from stream_app.together import each_to_its_end
 from stream_app.wiring.event_logs import note_of
 
@@ -50,7 +49,8 @@ async def check_start(
     Raises: OperatorError.
     """
     names = [stream.name for stream in settings.streams]
-    opened = set(compress(names, await each_to_its_end(*(_is_open(store, name) for name in names))))
+    epochs = await each_to_its_end(*(_open_epoch(store, name) for name in names))
+    opened = {name: epoch for name, epoch in zip(names, epochs, strict=True) if epoch is not None}
     sources = dict.fromkeys(
         name for stream in settings.streams for name in ledgers_of(stream, settings.file.parent)
     )
@@ -65,7 +65,8 @@ async def check_start(
     for stream in settings.streams:
         witnessed = await witnesses[stream.name].head(stream.name)
         known = stored[stream.declared.source.name]
-        last_epoch = None if witnessed is None else RowLink.of(witnessed[1]).epoch
+        in_witness = -1 if witnessed is None else RowLink.of(witnessed[1]).epoch
+        last_epoch = max(opened.get(stream.name, -1), in_witness)
         if (entry := lost_measurement(known, stream.name, last_epoch)) is not None:
             raise lost(entry, outside)
         if witnessed is not None:
@@ -94,12 +95,13 @@ async def check_start(
         )
 
 
-async def _is_open(store: Store, stream: str) -> bool:
-    """Return whether the store knows a stream. Raises: OperatorError for one that is history only."""
+async def _open_epoch(store: Store, stream: str) -> int | None:
+    """Return a stream's epoch in the store; None: it is not there. Raises: OperatorError for history."""
     state = await store.load(stream)
-    if state is not None:
-        check_counted(stream, state)
-    return state is not None
+    if state is None:
+        return None
+    check_counted(stream, state)
+    return state.epoch.epoch
 
 
 async def compare(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:
@@ -107,23 +109,5 @@ async def compare(store: Store, outside: OutsideLedger, source: str, kept: Seque
 
     Raises: OperatorError if the two ledgers have different entries for one epoch.
     """
-    known = await store.ledger(source)
-    measured = set(map(_measurement, known))
-    for entry in kept:
-        if _measurement(entry) in measured:
-            continue
-        if await store.reserve(replace(entry, lost=True)) is Reply.CONFLICT:
-            raise OperatorError(
-                f"{outside.name} knows another epoch {entry.epoch} of stream {entry.stream} than the store; "
-                "restore the store that it belongs to, or give the stream another name"
-            )
-        log.warning(
-            "%s knows a measurement of %s by stream %s that the store had lost; the sum keeps it",
-            *(outside.name, source, entry.stream),
-        )
-    await outside.append([replace(entry, lost=False) for entry in known])
-
-
-def _measurement(entry: LedgerEntry) -> tuple[str, int, str, int]:
-    """Return the fields that are equal for two entries of the same measurement."""
-    return entry.stream, entry.epoch, entry.strategy_hash, entry.start_us
+    await put_back(store, outside, source, kept)
+    await outside.append([replace(entry, lost=False) for entry in await store.ledger(source)])

@@ -16,7 +16,7 @@ from dphist import SystemNoise
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.access import check_operator
 from stream_app.config.plans import planned
-from stream_app.config.source import by_log
+from stream_app.config.source import by_log, by_source
 from stream_app.core.strategy import Strategy
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock, ReplayClock
@@ -42,7 +42,7 @@ from stream_app.sinks.witness_file import WitnessFile
 from stream_app.source_ledger import SourceLedger
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
-from stream_app.stored_format import FIRST, check_directory_format, mark_directory
+from stream_app.stored_format import ENTRIES, FIRST, check_directory_format, mark_directory
 from stream_app.together import until_all_end, until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
@@ -116,7 +116,8 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
             return store
 
         store = new_store()
-        await store.need_format(FIRST)
+        has_users = any(stream.declared.privacy.per_user is not None for stream in settings.streams)
+        await store.need_format(ENTRIES if has_users else FIRST)
 
         async def is_stopped(stream: str) -> bool:
             state = await store.load(stream)
@@ -316,12 +317,10 @@ async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _Ope
 
 def _by_source(logs: Sequence[_OpenLog], adapters: Adapters) -> dict[str, list[Stream]]:
     """Return the streams of each source, by its name: those whose ledger is one."""
-    found: dict[str, list[Stream]] = {}
-    for log in logs:
-        for stream, strategy in zip(log.streams, log.strategies, strict=True):
-            together = found.setdefault(strategy.source, [])
-            together.append(Stream(strategy=strategy, ledger=_ledger(stream, adapters)))
-    return found
+    pairs = [pair for log in logs for pair in zip(log.streams, log.strategies, strict=True)]
+    opened = {one.name: Stream(strategy=strategy, ledger=_ledger(one, adapters)) for one, strategy in pairs}
+    groups = by_source([stream for stream, _ in pairs])
+    return {source: [opened[one.name] for one in together] for source, together in groups.items()}
 
 
 async def _pipeline(log: _OpenLog, measuring: Mapping[str, Sequence[Stream]], adapters: Adapters) -> Pipeline:

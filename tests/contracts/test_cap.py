@@ -16,6 +16,7 @@ from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Cut, Reply, StreamState, Users
 from stream_app.state import checks
 from stream_app.state.connection import execute
+from stream_app.state.redis_store import RedisStore
 from stream_app.state.round_trips import RoundTrips
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
@@ -79,11 +80,30 @@ async def untallied(stores: Stores) -> list[str]:
     """Return the names of the shards that the store has not tallied yet. Only tests read them."""
     if isinstance(stores.store, MemoryStore):
         return sorted(shard.name for shard in stores.store._streams[stores.stream].untallied)
-    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:untallied"
-    keys = await names_of(client, f"{prefix}:*")
-    names = sorted(key.removeprefix(f"{prefix}:") for key in keys)
-    assert names == sorted(name.decode() for name in await execute(client, "ZRANGE", prefix, 0, -1))
+    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec"
+    names = sorted(
+        key.removeprefix(f"{prefix}:entries:") for key in await names_of(client, f"{prefix}:entries:*")
+    )
+    members = await execute(client, "ZRANGE", f"{prefix}:untallied", 0, -1)
+    assert sorted(f"{name}.entries" for name in names) == sorted(member.decode() for member in members)
+    assert not await names_of(client, f"{prefix}:untallied:*")
     return names
+
+
+async def as_older_build(stores: Stores) -> None:
+    """Keep all users' records that wait as builds of format 2 do: in hashes."""
+    if not isinstance(stores.store, RedisStore):
+        return
+    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec"
+    for shard in await untallied(stores):
+        held = (await execute(client, "GET", f"{prefix}:entries:{shard}"))[4:]
+        older = f"{prefix}:untallied:{shard}"
+        await execute(client, "HSET", older, "", "." * 65)
+        for entry in (held[at : at + 24] for at in range(0, len(held), 24)):
+            await execute(client, "HINCRBY", older, entry[:20], int.from_bytes(entry[20:], "big"))
+        await execute(client, "UNLINK", f"{prefix}:entries:{shard}")
+        await execute(client, "ZREM", f"{prefix}:untallied", f"{shard}.entries")
+        await execute(client, "ZADD", f"{prefix}:untallied", shard.partition(":")[0], shard)
 
 
 async def names_of(client: RoundTrips, pattern: str) -> list[str]:
@@ -237,6 +257,25 @@ async def test_under_another_strategy_nothing_is_tallied(stores: Stores) -> None
     await cut_and_seal(stores, FIRST_BIN)
     assert await stores.store.tally(stores.stream, "0" * 64, BOUNDS, FIRST_BIN) == Reply.STRATEGY
     assert len(await untallied(stores)) == 1
+
+
+@pytest.mark.parametrize("older", [60, 120])
+async def test_records_of_an_older_build_are_read(stores: Stores, older: int) -> None:
+    """A build of format 2 counted the first records of two bins; this one counts the rest, and chooses."""
+    rng = random.Random(older)
+    records = [
+        (FIRST_BIN + rng.randrange(2), rng.randrange(WIDTH), f"user {rng.randrange(9)}") for _ in range(120)
+    ]
+    await opened(stores)
+    await stores.store.apply(stores.stream, of_users(0, older, records[:older]))
+    await as_older_build(stores)
+    if older < 120:
+        await stores.store.apply(stores.stream, of_users(older, 120, records[older:]))
+    await cut_and_seal(stores, FIRST_BIN + 1)
+    await tallied(stores, FIRST_BIN + 1)
+    assert await untallied(stores) == []
+    counts = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 1, WIDTH)
+    assert counts.tolist() == expected(records, 2, FIRST_BIN + 1)
 
 
 @pytest.mark.parametrize(("fields", "shards"), [(1, 64), (10, 64), (10_000, 3), (10_000, 64)])

@@ -94,6 +94,8 @@ async def fill(store: RedisStore, stream: str) -> None:
     change = apply(0, 5, [(FIRST_BIN, 0, 3), (FIRST_BIN + 1, 2, 4)])
     await store.apply(stream, replace(change, operator_counts={"late": 1}))
     await store.apply(stream, of_users(5, 6, [(FIRST_BIN, 0, "ann"), (FIRST_BIN + 1, 0, "ann")]))
+    older = StreamKeys(stream).untallied_shard(f"{FIRST_BIN + 1}:{FIRST_BIN + 1}:0")
+    await execute(store.connection, "HSET", older, b"a user and a cell", 1)  # as builds of format 2 do
     far = FIRST_BIN + 99
     await store.apply(stream, setting_aside(6, 7, [(far, 0, 1)], [(far, 6)]))
     await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, [Cut(FIRST_BIN, 7), Cut(FIRST_BIN + 1, 9)])
@@ -250,7 +252,7 @@ def test_no_name_makes_a_secret_key_public(stream: str, partition: str, other: s
         keys.open_bins,
         keys.open_windows,
         keys.untallied,
-        keys.untallied_shard(UserShard(bin, bin, 255)),
+        keys.entries(UserShard(bin, bin, 255)),
         keys.users(bin),
     ]
     secret += keys.ahead(partition)

@@ -71,6 +71,10 @@ async def busy_users_count_as_others(stores: Stores) -> None:
         await busy.test_what_counts_of_a_busy_user_is_what_one_script_would_choose(stores, patched, 1)
 
 
+async def records_of_an_older_build_count(stores: Stores) -> None:
+    await cap.test_records_of_an_older_build_are_read(stores, 60)
+
+
 async def caps_of_keys_hold(stores: Stores) -> None:
     await caps_of_keys.test_counts_are_those_of_the_rule(stores, Caps(None, 2, 1))
 
@@ -156,20 +160,38 @@ MUTANTS = {
     ),
     "a page of a user's keys is forgotten": Mutant(
         "tally",
-        "if #list == 2 * KEYS_OF_PAGE then",
+        "if #list == NUMBERS_OF_PAGE then",
         "if false then",
         caps_of_keys.test_many_keys_of_a_user_are_kept_over_bins,
     ),
     "a user with very many cells loses one that counts": Mutant(
-        "tally",
-        "for i = most_events + 1, #list do",
-        "for i = most_events, #list do",
+        "apply",
+        "for i = most + 1, #fields do",
+        "for i = most, #fields do",
         busy_users_count_as_others,
     ),
     "deleted cells are not in the operator's count": Mutant(
-        "tally", "over = over + list[i].number", "over = over + 1", busy_users_count_as_others
+        "apply", "over = over + numbers[fields[i]]", "over = over + 1", busy_users_count_as_others
     ),
-    "tallied records stay": Mutant("tally", "redis.call('UNLINK', records)", "", shards_are_worked_off),
+    "merged entries of a place are not added up": Mutant(
+        "apply",
+        "numbers[field] = (numbers[field] or 0) + number",
+        "numbers[field] = number",
+        busy_users_count_as_others,
+    ),
+    "entries of a user's place in several slices are not added up": Mutant(
+        "tally", "numbers[i] = numbers[i] + number", "numbers[i] = number", caps_of_keys_hold
+    ),
+    "entries of a user's further places in several slices are not added up": Mutant(
+        "tally", "more[place] = (more[place] or 0) + number", "more[place] = number", caps_of_keys_hold
+    ),
+    "entries of an older build's shard are forgotten": Mutant(
+        "tally",
+        "if held[i] ~= '' then",
+        "if false then",
+        records_of_an_older_build_count,
+    ),
+    "tallied records stay": Mutant("tally", "redis.call('UNLINK', unpack(keys))", "", shards_are_worked_off),
     "a bin that is not tallied is released": Mutant(
         "release",
         "if redis.call('ZCOUNT', untallied, '-inf', last_bin) > 0 then",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 import numpy as np
@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from dphist.caps import Caps
 from stream_app.core.counting.bounding import MOST_AMOUNTS
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.choosing import LARGEST_TRIMMED_CAP, Bounds
 from stream_app.core.records import Reply
 from stream_app.state import checks
 from stream_app.state.reader import RedisReader
@@ -48,7 +48,7 @@ async def tallied(stores: Stores, records: Records, bounds: Bounds, width: int) 
     step = checks.LARGEST_APPLY_CELLS
     for start in range(0, len(records), step):
         stop = min(start + step, len(records))
-        change = of_users(start, stop, records[start:stop])
+        change = replace(of_users(start, stop, records[start:stop]), most_places=bounds.most_places)
         assert await stores.store.apply(stores.stream, change) == Reply.DONE
     await cut_and_seal(stores, FIRST_BIN)
     calls = 0
@@ -76,7 +76,8 @@ def busy_and_others(seed: int, busy_cells: int) -> Records:
 async def test_what_counts_of_a_busy_user_is_what_one_script_would_choose(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(checks, "LARGEST_TALLY_FIELDS", 20)
+    monkeypatch.setattr(checks, "LEAST_MERGED", 20)
+    monkeypatch.setattr(checks, "LARGEST_APPLY_CELLS", 40)
     records, many = busy_and_others(most, 150), MOST_AMOUNTS + 1
     memory = MemoryStore()
     model = Stores(memory, memory.reader(), "model")
@@ -84,22 +85,14 @@ async def test_what_counts_of_a_busy_user_is_what_one_script_would_choose(
     found = await tallied(stores, records, Bounds(Caps(most), places=many), 150)
     assert (found.cells, found.over_cap) == (expected.cells, expected.over_cap)
     assert sum(found.cells.values()) + found.over_cap == len(records)
-    if isinstance(stores.store, RedisStore):
-        assert found.calls > expected.calls
 
 
-async def test_only_users_of_many_places_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checks.trimmed_at_once(FEW_PLACES) == 0
-    assert checks.trimmed_at_once(Bounds(Caps(CAP), places=MOST_AMOUNTS)) == 0
-    assert checks.trimmed_at_once(MANY_PLACES) == checks.LARGEST_TALLY_FIELDS
-    assert checks.trimmed_at_once(Bounds(Caps(5_000), places=MANY)) == 10_000
-    assert checks.trimmed_at_once(Bounds(Caps(checks.LARGEST_TRIMMED_CAP + 1), places=MANY)) == 0
-
-
-def is_tally(command: bytes) -> bool:
-    """Return whether a line of the slow log is a call of the script: others name other keys, too."""
-    is_script = command.startswith((b"EVAL", b"FCALL")) and b"sec:operator_counts" in command
-    return is_script and b":positions" not in command and b"sec:ahead" not in command
+async def test_only_users_of_many_places_are_trimmed() -> None:
+    assert FEW_PLACES.most_places == 0
+    assert Bounds(Caps(CAP), places=MOST_AMOUNTS).most_places == 0
+    assert MANY_PLACES.most_places == CAP
+    assert Bounds(Caps(None, CAP, 1), places=MANY).most_places == 0
+    assert Bounds(Caps(LARGEST_TRIMMED_CAP + 1), places=MANY).most_places == 0
 
 
 @pytest.mark.redis
@@ -119,8 +112,7 @@ async def test_no_script_takes_as_long_as_all_records_of_a_user(servers: Servers
             found.append(await tallied(stores, records, bounds, MANY))
             name = stores.stream.encode()
             slow = await operator.slowlog_get(10_000)
-            tallies = [one for one in slow if name in one["command"] and is_tally(one["command"])]
-            longest_us.append(max(one["duration"] for one in tallies))
+            longest_us.append(max(one["duration"] for one in slow if name in one["command"]))
     finally:
         await operator.config_set("slowlog-log-slower-than", 10_000)
         await operator.aclose()

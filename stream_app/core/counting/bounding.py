@@ -189,10 +189,22 @@ def user_fields(ids: ByteArray, cells: Int64Array) -> list[bytes]:
     >>> field == bytes([7] * 16 + [0, 0, 1, 2])
     True
     """
-    fields = np.empty((len(cells), ID_BYTES + CELL_BYTES), np.uint8)
-    fields[:, :ID_BYTES] = ids
-    fields[:, ID_BYTES:] = cells.astype(">u4").view(np.uint8).reshape(-1, CELL_BYTES)
-    return fields.view(f"V{fields.shape[1]}").ravel().tolist()
+    fields = np.empty(len(cells), [("id", ids.dtype, ID_BYTES), ("cell", ">u4")])
+    fields["id"], fields["cell"] = ids, cells
+    return fields.view(f"V{fields.itemsize}").tolist()
+
+
+def user_entries(ids: ByteArray, cells: Int64Array, numbers: Int64Array) -> bytes:
+    """Return users' records as stores keep them until a bin is sealed: each an id, a cell and a number.
+
+    Args: ids, shape (n, 16); cells and numbers, shape (n,), below 2^32.
+
+    >>> user_entries(np.full((1, 16), 7, np.uint8), np.array([258]), np.array([3])).hex()[32:]
+    '0000010200000003'
+    """
+    entries = np.empty(len(cells), [("id", ids.dtype, ID_BYTES), ("cell", ">u4"), ("number", ">u4")])
+    entries["id"], entries["cell"], entries["number"] = ids, cells, numbers
+    return entries.tobytes()
 
 
 def cells_added(chosen: Mapping[int, int], weight: int | None) -> dict[int, int]:

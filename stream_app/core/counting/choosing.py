@@ -26,7 +26,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES, counted
+from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES, MOST_AMOUNTS, counted
+
+LARGEST_TRIMMED_CAP = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,16 @@ class Bounds:
     key_places: int = 1
     weight: int | None = None
     places: int = 0
+
+    @property
+    def most_places(self) -> int:
+        """How many places of a user in a bin may count, the first ones by hash; 0: no bound is needed.
+
+        Only a user of a stream with many places has so many records that leaving out the others saves time.
+        With a larger cap than ``LARGEST_TRIMMED_CAP`` too few would be left out.
+        """
+        few = self.places <= MOST_AMOUNTS or self.caps.max_keys is not None
+        return 0 if few or self.caps.l1 > LARGEST_TRIMMED_CAP else self.caps.l1
 
 
 def chosen(records: Mapping[bytes, int], bounds: Bounds, before: Mapping[int, int]) -> dict[int, int]:

@@ -6,16 +6,17 @@
 --       below which all records of the slice lie: later cuts then do not matter), due instant in us or '',
 --       packed {names, deltas, places, weight of a record} of records to set aside or '', the mark of the key of their
 --       users or '', packed {names, numbers} to add to the operator's counts,
---       packed {bins, number of cells of each bin, cells, deltas}; with a cap packed {bins, number of users' cells of
---       each shard, {}, deltas}, the users' cells one after the other, packed {names of the shards, their bins,
---       windows}, and the mark of the key of users
-#include counts
+--       packed {bins, number of cells of each bin, cells, deltas}; with a cap packed {bins, number of entries of each
+--       shard}, the entries of the shards one after the other, packed {names of the shards, their bins, windows}, the mark
+--       of the key of users, from how many entries on a shard is merged, and how many places of a user may count (0: all)
+#include waiting
+#include merged
 local state, positions, base_bins, cuts, open_bins, untallied, open_windows = unpack(KEYS, 1, 7)
 local ahead, ahead_places, operator_counts = unpack(KEYS, 8, 10)
 local strategy_hash, partition, expected, new, last_cut_bin, due_us = unpack(ARGV, 1, 6)
 local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[10]))
-local users_cells, key_mark = ARGV[11], ARGV[13]
-local shards, shard_bins, windows = unpack(users_cells and cmsgpack.unpack(ARGV[12]) or {})
+local entries, key_mark, least_merged, most_places = ARGV[11], ARGV[13], tonumber(ARGV[14]), tonumber(ARGV[15])
+local shards, shard_bins, windows = unpack(entries and cmsgpack.unpack(ARGV[12]) or {})
 local names, name_deltas, places, weight = unpack(ARGV[7] ~= '' and cmsgpack.unpack(ARGV[7]) or {})
 local ahead_mark = ARGV[8]
 local counters, numbers = unpack(cmsgpack.unpack(ARGV[9]))
@@ -80,18 +81,16 @@ local function add_all()
   end
 end
 
--- Users' records wait until their bin is sealed, because only then it is known which of them count.
+-- One call merges at most one shard: all of them may have grown enough at the same time.
 local function add_users()
-  local bytes, last = #users_cells / #deltas, 0
-  for n = 1, #deltas do cells[n] = string.sub(users_cells, (n - 1) * bytes + 1, n * bytes) end
+  local last, is_merged, over = 0, false, 0
   for i, shard in ipairs(shards) do
     local records, first = KEYS[GIVEN_KEYS + i], last + 1
-    last = last + sizes[i]
-    list_shard(untallied, shard_bins[i], shard, records)
-    local counts = get_counts(records, cells, first, last)
-    for n = first, last do counts[cells[n]] = counts[cells[n]] + deltas[n] end
-    set_counts(records, cells, counts, first, last)
+    last = last + sizes[i] * ENTRY
+    local has = append(untallied, shard_bins[i], shard, records, string.sub(entries, first, last))
+    if not is_merged then is_merged, over = merge(records, has, least_merged, most_places) end
   end
+  if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', over) end
   for i, window in ipairs(windows) do
     redis.call('HSETNX', KEYS[GIVEN_KEYS + #shards + i], 'key mark', key_mark)
     redis.call('ZADD', open_windows, window, window)

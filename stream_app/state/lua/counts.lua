@@ -1,13 +1,13 @@
 -- Included by scripts that count users' records. They use HMGET and HSET, which name the key once for a
 -- thousand fields. HINCRBY would write the key into the append-only file once for every field.
 local FIELDS_AT_ONCE = 1000
--- A long value makes Redis store a shard as a table from the start: the other form, a list, needs linear searches.
-local AS_TABLE = string.rep('.', 65)
 
--- Add a shard of users to the set of shards that are not tallied.
-local function list_shard(untallied, bin, name, records)
-  if redis.call('ZADD', untallied, bin, name) == 1 then redis.call('HSET', records, '', AS_TABLE) end
-end
+-- Redis writes a number of Lua with 17 digits, which takes longer than to find its text in this table.
+local text_of = setmetatable({}, {__index = function(texts, number)
+  local text = string.format('%.0f', number)
+  texts[number] = text
+  return text
+end})
 
 local function get_counts(key, fields, first, last)
   local counts = {}
@@ -18,13 +18,9 @@ local function get_counts(key, fields, first, last)
   return counts
 end
 
-local function set_counts(key, fields, counts, first, last)
-  for start = first, last, FIELDS_AT_ONCE do
-    local changes, n = {}, 0
-    for i = start, math.min(start + FIELDS_AT_ONCE - 1, last) do
-      changes[n + 1], changes[n + 2] = fields[i], counts[fields[i]]
-      n = n + 2
-    end
-    redis.call('HSET', key, unpack(changes))
+-- Write a list {field, value, field, value, ...} into a hash.
+local function write_fields(key, list)
+  for start = 1, #list, 2 * FIELDS_AT_ONCE do
+    redis.call('HSET', key, unpack(list, start, math.min(start + 2 * FIELDS_AT_ONCE - 1, #list)))
   end
 end

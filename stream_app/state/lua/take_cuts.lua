@@ -9,6 +9,7 @@
 --       a shard of users
 -- Replies: 'again' if more records are set aside than the caller saw
 #include counts
+#include waiting
 local state, positions, starts, base_bins, cuts, cut_calls = unpack(KEYS, 1, 6)
 local ahead, ahead_places, refused_ahead, operator_counts, open_bins, untallied, open_windows = unpack(KEYS, 7, 13)
 local strategy_hash, partition, expected, digest = unpack(ARGV, 1, 4)
@@ -83,22 +84,23 @@ local function decided()
   return counted, future, before
 end
 
-local function open(bin, window, target)
-  redis.call('ZADD', open_bins, bin, bin)
-  if window then
-    list_shard(untallied, bin, target, targets[target][1])
-    redis.call('ZADD', open_windows, window, window)
-    redis.call('HSETNX', targets[target][2], 'key mark', ahead_mark)
-  end
+local function open_window(window, target)
+  redis.call('ZADD', open_windows, window, window)
+  redis.call('HSETNX', targets[target][2], 'key mark', ahead_mark)
 end
 
 local function count(counted)
   local opened = {}
   for _, one in ipairs(counted) do
     local bin, window, target, field, number = unpack(one, 1, 5)
-    redis.call('HINCRBY', targets[target][1], field, number)
+    if window then
+      append(untallied, bin, target, targets[target][1], entries_of(field, number))
+    else
+      redis.call('HINCRBY', targets[target][1], field, number)
+    end
     if not opened[target] then
-      open(bin, window, target)
+      redis.call('ZADD', open_bins, bin, bin)
+      if window then open_window(window, target) end
       opened[target] = true
     end
   end

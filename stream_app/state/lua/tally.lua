@@ -1,20 +1,20 @@
 -- Add the users' records that count to the cells of sealed bins: as many of each user per window as the caps allow,
 -- earlier bins first, and within a bin in the order of a hash. A call either adds the records of a shard that count and
--- deletes the shard, or deletes some records that cannot count, or leaves it unchanged.
--- KEYS: state, untallied, operator_counts, then for each shard: its records, the users of its window, the cells of its bin
--- ARGV: strategy hash, up to bin, most events of a user, most fields of a call, bytes of an id, weight of an
---       event of a sum (0: none), most keys of a user (0: no cap on keys), most events of a user in a key, consecutive
---       places of a key, fields looked through at once before a shard that is too large is tallied (0: none are), names
---       of the shards. A record's place is its cell. With a sum it is its key and its amount:
---       key * (weight + 1) + amount, which adds weight - amount to cell 2 * key and amount to the next one
+-- deletes the shard, or leaves it unchanged.
+-- KEYS: state, untallied, operator_counts, then for each shard: its entries, the hash in which builds of format 2 counted its
+--       records, the users of its window, the cells of its bin
+-- ARGV: strategy hash, up to bin, most events of a user, most entries of a call, weight of an event of a sum (0: none),
+--       most keys of a user (0: no cap on keys), most events of a user in a key, consecutive places of a key, names of the
+--       shards. A record's place is its cell. With a sum it is its key and its amount: key * (weight + 1) + amount, which
+--       adds weight - amount to cell 2 * key and amount to the next one
 -- Replies: 'already' if no shard is left; 'done' means call again, also if the caller saw other shards
 #include counts
+#include waiting
 local state, untallied, operator_counts = unpack(KEYS, 1, 3)
 local strategy_hash, up_to_bin = ARGV[1], ARGV[2]
-local most_events, most_fields, id_bytes = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local weight, most_keys = tonumber(ARGV[6]), tonumber(ARGV[7])
-local most_of_key, key_places, trimmed_at_once = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 10
+local most_events, most_entries, weight = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local most_keys, most_of_key, key_places = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 8
 local shards = #ARGV - GIVEN_ARGUMENTS
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
@@ -22,56 +22,99 @@ if not held[1] then return 'conflict' end
 if held[1] ~= strategy_hash then return 'strategy' end
 if tonumber(up_to_bin) > tonumber(held[2]) then return 'not_sealed' end
 
--- Return the place of a field, which is the id of a user and then the place.
-local function cell_of(field)
-  local a, b, c, d = string.byte(field, id_bytes + 1, id_bytes + 4)
-  return ((a * 256 + b) * 256 + c) * 256 + d
+-- Return the entries of a shard without their header.
+local function all_entries(records, counted)
+  local entries = {string.sub(redis.call('GET', records) or '', HEADER + 1)}
+  local held = redis.call('HGETALL', counted)
+  for i = 1, #held, 2 do
+    if held[i] ~= '' then entries[#entries + 1] = entries_of(held[i], tonumber(held[i + 1])) end -- '' had no record
+  end
+  return table.concat(entries)
 end
+
+local function packed_place(place) return struct.pack('>I4', place) end
 
 local function by_rank(a, b) return a.rank < b.rank end
 
--- Both return how many records of each place count, and how many records do not count.
+-- Return the users of a shard, each with a place, its number of records there, and the numbers of further places by place
+-- or nil. A table for each user would cost more than the choice: most users have records in one place of a bin.
+local function people_of(packed)
+  local users, places, numbers, others, known, n = {}, {}, {}, {}, {}, 0
+  local unpack_entry = struct.unpack
+  for at = 1, #packed, ENTRY do
+    local user, place, number = unpack_entry('>c16I4I4', packed, at)
+    local i = known[user]
+    if not i then
+      n = n + 1
+      known[user], users[n], places[n], numbers[n] = n, user, place, number
+    elseif places[i] == place then
+      numbers[i] = numbers[i] + number
+    else
+      local more = others[i] or {}
+      more[place] = (more[place] or 0) + number
+      others[i] = more
+    end
+  end
+  return {users = users, places = places, numbers = numbers, others = others}
+end
+
+-- Both add what counts to the numbers by place, and return how many records do not count.
 #include chosen_events
 #include chosen_keys
-#include users_trimmed
 local choose = most_keys == 0 and choose_events or choose_keys
 
-local function tally(records, window_users, bin_cells)
-  local added, over = choose(redis.call('HGETALL', records), window_users)
+-- Add the chosen records of a bin to its cells.
+local function add_to_cells(bin_cells, by_place)
   local cells, numbers = {}, {}
   local function add(cell, number)
     if number == 0 then return end
     if not numbers[cell] then cells[#cells + 1], numbers[cell] = cell, 0 end
     numbers[cell] = numbers[cell] + number
   end
-  for cell, number in pairs(added) do
+  for place, number in pairs(by_place) do
     if weight == 0 then
-      add(cell, number)
+      add(place, number)
     else
-      local amount = cell % (weight + 1)
-      local key = (cell - amount) / (weight + 1)
+      local amount = place % (weight + 1)
+      local key = (place - amount) / (weight + 1)
       add(2 * key, number * (weight - amount))
       add(2 * key + 1, number * amount)
     end
   end
-  local counts = get_counts(bin_cells, cells, 1, #cells)
-  for cell, number in pairs(numbers) do counts[cell] = counts[cell] + number end
-  set_counts(bin_cells, cells, counts, 1, #cells)
-  if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', over) end
-  redis.call('UNLINK', records)
+  local counts, changes = get_counts(bin_cells, cells, 1, #cells), {}
+  for i, cell in ipairs(cells) do
+    changes[2 * i - 1], changes[2 * i] = text_of[cell], text_of[counts[cell] + numbers[cell]]
+  end
+  write_fields(bin_cells, changes)
 end
 
-local found = redis.call('ZRANGEBYSCORE', untallied, '-inf', up_to_bin, 'LIMIT', 0, math.max(shards, 1))
+-- Return the first shards that are not tallied, as the caller named them: each once, whatever members stand for it.
+local function first_shards()
+  local found, known = {}, {}
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', untallied, '-inf', up_to_bin, 'LIMIT', 0, math.max(shards, 1))) do
+    local shard = string.match(member, '^(%-?%d+:%-?%d+:%d+)')
+    if not known[shard] then found[#found + 1], known[shard] = shard, true end
+  end
+  return found
+end
+
+local found = first_shards()
 if #found == 0 then return 'already' end
-local fields = 0
+local entries, over, added, keys, members = 0, 0, {}, {}, {}
 for i = 1, shards do
-  local name = ARGV[GIVEN_ARGUMENTS + i]
-  if found[i] ~= name then break end
-  local records, users, cells = unpack(KEYS, GIVEN_KEYS + 3 * i - 2, GIVEN_KEYS + 3 * i)
-  fields = fields + redis.call('HLEN', records) - 1
-  if i > 1 and fields > most_fields then break end
-  if trim(records) then break end
-  tally(records, users, cells)
-  redis.call('ZREM', untallied, name)
+  local shard = ARGV[GIVEN_ARGUMENTS + i]
+  local records, counted, users, cells = unpack(KEYS, GIVEN_KEYS + 4 * i - 3, GIVEN_KEYS + 4 * i)
+  if found[i] ~= shard then break end
+  entries = entries + entries_in(records) + redis.call('HLEN', counted)
+  if i > 1 and entries > most_entries then break end
+  added[cells] = added[cells] or {}
+  over = over + choose(people_of(all_entries(records, counted)), users, added[cells])
+  keys[2 * i - 1], keys[2 * i], members[2 * i - 1], members[2 * i] = records, counted, shard, member_of(shard)
+end
+for cells, by_place in pairs(added) do add_to_cells(cells, by_place) end
+if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', text_of[over]) end
+if #keys > 0 then
+  redis.call('UNLINK', unpack(keys))
+  redis.call('ZREM', untallied, unpack(members))
 end
 return 'done'

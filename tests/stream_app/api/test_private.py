@@ -141,3 +141,25 @@ def test_alert_states_privacy_as_of_when_it_is_sent_and_asked_for() -> None:
             ]
 
     asyncio.run(run())
+
+
+def test_statement_keeps_epochs_that_the_ledger_has_lost() -> None:
+    """In a cluster the ledger is on another node than its streams; that node alone may be lost."""
+
+    async def run() -> None:
+        async with one_of_epsilon_15() as (api, store):
+            before = await api.json("privacy")
+            assert [row["epoch"] for row in before["ledger"]] == [0]
+            store._ledgers.clear()
+            await api.refresh()
+            assert await api.json("privacy") == before
+            async with api_at(api.stream) as started_again:
+                assert await started_again.json("privacy") == before
+            sibling = Published(store, name="sibling", epsilon="15")
+            await sibling.open()  # the ledger has this stream's entry only
+            await api.refresh()
+            after = await api.json("privacy")
+            assert {row["stream"] for row in after["ledger"]} == {"departures", "sibling"}
+            assert (after["source_epsilon"], after["private"]) == ("30", False)
+
+    asyncio.run(run())

@@ -19,6 +19,7 @@ from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import OperatorError
 from stream_app.source_ledger import SourceLedger
 from tests.models.memory import MemoryStore
+from tests.simulator.memory_sinks import MemoryLedger
 from tests.stream_app.declared import NO_NOISE, SOURCE, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 
@@ -172,6 +173,35 @@ def test_a_stream_that_begins_elsewhere_meanwhile_is_noticed_by_the_next_epoch(o
         with pytest.raises(OperatorError, match=r"^streams\.a\.privacy\.total: "):
             await release_until(one, 107, [first])
         assert ("a", 1) not in await opened_of(one)
+
+    asyncio.run(run())
+
+
+def test_a_lost_ledger_is_filled_again_before_each_streams_next_epoch(one: OneSource) -> None:
+    """In a cluster the ledger's node may be lost alone. No total has to be declared."""
+
+    async def run() -> None:
+        running = closers(one, 0, total=None)
+        await release_until(one, 109, running)
+        one.store._ledgers.clear()
+        await release_until(one, 113, running)
+        assert await opened_of(one) == [(name, epoch) for name in NAMES for epoch in range(3)]
+        assert await spent(one) == 6
+
+    asyncio.run(run())
+
+
+def test_the_ledger_elsewhere_puts_back_streams_of_other_configurations(one: OneSource) -> None:
+    async def run() -> None:
+        outside = MemoryLedger()
+        [first, _], [_, running] = (closers(one, 0, name, total=None, outside=outside) for name in NAMES)
+        await first.reconcile()
+        one.strategies = one.strategies[1:]
+        await release_until(one, 104, [running])
+        one.store._ledgers.clear()
+        await release_until(one, 107, [running])
+        known = {(entry.stream, entry.epoch): entry.lost for entry in await one.store.ledger(SOURCE)}
+        assert known == {("a", 0): True, ("b", 0): False, ("b", 1): False}
 
     asyncio.run(run())
 

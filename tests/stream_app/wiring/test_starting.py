@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from stream_app.config import ConfigError, Settings, load_text
+from stream_app.config.plans import planned
 from stream_app.core.instants import parse_instant
 from stream_app.core.ledger import statement
-from stream_app.core.records import LedgerEntry, WitnessRow
+from stream_app.core.measured import ledger_entry
+from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Reply, WitnessRow
 from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.wiring.starting import check_start
@@ -103,6 +105,21 @@ def test_a_start_copies_what_the_store_knows(world: World) -> None:
         world.start("a")
     assert world.outside_entries() == (epoch_of("a", 0), epoch_of("a", 1))
     assert world.ledger() == [("a", 0, False), ("a", 1, False)]
+
+
+def test_a_running_epoch_without_a_row_goes_on_if_the_ledger_alone_was_lost(world: World) -> None:
+    async def open_first() -> None:
+        strategy = planned(settings(world.directory, "a").streams[0])
+        record = EpochRecord(0, FIRST_US // HOUR_US, 24, 1, strategy.hash)
+        await world.store.reserve(ledger_entry(strategy, record))
+        assert await world.store.open_epoch("a", strategy.to_json(), record, GENESIS) is Reply.DONE
+
+    asyncio.run(open_first())
+    world.start("a")
+    world.store._ledgers.clear()
+    for _ in range(2):
+        world.start("a")
+    assert world.ledger() == [("a", 0, True)]
 
 
 def test_where_store_and_witness_are_lost_a_stream_does_not_go_on(world: World) -> None:

@@ -1,0 +1,48 @@
+-- Included by apply.lua. It merges the entries of a shard of users (waiting.lua) when the shard has grown fourfold.
+
+-- Delete a user's fields after the first `most` in the order of their hashes; return how many records they had.
+local function delete_after_first(fields, numbers, most)
+  local rank_of, over = {}, 0
+  for _, field in ipairs(fields) do rank_of[field] = redis.sha1hex(field) end
+  table.sort(fields, function(a, b) return rank_of[a] < rank_of[b] end)
+  for i = most + 1, #fields do
+    over = over + numbers[fields[i]]
+    numbers[fields[i]] = nil
+  end
+  return over
+end
+
+-- Of each user keep only the first `most` places in the order of a hash, as no others can count: each of these has a record
+-- or more, and at most that many records of a user count. Return how many records the others had.
+local function trim(fields, numbers, most)
+  local of_users, over = {}, 0
+  for _, field in ipairs(fields) do
+    local user = string.sub(field, 1, ID_BYTES)
+    of_users[user] = of_users[user] or {}
+    table.insert(of_users[user], field)
+  end
+  for _, own in pairs(of_users) do
+    if #own > most then over = over + delete_after_first(own, numbers, most) end
+  end
+  return over
+end
+
+-- Merge a shard of this many entries if it has grown enough, from a least size on. Without merging it would grow with every
+-- event; with it, with the users and their places. Return whether it was merged, and how many records cannot count.
+local function merge(records, entries, least, most)
+  if entries < least then return false, 0 end
+  local packed = redis.call('GET', records)
+  if entries < GROWTH * struct.unpack('>I4', packed) then return false, 0 end
+  local fields, numbers = {}, {}
+  for at = HEADER + 1, #packed, ENTRY do
+    local field, number = struct.unpack('>c20I4', packed, at)
+    if not numbers[field] then fields[#fields + 1] = field end
+    numbers[field] = (numbers[field] or 0) + number
+  end
+  local over, left = most > 0 and trim(fields, numbers, most) or 0, {}
+  for _, field in ipairs(fields) do
+    if numbers[field] then left[#left + 1] = entries_of(field, numbers[field]) end
+  end
+  write_shard(records, #left, table.concat(left))
+  return true, over
+end

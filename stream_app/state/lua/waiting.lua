@@ -1,0 +1,42 @@
+-- Included by scripts that keep or choose users' records. They wait until their bin is sealed, because only then it is
+-- known which of them count. A shard of users is one string: how many entries were left when it was last merged (4 bytes),
+-- then entries: the id of a user, a place, a number of records. Appending is much faster than adding to a counter for each
+-- user and place. So a user's place may have several entries, and a string that has grown fourfold is merged.
+local ID_BYTES, FIELD, ENTRY, HEADER = 16, 20, 24, 4
+local GROWTH, LARGEST_NUMBER = 4, 4294967295
+
+-- Return entries for a number of records of a field, which is the id of a user and then the place.
+local function entries_of(field, number)
+  local entries = {}
+  while number > 0 do
+    local part = math.min(number, LARGEST_NUMBER)
+    entries[#entries + 1] = field .. struct.pack('>I4', part)
+    number = number - part
+  end
+  return table.concat(entries)
+end
+
+local function write_shard(records, merged, entries)
+  redis.call('SET', records, struct.pack('>I4', merged) .. entries)
+end
+
+-- How many entries a shard has.
+local function entries_in(records)
+  return math.max(redis.call('STRLEN', records) - HEADER, 0) / ENTRY
+end
+
+-- The member of the set of shards that stands for the entries of a shard. Builds that know hashes only cannot read it, so
+-- they release no bin in which entries wait. It comes right after the shard's own name.
+local function member_of(shard) return shard .. '.entries' end
+
+-- Append entries to a shard, and add a new shard to the set of shards that are not tallied. Return how many it has then.
+local function append(untallied, bin, shard, records, entries)
+  local before = entries_in(records)
+  if before > 0 then
+    redis.call('APPEND', records, entries)
+  else
+    redis.call('ZADD', untallied, bin, member_of(shard))
+    write_shard(records, 0, entries)
+  end
+  return before + #entries / ENTRY
+end
