@@ -39,7 +39,7 @@ def design_of(bits: int, keys: int, width: int) -> ToeplitzDesign:
 
 
 def measured(design: ToeplitzDesign, runs: int) -> dict[str, float]:
-    """Return error and coverage of all running counts with standard errors. Each column of a pass is a run."""
+    """Return error and coverage of all running counts, with standard errors; a column of a pass is a run."""
     passes = [one_pass(design, seed) for seed in range(runs // design.width)]
     squares, covered = (np.concatenate(facts) / design.horizon for facts in zip(*passes, strict=True))
     root = len(squares) ** 0.5
