@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -22,10 +21,10 @@ from redis.crc import key_slot
 from deploy.ports import free_port
 from deploy.redis.make_users import RULES, acl
 from stream_app.state.embedded import find_server
+from tests.patience import eventually
 
 CONFIGURATION = Path(__file__).parents[1] / "deploy" / "redis" / "redis.conf"
 PASSWORDS = {user: f"password-of-{user}" for user in RULES}
-PATIENCE_S = 60.0
 # Sentinels never choose a replica that was cut off for longer than ten times this.
 DOWN_AFTER_MS = 2_000
 OUTGOING_PORTS = 32_768  # from here on any connection may take a port
@@ -74,13 +73,13 @@ class Node:
 
 def until(holds: Callable[[], object], what: str) -> None:
     """Wait until something holds; a server that does not answer yet is asked again."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+
+    def answered() -> bool:
         with suppress(redis.exceptions.RedisError, OSError):
-            if holds():
-                return
-        time.sleep(0.02)
-    raise AssertionError(f"not within {PATIENCE_S} s: {what}")
+            return bool(holds())
+        return False
+
+    eventually(answered, what)
 
 
 def _server(folder: Path, port: int, executable: Path, *settings: str) -> Node:

@@ -27,7 +27,7 @@ from deploy.ports import free_port
 HERE = Path(__file__).resolve().parent
 JARS = HERE.parents[1] / ".venv" / "kafka-4.3.0"
 LOOPBACK = "127.0.0.1"
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # by default Python ends at once and leaves the broker running
 

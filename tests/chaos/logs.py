@@ -23,6 +23,7 @@ import httpx
 from tests.chaos.collector import released_bins
 from tests.chaos.processes import GRACE_S, POSTED, ROTATED, Deployment
 from tests.chaos.traffic import BIN_MS
+from tests.patience import PATIENCE_S
 from tests.simulator.checks import Broken
 
 EVERY_STEPS = 4  # every fourth fault is followed by one of these
@@ -95,7 +96,7 @@ class LogTraffic:
         """End each request and file that was begun."""
         self._ended.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
         self.check()
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from redis import Redis
@@ -20,11 +20,11 @@ from stream_app.state.embedded import EmbeddedRedis, find_server
 from tests.chaos.side_streams import CHOSEN, PEOPLE, SALES
 from tests.chaos.side_streams import CONFIGURATION as SIDE_STREAMS
 from tests.host_clock import HostClock
+from tests.patience import PATIENCE_S, eventually
 from tests.simulator.checks import Broken
 
 STREAM, TOPIC, RELEASES = "visits", "visits", "releases"
-GRACE_S = 8
-ENDS_WITHIN_S = 30
+GRACE_S = 15  # an event that takes longer from its sender to the broker fails the run
 CONFIGURATION = """
 redis: {{url: "{url}", api_url: "{api_url}"}}
 state: {{dir: "{state}"}}
@@ -106,10 +106,10 @@ class Process:
             self._process.send_signal(signal_number)
             self._process.send_signal(signal.SIGCONT)
             try:
-                self._process.wait(ENDS_WITHIN_S)
+                self._process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                raise Broken(f"{self.name} goes on {ENDS_WITHIN_S} s after signal {signal_number}") from None
+                raise Broken(f"{self.name} goes on {PATIENCE_S:.0f} s after signal {signal_number}") from None
 
     def start(self) -> None:
         """Start a new process after the old one has ended."""
@@ -127,7 +127,7 @@ class Process:
             self._waking.cancel()
         with self._lock:
             self._process.kill()
-            self._process.wait(90)
+            self._process.wait(PATIENCE_S)
 
     def said(self) -> str:
         """Return everything that the command has printed so far, also before it was restarted."""
@@ -218,7 +218,7 @@ class Deployment:
         """kill -9 Redis; return the files that it wrote."""
         assert self.redis.process is not None
         self.redis.process.kill()
-        _until(lambda: not self.redis.running, "redis is gone")
+        eventually(lambda: not self.redis.running, "redis is gone")
         return [*(self.folder / "redis").glob("appendonly*")]
 
     def restart_redis(self, down_s: float, restore: float | None = None) -> None:
@@ -282,14 +282,6 @@ class Deployment:
             process.close()
         self.redis.stop()
         self.broker.stop(signal.SIGKILL)
-
-
-def _until(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise Broken(f"waited {seconds:.0f} s until {what}")
-        time.sleep(0.02)
 
 
 def _copy(source: Path, target: Path) -> None:

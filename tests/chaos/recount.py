@@ -9,6 +9,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Pr
 from confluent_kafka.admin import AdminClient
 
 from tests.chaos.traffic import PARTITIONS, Visit
+from tests.patience import PATIENCE_S
 
 
 class Recount:
@@ -35,7 +36,7 @@ class Recount:
         consumer = self._consumer()
         try:
             asked = [TopicPartition(self._topic, partition, instant_ms) for partition in self._next]
-            found = {one.partition: one.offset for one in consumer.offsets_for_times(asked, 30)}
+            found = {one.partition: one.offset for one in consumer.offsets_for_times(asked, PATIENCE_S)}
         finally:
             consumer.close()
         ends = {partition: offset for partition, offset in found.items() if offset > self._next[partition]}
@@ -46,7 +47,7 @@ class Recount:
         producer = Producer({"bootstrap.servers": self._servers, "log_level": 0})
         for partition in self._next:
             producer.produce(self._topic, b"{}", partition=partition)
-        producer.flush(30)
+        producer.flush(PATIENCE_S)
         self._delete(dict.fromkeys(self._next, OFFSET_END))
 
     def count_all(self) -> None:
@@ -80,7 +81,7 @@ class Recount:
         admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
         places = [TopicPartition(self._topic, partition, end) for partition, end in ends.items()]
         for done in admin.delete_records(places).values() if places else ():
-            done.result(30)
+            done.result(PATIENCE_S)
 
     def _consumer(self) -> Consumer:
         return Consumer(

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.patience import PATIENCE_S
+
 BIN_MS = 1_000
 EVENTS_PER_S = 300
 PARTITIONS = 6
@@ -41,7 +43,7 @@ def make_topic(servers: str, topic: str) -> None:
     """Create the topic of events."""
     admin = AdminClient({"bootstrap.servers": servers})
     for done in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
-        done.result(30)
+        done.result(PATIENCE_S)
 
 
 class Traffic:
@@ -73,7 +75,7 @@ class Traffic:
     def pause(self) -> None:
         """Deliver every event that was begun, and write no more until ``resume``."""
         self._going.clear()
-        if not self._idle.wait(120):
+        if not self._idle.wait(PATIENCE_S):
             raise TimeoutError("traffic: the broker does not take what was written before its restart")
         self.check()
 
@@ -86,7 +88,7 @@ class Traffic:
         """Deliver every event that was begun, and end."""
         self._ended.set()
         self._going.set()
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
         self.check()
 
     def check(self) -> None:
@@ -104,14 +106,14 @@ class Traffic:
             }
             plain = Producer(common)
             careful = Producer({**common, "transactional.id": f"{self._topic}-traffic"})
-            careful.init_transactions(30)
+            careful.init_transactions(PATIENCE_S)
             while not self._ended.is_set():
                 if not self._going.is_set():
                     self._idle.set()
                     self._going.wait()
                     continue
                 self._write(plain, 25 * self._load)
-                plain.flush(30)
+                plain.flush(PATIENCE_S)
                 if self._rng.random() < 0.3:
                     self._transaction(careful)
                 time.sleep(25 / EVENTS_PER_S)
@@ -123,10 +125,10 @@ class Traffic:
         producer.begin_transaction()
         self._write(producer, 5)
         if self._rng.random() < 0.5:
-            producer.flush(30)
-            producer.abort_transaction(30)
+            producer.flush(PATIENCE_S)
+            producer.abort_transaction(PATIENCE_S)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(PATIENCE_S)
 
     def _write(self, producer: Producer, events: int) -> None:
         for _ in range(events):

@@ -16,6 +16,7 @@ from deploy.redis.make_users import VARIABLES
 from stream_app.config import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, load
 from stream_app.config.access import OPERATOR_TOKEN, check_operator
 from stream_app.ports import OperatorError
+from tests.patience import PATIENCE_S
 from tests.services import tool
 
 REPOSITORY = Path(__file__).parents[2]
@@ -29,7 +30,7 @@ def compose() -> Any:
 
 def validate(file: Path) -> subprocess.CompletedProcess[str]:
     command: list[str | Path] = [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", file]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from kafka.admin import NewTopic
 
 from deploy.kafka.broker import answers, install, java, start
 from deploy.ports import free_port
+from tests.patience import PATIENCE_S
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -37,12 +38,12 @@ def started(environment: dict[str, str]) -> Iterator[KafkaAdminClient]:
             client.close()
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) in (0, 143)
+        assert process.wait(PATIENCE_S) in (0, 143)
 
 
 def _client(servers: str, process: subprocess.Popen[bytes]) -> KafkaAdminClient:
     host, _, port = servers.partition(":")
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + PATIENCE_S
     while not answers(host, int(port)):
         assert process.poll() is None, "the broker ended at once"
         assert time.monotonic() < deadline
@@ -105,5 +106,5 @@ def test_ending_the_command_ends_the_broker(
             assert process.stdout.readline() == "runs\n"
         assert answers("127.0.0.1", port)
         process.send_signal(ending)
-        assert process.wait(60) == status
+        assert process.wait(PATIENCE_S) == status
     assert not answers("127.0.0.1", port)

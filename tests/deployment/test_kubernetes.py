@@ -13,6 +13,7 @@ import yaml
 
 from stream_app.config import load
 from stream_app.shell.commands import main
+from tests.patience import PATIENCE_S
 from tests.services import tool
 
 REPOSITORY = Path(__file__).parents[2]
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 def helm(*words: str | Path) -> str:
     return subprocess.run(
-        [tool("helm"), *words], capture_output=True, text=True, check=True, timeout=60
+        [tool("helm"), *words], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     ).stdout
 
 
@@ -108,7 +109,7 @@ def test_kubernetes_accepts_every_resource_and_no_wrong_property(
         text = text.replace(right, mistake)
     broken.write_text(text)
     command = [tool("python"), KUBERNETES / "check_manifests.py", *rendered.values(), broken]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     found: Any = json.loads(done.stdout)
     assert {file for file, *_ in found} == {"broken.yaml"}, found
     assert {name.partition("/")[0] for _, _, name, _ in found} == {

@@ -23,6 +23,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from deploy.ports import free_port
+from tests.patience import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
@@ -51,7 +52,7 @@ def run(*command: object, cwd: Path, status: int = 0, **environment: str) -> str
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == status, done.stdout
     return done.stdout

@@ -15,6 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from deploy.redis import make_users
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.receiving import ReceivingMetrics
+from tests.patience import PATIENCE_S
 from tests.services import amtool, promtool, required
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -71,7 +72,7 @@ def test_every_rule_states_fault_and_remedy() -> None:
 @pytest.mark.slow
 def test_prometheus_reads_the_rules() -> None:
     command = [str(required(promtool, "prometheus")), "check", "rules", str(RULES)]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert checked.returncode == 0, checked.stderr
     assert "13 rules found" in checked.stdout
 
@@ -82,7 +83,7 @@ def test_every_rule_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     (tmp_path / RULES.name).write_bytes(RULES.read_bytes())
     (tmp_path / cases.name).write_bytes(cases.read_bytes())
     command = [str(required(promtool, "prometheus")), "test", "rules", str(tmp_path / cases.name)]
-    tested = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    tested = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     rules = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
     assert [rule["alert"] for rule in rules if rule["alert"] not in cases.read_text()] == []
@@ -91,7 +92,7 @@ def test_every_rule_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_alertmanager_reads_its_configuration() -> None:
     command = [str(required(amtool, "prometheus-alertmanager")), "check-config", str(NOTIFYING)]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -115,7 +116,7 @@ def test_prometheus_understands_every_question_of_the_operators_dashboard(tmp_pa
     rules = [{"record": f"asked:{number}", "expr": text} for number, text in enumerate(asked)]
     (tmp_path / "asked.yml").write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules}]}))
     command = [str(required(promtool, "prometheus")), "check", "rules", str(tmp_path / "asked.yml")]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert checked.returncode == 0, checked.stderr
 
 
@@ -125,7 +126,7 @@ def test_prometheus_reads_the_scrape_configuration_beside_rules_and_token(tmp_pa
     for file in (RULES, SCRAPING):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     command = [str(required(promtool, "prometheus")), "check", "config", str(tmp_path / SCRAPING.name)]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

@@ -23,6 +23,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
 from tests.contracts import test_redis_access as access
 from tests.contracts.servers import server_paths
+from tests.patience import PATIENCE_S
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "redis" / "redis.conf"
 
@@ -41,7 +42,7 @@ class DeployedRedis:
         command = [self.executable, CONFIGURATION, "--dir", self.folder / "data"]
         command += ["--aclfile", self.folder / "users.acl", "--port", str(self.port), "--bind", "127.0.0.1"]
         self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 with redis.Redis.from_url(self.url("operator"), protocol=2) as client:

@@ -11,6 +11,7 @@ import pytest
 
 from stream_app.shell.commands import main
 from stream_app.shell.processes import REFUSED
+from tests.patience import PATIENCE_S
 from tests.services import required, systemd_analyze
 
 UNITS = sorted((Path(__file__).parents[2] / "deploy" / "systemd").glob("*.service"))
@@ -26,7 +27,7 @@ def analyze(*words: str | Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     return f"{done.stdout}{done.stderr}status {done.returncode}"
 

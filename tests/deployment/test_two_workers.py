@@ -27,11 +27,11 @@ from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import find_server
 from tests.brokers import Topic
 from tests.deployment.test_redis import DeployedRedis, deployed
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-PATIENCE_S = 120.0
 SHORTER = {
     # Epochs with the same number of bins.
     "bin: 1m, grace: 30s, epoch: 30d": "bin: 1s, grace: 1s, epoch: 12h, first: FIRST",
@@ -56,7 +56,7 @@ class Deployment:
         self._place("noise-key").mkdir(exist_ok=True)
         service = self._compose["services"]["noise-key"]
         words = [*service["entrypoint"], *service["command"]]
-        subprocess.run([self._here(word, service) for word in words], check=True, timeout=30)
+        subprocess.run([self._here(word, service) for word in words], check=True, timeout=PATIENCE_S)
 
     def start(self, name: str) -> None:
         """Start a worker."""
@@ -85,7 +85,7 @@ class Deployment:
     def upgrade(self, name: str) -> None:
         """Stop a worker and start it again, as ``docker compose up -d --build NAME`` does."""
         self.running[name].terminate()
-        assert self.running[name].wait(30) == 0, self.said()
+        assert self.running[name].wait(PATIENCE_S) == 0, self.said()
         self.start(name)
 
     def _here(self, text: str, service: Any) -> str:
@@ -129,16 +129,16 @@ class Deployment:
     def metrics(self, name: str, token: str) -> int:
         """Return the status of a worker's answer to a request for metrics, once the worker listens."""
         url, headers = f"http://127.0.0.1:{self.ports[name]}/metrics", {"Authorization": f"Bearer {token}"}
-        deadline_s = time.monotonic() + 120
+        deadline_s = time.monotonic() + PATIENCE_S
         while True:
             try:
                 with urllib.request.urlopen(
-                    urllib.request.Request(url, headers=headers), timeout=30
+                    urllib.request.Request(url, headers=headers), timeout=PATIENCE_S
                 ) as answer:
                     return int(answer.status)
             except urllib.error.HTTPError as refused:
                 return refused.code
-            except urllib.error.URLError:
+            except (urllib.error.URLError, ConnectionError):
                 self.check_running()
                 assert time.monotonic() < deadline_s, self.said()
                 time.sleep(0.1)

@@ -31,6 +31,7 @@ import httpx
 from deploy.ports import free_port
 from stream_app.spool import segments
 from tests.e2e.service import Service, command_line, descendants, get
+from tests.patience import PATIENCE_S
 
 CONFIGURATION = """
 redis: {{url: "embedded:./redis"}}
@@ -95,7 +96,7 @@ class Traffic:
         """End each request and each file that was begun."""
         self._over.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
 
     def _send(self, random_: random.Random) -> None:
@@ -139,7 +140,7 @@ class Traffic:
                 pass
             with suppress(BrokenPipeError):
                 self.pipe.stdin.close()
-            if self.pipe.wait(60) == 0:
+            if self.pipe.wait(PATIENCE_S) == 0:
                 self.confirmed += names
             number += 1
 
@@ -180,9 +181,10 @@ class Faults:
         else:
             for pid in descendants(self.service.process.pid):
                 if _WORDS[whom] in command_line(pid):
-                    os.kill(pid, signal.SIGSTOP)
-                    time.sleep(random_.uniform(0.2, 2.5))
-                    os.kill(pid, signal.SIGCONT)
+                    with suppress(ProcessLookupError):  # it has just ended
+                        os.kill(pid, signal.SIGSTOP)
+                        time.sleep(random_.uniform(0.2, 2.5))
+                        os.kill(pid, signal.SIGCONT)
                     break
 
 
@@ -212,7 +214,7 @@ def run(folder: Path, faults: int, seed: int, tell: Callable[[str], None] = lamb
         lost = set(traffic.confirmed) - set(stored)
         assert not lost, f"seed {seed}: confirmed and not stored: {sorted(lost)[:5]}"
         expected = {"pages": len(stored), "files": traffic.files_written}
-        service.until_true(lambda: counted(port) == expected, f"{expected} are counted", 120)
+        service.until_true(lambda: counted(port) == expected, f"{expected} are counted")
         time.sleep(1.5)
         assert counted(port) == expected
         assert service.interrupt() == 0

@@ -20,8 +20,8 @@ from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.state.reader import RedisReader
 from stream_app.together import until_one_ends
 from stream_app.wiring.workers import run_worker
+from tests.patience import PATIENCE_S
 
-PATIENCE_S = 180.0
 EVERY_S = 0.05
 ONE = 2**16  # running counts are published in fractions of an event
 
@@ -35,7 +35,7 @@ streams:
 STREAM = """
   {name}:
     source: {{file: {name}.ndjson}}
-    time: {{field: at, format: ms, bin: 1s, grace: 1s, epoch: 1h, max_ahead: 60s}}
+    time: {{field: at, format: ms, bin: 1s, grace: 3s, epoch: 1h, max_ahead: 60s}}
     privacy: {{epsilon: 1.0e9, not_private: true}}
 """
 

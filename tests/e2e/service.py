@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-PATIENCE_S = 180.0
+from tests.patience import PATIENCE_S
 
 
 class Service:
@@ -60,19 +60,19 @@ class Service:
             status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {seconds} s; it said:\n{self.output}") from None
-        self._reading.join(5)
+        self._reading.join(60)
         return status
 
     def interrupt(self) -> int:
         """Press Ctrl-C; return the exit status."""
         self.process.send_signal(signal.SIGINT)
-        return self.wait(120)
+        return self.wait()
 
     def kill_everything(self) -> None:
         """kill -9 the command and all its children at once, like a power cut."""
         for pid in [self.process.pid, *descendants(self.process.pid)]:
             _kill(pid)
-        self.process.wait(60)
+        self.process.wait(PATIENCE_S)
 
     def kill_child(self, word: str) -> bool:
         """kill -9 the first child whose command line contains this word; return whether there was one."""
@@ -104,7 +104,7 @@ class Service:
         """Kill all processes that are left, and close the output."""
         if self.process.poll() is None:
             self.kill_everything()
-        self._reading.join(10)
+        self._reading.join(60)
         if self.process.stdout is not None:
             self.process.stdout.close()
 
@@ -141,7 +141,9 @@ def _kill(pid: int) -> None:
 # Every new client of httpx reads the certificates of all authorities, unless it verifies none: 30 ms.
 def get(port: int, path: str, **parameters: Any) -> Any:
     """Return the JSON of a successful answer of the API."""
-    response = httpx.get(f"http://127.0.0.1:{port}{path}", params=parameters, timeout=60, verify=False)
+    response = httpx.get(
+        f"http://127.0.0.1:{port}{path}", params=parameters, timeout=PATIENCE_S, verify=False
+    )
     assert response.status_code == 200, (path, parameters, response.status_code, response.text)
     return response.json()
 
@@ -149,7 +151,7 @@ def get(port: int, path: str, **parameters: Any) -> Any:
 def answers(port: int, path: str) -> bool:
     """Return whether the API answers a path with status 200."""
     try:
-        return httpx.get(f"http://127.0.0.1:{port}{path}", timeout=2, verify=False).status_code == 200
+        return httpx.get(f"http://127.0.0.1:{port}{path}", timeout=30, verify=False).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -193,4 +195,4 @@ class Follower:
     def close(self) -> None:
         """Stop following."""
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)

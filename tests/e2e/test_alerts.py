@@ -21,6 +21,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from deploy.ports import free_port
 from tests.brokers import Topic
 from tests.e2e.service import Service, get
+from tests.patience import PATIENCE_S
 from tests.services import alertmanager, required
 
 CONFIG = """\
@@ -96,13 +97,13 @@ def managing(directory: Path, hook: int) -> Iterator[int]:
             yield port
         finally:
             process.terminate()
-            process.wait(90)
+            process.wait(PATIENCE_S)
 
 
 def groups(port: int) -> list[list[str]]:
     """Return the names of active alerts, one list per group."""
     try:
-        answer = httpx.get(f"http://127.0.0.1:{port}/api/v2/alerts/groups", timeout=5, verify=False).json()
+        answer = httpx.get(f"http://127.0.0.1:{port}/api/v2/alerts/groups", timeout=60, verify=False).json()
     except httpx.HTTPError:
         return []
     return [sorted(alert["labels"]["alertname"] for alert in group["alerts"]) for group in answer]

@@ -21,7 +21,7 @@ SEED = 4  # its first faults do not start the whole service again, which takes l
 
 @pytest.mark.redis
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_nobody_counts_more_than_the_caps_and_others_never_move(tmp_path: Path) -> None:
     run(tmp_path, faults=3, seed=SEED, seconds=10)
 

@@ -67,11 +67,11 @@ def _released(port: int, start_s: int) -> dict[int, int]:
     return {int(start): v for start, v in zip(series["start"], series["value"], strict=True) if v}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_history_is_counted_and_then_followed(tmp_path: Path) -> None:
     """Three epochs of past seconds in ten files, then seconds that happen now, over rotations and a kill."""
     first_s = int(time.time()) - 9000
-    port = _configure(tmp_path, "1s", "1s", "1h", first_s)
+    port = _configure(tmp_path, "1s", "4s", "1h", first_s)
     written = _write_history(tmp_path, first_s, 1, 8960, 10)
     with Service(["run", "--config", "app.yaml"], tmp_path) as service:
         service.until("bins closed")

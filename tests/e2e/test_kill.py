@@ -13,6 +13,7 @@ import pytest
 from deploy.ports import free_port
 from tests.e2e.flights import HOURS, configuration, instant, recount
 from tests.e2e.service import Follower, Service, get
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -29,7 +30,7 @@ def test_fifty_kills_lose_nothing_and_release_nothing_twice(tmp_path, flights):
     port = free_port()
     config = tmp_path / "app.yaml"
     # Slow enough that the replay of the year does not end before the last kill.
-    config.write_text(configuration(flights, port, speed="8d/s", streams=STREAMS))
+    config.write_text(configuration(flights, port, speed="4d/s", streams=STREAMS))
     service = Service(["run", "--config", "app.yaml"], tmp_path)
     followers = {name: Follower(port, name) for name, _ in STREAMS}
     try:
@@ -45,7 +46,7 @@ def test_fifty_kills_lose_nothing_and_release_nothing_twice(tmp_path, flights):
             else:
                 service.kill_child(victim)
             if victim in ("everything", "parent"):
-                service.process.wait(90)
+                service.process.wait(PATIENCE_S)
                 service.close()
                 service = Service(["run", "--config", "app.yaml"], tmp_path)
             assert service.process.poll() is None, (kill, victim, service.output)
@@ -53,7 +54,7 @@ def test_fifty_kills_lose_nothing_and_release_nothing_twice(tmp_path, flights):
         service.close()
         config.write_text(configuration(flights, port, speed="max", streams=STREAMS))
         service = Service(["run", "--config", "app.yaml"], tmp_path)
-        service.until("the replay is complete", 400)
+        service.until("the replay is complete", 2 * PATIENCE_S)
         year = {"start": instant(0), "end": instant(HOURS)}
         bins = get(port, "/v1/streams/exact/series", kind="bin", **year)
         assert bins["value"] == recount(flights).tolist()

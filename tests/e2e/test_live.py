@@ -22,7 +22,7 @@ publish_every: 250ms
 streams:
   clicks:
     source: {{file: clicks.ndjson}}
-    time: {{field: meta.at, format: ms, bin: 1s, grace: 1s, epoch: 1h, max_ahead: 60s}}
+    time: {{field: meta.at, format: ms, bin: 1s, grace: 4s, epoch: 1h, max_ahead: 60s}}
     privacy: {{epsilon: 1.0e9, not_private: true}}
 """
 

@@ -11,6 +11,6 @@ from tests.e2e.logs_under_faults import FAULTS, run
 
 @pytest.mark.redis
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_each_event_counts_once_whatever_is_killed_or_frozen(tmp_path: Path) -> None:
     run(tmp_path, faults=len(FAULTS), seed=1)

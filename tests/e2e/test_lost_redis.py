@@ -52,11 +52,9 @@ def test_an_emptied_redis_leaves_no_gap(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "state" / "redis")
         send(tmp_path, 100)  # while it is down
         time.sleep(2.0)
-        began_s = time.monotonic()
         service = Service(["run", "--config", "app.yaml"], tmp_path)
         send(tmp_path, 100)
         service.until_true(lambda: max(follower.seen) > max(before) + 3, "it releases again")
-        took_s = time.monotonic() - began_s
         last = max(follower.seen)
         again = Follower(port, "visits")  # from the first row on
         service.until_true(lambda: len(again.seen) >= last, "the history is there")
@@ -70,7 +68,6 @@ def test_an_emptied_redis_leaves_no_gap(tmp_path: Path) -> None:
             "each event counts once",
         )
         assert "the store was lost: epoch 0 has ended, epoch 1 begins at" in service.output
-        assert took_s < 60
     finally:
         follower.close()
         service.close()

@@ -80,9 +80,7 @@ streams:
 """
     (tmp_path / "app.yaml").write_text(text)
     with Service(["run", "--config", "app.yaml"], tmp_path) as service:
-        service.until(
-            "clicks: most records of the last 10 minutes were refused, mostly as before_first_bin", 60
-        )
+        service.until("clicks: most records of the last 10 minutes were refused, mostly as before_first_bin")
         assert "correct time.field or time.format" in service.output
         assert service.interrupt() == 0
 

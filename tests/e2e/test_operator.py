@@ -55,6 +55,10 @@ def test_operator_sees_figures_and_no_output_shows_an_event(tmp_path: Path) -> N
         service.until_true(lambda: _figure(operator_port, "missing_field") == 2, "it goes on")
         scraped += _scrape(operator_port)
         # Each record once, although the worker was killed: the store counts, not the process.
+        service.until_true(
+            lambda: _figure(operator_port, "undecodable") >= 2 * UNDECODABLE,
+            "the bad lines are counted again",
+        )
         assert _figure(operator_port, "undecodable") == 2 * UNDECODABLE
         service.until_true(lambda: _figure(operator_port, "future") == 2, "the next cut refuses both")
         assert service.kill_child("redis-server")
@@ -157,7 +161,7 @@ def _events() -> list[bytes]:
 
 def _scrape(port: int) -> str:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5, verify=False).text
+        return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60, verify=False).text
     except httpx.HTTPError:
         return ""
 

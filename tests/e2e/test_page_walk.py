@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from deploy.ports import free_port
 from tests.e2e.service import Service, answers
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.browsing import launched, opened, panel, photograph
 
 pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.slow]
@@ -79,7 +80,7 @@ def now_ms() -> int:
 def send(ingest_port: int, stream: str, events: Sequence[dict[str, Any]]) -> None:
     """Send events of this moment over HTTP."""
     body = "".join(json.dumps({"at": now_ms(), **event}) + "\n" for event in events)
-    reply = httpx.post(f"http://127.0.0.1:{ingest_port}/v1/ingest/{stream}", content=body)
+    reply = httpx.post(f"http://127.0.0.1:{ingest_port}/v1/ingest/{stream}", content=body, timeout=PATIENCE_S)
     assert (reply.status_code, reply.json()["records"]) == (200, len(events)), reply.text
 
 
@@ -137,7 +138,7 @@ def walk_history(page: Page, folder: Path) -> None:
     panel(page, "bins")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_events_of_every_source_reach_the_number_on_their_page(folder: Path) -> None:
     port, ingest_port = free_port(), free_port()
     configured(folder, port, ingest_port)

@@ -19,7 +19,7 @@ from tests.contracts import test_redis_access as access
 from tests.e2e.redis_load import configured, under_load
 from tests.redis_servers import Cluster, cluster
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

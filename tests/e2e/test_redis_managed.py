@@ -18,7 +18,7 @@ from stream_app.state.safety import check_safety
 from tests.e2e.redis_load import configured, under_load
 from tests.redis_servers import Node, until
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SETTINGS = """
 port {port}

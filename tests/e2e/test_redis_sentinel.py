@@ -15,7 +15,7 @@ from stream_app.state.safety import Unreachable, check_safety
 from tests.e2e.redis_load import Load, configured, under_load
 from tests.redis_servers import PASSWORDS, Node, Watched, watched
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,10 @@ from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader
 from stream_app.wiring.workers import run_worker
 from tests.e2e.topic_workers import Cell, running_cell
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
-ENDS_WITHIN_S = 60.0
 GONE = "it no longer holds the records that come next; they were deleted before they were counted, or it was"
 
 
@@ -37,11 +37,11 @@ def test_records_that_are_deleted_before_they_are_counted_end_the_worker(cell: C
     cell.send(10)
     cell.rows(30)
     worker.terminate()
-    assert worker.wait(ENDS_WITHIN_S) == COMPLETE
+    assert worker.wait(PATIENCE_S) == COMPLETE
     cell.send(100)
     asyncio.run(cell.topic.delete_before(50))
     worker = cell.start("stream_app", "worker", "--config", "app.yaml")
-    assert worker.wait(ENDS_WITHIN_S) == REFUSED
+    assert worker.wait(PATIENCE_S) == REFUSED
     assert f"stream-app: topic {cell.topic.name}: {GONE}" in cell.said().splitlines()[-1]
     assert "Traceback" not in cell.said()
 
@@ -53,7 +53,7 @@ def test_a_topic_created_anew_ends_a_worker_in_faust(cell: Cell) -> None:
     assert not listening(worker.pid), "Faust serves pages, which show how many events there are"
     asyncio.run(cell.topic.delete())
     asyncio.run(cell.topic.create_again(3))
-    assert worker.wait(ENDS_WITHIN_S) == REFUSED
+    assert worker.wait(PATIENCE_S) == REFUSED
     assert f"stream-app: topic {cell.topic.name}: {GONE}" in cell.said()
     assert "Traceback" not in cell.said()
     assert "crash" not in cell.said().lower()
@@ -116,7 +116,7 @@ def refused(
             await asyncio.sleep(0.05)
         await reader.close()
         await hurt()
-        await asyncio.wait_for(working, ENDS_WITHIN_S)
+        await asyncio.wait_for(working, PATIENCE_S)
 
     assert exit_status(lambda: asyncio.run(run())) == REFUSED
     [line] = capsys.readouterr().err.splitlines()

@@ -18,6 +18,7 @@ from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis
 from tests.certificates import write_certificates
 from tests.e2e.service import Service
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -121,7 +122,7 @@ def test_events_are_sent_counted_and_released(
     with Service(create, tmp_path, environment(PASSWORD)) as sent:
         assert sent.wait() == 0, sent.output
     with Service(["worker", "--config", "app.yaml"], tmp_path, environment(PASSWORD)) as worker:
-        deadline, sent_events = time.monotonic() + 240, 0
+        deadline, sent_events = time.monotonic() + PATIENCE_S, 0
         while asyncio.run(last_count(cluster.plain, f"{topic}.private")) < 5:
             # Events from before the worker's first bin are refused, so the test sends more from time to time.
             assert time.monotonic() < deadline, worker.output
@@ -131,7 +132,7 @@ def test_events_are_sent_counted_and_released(
             sent_events += 5
             time.sleep(1)
         worker.process.terminate()
-        assert worker.wait(120) == 0
+        assert worker.wait() == 0
     assert PASSWORD not in worker.output + sent.output
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.topic_workers import PATIENCE_S, REPOSITORY, Cell, running_cell
+from tests.e2e.topic_workers import REPOSITORY, Cell, running_cell
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -51,7 +52,7 @@ def test_workers_come_and_go_and_every_event_counts_once(cell: Cell) -> None:
     assert {row["epoch"] for row in approximate} == {0}
     assert approximate[-1]["estimate"] == [pytest.approx(cell.sent, abs=0.01)]
     two.send_signal(signal.SIGTERM)
-    two.wait(120)
+    assert two.wait(PATIENCE_S) == 0, cell.said()
     _follow(cell, [sys.executable, str(REPOSITORY / "examples/releases_consumer.py")], f": {cell.sent} (")
     _follow(cell, [sys.executable, "-m", "faust", "-A", "examples.releases_agent", "worker"], " 0 events")
 
@@ -87,7 +88,7 @@ def test_a_worker_that_starts_waits_for_an_unreachable_redis(cell: Cell) -> None
     cell.redis.restart()
     cell.rows(30)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(120) == 0, cell.said()
+    assert worker.wait(PATIENCE_S) == 0, cell.said()
     assert "Traceback" not in cell.said()
 
 
@@ -96,7 +97,7 @@ def test_a_missing_topic_and_one_created_anew_are_refused_in_one_line(cell: Cell
     cell.send(10)
     cell.rows(30)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(120) == 0, cell.said()
+    assert worker.wait(PATIENCE_S) == 0, cell.said()
     asyncio.run(cell.topic.delete())
     said = _refused(cell)
     assert said.startswith(f"stream-app: topic {cell.topic.name}: ")

@@ -18,6 +18,7 @@ from redis import Redis
 from deploy.ports import free_port
 from stream_app.state.embedded import running_url
 from tests.e2e.service import Service, get
+from tests.patience import PATIENCE_S, eventually
 from tests.services import promtool, required
 from tests.stream_app.api.browsing import launched, opened
 
@@ -51,7 +52,7 @@ def line(ahead_s: float = 0.0) -> bytes:
 def scraped(port: int) -> dict[str, float]:
     """Return the operator's figures of the stream; none while the worker starts."""
     try:
-        text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=5, verify=False).text
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60, verify=False).text
     except httpx.HTTPError:
         return {}
     pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -88,7 +89,7 @@ def fires(folder: Path, figure: float) -> None:
     }
     (folder / "rules_test.yml").write_text(yaml.safe_dump(tested))
     command = [str(required(promtool, "prometheus")), "test", "rules", str(folder / "rules_test.yml")]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -120,7 +121,7 @@ def test_a_stream_ends_at_its_total_and_a_restart_changes_nothing(tmp_path: Path
         service.until("bins closed")
         began_s = time.time()
         while "would exceed its total" not in service.output:
-            assert time.time() < began_s + 120, service.output
+            assert time.time() < began_s + PATIENCE_S, service.output
             log.write(line() + line(ahead_s=20.0))
             time.sleep(0.05)
         before = _checked(port, operator_port, tmp_path)
@@ -145,15 +146,16 @@ def test_a_stream_ends_at_its_total_and_a_restart_changes_nothing(tmp_path: Path
 
 def _checked(port: int, operator_port: int, folder: Path) -> dict[str, Any]:
     """Check that the stream is over on every surface; return what it says."""
-    deadline = time.monotonic() + 60
-    while scraped(operator_port).get('stream_app_stopped{stream="clicks"}') != 1.0:
-        assert time.monotonic() < deadline, "the worker does not say that the stream is stopped"
-        time.sleep(0.1)
-    while get(port, "/v1/streams/clicks")["released_until"] != get(port, PRIVACY)["total"]["until"]:
-        assert time.monotonic() < deadline, "the last rows do not become visible"
-        time.sleep(0.1)
+    eventually(
+        lambda: scraped(operator_port).get('stream_app_stopped{stream="clicks"}') == 1.0,
+        "the worker says that the stream is stopped",
+    )
+    eventually(
+        lambda: get(port, "/v1/streams/clicks")["released_until"] == get(port, PRIVACY)["total"]["until"],
+        "the last rows become visible",
+    )
     found = said(port)
-    total, metrics = found["total"], httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
+    total, metrics = found["total"], httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S).text
     assert (total["epochs_left"], total["spent"], found["next"]) == (0, True, None)
     assert total["sentence"].startswith(f"Nothing is counted from {total['until']} on: one more epoch")
     assert 'private_counts_epochs_left{private="true",stream="clicks"} 0.0' in metrics

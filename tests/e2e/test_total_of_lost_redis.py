@@ -14,7 +14,8 @@ import redis
 
 from deploy.ports import free_port
 from stream_app.state.embedded import find_server
-from tests.e2e.service import PATIENCE_S, Service, get
+from tests.e2e.service import Service, get
+from tests.patience import PATIENCE_S
 from tests.redis_servers import Node, until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(1_200)]

@@ -17,9 +17,9 @@ from stream_app.kafka_cluster import Cluster
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis
 from tests.brokers import Topic
+from tests.patience import PATIENCE_S, eventually
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE_S = 180.0
 
 CONFIG = """
 kafka: {{bootstrap_servers: "{servers}", group: "{group}"}}
@@ -77,8 +77,7 @@ class Cell:
         """kill -9 Redis. ``self.redis.restart()`` starts it again with its file."""
         assert self.redis.process is not None
         self.redis.process.kill()
-        while self.redis.running:
-            time.sleep(0.05)
+        eventually(lambda: not self.redis.running, "redis is gone")
 
     def rows(self, until: int, stream: str = "clicks") -> list[dict[str, Any]]:
         """Return a stream's rows in the releases topic, once its running count has reached ``until``."""

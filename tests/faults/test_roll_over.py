@@ -30,6 +30,7 @@ from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.faults.roll_over import BINS, DESIGN, Death, Victim, run, strategy
+from tests.patience import PATIENCE_S
 from tests.stream_app.declared import BIN_US, FIRST_BIN
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -62,7 +63,7 @@ def work(server: EmbeddedRedis, directory: Path, stream: str, death: Death | Non
     """
     process = WORKERS.Process(target=run, args=(server.worker_url, str(directory), stream, death))
     process.start()
-    until = time.monotonic() + 180
+    until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         process.join(0.01)
         if not server.running:

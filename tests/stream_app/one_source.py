@@ -24,6 +24,7 @@ from stream_app.sources.file import FileSource
 from stream_app.vault.key_files import KeyFiles
 from stream_app.wiring.pipeline import Counting
 from tests.models.memory import MemoryStore
+from tests.patience import eventually_async
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
 from tests.stream_app.files import AT, USER, event_line
@@ -203,9 +204,5 @@ class OneSource:
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until ``holds`` returns true; fail after a minute."""
-    for _ in range(6000):
-        if await holds():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came to hold")
+    """Wait until ``holds`` returns true."""
+    await eventually_async(holds, "it holds")

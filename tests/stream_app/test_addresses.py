@@ -16,6 +16,7 @@ from stream_app.api.app import listen
 from stream_app.config import Settings, load
 from stream_app.ports import OperatorError
 from stream_app.wiring.public import run_api
+from tests.patience import PATIENCE_S
 
 CONFIGURATION = """
 redis: {{url: "redis://127.0.0.1:{redis}/0", api_url: "redis://127.0.0.1:{redis}/0"}}
@@ -55,7 +56,7 @@ def test_an_api_waits_for_the_port_of_its_predecessor(settings: Settings) -> Non
         await asyncio.sleep(1)
         assert not serving.done()
         predecessor.close()
-        await asyncio.wait_for(_answers(port), 60)
+        await asyncio.wait_for(_answers(port), PATIENCE_S)
         assert not serving.done()
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)

@@ -22,11 +22,12 @@ from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports.reader import PublicReader
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
+from tests.patience import PATIENCE_S
 from tests.services import chromium, required
 from tests.stream_app.published import Published
 
 ARTIFACTS = Path(__file__).parents[3] / "artifacts"  # the folder for screenshots
-PATIENCE_MS = 60_000  # a page is slow on a busy machine
+PATIENCE_MS = PATIENCE_S * 1_000
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -80,7 +81,7 @@ class Backstage:
         self.port = 0
         self._server: Any = None
 
-    def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = 60) -> Any:
+    def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = PATIENCE_S) -> Any:
         """Run a coroutine in the thread's loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 

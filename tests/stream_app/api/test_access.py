@@ -20,6 +20,7 @@ from stream_app.config.key_file import add_key, follow_keys, read_keys
 from stream_app.ports import OperatorError
 from stream_app.ports.access import ApiKey, digest_of
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.published import Published
 
@@ -178,26 +179,28 @@ def test_keys_are_read_again_when_their_file_changes(
         add_key(path, "ann", [])
         names = lambda keys: taken.put_nowait(tuple(key.name for key in keys))  # noqa: E731
         following = asyncio.create_task(follow_keys(path, names))
-        assert await asyncio.wait_for(taken.get(), 60) == ("ann",)  # even if the file changed since the start
+        assert await asyncio.wait_for(taken.get(), PATIENCE_S) == (
+            "ann",
+        )  # even if the file changed since the start
         add_key(path, "bob", [])
-        assert await asyncio.wait_for(taken.get(), 60) == ("ann", "bob")
+        assert await asyncio.wait_for(taken.get(), PATIENCE_S) == ("ann", "bob")
         # A removed key opens nothing, even if something else is wrong with the file.
         path.write_text("not a key\n" + path.read_text().splitlines(keepends=True)[1])
-        assert await asyncio.wait_for(taken.get(), 60) == ("bob",)
+        assert await asyncio.wait_for(taken.get(), PATIENCE_S) == ("bob",)
         assert "keys.ndjson:1 is not a key; take the line out; the other keys hold" in caplog.text
         path.write_text("")
-        assert await asyncio.wait_for(taken.get(), 60) == ()
+        assert await asyncio.wait_for(taken.get(), PATIENCE_S) == ()
         add_key(path, "eve", [])
-        assert await asyncio.wait_for(taken.get(), 60) == ("eve",)
+        assert await asyncio.wait_for(taken.get(), PATIENCE_S) == ("eve",)
         path.write_bytes(b"\xff")
         while "the keys that were read before still hold" not in caplog.text:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         path.unlink()
-        assert await asyncio.wait_for(taken.get(), 60) == ()
+        assert await asyncio.wait_for(taken.get(), PATIENCE_S) == ()
         assert caplog.text.count("nobody is let in") == 2
         following.cancel()
 
-    asyncio.run(asyncio.wait_for(run(), 120))
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
 
 
 def test_ledger_shows_epsilon_of_unreadable_streams_without_their_names() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from stream_app.api.admission.apart import Apart
+from tests.patience import PATIENCE_S
 
 SERVICE = """
 import asyncio, os, sys
@@ -42,7 +43,7 @@ def gone(pid: int) -> bool:
 
 
 def _until(true: Callable[[], bool]) -> bool:
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while not true() and time.monotonic() < deadline_s:
         time.sleep(0.02)
     return true()

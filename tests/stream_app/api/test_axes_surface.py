@@ -25,6 +25,7 @@ from stream_app.client import AsyncClient, Client, ClientError
 from stream_app.core.alerts.readings import readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.shell.commands import main
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.loops.test_windows import run as run_windows
@@ -208,7 +209,7 @@ def test_both_clients_and_the_terminal_give_distributions(counted: Counted) -> N
             server = asyncio.create_task(serve_on(listener, reader))
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             async with AsyncClient(url, timeout_s=60.0) as client:
-                for _ in range(6_000):
+                for _ in range(int(PATIENCE_S * 100)):
                     if await client.streams():
                         break
                     await asyncio.sleep(0.01)

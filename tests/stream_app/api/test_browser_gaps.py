@@ -57,7 +57,8 @@ def blue(page: Page, name: str, start: float, end: float) -> int:
               const [paper, plot] = [canvas, over].map((one) => one.getBoundingClientRect());
               const ratio = canvas.width / paper.width;
               const x = (hour) => Math.round((plot.left - paper.left + (plot.width * hour) / 20) * ratio);
-              const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+              const other = new OffscreenCanvas(canvas.width, canvas.height);
+              const copy = other.getContext("2d", { willReadFrequently: true });
               copy.drawImage(canvas, 0, 0);
               const { data } = copy.getImageData(x(start), 0, x(end) - x(start), canvas.height);
               let found = 0;

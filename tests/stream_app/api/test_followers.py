@@ -14,6 +14,7 @@ from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.sse import follow, frames
 from stream_app.core.records import EpochRecord, PublicState
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import Api, with_api
 from tests.stream_app.published import Published
 
@@ -33,7 +34,7 @@ def events_of(chunks: list[bytes]) -> list[tuple[int, bytes]]:
 async def take(stream: AsyncIterator[bytes], events: int) -> list[bytes]:
     """Read chunks until they contain this many events."""
     chunks: list[bytes] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while len(events_of(chunks)) < events:
             chunks.append(await anext(stream))
     return chunks
@@ -142,7 +143,7 @@ def test_answers_stay_complete_while_the_store_fails(
         assert replica.view is not None
         assert replica.view.span.stop - replica.view.span.start in (2, 5)
         reader.failing = ""
-        assert await replica.wait_beyond(4, timeout_s=60)
+        assert await replica.wait_beyond(4, timeout_s=PATIENCE_S)
         assert (replica.seq, replica.view.visible_seq) == (5, 5)
         assert [seq for seq, _ in await replica.rows_after(0)] == [1, 2, 3, 4, 5]
         task.cancel()
@@ -293,7 +294,7 @@ def test_follower_skips_rows_that_a_lost_store_had() -> None:
         await replica.refresh()
         assert replica.seq == 5
         follower = follow(replica, 0, heartbeat_s=0.01)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             assert [await anext(follower) for _ in range(2)][1] == b": nothing new yet\n\n"
         await stream.close([3])
         await replica.refresh()

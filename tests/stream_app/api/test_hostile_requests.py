@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -23,17 +24,18 @@ from stream_app.api.app import listen, serve_on
 from stream_app.api.prometheus.promql import PromQLError, parse_selector
 from stream_app.ports.access import Limits
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S, eventually_async
 from tests.stream_app.api.client import Api, api_at, with_api
 from tests.stream_app.published import FIRST_BIN, Published
 from tests.stream_app.published_axes import PublishedAxes
 from tests.stream_app.published_windows import PublishedWindows
 
 START_S = FIRST_BIN * 3600
-LIMITS = Limits(connections=20, connections_per_address=8, followers=3, idle_s=1.0, slow_s=0.5)
+LIMITS = Limits(connections=20, connections_per_address=8, followers=3, idle_s=1.0, slow_s=PATIENCE_S)
 
 
 @contextmanager
-def quickly(seconds: float = 2.0) -> Iterator[None]:
+def quickly(seconds: float = 5.0) -> Iterator[None]:
     """Fail if the block takes longer than this. Without limits, these requests took seconds to minutes."""
     begun = time.process_time()
     yield
@@ -227,10 +229,12 @@ async def served(limits: Limits = LIMITS, **rules: Any) -> AsyncIterator[int]:
     listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     serving = asyncio.create_task(serve_on(listener, reader, AccessRules(limits=limits, **rules)))
-    for _ in range(500):
-        if json.loads((await said(port, GET % b"/readyz")).rpartition(b"\r\n")[2]) == {"status": "ready"}:
-            break
-        await asyncio.sleep(0.02)
+
+    async def ready() -> bool:
+        answer = await said(port, GET % b"/readyz")
+        return bool(json.loads(answer.rpartition(b"\r\n")[2]) == {"status": "ready"})
+
+    await eventually_async(ready, "it is ready")
     try:
         yield port
     finally:
@@ -244,7 +248,7 @@ POST = b"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\n"
 
 async def said(port: int, request: bytes, then: bytes = b"") -> bytes:
     """Send bytes, then more bytes a little later. Return all that was received until the connection ends."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request)
         if then:
@@ -260,8 +264,7 @@ async def said(port: int, request: bytes, then: bytes = b"") -> bytes:
 
 def test_request_that_does_not_arrive_in_time_is_ended() -> None:
     async def run() -> None:
-        async with served() as port:
-            begun = time.monotonic()
+        async with served(replace(LIMITS, slow_s=0.5)) as port:
             slow = [
                 b"",
                 b"GET /v1/streams HT",
@@ -281,17 +284,20 @@ def test_request_that_does_not_arrive_in_time_is_ended() -> None:
                 await asyncio.sleep(0.1)
             await asyncio.gather(reading, return_exceptions=True)
             writer.close()
-            assert time.monotonic() - begun < 30
+
             # A connection that stays silent after an answer is closed too.
-            answer = await said(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert answer.startswith(b"HTTP/1.1 200")
+            async def silent_afterwards() -> bool:
+                answer = await said(port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                return answer.startswith(b"HTTP/1.1 200")  # or the request took half a second to arrive
+
+            await eventually_async(silent_afterwards, "an answer")
 
     asyncio.run(run())
 
 
 def test_connections_per_address_are_limited() -> None:
     async def run() -> None:
-        async with served(Limits(connections=20, connections_per_address=8, slow_s=30)) as port:
+        async with served(Limits(connections=20, connections_per_address=8, slow_s=PATIENCE_S)) as port:
             held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
             await asyncio.sleep(0.1)
             answer = await said(port, GET % b"/healthz")
@@ -299,14 +305,14 @@ def test_connections_per_address_are_limited() -> None:
             assert (
                 b"8 connections of yours are open, the limit (api.limits.connections_per_address)" in answer
             )
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
                 writer.write(GET % b"/healthz")
                 assert (await reader.read()).startswith(b"HTTP/1.1 200")
                 writer.close()
             for _, one in held:
                 one.close()
-            async with asyncio.timeout(60):  # wait until the server knows that the connections are closed
+            async with asyncio.timeout(PATIENCE_S):  # the server must notice it
                 while not (await said(port, GET % b"/healthz")).startswith(b"HTTP/1.1 200"):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
 
@@ -328,7 +334,7 @@ def test_followers_per_reader_are_limited() -> None:
                 assert answer.startswith(b"HTTP/1.1 429")
                 assert b"3 streams of events of yours are open, the limit (api.limits.followers)" in answer
             held[0].close()
-            async with asyncio.timeout(60):  # wait until the server knows that the connection is closed
+            async with asyncio.timeout(PATIENCE_S):  # the server must notice it
                 while True:
                     reader, writer = await asyncio.open_connection("127.0.0.1", port)
                     held.append(writer)
@@ -391,7 +397,7 @@ def test_connection_of_a_reader_that_receives_nothing_is_closed() -> None:
             page = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
             lazy.send(page * 150)
             loop = asyncio.get_running_loop()
-            deadline = loop.time() + 60
+            deadline = loop.time() + PATIENCE_S
             while loop.time() < deadline:
                 try:
                     lazy.send(page)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from stream_app.api.admission.access import LARGEST_BODY_BYTES
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import Api, api_over, with_api
 from tests.stream_app.api.test_panels import api_over_axes
 
@@ -120,7 +121,7 @@ def test_odd_numbers_over_keys_and_values_never_cause_a_server_error() -> None:
 @pytest.mark.parametrize("odd", ["nan", "-1", "9" * 400, "1e3", "1.5", " ", str(2**63)])
 def test_last_event_id_must_be_a_whole_number(odd: str) -> None:
     async def run() -> None:
-        async with api_over([5] * 3) as api, asyncio.timeout(30):
+        async with api_over([5] * 3) as api, asyncio.timeout(PATIENCE_S):
             for asked in ({"after": odd}, {"headers": {"Last-Event-ID": odd}}):
                 response = await api.get("events", **asked)
                 assert response.status_code == 422, (asked, response.text)

@@ -18,6 +18,7 @@ import pytest
 
 from stream_app.api.app import listen, serve_on
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedAxes
 from tests.stream_app.published_windows import PublishedWindows
@@ -213,7 +214,7 @@ async def served() -> AsyncIterator[int]:
 
 
 def _wait_until_ready(port: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while [status for _, status in answers(port, iter([Request("GET", "/readyz")]))] != [200]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -221,7 +222,7 @@ def _wait_until_ready(port: int) -> None:
 
 def answers(port: int, asked: Iterator[Request]) -> Iterator[tuple[Request, int]]:
     """Send requests one after the other; return each with its status, or with ``NO_ANSWER``."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
         for request in asked:
             try:
                 connection.request(request.method, request.target, request.body, request.headers)

@@ -21,6 +21,7 @@ from stream_app.core.alerts.states import evaluate
 from stream_app.ports.reader import PublicReader
 from stream_app.shell.commands import main
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.services import prometheus, required
 from tests.stream_app.api.test_server import served
 from tests.stream_app.declared import FIRST_BIN, STREAM
@@ -30,11 +31,11 @@ from tests.stream_app.published import Published
 
 @contextlib.contextmanager
 def scraping(target: str, directory: Path, rules: str = "") -> Iterator[str]:
-    """Run a Prometheus that scrapes one target every 200 ms, and yield its address."""
+    """Run a Prometheus that scrapes one target every second, and yield its address."""
     config = directory / "prometheus.yml"
     (directory / "rules.yml").write_text(rules or "groups: []\n")
     config.write_text(
-        "global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}\n"
+        "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"
         f"rule_files: ['{directory / 'rules.yml'}']\n"
         f"scrape_configs: [{{job_name: counts, static_configs: [{{targets: ['{target}']}}]}}]\n"
     )
@@ -50,7 +51,7 @@ def scraping(target: str, directory: Path, rules: str = "") -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(PATIENCE_S)
 
 
 @pytest.mark.slow
@@ -122,8 +123,8 @@ async def passed_on(url: str) -> None:
     """Wait until Prometheus has the values of all keys and one firing alert."""
     found: dict[str, float] = {}
     firing: list[dict[str, Any]] = []
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-        for _ in range(900):
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
+        for _ in range(int(PATIENCE_S * 10)):
             with contextlib.suppress(
                 httpx.TransportError, KeyError, ValueError
             ):  # while Prometheus starts: "Service Unavailable"
@@ -144,8 +145,8 @@ async def seen(url: str, answer: dict[str, Any], above: float | None = None) -> 
     """Wait until Prometheus has the given value and interval, or any value above 1."""
     metrics = ("private_counts_running", "private_counts_running_lower", "private_counts_running_upper")
     values: list[float] = []
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-        for _ in range(900):
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
+        for _ in range(int(PATIENCE_S * 10)):
             with contextlib.suppress(httpx.TransportError, IndexError, ValueError):
                 values = [await value_of(client, metric) for metric in metrics]
                 if above is not None and values[0] > above:

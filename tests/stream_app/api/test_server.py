@@ -22,6 +22,7 @@ from stream_app.api.app import create_app, listen, serve_on
 from stream_app.api.pages import DASHBOARD
 from stream_app.ports.reader import PublicReader
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import Api, with_api
 from tests.stream_app.api.test_followers import events_of
 from tests.stream_app.published import Published
@@ -38,8 +39,8 @@ async def served(stream: Published) -> AsyncIterator[httpx.AsyncClient]:
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         server = asyncio.create_task(serve_on(listener, reader))
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            for _ in range(6_000):
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client:
+            for _ in range(int(PATIENCE_S * 100)):
                 if (await client.get("/readyz")).status_code == 200:
                     break
                 await asyncio.sleep(0.01)
@@ -70,7 +71,7 @@ def test_no_stream_is_unknown_only_because_the_store_is_slow() -> None:
         with listen("127.0.0.1", 0) as listener:
             address = f"http://127.0.0.1:{listener.getsockname()[1]}"
             server = asyncio.create_task(serve_on(listener, reader))
-            async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+            async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S) as client:
                 assert (await client.get("/v1/streams/departures/count")).status_code == 200
             server.cancel()
             await asyncio.gather(server, return_exceptions=True)
@@ -151,12 +152,12 @@ def test_signal_ends_the_server_with_open_followers(end: signal.Signals) -> None
         text=True,
     ) as process:
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client:
                 _await_ready(client)
                 with client.stream("GET", "/v1/streams/departures/events") as response:
                     assert b"event: release" in next(chunk for chunk in response.iter_raw() if b"id" in chunk)
                     process.send_signal(end)
-                    assert process.wait(timeout=60) == 0
+                    assert process.wait(timeout=PATIENCE_S) == 0
             assert process.stdout is not None
             assert process.stderr is not None
             assert process.stdout.read() == "reader closed\n"
@@ -166,7 +167,7 @@ def test_signal_ends_the_server_with_open_followers(end: signal.Signals) -> None
 
 
 def _await_ready(client: httpx.Client) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:
             if client.get("/readyz").status_code == 200:

@@ -19,6 +19,7 @@ from stream_app.api.replica import StreamReplica
 from stream_app.api.sse import follow
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import SHARED, Api, api_over, with_api
 from tests.stream_app.api.test_followers import events_of, take
 from tests.stream_app.api.test_panels import api_over_axes
@@ -27,7 +28,7 @@ from tests.stream_app.published import Published
 
 def slow(view: StreamView, until: Path) -> int:
     """Return a view's seq once a file exists. Tests use this function as a slow question."""
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + PATIENCE_S
     while not until.exists() and time.monotonic() < deadline_s:
         time.sleep(0.005)
     return view.visible_seq
@@ -59,6 +60,12 @@ async def stopped() -> AsyncIterator[int]:
             os.kill(pid, signal.SIGCONT)
 
 
+async def under_way() -> None:
+    """Wait until a question has been sent to the process for long questions."""
+    while not SHARED.begun()._asked:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
 def test_slow_answer_delays_no_follower_other_stream_or_overview(tmp_path: Path) -> None:
     async def run() -> None:
         async with api_over([5] * 12) as api:
@@ -79,7 +86,7 @@ def test_slow_answer_delays_no_follower_other_stream_or_overview(tmp_path: Path)
                     assert [seq for seq, _ in rows] == [12 + bins]
                     rows = events_of(await take(follow(replicas.by_name["other"], 2 + bins), 1))
                     assert [seq for seq, _ in rows] == [3 + bins]
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     assert (await api.json("count"))["seq"] == 15
                     changed = await anext(glances)
                     query = 'private_counts_running{stream="other"}'
@@ -145,7 +152,7 @@ async def test_answer_and_etag_agree_if_the_stream_grows_meanwhile(api: Api) -> 
     for step in range(3):
         async with stopped():
             asked = asyncio.create_task(api.get("series", step=2))
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # under way or not: each answer must agree with its ETag
             await api.stream.close([7])
             await api.refresh()
         then, now = await asked, await api.get("series", step=2)
@@ -157,7 +164,7 @@ async def test_answer_and_etag_agree_if_the_stream_grows_meanwhile(api: Api) -> 
 async def test_killed_process_apart_refuses_open_questions_in_one_line(api: Api) -> None:
     async with stopped() as pid:
         asked = asyncio.create_task(api.error("series"))
-        await asyncio.sleep(0.02)
+        await under_way()
         os.kill(pid, signal.SIGKILL)
         assert await asked == (503, {"error": "the computing process has ended; ask again"})
     assert len((await api.json("series"))["value"]) == 12
@@ -168,7 +175,7 @@ def test_preview_plans_before_it_locks_the_stream() -> None:
         async with api_over([5] * 12) as api:
             async with api.app.state.making_turns.of("another reader"):
                 asked = [asyncio.create_task(api.json("preview", epsilon=0.01 * n)) for n in (1, 2)]
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     assert len((await api.json("series"))["value"]) == 12
                     await api.stream.close([7])
                     await api.refresh()
@@ -198,7 +205,7 @@ def test_preview_at_an_impossible_epsilon_is_refused_over_keys() -> None:
 
 async def refused(api: Api) -> None:
     """Ask for previews at impossible epsilons, over HTTP and from the planner; return the refusals."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         for epsilon in TINY:
             status, body = await api.error("preview", epsilon=epsilon)
             assert (status, body["parameter"]) == (422, "epsilon")

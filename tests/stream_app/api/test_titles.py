@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from stream_app.core.answers.labels import AllLabels
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.browsing import Backstage, opened, panel
 
 SECRET = "file:../../srv/acme-gmbh/events/clicks.ndjson"
@@ -57,7 +58,8 @@ def test_source_has_one_name_on_the_pages_of_all_its_streams(backstage: Backstag
     )
     for stream in ("departures", "other"):
         detail, privacy = (
-            httpx.get(f"{address}/v1/streams/{stream}{path}").json() for path in ("", "/privacy")
+            httpx.get(f"{address}/v1/streams/{stream}{path}", timeout=PATIENCE_S).json()
+            for path in ("", "/privacy")
         )
         assert detail["source"] == privacy["source"] == "the log"
         assert "of the log exists" in privacy["promise"]
@@ -68,11 +70,11 @@ def test_no_address_tells_the_file_of_a_stream_with_a_title(backstage: Backstage
     backstage.stream([50] * 8, source=SECRET)
     labels = AllLabels({"departures": "Clicks in the shop"})
     address, seen = backstage.start(labels=labels), 0
-    documented = httpx.get(f"{address}/openapi.json").json()["paths"]
+    documented = httpx.get(f"{address}/openapi.json", timeout=PATIENCE_S).json()["paths"]
     hidden = ["/metrics", "/", "/docs", "/api/v1/rows", "/api/v1/query?query=private_counts_running"]
     for path in (*documented, *hidden, *(f"/v1/streams/departures{path}" for path in ("/events?after=0",))):
         wanted = path.replace("{stream}", "departures").replace("{name}", "departures")
-        with httpx.stream("GET", address + wanted, timeout=20) as answer:
+        with httpx.stream("GET", address + wanted, timeout=PATIENCE_S) as answer:
             told = (next(answer.iter_raw()) if "events" in path else answer.read()).decode()
         seen += answer.status_code == 200
         for name in ("ndjson", "acme", "srv"):

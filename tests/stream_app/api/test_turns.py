@@ -9,6 +9,7 @@ import pytest
 from stream_app.api.admission import turns as turns_module
 from stream_app.api.admission.hosts import Hosts
 from stream_app.api.admission.turns import LongTurns, Places, TooManyError, Turnstile
+from tests.patience import PATIENCE_S
 
 
 def test_many_requests_of_one_reader_do_not_delay_another() -> None:
@@ -36,7 +37,7 @@ def test_cancelled_request_delays_nobody() -> None:
         waiting = [asyncio.create_task(turnstile.passed("a")) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[0].cancel()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*waiting, return_exceptions=True)
             await turnstile.passed("a")
 
@@ -83,7 +84,7 @@ def test_cancelled_request_frees_its_turn() -> None:
                 await asyncio.sleep(0)
             waiting.cancel()  # it has just been granted its turn, but has not run yet
             await asyncio.gather(waiting, return_exceptions=True)
-        async with asyncio.timeout(10), turns.of("b"):
+        async with asyncio.timeout(PATIENCE_S), turns.of("b"):
             pass
 
     asyncio.run(run())
@@ -99,7 +100,7 @@ def test_turn_cancelled_as_it_is_granted_is_given_back() -> None:
         # The place became free after the waiter was cancelled, but before the waiter noticed.
         [outcome] = await asyncio.gather(waiting, return_exceptions=True)
         assert isinstance(outcome, asyncio.CancelledError)
-        async with asyncio.timeout(10), turns.of("b"):
+        async with asyncio.timeout(PATIENCE_S), turns.of("b"):
             pass
 
     asyncio.run(run())

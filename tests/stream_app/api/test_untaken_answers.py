@@ -18,6 +18,7 @@ from stream_app.api.app import listen, serve_on
 from stream_app.ports.access import Limits
 from tests.certificates import write_certificates
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S
 
 LIMITS = Limits(connections_per_address=1, idle_s=0.3, slow_s=0.5)
 PAGE = b"GET /dashboard/vendor/uplot/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"  # 51 kB
@@ -57,7 +58,7 @@ async def has_place(port: int, tls: ssl.SSLContext | None) -> bool:
     return False
 
 
-async def until_place(port: int, tls: ssl.SSLContext | None, seconds: float = 60) -> None:
+async def until_place(port: int, tls: ssl.SSLContext | None, seconds: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + seconds
     while not await has_place(port, tls):
         assert time.monotonic() < deadline, "the place is still held"
@@ -67,7 +68,7 @@ async def until_place(port: int, tls: ssl.SSLContext | None, seconds: float = 60
 def ask_and_take_nothing(port: int, tls: ssl.SSLContext | None, says_goodbye: bool) -> socket.socket:
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
-    lazy.settimeout(10)
+    lazy.settimeout(PATIENCE_S)
     lazy.connect(("127.0.0.1", port))
     if tls is not None:
         lazy = tls.wrap_socket(lazy)

@@ -22,6 +22,7 @@ from stream_app.client.questions import Method
 from stream_app.shell.commands import main
 from stream_app.shell.terminal import RunningChart
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import EXACT, Api, with_api
 from tests.stream_app.published import FIRST_BIN, Published
 from tests.stream_app.published_axes import delays
@@ -92,7 +93,7 @@ async def running(stream: Published, port: int | None = None):
         server = asyncio.create_task(serve_on(listener, reader))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with AsyncClient(url) as client:
-            for _ in range(6_000):
+            for _ in range(int(PATIENCE_S * 100)):
                 if await client.streams():
                     break
                 await asyncio.sleep(0.01)
@@ -241,7 +242,7 @@ def test_follower_gets_every_release_once_over_a_restart() -> None:
                     seen.append(release)
 
         async def until(count: int) -> None:
-            for _ in range(6_000):
+            for _ in range(int(PATIENCE_S * 100)):
                 if len(seen) >= count:
                     return
                 await asyncio.sleep(0.01)

@@ -12,6 +12,7 @@ import pytest
 from stream_app import outage
 from stream_app.core.kinds import pages as noise_pages
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.loops.test_closer import Replay, expected_counts, some_times
 
@@ -48,8 +49,8 @@ class Forgetful:
 
 
 async def until_released(store: Forgetful, bin: int) -> None:
-    """Wait until a bin is released, at most ten seconds."""
-    async with asyncio.timeout(10):
+    """Wait until a bin is released."""
+    async with asyncio.timeout(PATIENCE_S):
         while store.released_bin() < bin:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
@@ -124,7 +125,7 @@ def test_rewriting_that_ends_while_the_last_noise_is_discarded_is_not_the_last(
 
     async def run() -> Slow:
         store = Slow(replay.store)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await replay.run(store)
         return store
 

@@ -13,6 +13,7 @@ from stream_app.ports import OperatorError
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.wiring.workers import run_worker
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
@@ -40,11 +41,11 @@ def test_a_second_machine_is_refused_and_the_first_one_moves_with_its_state(tmp_
         reader = RedisReader(redis)
         first = asyncio.create_task(run_worker(here))
         try:
-            await asyncio.wait_for(_released(reader, 2), 60)
+            await asyncio.wait_for(_released(reader, 2), PATIENCE_S)
             with pytest.raises(
                 OperatorError, match=r"^stream clicks: its file is counted from another state d"
             ):
-                await asyncio.wait_for(run_worker(there), 60)
+                await asyncio.wait_for(run_worker(there), PATIENCE_S)
             assert not first.done()
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
@@ -52,7 +53,7 @@ def test_a_second_machine_is_refused_and_the_first_one_moves_with_its_state(tmp_
             moved = asyncio.create_task(run_worker(load(tmp_path / "moved" / "app.yaml", {})))
             state = await reader.public_state("clicks")
             assert state is not None
-            await asyncio.wait_for(_released(reader, state.visible_seq + 2), 60)
+            await asyncio.wait_for(_released(reader, state.visible_seq + 2), PATIENCE_S)
             moved.cancel()
             await asyncio.gather(moved, return_exceptions=True)
             state = await reader.public_state("clicks")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from stream_app.loops.lease import Lease
 from stream_app.ports import OperatorError
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
+from tests.patience import PATIENCE_S
+from tests.simulator.loop import simulate
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
@@ -119,14 +122,23 @@ async def visible(one: SharedSource) -> int:
     return state.visible_seq
 
 
-def test_a_worker_takes_over_and_its_predecessor_is_kept_out(one: SharedSource) -> None:
+def _later_s(now_s: Callable[[], float]) -> float:
+    """Return the time after the end of every lease."""
+    return now_s() + 61
+
+
+def test_a_worker_takes_over_and_its_predecessor_is_kept_out(
+    one: SharedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run() -> None:
-        first, second = worker(one, "a", lease_s=0.05), worker(one, "b", lease_s=60)
+        first, second = worker(one, "a"), worker(one, "b")
         await count_to(one, first, FIRST_BIN + 1, FIRST_BIN)
         await first.close_due()
         # The worker is stopped for longer than its lease, with a row that it has not made visible.
         one.clock.set_bin(FIRST_BIN + 1.5)
-        await asyncio.sleep(0.06)
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "time", partial(_later_s, loop.time))
+        one.store._leases.clear()
         await second.agree()
         with pytest.raises(ConnectionError, match="fenced"):
             await first.publisher._write(1)
@@ -154,7 +166,7 @@ def test_a_second_worker_waits_until_the_closing_one_has_ended_the_epoch(one: Sh
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await leader.agree()
-        await asyncio.wait_for(waiting, 60)
+        await asyncio.wait_for(waiting, PATIENCE_S)
         assert await one.epochs() == [(0, FIRST_BIN, 1), (1, FIRST_BIN + 1, 2)]
 
     asyncio.run(run())
@@ -189,7 +201,7 @@ def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lap
         assert await Lease(one.store, STREAM, "b", 60).held()
         assert not await lease.held()
 
-    asyncio.run(run())
+    simulate(1, run())  # in virtual time
 
 
 def test_a_closing_that_takes_long_does_not_lose_the_lease(one: SharedSource) -> None:

@@ -28,6 +28,7 @@ from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.ports import OperatorError
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, STREAM, changed, design_of
 from tests.stream_app.product_stream import (
@@ -285,7 +286,7 @@ def test_a_slow_mechanism_holds_up_nothing_else(tmp_path: Path, monkeypatch: pyt
 
     def slow(*arguments: Any) -> Released:
         begun.set()
-        assert may_end.wait(10), "the loop stood still"
+        assert may_end.wait(PATIENCE_S), "the loop stood still"
         return make_release(*arguments)
 
     monkeypatch.setattr("stream_app.loops.closer.make_release", slow)

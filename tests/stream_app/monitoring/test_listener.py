@@ -16,6 +16,7 @@ import pytest
 from deploy.ports import free_port
 from stream_app.monitoring import listener
 from stream_app.monitoring.metrics import Metrics
+from tests.patience import PATIENCE_S, eventually
 
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -32,7 +33,7 @@ def against(attack: Callable[[int], None], token: str | None = None) -> None:
 
 
 def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=20)
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
 
 
 def answer(port: int) -> bytes:
@@ -68,7 +69,7 @@ def test_silent_connections_use_few_threads_and_are_ended(monkeypatch: pytest.Mo
             assert threading.active_count() - before <= listener._MOST_REQUESTS
             assert all(ended(one) for one in silent)
         _wait_until(lambda: threading.active_count() <= before)
-        assert b"stream_app" in answer(port)
+        _wait_until(lambda: b"stream_app" in answer(port))
 
     against(attack)
 
@@ -90,8 +91,8 @@ def test_health_needs_no_token_and_says_when_the_event_loop_stands_still(
             assert await asyncio.to_thread(asked, port) == (200, b"alive\n")
 
     def asked(port: int) -> tuple[int, bytes]:
-        reply = httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=20)
-        assert httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=20).status_code == 401
+        reply = httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_S)
+        assert httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S).status_code == 401
         return reply.status_code, reply.content
 
     asyncio.run(run())
@@ -145,7 +146,4 @@ def _cannot_send(connection: socket.socket, line: bytes) -> bool:
 
 
 def _wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 15
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(true, "it holds", 0.05)

@@ -19,6 +19,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from stream_app.monitoring.logs import LOG_FORMAT, configure, dict_config
 from stream_app.ports import OperatorError
+from tests.patience import PATIENCE_S
 
 SENTINEL = "tailnum-N14228"
 
@@ -179,7 +180,7 @@ count("{SENTINEL}")
 def test_crash_logs_no_value(guarded: bool, shown: bool) -> None:
     """Without the service's own hook, Python would print the value."""
     command = [sys.executable, "-c", CRASH.format(guarded=guarded)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert ended.returncode == 1
     assert "ValueError" in ended.stderr
     assert (SENTINEL in ended.stderr) == shown

@@ -23,6 +23,7 @@ from stream_app.ports import OperatorError
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, TEXT, apply, release_of
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S
 
 BIN_US = 60_000_000
 CLOSING = Closing(Binning(BIN_US), grace_us=5_000_000)
@@ -186,7 +187,7 @@ def test_endpoint_serves_metrics_and_refuses_a_port_in_use() -> None:
     metrics.lag.labels("topic:clicks", "0").set(12)
 
     def scrape() -> bytes:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
             body: bytes = answer.read()
         return body
 
@@ -209,7 +210,7 @@ def test_metrics_with_a_token_require_it() -> None:
         headers = {} if authorization is None else {"Authorization": authorization}
         request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read()

@@ -6,17 +6,17 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
 from pathlib import Path
 
 from deploy.ports import free_port
 from stream_app.config import Settings, load_text
 from stream_app.spool import segments
 from stream_app.wiring.receiving import run_ingest
+from tests.patience import PATIENCE_S, eventually
 
 CONFIGURATION = """
 state: {{dir: ./state}}
-ingest: {{port: {port}, limits: {{slow: 1s, connections_per_address: 20}} {more}}}
+ingest: {{port: {port}, limits: {{slow: {slow}, connections_per_address: 20}} {more}}}
 streams:
   clicks:
     source: {{http: clicks}}
@@ -43,22 +43,24 @@ class Running:
 
     def __enter__(self) -> Running:
         self._thread.start()
-        for _ in range(500):
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return self
-            time.sleep(0.02)
-        raise AssertionError("the listener does not start")
+        eventually(self._listens, "the listener listens")
+        return self
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError):
+            self.connection().close()
+            return True
+        return False
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._work.cancel)
-        self._thread.join(20)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         self._loop.close()
 
     def connection(self) -> socket.socket:
         """Return a new connection."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
     def exchange(self, *parts: bytes) -> bytes:
         """Send bytes, and return all of the answers until the connection ends."""
@@ -78,6 +80,7 @@ class Running:
         return b"".join(one.records.read_bytes() for one in segments(self.settings.spools["clicks"]))
 
 
-def settings_of(folder: Path, more: str = "") -> Settings:
-    """Return the settings of a listener on a free port."""
-    return load_text(CONFIGURATION.format(port=free_port(), more=more), folder / "app.yaml", {})
+def settings_of(folder: Path, more: str = "", slow: str = "60s") -> Settings:
+    """Return the settings of a listener on a free port. Args: slow, the time for a request to arrive."""
+    text = CONFIGURATION.format(port=free_port(), more=more, slow=slow)
+    return load_text(text, folder / "app.yaml", {})

@@ -22,6 +22,7 @@ from stream_app.ports import OperatorError
 from stream_app.receiving import arriving
 from stream_app.wiring.receiving import receive_lines, run_ingest
 from tests.certificates import write_certificates
+from tests.patience import PATIENCE_S, eventually
 from tests.stream_app.receiving.running import HEAD, Running, settings_of
 
 
@@ -91,13 +92,14 @@ def test_a_small_body_that_would_be_large_is_not_unpacked(running: Running) -> N
     assert running.send(bomb, "Content-Encoding: gzip")[0] == 415
 
 
-def test_half_a_body_is_not_stored(running: Running) -> None:
-    with running.connection() as connection:
-        connection.sendall(f"{HEAD}Content-Length: 10\r\n\r\n1\n2\n".encode())
-    answer = running.exchange(f"{HEAD}Content-Length: 10\r\n\r\n1\n".encode())
-    assert answer.startswith(b"HTTP/1.1 408")
-    assert b"did not arrive within 1 s; send it at once (ingest.limits.slow)" in answer
-    assert running.stored() == b""
+def test_half_a_body_is_not_stored(tmp_path: Path) -> None:
+    with Running(settings_of(tmp_path, slow="1s")) as running:
+        with running.connection() as connection:
+            connection.sendall(f"{HEAD}Content-Length: 10\r\n\r\n1\n2\n".encode())
+        answer = running.exchange(f"{HEAD}Content-Length: 10\r\n\r\n1\n".encode())
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"did not arrive within 1 s; send it at once (ingest.limits.slow)" in answer
+        assert running.stored() == b""
 
 
 def test_pipelined_requests_are_stored_in_their_order(running: Running) -> None:
@@ -116,7 +118,7 @@ def test_one_address_has_so_many_connections_and_learns_the_limit(running: Runni
         answer = running.exchange()
         assert answer.startswith(b"HTTP/1.1 429")
         assert b"ingest.limits.connections_per_address" in answer
-    time.sleep(0.3)  # until their places are free
+    eventually(lambda: running.send(b"free\n")[0] == 200, "their places are free")
 
 
 def test_bodies_that_wait_do_not_fill_the_memory(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +127,14 @@ def test_bodies_that_wait_do_not_fill_the_memory(running: Running, monkeypatch: 
         for _ in range(3):
             waiting = stack.enter_context(running.connection())
             waiting.sendall(f"{HEAD}Content-Length: 90000\r\n\r\n".encode() + b"x" * 89_000)
-        time.sleep(0.3)
-        status, text = running.send(b"x" * 90_000)
-        assert (status, "too many bytes of unanswered requests" in text) == (429, True)
+        refused: list[tuple[int, bool]] = []
+
+        def is_refused() -> bool:
+            status, text = running.send(b"x" * 90_000)
+            refused.append((status, "too many bytes of unanswered requests" in text))
+            return refused[-1] == (429, True)
+
+        eventually(is_refused, lambda: f"a sender is refused: {refused}")
 
 
 def test_a_sender_with_a_key_cannot_store_for_another_one(tmp_path: Path) -> None:
@@ -182,8 +189,9 @@ def test_the_operator_sees_what_arrives_and_nobody_else(tmp_path: Path) -> None:
         running.exchange(b"POST /v1/ingest/other HTTP/1.1\r\nHost: localhost\r\n\r\n")
         running.exchange(b"nonsense\r\n\r\n")
         with pytest.raises(httpx.HTTPStatusError):
-            httpx.get(f"http://127.0.0.1:{port}/metrics").raise_for_status()
-        found = httpx.get(f"http://127.0.0.1:{port}/metrics", headers={"Authorization": "Bearer " + "t" * 20})
+            httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S).raise_for_status()
+        bearer = {"Authorization": "Bearer " + "t" * 20}
+        found = httpx.get(f"http://127.0.0.1:{port}/metrics", headers=bearer, timeout=PATIENCE_S)
         kept = sum(path.stat().st_size for path in (tmp_path / "spool/clicks").glob("0*"))
     values = dict(line.rsplit(" ", 1) for line in found.text.splitlines() if not line.startswith("#"))
     expected = {

@@ -20,6 +20,7 @@ from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.listener import Listener, WriteRules
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.receiving.standard_input import store_lines
+from tests.patience import PATIENCE_S
 
 LIMIT = 1000
 KEYS = (
@@ -220,7 +221,7 @@ def test_requests_that_wait_share_a_sync(tmp_path: Path, monkeypatch: pytest.Mon
 
     def slow(descriptor: int) -> None:
         syncs[0] += 1
-        may_go.wait(10)
+        may_go.wait(PATIENCE_S)
         fdatasync(descriptor)
 
     async def work(door: Door) -> None:
@@ -246,7 +247,7 @@ def test_a_listener_that_is_stopped_ends_its_write_first(
     may_go, done, fdatasync = threading.Event(), list[int](), os.fdatasync
 
     def slow(descriptor: int) -> None:
-        may_go.wait(10)
+        may_go.wait(PATIENCE_S)
         fdatasync(descriptor)
         done.append(descriptor)
 
@@ -277,7 +278,7 @@ def test_a_sender_with_much_does_not_fill_the_memory_for_others(
     may_go, fdatasync = threading.Event(), os.fdatasync
 
     def slow(descriptor: int) -> None:
-        may_go.wait(10)
+        may_go.wait(PATIENCE_S)
         fdatasync(descriptor)
 
     async def work(door: Door) -> None:

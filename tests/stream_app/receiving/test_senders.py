@@ -17,7 +17,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Route
 
 from stream_app.config.key_file import add_key
-from tests.stream_app.api.browsing import launched
+from tests.patience import PATIENCE_S
+from tests.stream_app.api.browsing import eventually, launched
 from tests.stream_app.receiving.running import Running, settings_of
 
 REPOSITORY = Path(__file__).parents[3]
@@ -60,11 +61,7 @@ def lines_of(running: Running) -> list[dict[str, object]]:
 
 def until(page: Page, running: Running, events: int) -> None:
     """Wait until so many events are stored."""
-    for _ in range(300):
-        if len(lines_of(running)) >= events:
-            return
-        page.wait_for_timeout(100)
-    raise AssertionError(f"{len(lines_of(running))} of {events} events are stored")
+    eventually(page, lambda: len(lines_of(running)) >= events)
 
 
 @pytest.mark.slow
@@ -103,7 +100,7 @@ def test_the_page_sends_each_click_once_although_requests_and_answers_are_lost(
         assert len(set(asked[:3])) == 1  # the same request until there was an answer
         page.click("p")
         page.goto("about:blank")  # what was not sent goes when the page is left
-        page.wait_for_timeout(1000)
+        until(page, running, 4)
         assert [line["page"] for line in lines_of(running)] == ["/shop.html"] * 4
         page.close()
 
@@ -131,9 +128,13 @@ def test_the_script_sends(tmp_path: Path) -> None:
     key = add_key(tmp_path / "writers.ndjson", "script", ["clicks"])
     with Running(settings_of(tmp_path, ", keys: writers.ndjson")) as running:
         script = example("python").replace(ADDRESS, f"http://127.0.0.1:{running.port}")
-        subprocess.run([sys.executable, "-c", script.replace('"..."', f'"{key}"')], check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-c", script.replace('"..."', f'"{key}"')], check=True, timeout=PATIENCE_S
+        )
         assert len(lines_of(running)) == 1
-        refused = subprocess.run([sys.executable, "-c", script], check=False, timeout=60, capture_output=True)
+        refused = subprocess.run(
+            [sys.executable, "-c", script], check=False, timeout=PATIENCE_S, capture_output=True
+        )
         assert b"HTTP Error 401" in refused.stderr
 
 
@@ -152,6 +153,6 @@ def test_curl_sends(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         assert done.stdout == said

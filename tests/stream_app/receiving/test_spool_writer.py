@@ -17,6 +17,7 @@ from stream_app.receiving import spool_writer
 from stream_app.receiving.known_keys import KnownKeys, Stored, digest, mark
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError, SpoolWriter
 from stream_app.spool import OpenSegment, bytes_kept, delete_segments, segments
+from tests.patience import PATIENCE_S
 from tests.stream_app.receiving.failing_disk import FAULTS, DiedError, FailingDisk, Fault
 
 DAY_US = 86_400_000_000
@@ -234,7 +235,7 @@ for number in range(50):
         subprocess.Popen([sys.executable, "-c", command, str(tmp_path / "spool"), str(one)])
         for one in range(3)
     ]
-    assert [process.wait(60) for process in started] == [0, 0, 0]
+    assert [process.wait(PATIENCE_S) for process in started] == [0, 0, 0]
     lines = content(tmp_path / "spool").decode().splitlines()
     assert [lines[i] for i in range(0, 450, 3)] == [lines[i] for i in range(2, 450, 3)]  # whole batches
     assert sorted(lines) == sorted(

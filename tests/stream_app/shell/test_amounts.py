@@ -18,6 +18,7 @@ from stream_app.shell.commands import main
 from stream_app.shell.numbers import outward, supported
 from stream_app.shell.progress import StreamProgress
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import EXACT
 from tests.stream_app.published import Published
 from tests.stream_app.published_sums import PublishedSums, sales_of
@@ -49,7 +50,7 @@ async def served(stream: Published) -> AsyncIterator[str]:
         server = asyncio.create_task(serve_on(listener, reader))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with AsyncClient(url) as client:
-            for _ in range(6_000):
+            for _ in range(int(PATIENCE_S * 100)):
                 if await client.streams():
                     break
                 await asyncio.sleep(0.01)

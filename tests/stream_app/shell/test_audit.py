@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.redis
 
 CONFIG = """
@@ -23,7 +25,7 @@ streams:
 
 def stream_app(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "stream_app", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from stream_app.shell.commands import _ELSEWHERE, command_of, main
+from tests.patience import PATIENCE_S
 
 
 @pytest.mark.slow
@@ -17,7 +18,10 @@ def test_commands_start_without_what_other_commands_need() -> None:
     others = ["httpx", "stream_app.client", "stream_app.shell.alerts"]
     asked = f"import sys, stream_app.shell.commands; print([one for one in {others} if one in sys.modules])"
     command = [sys.executable, "-c", asked]
-    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "[]\n"
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
+        == "[]\n"
+    )
 
 
 @pytest.mark.parametrize("name", _ELSEWHERE)

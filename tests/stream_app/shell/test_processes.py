@@ -15,6 +15,7 @@ from stream_app.monitoring.logs import LOG_FORMAT
 from stream_app.ports import OperatorError
 from stream_app.shell.processes import COMPLETE, child_environment, run_child, until_stopped
 from stream_app.shell.replay import replay_settings
+from tests.patience import PATIENCE_S
 from tests.stream_app.shell.test_replay import OPTIONS
 
 
@@ -109,7 +110,7 @@ def test_process_exits_even_if_its_work_does_not_end():
         assert process.stdout is not None
         assert process.stdout.readline() == b"works\n"
         process.terminate()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert b"does not hear" in out
     assert b"nothing is lost" in err
@@ -164,7 +165,7 @@ sys.exit(exit_status(lambda: asyncio.run(until_stopped(refuse(), within_s=0.2)))
 
 @pytest.mark.slow
 def test_refusal_is_logged_even_if_a_library_holds_the_process():
-    ended = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=PATIENCE_S)
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1] == "stream-app: what, where, remedy"
 

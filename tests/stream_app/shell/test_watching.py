@@ -10,6 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from stream_app.shell.commands import main
+from tests.patience import PATIENCE_S
 from tests.services import promtool, required
 
 CONFIG = """\
@@ -111,6 +112,6 @@ def test_exported_rules_are_rules_of_prometheus(config: list[str], tmp_path: Pat
     assert busy["annotations"] == {"condition": "sum(delays, 4h) > 100", "summary": "too many"}
     (tmp_path / "rules.yml").write_text(said.output)
     command = [str(required(promtool, "prometheus")), "check", "rules", str(tmp_path / "rules.yml")]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert checked.returncode == 0, checked.stderr
     assert "9 rules found" in checked.stdout

@@ -18,6 +18,7 @@ from stream_app.ports import OperatorError
 from stream_app.sinks import dead_letter_file
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expire
 from stream_app.sinks.witness_file import WitnessFile
+from tests.patience import PATIENCE_S
 
 
 def row(seq: int, text: str = "") -> WitnessRow:
@@ -261,7 +262,7 @@ def test_letters_of_all_workers_and_of_sources_that_are_gone_expire_while_a_work
         file.touch()
 
     async def run() -> None:
-        async with asyncio.timeout(20), dead_letter_file.expiring_letters(tmp_path, 60):
+        async with asyncio.timeout(PATIENCE_S), dead_letter_file.expiring_letters(tmp_path, 60):
             while any(file.exists() for file in old):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 

@@ -22,6 +22,7 @@ from stream_app.kafka_cluster import Cluster
 from stream_app.ports import OperatorError, OutsideLedger
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.ledger_topic import LedgerTopic
+from tests.patience import PATIENCE_S
 
 ENTRIES = [
     LedgerEntry("people", "a", epoch, 10 * epoch, 10 * epoch + 10, "1/3", "event", "h", until_us=30)
@@ -126,7 +127,7 @@ for epoch in range(10):
     asyncio.run(ledger.append([entry]))
 """
     writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in "ab"]
-    assert [writer.wait(60) for writer in writers] == [0, 0]
+    assert [writer.wait(PATIENCE_S) for writer in writers] == [0, 0]
     entries = asyncio.run(LedgerFile(path).entries())
     for name in "ab":
         assert [entry.epoch for entry in entries if entry.stream == name] == list(range(10))

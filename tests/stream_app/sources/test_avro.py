@@ -6,7 +6,7 @@ import asyncio
 import io
 import logging
 import math
-import time
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -30,6 +30,7 @@ from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 from tests.brokers import Topic
 from tests.certificates import write_certificates
 from tests.examples import examples
+from tests.patience import PATIENCE_S, eventually
 from tests.registry import Registry, record, serving
 
 USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": ["null", "string", "bytes"]}]}
@@ -206,13 +207,19 @@ def test_a_record_before_its_schema_is_registered_decides_nothing_for_later_reco
 def test_all_schemas_that_a_read_needs_are_asked_for_side_by_side(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 20.0)
-    registry.delay_s = 1.5  # long compared with delays of a busy machine
+    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", PATIENCE_S)
     for schema_id in range(1, 9):
         registry.register(schema_id, CLICK)
-    began_s = time.monotonic()
+    registry.hanging = {f"/schemas/ids/{schema_id}" for schema_id in range(1, 13)}
+
+    def answer_once_all_are_asked() -> None:
+        eventually(lambda: registry.hanging <= set(registry.asked), "all are asked for")
+        registry.hanging = set()
+
+    answering = threading.Thread(target=answer_once_all_are_asked)
+    answering.start()
     found = decoded(decoder_of(registry), [click(schema_id) for schema_id in range(1, 13)])
-    assert time.monotonic() - began_s < 10 * registry.delay_s
+    answering.join()
     assert found.kept.tolist() == list(range(8))
     assert refusals(found) == [(index, "unknown_schema") for index in range(8, 12)]
 
@@ -221,7 +228,7 @@ def test_all_schemas_that_a_read_needs_are_asked_for_side_by_side(
 def test_only_records_behind_one_without_an_answer_wait(
     registry: Registry, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 0.5)
+    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 3.0)
     registry.register(7, CLICK)
     if slow:
         registry.hanging.add("/schemas/ids/8")
@@ -246,9 +253,7 @@ def test_a_flood_of_unknown_ids_keeps_no_other_log_from_its_schemas(
     monkeypatch.setattr(schema_registry, "ASK_FOR_S", 0.5)
     registry.register(7, CLICK)
     decoder, flood = decoder_of(registry), [click(100 + index) for index in range(20_000)]
-    began_s = time.monotonic()
     ready = asyncio.run(decoder.prepare([flood, [click(7)] * 3]))
-    assert time.monotonic() - began_s < 15
     assert 0 < ready[0] < len(flood)
     assert ready[1] == 3
     assert decoder.decode([click(7)] * 3, []).kept.tolist() == [0, 1, 2]
@@ -260,7 +265,7 @@ def test_a_flood_of_unknown_ids_delays_its_own_log_by_a_read_for_every_sixteen(
 ) -> None:
     """This holds even if one look-up takes longer than the time in which a read starts requests."""
     monkeypatch.setattr(schema_registry, "ASK_FOR_S", 0.1)
-    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 20.0)
+    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", PATIENCE_S)
     registry.delay_s = 0.2
     decoder, left = decoder_of(registry), [click(100 + index) for index in range(40)]
     reads = []
@@ -277,10 +282,10 @@ def test_no_read_waits_longer_than_its_limit_for_any_number_of_ids(
     monkeypatch.setattr(schema_registry, "ASK_FOR_S", 0.2)
     monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 0.5)
     registry.hanging = {f"/schemas/ids/{schema_id}" for schema_id in range(100, 1_000)}
-    decoder, began_s = decoder_of(registry), time.monotonic()
+    decoder = decoder_of(registry)
     ready = asyncio.run(decoder.prepare([[click(7), *map(click, range(100, 1_000))]]))
     assert ready == [1]
-    assert time.monotonic() - began_s < 10  # half a minute for all of them
+    assert len(registry.asked) < 900  # those that wait for one of the first answers are not asked for
 
 
 def test_schemas_that_were_used_last_stay_in_memory(
@@ -490,7 +495,7 @@ def test_over_a_broker_no_record_is_lost_while_the_registry_is_unreachable(boots
         await topic.send([good, b"not avro", good])
         source = await KafkaSource.open(Cluster(bootstrap_servers), topic.name, "tests", decoder_of(registry))
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not await source.owned():
                     await source.read({}, 0.05)
                 failed = False
@@ -524,7 +529,7 @@ def test_over_a_broker_records_before_one_without_an_answer_are_read(bootstrap_s
         source = await KafkaSource.open(Cluster(bootstrap_servers), topic.name, "tests", decoder_of(registry))
         reads: list[list[int]] = []
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while not await source.owned():
                     await source.read({}, 0.05)
                 position = 0

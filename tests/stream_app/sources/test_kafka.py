@@ -17,6 +17,7 @@ from stream_app.sources.decode import TimeField
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.topic_records import TIMESTAMP, topic_decoder
 from tests.brokers import Topic, settings_untold
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
 
@@ -47,7 +48,7 @@ async def opened(
 
 async def owns(source: KafkaSource, partitions: int) -> None:
     """Read until the source owns the given number of partitions."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_S):
         while len(await source.owned()) != partitions:
             await source.read({}, 0.05)
 
@@ -57,7 +58,7 @@ async def read_to(
 ) -> Sequence[RecordBatch]:
     """Read a partition until its position is ``end``."""
     batches: list[RecordBatch] = []
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_S):
         while start != end:
             for batch in await source.read({partition: start}, 0.1):
                 assert batch.start == start < batch.end
@@ -183,7 +184,7 @@ async def test_partitions_move_between_workers_and_nothing_of_the_old_owner_is_r
     async with opened(topic, partitions=2) as first:
         decoder = topic_decoder("json", TimeField("at", "us"))
         second = await KafkaSource.open(Cluster(topic.servers), topic.name, "tests", decoder)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not (len(await first.owned()) == len(await second.owned()) == 1):
                 for source in (first, second):
                     for batch in await source.read({"0": 0, "1": 0}, 0.05):
@@ -226,7 +227,7 @@ async def test_a_topic_that_was_created_anew_is_another_topic(bootstrap_servers:
 
 async def until_cut_refused(source: KafkaSource) -> None:
     """Ask where the log ends until the source refuses to answer."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             with suppress(OSError):  # the leader of the new topic is not known at once
                 await source.positions_at(["0"], [0])

@@ -9,6 +9,7 @@ import pytest
 
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.redis
 
@@ -25,7 +26,7 @@ def test_no_cancellation_is_lost_in_the_client(tmp_path):
                 for _ in range(moments.randrange(40)):
                     await asyncio.sleep(0)
                 task.cancel()
-                done, _ = await asyncio.wait([task], timeout=60)
+                done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
                 assert done, "the loop goes on although it was cancelled"
                 assert task.cancelled()
         finally:

@@ -20,6 +20,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
 from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, TEXT, WIDTH, apply
 from tests.contracts.servers import server_paths
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.redis
 STREAM = "departures"
@@ -163,7 +164,7 @@ def test_next_start_ends_the_server_of_a_killed_service(tmp_path: Path, started_
 
 
 def await_end(pid: int) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + PATIENCE_S
     while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
         assert time.monotonic() < deadline, "the server outlives its service"
         time.sleep(0.02)
@@ -171,7 +172,7 @@ def await_end(pid: int) -> None:
 
 def await_reaped(server: EmbeddedRedis) -> None:
     """Wait until all threads of a server have ended. Only then can others see that the process has ended."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + PATIENCE_S
     while server.running:
         assert time.monotonic() < deadline, "the server is still running"
         time.sleep(0.02)

@@ -18,6 +18,7 @@ from stream_app.state.connection import connect, execute
 from stream_app.state.embedded import find_server
 from stream_app.state.safety import Unreachable, check_safety
 from tests.contracts.servers import server_paths
+from tests.patience import PATIENCE_S
 
 SAFE = {"appendonly": "yes", "appendfsync": "always"}
 
@@ -32,7 +33,7 @@ def server(settings: dict[str, str], path: Path | None = None) -> Iterator[str]:
             command += [f"--{name.replace('_', '-')}", *value.split(" ")]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
-            deadline = time.monotonic() + 90
+            deadline = time.monotonic() + PATIENCE_S
             while not _answers(socket):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)

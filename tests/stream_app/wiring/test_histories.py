@@ -28,6 +28,7 @@ from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import STORED_FORMAT, StreamKeys, ledger_key
 from stream_app.state.reader import RedisReader
 from stream_app.wiring.workers import new_ledger, run_worker
+from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import SHARED
 
 pytestmark = pytest.mark.redis
@@ -424,14 +425,14 @@ def _count_some_bins(config: Path, directory: Path, server: EmbeddedRedis) -> No
     events = (directory / "now.ndjson").open("ab", buffering=0)
     process = subprocess.Popen([sys.executable, "-m", "stream_app", "worker", "--config", str(config)])
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         while int(admin(server).get(StreamKeys("visits").visible) or 0) < 3:
             assert time.monotonic() < deadline
             assert process.poll() is None
             events.write(json.dumps({"at": int(time.time()), "name": "ann"}).encode() + b"\n")
             time.sleep(0.05)
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0
         while admin(server).exists(StreamKeys("visits").lease):  # it may outlive the worker
             time.sleep(0.05)
     finally:

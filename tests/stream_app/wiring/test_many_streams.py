@@ -19,8 +19,9 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.round_trips import ServerRoundTrips
 from stream_app.wiring.workers import run_worker
 from tests.brokers import Topic
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.redis, pytest.mark.kafka]
+pytestmark = [pytest.mark.redis, pytest.mark.kafka, pytest.mark.slow]
 STREAMS, PARTITIONS = 200, 2
 CONFIGURATION = """
 redis: {{url: "{redis}"}}
@@ -91,7 +92,7 @@ async def opened(url: str, servers: str, folder: Path, asked: Counter[str]) -> C
     running = asyncio.create_task(run_worker(settings, note))
     store = RedisStore(url)
     try:
-        async with asyncio.timeout(270):
+        async with asyncio.timeout(PATIENCE_S):
             await ready.wait()
             for name in names:
                 await reading_begun(store, name)

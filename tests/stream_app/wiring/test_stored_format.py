@@ -24,6 +24,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.stored_format import FIRST, NEWEST, check_directory_format, check_format, mark_directory
 from stream_app.wiring.public import run_alerts, run_api
 from stream_app.wiring.workers import new_ledger, run_worker
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.redis
 
@@ -220,13 +221,13 @@ streams:
     running = threading.Thread(target=run)
     running.start()
     try:
-        redis, deadline = admin(server), time.monotonic() + 60
+        redis, deadline = admin(server), time.monotonic() + PATIENCE_S
         while not redis.exists(StreamKeys("live").epochs):
             assert time.monotonic() < deadline
             time.sleep(0.02)
     finally:
         admin(server).hset(StreamKeys("live").epochs, "format", NEWER)
-        running.join(60)
+        running.join(PATIENCE_S)
     [failure] = failures
     assert isinstance(failure, OperatorError)
     assert str(failure).startswith(f"stream live: {REFUSAL}")
