@@ -10,6 +10,10 @@ from hypothesis import HealthCheck, settings
 from tests.brokers import bootstrap_servers  # noqa: F401  (a fixture for whoever asks)
 from tests.examples import QUICK, QUICK_MOST
 
+# A test that talks to one of these depends on a machine that others use: it runs once more before it fails,
+# and the summary names it. A test that computes never does.
+SERVICES = ("browser", "kafka", "redis")
+
 settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -18,11 +22,16 @@ settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests so that each process begins with its share of the files with the longest tests.
+    """Let tests of services run once more, and sort the tests.
+
+    Each process begins with its share of the files with the longest tests.
 
     The other tests follow. The tests of one file stay together, because they share what its fixtures made:
     servers, browsers, pages.
     """
+    for item in items:
+        if any(item.get_closest_marker(service) for service in SERVICES):
+            item.add_marker(pytest.mark.flaky(reruns=1))
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     by_file: dict[str, list[pytest.Item]] = {}
     for item in filter(_limit_s, items):
