@@ -17,6 +17,8 @@ from tests.services import REPOSITORY
 from tests.stream_app.api.browsing import ARTIFACTS, launched
 
 SITE = REPOSITORY / "site"
+AXE = REPOSITORY / "tests" / "vendor" / "axe-core" / "axe.min.js"
+GRAVE = ("serious", "critical")
 PAGES = (
     "index",
     "tutorial/file",
@@ -54,6 +56,9 @@ def faults(browser: Browser, base: str, page: str, size: str, colours: str) -> l
         opened.goto(f"{base}/{page}.html", wait_until="networkidle")
         if opened.evaluate("document.documentElement.scrollWidth > innerWidth"):
             wrong.append("wider than its window")
+        opened.add_script_tag(path=AXE)
+        found = opened.evaluate("axe.run()")["violations"]
+        wrong += [f"{one['id']}: {one['nodes'][0]['html'][:120]}" for one in found if one["impact"] in GRAVE]
         place = ARTIFACTS / "site" / f"{page.replace('/', '-')}-{size}-{colours}.png"
         opened.screenshot(path=place)
     finally:

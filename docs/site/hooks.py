@@ -147,6 +147,11 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return re.sub(r'<img alt="([^"]*)" src="([^"]*\.svg)" ?/?>', inside, html)
 
 
+def on_post_page(html: str, page: Page, config: MkDocsConfig) -> str:
+    """Return a page whose search has a name for screen readers; Material's has none."""
+    return html.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Add to the navigation what it does not name: the decisions, and new pages directly under docs/."""
     named = set(listed(config.nav))

@@ -9,7 +9,10 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorial"
 # Lessons, each with the lesson whose files and services it goes on with.
-LESSONS = {"file": None, "topic": None, "web-page": None, "grafana": "file", "alerts": None}
+LESSONS = {
+    **dict.fromkeys(["demo", "file", "topic", "web-page", "alerts", "library"]),
+    "grafana": "file",
+}
 FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.M | re.S)
 FIRST_TERMINAL = "first terminal"
 

@@ -18,7 +18,10 @@ REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 180.0
 STOP_S = 30.0
 # What the reader starts in the checkout; here its files must stay in the folder.
-IN_THE_CHECKOUT = {"make kafka": f"cd {REPOSITORY} && python -m deploy.kafka.broker $LESSONS/kafka"}
+IN_THE_CHECKOUT = {
+    "make kafka": f"cd {REPOSITORY} && python -m deploy.kafka.broker $LESSONS/kafka",
+    "make demo": "stream-app demo --state $LESSONS/demo",
+}
 
 
 class Failed(Exception):
