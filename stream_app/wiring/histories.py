@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from dphist.arrays import Int64Array
 from stream_app.config import Settings
+from stream_app.config.source import ledgers_of
 from stream_app.core.answers.visible import visible_rows
 from stream_app.core.exports import Export, ExportedStream, read_export
 from stream_app.core.history import read_strategy
@@ -50,7 +51,7 @@ async def export(settings: Settings, names: Sequence[str]) -> Export:
                     raise OperatorError(f"{name}: the store has no such stream; it has {', '.join(known)}")
             found = [await _exported(reader, name) for name in names or known]
             streams = tuple(one for one in found if one is not None)
-            return Export(streams, await _ledger(reader, streams))
+            return Export(streams, await _ledger(reader, [one.strategy.source for one in streams]))
         finally:
             await reader.close()
 
@@ -101,9 +102,10 @@ def _values(
     return packed([tables[epoch, one.table][one.first : one.stop] for one in released], _LARGEST_VALUES)
 
 
-async def _ledger(reader: PublicReader, streams: Sequence[ExportedStream]) -> tuple[LedgerEntry, ...]:
+async def _ledger(reader: PublicReader, sources: Sequence[str]) -> tuple[LedgerEntry, ...]:
+    """Return every measurement of these sources, under all their names."""
     entries: dict[bytes, LedgerEntry] = {}
-    for source in dict.fromkeys(one.strategy.source for one in streams):
+    for source in dict.fromkeys(sources):
         for ledger in await ledgers_of_all_names(reader, source):
             entries |= {entry_to_json(entry): entry for entry in ledger}
     return tuple(entries.values())
@@ -136,6 +138,7 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
         try:
             await store.check_format()
             await _check_free(store, export)
+            _check_totals(settings, export.ledger)
             await _enter(store, outside, export.ledger)
             for one in export.streams:
                 await _put(Histories(store), one, steps[one.strategy.stream])
@@ -186,6 +189,28 @@ async def _check_free(store: RedisStore, export: Export) -> None:
                 )
 
 
+def _check_totals(settings: Settings, entries: Iterable[LedgerEntry]) -> None:
+    """Refuse history beside a total that a loss of the store would then make forget a part of its cost.
+
+    Otherwise the total's streams would be refused at their next start, or end when their next epoch is due.
+    Args: entries, of the history, or of its whole sources.
+    Raises: OperatorError, with the remedy.
+    """
+    limited = [one for one in settings.streams if one.total is not None and one.total.per == "source"]
+    if settings.ledger is not None or not limited:
+        return
+    configured = {stream.name for stream in settings.streams}
+    names = {one.name: ledgers_of(one, settings.file.parent) for one in limited}
+    for entry in entries:
+        for stream, ledgers in names.items():
+            if entry.source in ledgers and entry.stream not in configured:
+                raise OperatorError(
+                    f"{entry.stream}: streams.{stream}.privacy.total counts what it measured, and as history "
+                    "it has no witness here, so a loss of Redis would make the total forget it; first write "
+                    "ledger: {file: ...} or {topic: ...}, or per: stream in the total"
+                )
+
+
 async def _enter(store: RedisStore, outside: OutsideLedger | None, ledger: Sequence[LedgerEntry]) -> None:
     for entry in ledger:
         known = {(one.stream, one.epoch) for one in await store.ledger(entry.source)}
@@ -231,6 +256,10 @@ async def _retire(settings: Settings, name: str, store: RedisStore, reader: Redi
         raise OperatorError(f"{name}: the store has no such stream")
     if state.history is not None and state.history.imported_us is not None:
         raise OperatorError(f"{name}: it is history that was imported; it has no secrets here")
+    if state.history is None:
+        others = replace(settings, streams=tuple(one for one in settings.streams if one.name != name))
+        measured = await _ledger(reader, [Strategy.from_json(state.strategy).source])
+        _check_totals(others, [entry for entry in measured if entry.stream == name])
     if not await store.hold(name, secrets.token_hex(8), _LEASE_MS):
         raise OperatorError(f"{name}: a worker closes it now; stop it, or take the stream out of its file")
     histories = Histories(store)

@@ -116,8 +116,7 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
             return store
 
         store = new_store()
-        has_users = any(stream.declared.privacy.per_user is not None for stream in settings.streams)
-        await store.need_format(ENTRIES if has_users else FIRST)
+        await store.need_format(FIRST)
 
         async def is_stopped(stream: str) -> bool:
             state = await store.load(stream)
@@ -126,6 +125,8 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
         witnesses = await _open_witnesses(settings, resources)
         outside = outside_ledger(settings)
         await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
+        if any(stream.declared.privacy.per_user is not None for stream in settings.streams):
+            await store.need_format(ENTRIES)
         anew = {one.name for one in settings.streams if not await _has_begun(one.name, store, witnesses)}
         keys = noise_keys(settings)
         adapters = Adapters(

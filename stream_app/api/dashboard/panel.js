@@ -165,7 +165,8 @@ export class Panel {
 export function pictureOf(answer, page, name = "") {
   const { start, end, stderr, nodes, seq, view } = answer;
   const { numbers, counted } = page.measure;
-  return { start, end, stderr, nodes, seq, view, numbers, counted, afloat: page.measure.name === "mean", lines: [{ name, ...shown(answer, page.measure) }], levels: [], marks: page.marks };
+  const used = nodes?.some(Boolean) ? nodes : null; // an approximate count is made of all of them so far
+  return { start, end, stderr, nodes: used, seq, view, numbers, counted, afloat: page.measure.name === "mean", lines: [{ name, ...shown(answer, page.measure) }], levels: [], marks: page.marks };
 }
 
 // Return the columns of an answer without the points that the measure leaves out.

@@ -19,14 +19,18 @@ from dphist.caps import Caps
 from stream_app.config import SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.core.counting.left_out import left_out
+from stream_app.core.records import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import file_sample, records_of_users
 from stream_app.shell.planning.answers import count_of_span, half_width, in_words
+from stream_app.sources.lines import ENOUGH_RECORDS
 
 _CAPTION = (
-    "of all events of an epoch, in the mean over the sample's epochs. Exact and private: a cap that was "
-    "chosen by these numbers tells something about the people in the sample, and epsilon does not cover "
-    "that. Take a sample of other people, or of people who agreed"
+    "of all events of an epoch, in the mean over the sample's epochs. {events:,} events were read: of a "
+    "larger file only the first megabyte, or some {most:,} events. So take few people over a whole epoch, "
+    "not many over a short time. Exact and private: a cap that was chosen by these numbers tells "
+    "something about the people in the sample, and epsilon does not cover that. Take a sample of other "
+    "people, or of people who agreed"
 )
 
 
@@ -54,7 +58,8 @@ def caps_table(stream: StreamSettings, sample: Path) -> Table:
 
     Raises: OperatorError if the stream protects no users, or the file has no event that could count.
     """
-    found = tuple(trades(stream, sample))
+    records = _sampled(stream, sample)
+    found = tuple(_trades(stream, records))
     best = min(found, key=lambda trade: trade.together)
     table = Table(
         "max_events",
@@ -64,7 +69,7 @@ def caps_table(stream: StreamSettings, sample: Path) -> Table:
         "both",
         title=f"Caps on a user's events: {stream.name}",
         title_justify="left",
-        caption=_CAPTION,
+        caption=_CAPTION.format(events=len(records.positions) + len(records.refused), most=ENOUGH_RECORDS),
         caption_justify="left",
     )
     for trade in found:
@@ -76,16 +81,28 @@ def caps_table(stream: StreamSettings, sample: Path) -> Table:
 
 
 def trades(stream: StreamSettings, sample: Path) -> Iterator[Trade]:
-    """Yield what each cap costs, from 1 to the most events of a user in the sample."""
+    """Yield what each cap costs, from 1 to the most events of a user in the sample.
+
+    Raises: OperatorError, as ``caps_table``.
+    """
+    return _trades(stream, _sampled(stream, sample))
+
+
+def _sampled(stream: StreamSettings, sample: Path) -> RecordBatch:
     per_user = stream.declared.privacy.per_user
     if per_user is None or stream.declared.count == "users":
         raise OperatorError(
             f"--caps: streams.{stream.name} has no caps; write privacy.unit: {{user: FIELD, max_events: 1}}"
         )
     records = file_sample(replace(stream, source=SourceSettings(sample, "earliest")))
-    found = None if records is None else records_of_users(stream, records.columns)
-    if found is None:
+    if records is None or records_of_users(stream, records.columns) is None:
         raise OperatorError(f"--caps: {sample} has no event that streams.{stream.name} would count")
+    return records
+
+
+def _trades(stream: StreamSettings, records: RecordBatch) -> Iterator[Trade]:
+    found = records_of_users(stream, records.columns)
+    assert found is not None
     owners, keys = found
     epochs = len({window for window, _ in owners})
     for most in _rising(max(Counter(owners).values())):

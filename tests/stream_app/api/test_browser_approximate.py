@@ -82,6 +82,15 @@ def test_panels_show_what_the_service_answers_for_keys_and_epochs(browser: Brows
         photograph(page, "approximate")
 
 
+def test_page_names_no_number_of_noisy_counts(browser: Browser, address: str) -> None:
+    """Each value is computed from all that was released so far, so 0 would be wrong."""
+    with opened(browser, address) as page:
+        assert table(page, "running")
+        expect(page.locator("#running-table thead")).to_contain_text("Standard error")
+        expect(page.locator("#running-table thead")).not_to_contain_text("Noisy counts used")
+        expect(page.locator("#running-readout")).not_to_contain_text("noisy count")
+
+
 def test_choosing_a_key_shows_its_counts(browser: Browser, address: str) -> None:
     with opened(browser, f"{address}?key=DE") as page:
         shown = table(page, "bins")

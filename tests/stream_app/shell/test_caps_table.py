@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from stream_app.config import load
 from stream_app.shell.commands import main
 from stream_app.shell.planning.caps import trades
+from stream_app.sources.lines import ENOUGH_RECORDS
 
 CONFIG = """
 redis: {url: "embedded:redis"}
@@ -62,7 +64,19 @@ def test_table_marks_the_least_error_and_says_that_it_is_private(config: Path) -
     )
     assert ran.exit_code == 0, ran.output
     assert ran.output.count(" <") == 1
-    assert "Exact and private" in " ".join(ran.output.split())
+    said = " ".join(ran.output.split())
+    assert "Exact and private" in said
+    events = 2 * sum(EVENTS.values())
+    assert f"{events} events were read: of a larger file only the first megabyte" in said
+
+
+def test_table_says_how_much_of_a_large_sample_it_read(config: Path) -> None:
+    file = config.parent / "sample.ndjson"
+    file.write_text(file.read_text() * 2_000)
+    ran = CliRunner().invoke(main, ["plan", "-c", str(config), "--caps", str(file)])
+    assert ran.exit_code == 0, ran.output
+    [said] = re.findall(r"([\d,]+) events were read", " ".join(ran.output.split()))
+    assert ENOUGH_RECORDS <= int(said.replace(",", "")) < file.read_bytes().count(b"\n")
 
 
 def test_stream_without_caps_is_refused(tmp_path: Path) -> None:

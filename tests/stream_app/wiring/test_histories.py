@@ -27,6 +27,7 @@ from stream_app.shell.commands import main
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import STORED_FORMAT, StreamKeys, ledger_key
 from stream_app.state.reader import RedisReader
+from stream_app.stored_format import ENTRIES
 from stream_app.wiring.workers import new_ledger, run_worker
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import SHARED
@@ -385,7 +386,7 @@ def test_a_retired_stream_has_no_secrets_and_stays_readable(tmp_path: Path, serv
     assert (state[b"counter"], state[b"noise"], state[b"strategy_hash"]) == (b"", b"", HISTORY_HASH.encode())
     assert not list((directory / "state" / "noise_keys" / "visits").glob("*.key"))
     assert contents(there, "dp:*:pub:ledger") == ledger
-    assert redis.get(STORED_FORMAT) == b"2"
+    assert redis.get(STORED_FORMAT) == b"%d" % ENTRIES
     kept = contents(there, "dp:{visits}:pub:*")
     changed = {key for key in kept if kept[key] != public.get(key)}
     assert changed <= {keys.strategy.encode(), keys.epochs.encode(), keys.visible.encode()}
@@ -454,6 +455,38 @@ def test_a_stream_that_a_worker_runs_is_not_retired(tmp_path: Path, servers: Any
     assert "nobody: the store has no such stream" in refused("retire", "nobody", "--config", config)
     admin(there).delete(StreamKeys("clicks").lease)
     command("retire", "clicks", "--config", config)
+
+
+TOTAL = (
+    "privacy: {epsilon: 1, unit: {user: name, max_events: 3}, accept: measured again, total: {epsilon: 9%s}}"
+)
+
+
+def test_history_beside_a_total_needs_a_ledger_elsewhere(counted: Path, tmp_path: Path, servers: Any) -> None:
+    admin(servers[1]).flushall()
+    write_events(directory := tmp_path / "service")
+    config, url = directory / "app.yaml", servers[1].worker_url
+    both = {"people": STREAMS["people"], "limited": TOTAL % ""}
+    config.write_text(text(url, both))
+    asyncio.run(run_worker(load(config)))
+    before = contents(servers[1])
+    said = refused("retire", "people", "--config", config)
+    assert "people: streams.limited.privacy.total counts what it measured, and as history it has no" in said
+    assert said.endswith("first write ledger: {file: ...} or {topic: ...}, or per: stream in the total")
+    assert contents(servers[1]) == before
+    command("export", directory / "people.ndjson", "--stream", "people", "--config", config)
+
+    admin(servers[1]).flushall()
+    config.write_text(text(url, {"limited": TOTAL % ""}))
+    said = refused("import", directory / "people.ndjson", "--config", config)
+    assert "people: streams.limited.privacy.total counts what it measured" in said
+    assert contents(servers[1], "dp:*:pub:ledger") == {}
+    config.write_text(text(url, {"limited": TOTAL % ", per: stream"}))
+    command("import", directory / "people.ndjson", "--config", config)
+    admin(servers[1]).flushall()
+    config.write_text(text(url, {"limited": TOTAL % ""}, "ledger: {file: ../elsewhere/ledger.ndjson}"))
+    asyncio.run(new_ledger(load(config)))
+    command("import", directory / "people.ndjson", "--config", config)
 
 
 def test_a_history_is_told_from_a_strategy() -> None:
