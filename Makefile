@@ -23,7 +23,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock release image demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos audit docs docs-serve first-minutes clean
+.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos audit docs docs-serve first-minutes clean
 .PHONY: bench bench-visible bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -108,6 +108,10 @@ release: $(TOOLS_STAMP) ## wheel, sdist, the image's context, SBOM and checksums
 
 image: $(STAMP) ## build the container image with podman, look into it, and count with it; needs root
 	$(BIN)/python -m tests.deployment.image
+
+smoke: $(STAMP) ## the shipped configuration files end to end: events, a killed worker, the operator's alerts; five minutes
+	$(BIN)/python tests/services.py install
+	$(BIN)/python -m tests.deployment.smoke
 
 simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000), DIFFERENTIAL seeds (100), SPOOLS (1000)
 	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)

@@ -14,7 +14,6 @@ import tempfile
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
 
 _FIRST, _END = 10_000, 30_000  # connections get ports from 32,768 on (Linux) or 49,152 on (elsewhere)
 _STRIDE = 7_919  # a prime: processes that start one after another search far apart
@@ -38,6 +37,7 @@ def free_port() -> int:
 
 
 @cache
-def _taken() -> BinaryIO:
-    """Return an empty file in which a process locks the byte of each port that it got."""
-    return (Path(tempfile.gettempdir()) / f"private-counts-ports-{os.getuid()}").open("ab")
+def _taken() -> int:
+    """Return the descriptor of an empty file in which a process locks the byte of each port that it got."""
+    file = Path(tempfile.gettempdir()) / f"private-counts-ports-{os.getuid()}"
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

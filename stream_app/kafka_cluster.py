@@ -20,7 +20,7 @@ from kafka import errors as admin_errors
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.net.sasl.oauth import AbstractTokenProvider as BlockingTokenProvider
 
-from stream_app.kafka_tokens import Tokens
+from stream_app.kafka_tokens import CLIENT_SECRET, TOKEN_FILE, Tokens
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 
@@ -59,7 +59,8 @@ class Cluster:
     def client(self) -> dict[str, Any]:
         """Return the arguments that every aiokafka client takes.
 
-        Raises: OperatorError for a certificate or key that cannot be read.
+        Raises: OperatorError for a certificate or key that cannot be read, or a missing password or secret.
+            They are not looked for as the file is read: API and watcher read it too, and have no secret.
         """
         tokens = None if self.tokens is None else _Provider(self.tokens)
         return self._shared() | {"sasl_oauth_token_provider": tokens}
@@ -75,14 +76,23 @@ class Cluster:
         return Tokens(self.security) if self.security.get("sasl.mechanism") == "OAUTHBEARER" else None
 
     def _shared(self) -> dict[str, Any]:
+        protocol = self.security.get("security.protocol", "plaintext")
+        if protocol.startswith("sasl") and (secret := self._secret()) not in self.security:
+            raise OperatorError(f"kafka.{secret}: is missing; security.protocol {protocol} needs it")
         return {
             "bootstrap_servers": self.bootstrap_servers,
-            "security_protocol": self.security.get("security.protocol", "plaintext").upper(),
+            "security_protocol": protocol.upper(),
             "ssl_context": self.ssl_context(),
             "sasl_mechanism": self.security.get("sasl.mechanism", "PLAIN"),
             "sasl_plain_username": self.security.get("sasl.username"),
             "sasl_plain_password": self.security.get("sasl.password"),
         }
+
+    def _secret(self) -> str:
+        """Return the key of the secret that a client needs to log in."""
+        if self.tokens is None:
+            return "sasl.password"
+        return TOKEN_FILE if TOKEN_FILE in self.security else CLIENT_SECRET
 
     def ssl_context(self) -> SSLContext | None:
         """Return the TLS settings, or None if the protocol has no TLS."""

@@ -51,18 +51,21 @@ def read_kafka(section: Section, directory: Path, environment: Mapping[str, str]
 
 
 def _check_login(section: Section, security: Mapping[str, str]) -> None:
-    """Check that a client which logs in has what its mechanism needs, and nothing of another mechanism."""
+    """Check that a client which logs in has what its mechanism needs, and nothing of another mechanism.
+
+    Secrets are looked for where a client is made: API and watcher read the same file, and have none.
+    """
     if not security.get("security.protocol", "").startswith("sasl"):
         return
     if security.get("sasl.mechanism") != "OAUTHBEARER":
         for key in (*_BY_CLIENT, SCOPE, EXTENSIONS, TOKEN_FILE, AUTHORITY):
             section.refuse(key, "belongs to sasl.mechanism: OAUTHBEARER; correct one of them")
-        needed: tuple[str, ...] = ("sasl.username", "sasl.password")
+        needed: tuple[str, ...] = ("sasl.username",)
         said = f"security.protocol {security['security.protocol']} needs it"
     else:
         for key in ("sasl.username", "sasl.password"):
             section.refuse(key, "does not belong to sasl.mechanism: OAUTHBEARER; take it out")
-        needed = () if TOKEN_FILE in security else _BY_CLIENT
+        needed = () if TOKEN_FILE in security else (ENDPOINT, CLIENT_ID)
         said = f"OAUTHBEARER needs it, or {TOKEN_FILE}"
         if TOKEN_FILE in security:
             for key in (*_BY_CLIENT, SCOPE, AUTHORITY):

@@ -11,16 +11,20 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.kafka import make_secrets
 from deploy.redis import make_users
 from deploy.redis.make_users import VARIABLES
 from stream_app.config import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, load
 from stream_app.config.access import OPERATOR_TOKEN, check_operator
 from stream_app.ports import OperatorError
+from stream_app.wiring.topics import cluster_of
+from tests.deployment.compose_files import merged
 from tests.patience import PATIENCE_S
 from tests.services import tool
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
+CONFIGURATIONS = ("stream-app.yaml", "stream-app-secured.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +39,9 @@ def validate(file: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_compose_file_is_valid_and_a_misspelt_one_is_not(tmp_path: Path) -> None:
-    good = validate(DEPLOY / "compose.yaml")
-    assert good.returncode == 0, good.stdout + good.stderr
+    for name in ("compose.yaml", "compose.secured.yaml"):
+        good = validate(DEPLOY / name)
+        assert good.returncode == 0, good.stdout + good.stderr
     for number, (right, wrong) in enumerate(
         [("networks:", "network:"), ("restart: unless", "restarts: unless")]
     ):
@@ -94,10 +99,10 @@ REACHED_BY = {
     "worker-2": {"worker-1", "worker-http", "kafka", "redis", "prometheus"},
     "worker-http": {"worker-1", "worker-2", "redis", "prometheus"},
     "ingest": {"prometheus"},
-    "api": {"redis", "alerts", "grafana"},
+    "api": {"redis", "alerts", "grafana", "prometheus"},
     "alerts": {"redis", "api", "grafana"},
     "noise-key": set(),
-    "prometheus": ALL_WORKERS | {"ingest", "alertmanager", "grafana-operator"},
+    "prometheus": ALL_WORKERS | {"ingest", "api", "alertmanager", "grafana-operator"},
     "alertmanager": {"prometheus", "grafana-operator"},
     "grafana-operator": {"prometheus", "alertmanager"},
     "grafana": {"api", "alerts"},
@@ -128,6 +133,58 @@ def test_nobody_reaches_more_ports_than_the_table_says(compose: Any) -> None:
         for name in networks
     }
     assert reached_by == REACHED_BY
+
+
+def test_what_prometheus_scrapes_cannot_read_the_numbers_of_prometheus(compose: Any) -> None:
+    prometheus = compose["services"]["prometheus"]
+    (listening,) = [word for word in prometheus["command"] if word.startswith("--web.listen-address=")]
+    name, _, port = listening.partition("=")[2].partition(":")
+    named = {network: (one or {}).get("aliases", []) for network, one in prometheus["networks"].items()}
+    assert [network for network, aliases in named.items() if name in aliases] == ["watching"]
+    assert port == "9090"
+    watching = {one for one, service in compose["services"].items() if "watching" in networks_of(service)}
+    assert watching == {"prometheus", "alertmanager", "grafana-operator"}
+
+
+def test_a_secured_kafka_changes_nothing_else(tmp_path: Path) -> None:
+    plain, secured = (yaml.safe_load((DEPLOY / name).read_text()) for name in CONFIGURATIONS)
+    added = secured.pop("kafka")
+    assert {key: added[key] for key in plain["kafka"]} == plain.pop("kafka")
+    assert secured == plain
+    make_secrets.write(tmp_path, "kafka")
+    services = merged("compose.yaml", "compose.secured.yaml")
+    mounted = {volume.split(":")[0] for service in services.values() for volume in service["volumes"]}
+    for file in ("broker.pem", "ca.pem", "kafka.jaas"):
+        assert f"./secrets/{file}" in mounted
+        assert (tmp_path / file).stat().st_mode & 0o777 == 0o644
+    files = {name: service["env_file"] for name, service in services.items()}
+    for name in WORKERS:
+        assert files[name] == ["secrets/worker.env", "secrets/kafka-worker.env"]
+    assert not any("kafka" in file for name in ("api", "alerts") for file in files[name])
+    assert not (mounted & {"./secrets/ca.key", "./secrets"})
+
+
+def test_readers_load_the_configuration_of_a_secured_kafka_without_its_password() -> None:
+    settings = load(DEPLOY / "stream-app-secured.yaml", ENVIRONMENT)
+    assert settings.kafka is not None
+    with pytest.raises(OperatorError, match=r"^kafka\.sasl\.password: is missing"):
+        cluster_of(settings).client()
+
+
+def test_passwords_and_authority_are_kept_while_the_certificate_is_made_anew(tmp_path: Path) -> None:
+    make_secrets.write(tmp_path / "secrets", "kafka")
+    before = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
+    make_secrets.write(tmp_path / "secrets", "kafka")
+    after = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
+    assert before.keys() == after.keys() == {
+        "broker.pem", "ca.key", "ca.pem", "kafka-producer.env", "kafka-worker.env", "kafka.jaas"
+    }  # fmt: skip
+    # The broker's password for itself is in one file only, so a new one is as good.
+    assert {name for name in before if before[name] != after[name]} == {"broker.pem", "kafka.jaas"}
+    for user in make_secrets.USERS:
+        password = before[f"kafka-{user}.env"].strip().partition("=")[2]
+        assert len(password) >= 40
+        assert f'user_{user}="{password}"' in after["kafka.jaas"]
 
 
 def test_readers_reach_neither_events_nor_a_workers_secret_metrics(compose: Any) -> None:

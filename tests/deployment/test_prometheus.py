@@ -74,7 +74,7 @@ def test_prometheus_reads_the_rules() -> None:
     command = [str(required(promtool, "prometheus")), "check", "rules", str(RULES)]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert checked.returncode == 0, checked.stderr
-    assert "13 rules found" in checked.stdout
+    assert "14 rules found" in checked.stdout
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_prometheus_reads_the_scrape_configuration_beside_rules_and_token(tmp_pa
 
 
 def test_prometheus_scrapes_every_worker_with_the_token_under_the_rules_job_name() -> None:
-    job, of_ingest = yaml.safe_load(SCRAPING.read_text())["scrape_configs"]
+    job, of_ingest, of_api = yaml.safe_load(SCRAPING.read_text())["scrape_configs"]
     assert f'up{{job="{job["job_name"]}"}}' in RULES.read_text()
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     port = yaml.safe_load((DEPLOY / "stream-app.yaml").read_text())["operator"]["port"]
@@ -139,5 +139,7 @@ def test_prometheus_scrapes_every_worker_with_the_token_under_the_rules_job_name
     assert targets == {"targets": [f"{name}:{port}" for name in services if name.startswith("worker")]}
     port = yaml.safe_load((DEPLOY / "stream-app-http.yaml").read_text())["ingest"]["operator_port"]
     assert of_ingest["static_configs"] == [{"targets": [f"ingest:{port}"]}]
+    port = yaml.safe_load((DEPLOY / "stream-app.yaml").read_text())["api"]["port"]
+    assert of_api["static_configs"] == [{"targets": [f"api:{port}"]}]
     for one in (job, of_ingest):
         assert one["authorization"] == {"type": "Bearer", "credentials_file": "operator.token"}
