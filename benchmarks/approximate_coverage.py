@@ -10,8 +10,7 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from scipy.stats import beta
-
+from benchmarks.features_coverage import rows_of
 from stream_app.loops import ingest
 from tests.stream_app.loops.test_approximate_coverage import CONFIDENCE, FALSE_ALARM, coverage, least
 
@@ -24,16 +23,7 @@ def main() -> None:
     ingest.READ_TIMEOUT_S = 0.0
     with TemporaryDirectory() as directory:
         held = coverage(Path(directory), RUNS)
-    rows = [
-        {
-            "question": question,
-            "held": number,
-            "coverage": number / RUNS,
-            "from": round(float(beta.ppf(0.025, number, RUNS - number + 1)), 4),
-            "to": round(float(beta.ppf(0.975, number + 1, RUNS - number)), 4) if number < RUNS else 1.0,
-        }
-        for question, number in held.items()
-    ]
+    rows = rows_of(held, RUNS)
     facts = {
         "runs": RUNS,
         "stated": CONFIDENCE,

@@ -163,24 +163,36 @@ def test_without_noise_each_user_counts_once_per_epoch_under_a_country_of_the_fi
     assert view.running().value == sum(map(len, epochs)) > len(set().union(*epochs))
 
 
-def test_intervals_hold_the_number_of_users_in_enough_of_many_seeded_runs(tmp_path: Path) -> None:
-    """A correct service fails in fewer than one of 10^6 choices of seeds: 4 binomial laws of p = 0.95."""
+def held_in(folder: Path, runs: int) -> Counter[str]:
+    """Return in how many runs the interval of each range holds the recounted number of users."""
     strategies, held = [users_strategy(release, Fraction(1)) for release in RELEASES], Counter[str]()
-    for seed in range(RUNS):
+    for seed in range(runs):
         strategy = strategies[seed % len(strategies)]
         visits = some_visits(seed)
         truth = recounted(visits)
-        (tmp_path / str(seed)).mkdir()
-        view = released(tmp_path / str(seed), strategy, visits, ServiceNoise(seed))
+        (folder / str(seed)).mkdir()
+        view = released(folder / str(seed), strategy, visits, ServiceNoise(seed))
         now = users_of_epoch(view)
         assert now is not None
         spans = {"inside": (7, 11), "two epochs": (3, 14), "one country": (0, 6)}
-        held["this epoch"] += now.interval[0] <= truth[2 * EPOCH_BINS :].sum() <= now.interval[1]
+        held["this epoch"] += bool(now.interval[0] <= truth[2 * EPOCH_BINS :].sum() <= now.interval[1])
         for name, (start, stop) in spans.items():
             of_key = view.of_key("DE" if name == "one country" else None)
             interval = of_key.count(Span(FIRST_BIN + start, FIRST_BIN + stop)).interval(0.95)
             columns = [COUNTRIES.index("DE")] if name == "one country" else [0, 1, 2]
             held[name] += bool(interval.lower <= truth[start:stop, columns].sum() <= interval.upper)
-    least = int(binom.ppf(FALSE_ALARM / CHECKS, RUNS, 0.95))
     assert len(held) == CHECKS
-    assert min(held.values()) >= least, held
+    return held
+
+
+def least(runs: int) -> int:
+    """Return how often every interval holds, with a false alarm in fewer than one of 10^6 choices of seeds.
+
+    The checks are 4 binomial laws of p = 0.95.
+    """
+    return int(binom.ppf(FALSE_ALARM / CHECKS, runs, 0.95))
+
+
+def test_intervals_hold_the_number_of_users_in_enough_of_many_seeded_runs(tmp_path: Path) -> None:
+    held = held_in(tmp_path, RUNS)
+    assert min(held.values()) >= least(RUNS), held

@@ -34,6 +34,18 @@ WHERE = AnyOf((OneOf("user", ("ann",)), Not(Present("user"))))
 MATCHING = {"ann", None}
 
 
+def held_in(directory: Path, release: Release, epsilon: Fraction = Fraction(1)) -> Counter[str]:
+    """Return in how many epochs the interval of each range holds the number of matching events."""
+    view, truth = counted(directory, release, epsilon)
+    held = Counter[str]()
+    for start, stop in RANGES:
+        for first in range(FIRST_BIN, FIRST_BIN + EPOCHS * EPOCH_BINS, EPOCH_BINS):
+            exact = sum(truth[bin] for bin in range(first + start, first + stop))
+            interval = view.count(Span(first + start, first + stop)).interval(0.95)
+            held[f"bins {start} to {stop}"] += int(interval.lower <= exact <= interval.upper)
+    return held
+
+
 def counted(directory: Path, release: Release, epsilon: Fraction) -> tuple[StreamView, Counter[int]]:
     """Count random events of 200 epochs; return what is visible, and the matching events of each bin."""
     design = replace(design_of(epsilon=epsilon), release=release)
@@ -69,14 +81,8 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     [("causal", Fraction(1)), ("anticipating", Fraction(1)), ("anticipating", NO_NOISE)],
 )
 def test_intervals_hold_the_matching_events(tmp_path: Path, release: Release, epsilon: Fraction) -> None:
-    view, truth = counted(tmp_path, release, epsilon)
     least_hits = EPOCHS if epsilon == NO_NOISE else int(binom.ppf(FALSE_ALARM, EPOCHS, 0.95))
-    for start, stop in RANGES:
-        hits = 0
-        for first in range(FIRST_BIN, FIRST_BIN + EPOCHS * EPOCH_BINS, EPOCH_BINS):
-            exact = sum(truth[bin] for bin in range(first + start, first + stop))
-            interval = view.count(Span(first + start, first + stop)).interval(0.95)
-            hits += int(interval.lower <= exact <= interval.upper)
-        assert hits >= least_hits, (start, stop, hits)
+    for name, hits in held_in(tmp_path, release, epsilon).items():
+        assert hits >= least_hits, (name, hits)
         # Intervals that hold always would be longer than they say.
         assert epsilon == NO_NOISE or hits < EPOCHS
