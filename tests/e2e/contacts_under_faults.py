@@ -26,12 +26,13 @@ import click
 import httpx
 
 from deploy.ports import free_port
-from tests.e2e.service import Service, command_line, descendants, get
+from tests.e2e.service import PATIENCE_S, Service, command_line, descendants, get
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 PEOPLE, FRIENDS, DAYS = 10, 5, 3
 MOST_KEYS, MOST_PER_KEY = 2, 3
 CONTACTS_A_DAY = 90
+PATIENCE_PER_FAULT_S = 20.0  # a fault may start the whole service again, on a busy machine
 FAULTS = ("kill worker", "kill redis", "freeze worker", "kill all")
 _WORDS = {"worker": "shell.child worker", "redis": "redis-server"}
 STREAM = """
@@ -134,7 +135,10 @@ def run(
             time.sleep(rng.random() * seconds / (faults + 2))
             tell(f"fault {number}: {fault}")
             service = _strike(service, fault, folder, rng)
-        service.until_true(lambda: all(map(_is_complete, (port, port), (ALL, WITHOUT))), "both replays end")
+        patience_s = PATIENCE_S + seconds + faults * PATIENCE_PER_FAULT_S
+        service.until_true(
+            lambda: all(map(_is_complete, (port, port), (ALL, WITHOUT))), "both replays end", patience_s
+        )
         with_all, without = (_counted(port, name) for name in (ALL, WITHOUT))
     finally:
         service.close()
