@@ -73,6 +73,11 @@ def meaning_of(declared: Declaration) -> Meaning:
     )
 
 
+def counted_in(declared: Declaration | None) -> str:
+    """Return the unit of a stream's counts; of an unknown stream, events."""
+    return "users first seen" if declared is not None and declared.count == "users" else "events"
+
+
 def range_in_words(declared: Declaration, epochs: int) -> str:
     """Return what a count over a range of time is of. Args: epochs, how many the range touches."""
     per_user = declared.privacy.per_user

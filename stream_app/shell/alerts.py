@@ -20,6 +20,7 @@ from stream_app.core.alerts.forecast import Forecast, forecast
 from stream_app.core.alerts.ranges import columns_asked, places_of
 from stream_app.core.alerts.rules import OF_AMOUNTS, Condition, Rule
 from stream_app.core.kinds.toeplitz import Toeplitz
+from stream_app.core.meaning import counted_in
 from stream_app.ports import OperatorError
 from stream_app.shell.options import Finite, config_option
 from stream_app.shell.terminal import print_whole
@@ -42,10 +43,10 @@ _FIRING = "private_counts_alert_firing"
 def plan_alert(config: Path, name: str | None, shift: float, events: float | None) -> None:
     """Predict how often each alert rule is wrong, and how long it takes to notice a change.
 
-    The column "values in" has the unit of the errors: events, events per time for a rate, the amount for a
-    total. For a quantile or a share they are the number of events by which it is missed. For ks they are
-    shares, and they depend on the number of events in a window (--events). For a mean they are in the amount
-    with --events; without, they are those of the window's total, to be divided by its events.
+    The column "values in" has the unit of the errors: events or users first seen, these per time for a rate,
+    the amount for a total. For a quantile or a share they are the number of events by which it is missed. For
+    ks they are shares, and they depend on the number of events in a window (--events). For a mean they are in
+    the amount with --events; without, they are those of the window's total, to be divided by its events.
 
     \b
     Example:
@@ -111,7 +112,7 @@ def _unit_of(condition: Condition, stream: StreamSettings, events: float | None)
     """
     amounts = stream.declared.amounts
     if condition.measure not in OF_AMOUNTS or amounts is None:
-        return "shares" if condition.measure == "ks" else "events", 1.0
+        return "shares" if condition.measure == "ks" else counted_in(stream.declared), 1.0
     if condition.measure == "total":
         return amounts.field, 1.0
     return (f"{amounts.field}, total", 1.0) if events is None else (amounts.field, events)

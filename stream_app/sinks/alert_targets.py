@@ -57,7 +57,7 @@ def alert_of(told: Transition, site: str | None) -> dict[str, Any]:
     if told["stderr"] is not None:
         annotations |= {"value": f"{told['value']:.2f}", "stderr": f"{told['stderr']:.2f}"}
     if told.get("unit"):  # of a rate; a transition of an older version has none
-        annotations["unit"] = f"events{told['unit']}"
+        annotations["unit"] = f"{told.get('counted_in', 'events')}{told['unit']}"
     if told.get("meaning"):
         annotations["meaning"] = told["meaning"]
     ends = format_instant(told["now_us"]) if told["kind"] == "resolved" else _NEVER

@@ -12,7 +12,7 @@ from stream_app.core.alerts.readings import Reading, readings
 from stream_app.core.alerts.rules import OF_AMOUNTS, Rule
 from stream_app.core.answers.query import StreamView
 from stream_app.core.declaration import Declaration
-from stream_app.core.meaning import meaning_of, meaning_of_amounts
+from stream_app.core.meaning import counted_in, meaning_of, meaning_of_amounts
 
 Phase = Literal["inactive", "pending", "firing"]
 Change = Literal["pending", "firing", "resolved", "inactive"]
@@ -203,6 +203,7 @@ def _transition(
         "value": value,
         "stderr": stderr,
         "unit": rule.condition.unit,
+        "counted_in": counted_in(moment.declared),
         "meaning": _meaning(rule, moment.declared),
         "private": moment.private,
         "labels": dict(rule.labels),
