@@ -26,7 +26,8 @@ import click
 import httpx
 
 from deploy.ports import free_port
-from tests.e2e.service import PATIENCE_S, Service, command_line, descendants, get
+from tests.e2e.service import Service, command_line, descendants, get
+from tests.patience import PATIENCE_S
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 PEOPLE, FRIENDS, DAYS = 10, 5, 3
