@@ -79,6 +79,13 @@ export function marksUnder(u, marks) {
   return marks.filter(({ at }) => Math.abs(u.valToPos(at, "x") - left) <= REACH);
 }
 
+// Return how many pixels the names of lines need at the right of a chart.
+export function roomForNames(lines) {
+  const paper = document.createElement("canvas").getContext("2d");
+  paper.font = nameFont(1);
+  return Math.max(74, ...lines.map(({ name }) => paper.measureText(name ?? "").width + 12));
+}
+
 // Write each line's name at its right end. Names are moved down so that they do not overlap.
 export function drawNames(u, lines) {
   onPaper(u, (paper, ratio, font) => {
@@ -99,9 +106,11 @@ export function drawNames(u, lines) {
 function onPaper(u, draw) {
   const ratio = window.devicePixelRatio || 1;
   u.ctx.save();
-  draw(u.ctx, ratio, `${11.5 * ratio}px ${getComputedStyle(document.body).fontFamily}`);
+  draw(u.ctx, ratio, nameFont(ratio));
   u.ctx.restore();
 }
+
+const nameFont = (ratio) => `${11.5 * ratio}px ${getComputedStyle(document.body).fontFamily}`;
 
 function stroke(paper, points, ink, width, dash) {
   paper.beginPath();

@@ -9,7 +9,7 @@
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 import { colour } from "./frame.js";
-import { drawAlone, drawLevels, drawMarks, drawNames, levelsWithin, marksUnder } from "./chart_marks.js";
+import { drawAlone, drawLevels, drawMarks, drawNames, levelsWithin, marksUnder, roomForNames } from "./chart_marks.js";
 import { breaksAfter, pointsAlone } from "./gaps.js";
 import { amount, around, COUNTS } from "./words.js";
 
@@ -134,7 +134,7 @@ export class BandChart {
     return {
       ...this.#size(),
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), this.options.times().clockZone),
-      padding: [10, lines.length > 1 && !strip ? 74 : 32, strip ? 8 : 0, 0],
+      padding: [10, () => (lines.length > 1 && !strip ? roomForNames(this.picture.lines) : 32), strip ? 8 : 0, 0],
       legend: { show: false },
       cursor: {
         y: false,

@@ -95,3 +95,25 @@ def test_readout_says_of_how_many_noisy_counts_a_number_is_made(
         panel(page, "running").locator("summary").click()
         expect(page.locator("#running-table")).to_contain_text("Noisy counts used")
         assert "node" not in page.locator("main").inner_text().lower()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_preview_of_a_long_epsilon_is_not_cut_off(browser: Browser, backstage: Backstage, width: int) -> None:
+    backstage.stream([50] * 8, epsilon="1000000000")
+    size = {"width": width, "height": 900}
+    with opened(browser, backstage.start() + "/streams/departures", viewport=size) as page:
+        panel(page, "preview")
+        assert page.locator("#preview .questions").evaluate("one => one.scrollWidth - one.clientWidth") <= 0
+        page.evaluate(
+            """() => {
+              window.ends = {};
+              const write = CanvasRenderingContext2D.prototype.fillText;
+              CanvasRenderingContext2D.prototype.fillText = function (words, x, ...more) {
+                window.ends[words] = x + this.measureText(words).width - this.canvas.width;
+                return write.call(this, words, x, ...more);
+              };
+            }"""
+        )
+        page.locator("#theme").click()  # draws all charts again
+        eventually(page, lambda: "ε 1000000000" in page.evaluate("window.ends"))
+        assert page.evaluate("window.ends")["ε 1000000000"] <= 0
