@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from deploy.ports import free_port
+from stream_app.state.embedded import EmbeddedRedis
 from tests.e2e.flights import START, instant
 from tests.e2e.service import Service, answers, get
 from tests.stream_app.api.browsing import launched, opened, panel, photograph
@@ -27,19 +30,19 @@ PANELS = {
 }
 
 
-def configuration(flights: Path, port: int) -> str:
-    """Return a configuration with three streams that replay three weeks of flights in about fifty seconds.
+def configuration(flights: Path, port: int, redis: EmbeddedRedis, hours_per_s: int) -> str:
+    """Return a configuration with three streams that replay three weeks of flights.
 
     One alert rule holds from the second day on, another one until about the fourteenth day.
     """
-    replay = f"{{from: {instant(0)}, to: {instant(HOURS)}, speed: 36000}}"
+    replay = f"{{from: {instant(0)}, to: {instant(HOURS)}, speed: {3_600 * hours_per_s}}}"
     shared = f"""
     source: {{file: "{flights}", replay: {replay}}}
     time: {{field: scheduled, format: iso8601, bin: 1h, epoch: {HOURS}h}}
     privacy: {{epsilon: 1.0, accept: "measured again"}}"""
     delay = "field: delay_minutes, min: -30, max: 120, buckets: 30"
     return f"""
-redis: {{url: "embedded:./redis"}}
+redis: {{url: "{redis.worker_url}", api_url: "{redis.api_url}", alerts_url: "{redis.alerts_url}"}}
 api: {{port: {port}}}
 streams:
   departures: {shared}
@@ -79,13 +82,10 @@ def rule_stands(page: Page, rule: str, words: str) -> None:
     expect(one).to_contain_text(re.compile(words))
 
 
-def window_moves(page: Page) -> None:
-    """Check that the panel of windows shows a later window by itself."""
+def window_of(page: Page) -> Any:
+    """Return the text of the panel of windows that names the window."""
     panel(page, "windows")
-    shown = page.locator("#windows-which b").first
-    first = shown.inner_text()
-    expect(shown).not_to_have_text(first)
-    assert "Jan 2013" in first
+    return page.locator("#windows-which b").first
 
 
 def last_window_stands(page: Page, port: int) -> None:
@@ -110,15 +110,19 @@ def walked(page: Page, stream: str, seq: int) -> None:
 
 
 def all_open(browser: Browser, address: str, left_by: ExitStack) -> dict[str, Page]:
-    """Open every stream's page. The page of delays is reached from the overview, by its link."""
-    paths = {"delays": "/", "departures": "/streams/departures", "daily": "/streams/daily"}
-    pages = {
-        stream: left_by.enter_context(opened(browser, address + path, color_scheme="light"))
-        for stream, path in paths.items()
+    """Open every stream's page."""
+    return {
+        stream: left_by.enter_context(opened(browser, f"{address}/streams/{stream}", color_scheme="light"))
+        for stream in PANELS
     }
-    overview_moves(pages["delays"])
-    pages["delays"].get_by_role("link", name="delays").click()
-    return pages
+
+
+@contextmanager
+def worker_at(folder: Path, text: str) -> Iterator[Service]:
+    """Run a worker with a configuration; the API and the watcher of alerts go on without one."""
+    (folder / "worker.yaml").write_text(text)
+    with Service(["worker", "--config", "worker.yaml"], folder) as worker:
+        yield worker
 
 
 def test_every_panel_has_a_page_here() -> None:
@@ -127,26 +131,42 @@ def test_every_panel_has_a_page_here() -> None:
 
 
 def test_every_panel_follows_the_flights(tmp_path: Path, flights: Path) -> None:
+    """The replay stands still while pages open, so they may take as long as they want."""
     port = free_port()
-    (tmp_path / "app.yaml").write_text(configuration(flights, port))
-    with launched() as browser, Service(["run", "--config", "app.yaml"], tmp_path) as service:
-        service.until_true(lambda: answers(port, "/v1/streams/daily/window?key=EWR"), "a window is released")
-        with ExitStack() as left_by:
-            pages = all_open(browser, f"http://127.0.0.1:{port}", left_by)
+    with launched() as browser, ExitStack() as run_by:
+        redis = run_by.enter_context(EmbeddedRedis(tmp_path / "redis"))
+        (tmp_path / "app.yaml").write_text(configuration(flights, port, redis, 1))
+        readers = [
+            run_by.enter_context(Service([role, "--config", "app.yaml"], tmp_path))
+            for role in ("api", "alerts")
+        ]
+        address = f"http://127.0.0.1:{port}"
+        with worker_at(tmp_path, configuration(flights, port, redis, 4)) as worker:
+            worker.until_true(
+                lambda: answers(port, "/v1/streams/daily/window?key=EWR"), "a window is released"
+            )
+            with opened(browser, address) as overview:
+                overview_moves(overview)
+            assert worker.interrupt() == 0
+        with ExitStack() as opened_by:
+            pages = all_open(browser, address, opened_by)
             rule_stands(pages["departures"], "young", "firing.*since")
             before = [seq_of(pages[stream], name) for stream, names in PANELS.items() for name in names]
-            window_moves(pages["daily"])
-            rule_stands(pages["departures"], "young", "inactive.*resolved")
-            service.until("the replay is complete")
+            assert max(before) < HOURS
+            window = window_of(pages["daily"]).inner_text()
+            assert "Jan 2013" in window
+            with worker_at(tmp_path, configuration(flights, port, redis, 20)) as worker:
+                expect(window_of(pages["daily"])).not_to_have_text(window)
+                rule_stands(pages["departures"], "young", "inactive.*resolved")
+                assert worker.wait() == 0
             for stream, page in pages.items():  # each page shows what was released meanwhile
                 walked(page, stream, HOURS)
                 expect(panel(page, "running").locator(".readout").first).to_contain_text(
                     "until 21 Jan 2013, 05:00"
                 )
-                number = int(page.get_by_test_id("value").inner_text().replace(",", ""))
-                assert number == round(get(port, f"/v1/streams/{stream}/count")["value"])
+                number = f"{round(get(port, f'/v1/streams/{stream}/count')['value']):,}"
+                expect(page.get_by_test_id("value")).to_have_text(number)
                 photograph(page, f"flights-{stream}")
-            assert max(before) < HOURS
             last_window_stands(pages["daily"], port)
             rule_stands(pages["departures"], "busy", "firing.*since")
             pages["delays"].get_by_role("link", name="All streams").click()
@@ -155,4 +175,6 @@ def test_every_panel_follows_the_flights(tmp_path: Path, flights: Path) -> None:
             phases = {one["rule"]: one["phase"] for one in get(port, "/v1/alerts")["alerts"]}
             assert phases == {"busy": "firing", "young": "inactive"}
             expect(departures.locator(".chip")).to_have_text("1 firing")
-        assert service.interrupt() == 0
+            pages["delays"].get_by_role("link", name="delays").click()
+            expect(pages["delays"].locator("#stream-name")).to_have_text("delays")
+        assert [reader.interrupt() for reader in readers] == [0, 0]

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect
 from deploy.ports import free_port
 from tests.e2e.service import Service, answers
 from tests.patience import PATIENCE_S
-from tests.stream_app.api.browsing import launched, opened, panel, photograph
+from tests.stream_app.api.browsing import fits, launched, opened, panel, photograph
 
 pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.slow]
 
@@ -94,7 +94,7 @@ def pictured(page: Page, name: str) -> None:
             page.emulate_media(color_scheme=scheme)
             page.wait_for_timeout(150)
             photograph(page, f"walk-{name}-{size}-{scheme}")
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    fits(page)
 
 
 def walk_condition(page: Page, sender: Callable[[str, Sequence[dict[str, Any]]], None]) -> None:

@@ -230,7 +230,7 @@ function listen() {
         behind = true;
         panels.forEach((panel) => stale.add(panel));
       }
-      if (state === "closed") setTimeout(() => start().catch(() => setConnection("lost")), 5000);
+      if (state === "closed") setTimeout(start, 5000);
     },
   });
 }
@@ -284,7 +284,17 @@ async function refreshPrivacy() {
   showPrivacy(await get(`${streamPath(page.stream)}/privacy`), page.times);
 }
 
+// Show the stream, and try again every few seconds until it is there.
 async function start() {
+  try {
+    await show();
+  } catch {
+    setConnection("lost");
+    setTimeout(start, 5000);
+  }
+}
+
+async function show() {
   try {
     await refreshDetail();
   } catch (error) {
@@ -294,7 +304,7 @@ async function start() {
       at("stream-name").textContent = page.stream;
       say(at("stream-about"), `${error.message}. This page looks again every few seconds.`);
     }
-    setTimeout(() => start().catch(() => setConnection("lost")), 3000);
+    setTimeout(start, 3000);
     return;
   }
   document.body.classList.remove("unknown");
@@ -318,4 +328,4 @@ setInterval(() => {
 }, REFRESH_MS);
 setInterval(() => { if (page.detail && !document.hidden) refreshPrivacy().catch(() => {}); }, PRIVACY_MS);
 setInterval(() => { if (page.detail && !document.hidden) refreshAlerts().catch(() => {}); }, ALERTS_MS);
-start().catch(() => setConnection("lost"));
+start();

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from stream_app.api.app import EVERYBODY, listen, serve_on
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.answers.labels import NO_LABELS, AllLabels
 from stream_app.loops.alert_watch import AlertWatcher
+from stream_app.ports.access import Limits
 from stream_app.ports.reader import PublicReader
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
@@ -28,6 +30,7 @@ from tests.stream_app.published import Published
 
 ARTIFACTS = Path(__file__).parents[3] / "artifacts"  # the folder for screenshots
 PATIENCE_MS = PATIENCE_S * 1_000
+PATIENT = Limits(idle_s=PATIENCE_S, slow_s=PATIENCE_S)  # or a page that stands still loses its connection
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -45,7 +48,7 @@ def launched() -> Iterator[Browser]:
     expect.set_options(timeout=PATIENCE_MS)
     program = required(chromium, "chromium-headless-shell")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=QUIET)
+        browser = playwright.chromium.launch(executable_path=program, args=QUIET, timeout=PATIENCE_MS)
         yield browser
         browser.close()
 
@@ -113,7 +116,8 @@ class Backstage:
         self.port = self.port or free_port()  # no other process takes it while the server is down
         listener = listen("127.0.0.1", self.port)
         self._server = asyncio.run_coroutine_threadsafe(
-            serve_on(listener, reader, rules, None, labels, publish_every_us), self._loop
+            serve_on(listener, reader, replace(rules, limits=PATIENT), None, labels, publish_every_us),
+            self._loop,
         )
         return f"http://127.0.0.1:{self.port}"
 
@@ -127,7 +131,7 @@ class Backstage:
         if not self._server.done():
             self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     async def _settled(self) -> None:
@@ -159,6 +163,16 @@ def eventually(page: Page, condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline_s, "the condition does not hold"
         page.wait_for_timeout(50)
+
+
+def in_address(page: Page, text: str, is_there: bool = True) -> None:
+    """Wait until the page's address has a text, or has it no more."""
+    eventually(page, lambda: (text in page.url) is is_there)
+
+
+def fits(page: Page) -> None:
+    """Wait until the page is not wider than its window, to which charts adapt a moment after other parts."""
+    page.wait_for_function("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def ink(page: Page, selector: str) -> int:

@@ -12,11 +12,21 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from stream_app.api.admission.access import AccessRules
 from tests.models.memory import MemoryStore
-from tests.stream_app.api.browsing import Backstage, eventually, ink, inked, opened, panel, photograph
+from tests.stream_app.api.browsing import (
+    Backstage,
+    eventually,
+    fits,
+    in_address,
+    ink,
+    inked,
+    opened,
+    panel,
+    photograph,
+)
 from tests.stream_app.published import Published
 
 pytestmark = pytest.mark.browser
@@ -108,7 +118,7 @@ def test_first_published_values_have_wider_bands_than_current_estimates(
         expect(page.locator("#bins-chart")).to_have_attribute("data-view", "first_published")
         eventually(page, lambda: ink(page, "#bins-chart canvas") != drawn)
         assert band_width(page) > known
-        assert "view=first_published" in page.url
+        in_address(page, "view=first_published")
         page.reload()
         expect(page.get_by_label("First published")).to_be_checked()
 
@@ -130,7 +140,7 @@ def test_reader_chooses_ranges_and_zooms(browser: Browser, backstage: Backstage)
         page.mouse.move(plot["x"] + plot["width"] * 0.75, plot["y"] + 60, steps=4)
         page.mouse.up()
         expect(page.locator("#ranges input[value=closer]")).to_be_checked()
-        assert "from=2013-" in page.url
+        in_address(page, "from=2013-")
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", re.compile(r"^8\d$"))
         page.locator("#running-chart").focus()
         page.keyboard.press("End")
@@ -153,6 +163,27 @@ def test_page_shows_a_lost_connection_and_resumes(browser: Browser, backstage: B
         backstage.start()
         expect(page.locator("#connection")).to_have_text("Connected")
         shows_seq(page, 60)
+
+
+def test_page_that_could_not_reach_the_service_as_it_opened_tries_again(
+    browser: Browser, backstage: Backstage
+) -> None:
+    backstage.stream([5] * 50)
+    with opened(browser, backstage.start() + PAGE, expect_errors=True) as page:
+        lost: list[str] = []
+
+        def lose_the_first(route: Route) -> None:
+            if lost:
+                route.continue_()
+                return
+            lost.append(route.request.url)
+            route.abort()
+
+        page.route("**/v1/streams/departures", lose_the_first)
+        page.reload()
+        shows_seq(page, 50)
+        expect(page.locator("#connection")).to_have_text("Connected")
+        assert lost
 
 
 def test_a_stream_that_begins_anew_is_followed_from_its_start(browser: Browser, backstage: Backstage) -> None:
@@ -184,7 +215,7 @@ def test_page_shows_the_privacy_statement(browser: Browser, backstage: Backstage
         page.get_by_label("Stream").select_option("departures again")
         expect(page.locator("#stream-name")).to_have_text("departures again")
         expect(page.locator("#epsilon")).to_have_text("ε = 0.5 per epoch")
-        assert "/streams/departures%20again" in page.url
+        in_address(page, "/streams/departures%20again")
 
 
 def test_a_page_marks_a_stream_that_is_not_private(browser: Browser, backstage: Backstage) -> None:
@@ -254,7 +285,7 @@ def test_the_page_fits_in_each_theme_and_size(browser: Browser, backstage: Backs
     backstage.stream(day_and_night(24 * 30), epoch_bins=24 * 60)
     with opened(browser, backstage.start() + PAGE, **LOOKS[look]) as page:
         shows_seq(page, 24 * 30)
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        fits(page)
         photograph(page, f"dashboard-{look}")
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.locator("#theme").click()

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from stream_app.core.alerts.rules import Rule, parse_condition
-from tests.stream_app.api.browsing import Backstage, opened, panel
+from tests.stream_app.api.browsing import Backstage, fits, opened, panel
 from tests.stream_app.published_axes import PublishedAxes, delays
 from tests.stream_app.published_sums import PublishedSums, sales_of
 from tests.stream_app.published_windows import PublishedWindows
@@ -87,8 +87,7 @@ def test_no_page_has_a_serious_accessibility_fault(browser: Browser, site: str, 
             page.locator("article, #panels > section, .docs .card").first.wait_for()
             show_everything(page)
             found += [f"{path} {line}" for line in faults(page)]
-            wide, window = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
-            assert wide <= window, path
+            fits(page)
     assert found == []
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from playwright.sync_api import Browser, Page, expect
 
 from stream_app.core.alerts.rules import Rule, parse_condition
-from tests.stream_app.api.browsing import Backstage, inked, opened, panel, photograph, table, whole
+from tests.stream_app.api.browsing import Backstage, fits, inked, opened, panel, photograph, table, whole
 from tests.stream_app.declared import FIRST_BIN, STREAM
 from tests.stream_app.loops.test_approximate import approximate
 from tests.stream_app.loops.test_count_users import BINS, COUNTRIES, ServiceNoise, Visits
@@ -113,5 +113,5 @@ def test_page_on_a_phone_is_not_wider_than_the_screen(browser: Browser, address:
     with opened(browser, address, **phone) as page:
         for name in PANELS:
             panel(page, name)
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        fits(page)
         photograph(page, f"approximate-phone-{scheme}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.stream_app.api.browsing import Backstage, inked, opened, panel, photograph
+from tests.stream_app.api.browsing import Backstage, fits, inked, opened, panel, photograph
 from tests.stream_app.api.test_browser_meaning import SIZES
 from tests.stream_app.api.test_browser_sums import of_answer
 from tests.stream_app.api.test_gaps import GAPS, sold
@@ -43,7 +43,7 @@ def test_headline_over_gaps_is_the_services_number_and_names_the_gaps(
         expect(page.locator("#unmeasured")).to_have_text(SAID)
         for name in ("running", "bins", "keys"):
             panel(page, name)
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        fits(page)
         photograph(page, f"gaps-{size}")
 
 

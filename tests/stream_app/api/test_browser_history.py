@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from stream_app.core.records import History
-from tests.stream_app.api.browsing import Backstage, opened, photograph
+from tests.stream_app.api.browsing import Backstage, fits, opened, photograph
 
 pytestmark = pytest.mark.browser
 
@@ -35,7 +35,7 @@ def test_page_says_since_when_a_stream_is_retired_or_imported(
         with opened(browser, address + "/streams/departures", **SIZES[size]) as page:
             expect(page.locator("#stream-state")).to_have_text(text)
             expect(page.locator("#value")).not_to_be_empty()
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            fits(page)
             photograph(page, f"history-{size}")
             page.goto(address)
             expect(page.locator("article.stream")).to_contain_text(text)

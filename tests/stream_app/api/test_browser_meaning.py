@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import OneOf
 from stream_app.core.meaning import meaning_of
-from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, opened, panel, photograph
+from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, fits, opened, panel, photograph
 from tests.stream_app.published_axes import PublishedAxes, delays
 
 pytestmark = pytest.mark.browser
@@ -60,8 +60,7 @@ def test_every_chart_of_a_capped_stream_says_that_the_cap_bends_it(
         saved.value.save_as(tmp_path / "saved.csv")
         row = next(csv.DictReader((tmp_path / "saved.csv").read_text().splitlines()))
         assert CAP in row["meaning"]
-        width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert width <= 0
+        fits(page)
 
 
 def test_page_of_a_count_of_users_says_users_first_seen(browser: Browser, backstage: Backstage) -> None:

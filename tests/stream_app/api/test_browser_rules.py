@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.answers.labels import AllLabels
 from stream_app.shell.commands import main
-from tests.stream_app.api.browsing import Backstage, opened, panel, photograph, table
+from tests.stream_app.api.browsing import Backstage, fits, opened, panel, photograph, table
 from tests.stream_app.api.client import EXACT
 
 pytestmark = pytest.mark.browser
@@ -33,7 +33,7 @@ def test_page_lists_rules_that_never_changed(browser: Browser, backstage: Backst
         photograph(page, "alerts-desktop")
         page.set_viewport_size({"width": 390, "height": 844})
         photograph(page, "alerts-phone")
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        fits(page)
         expect(page.locator("#running-chart")).to_be_visible()
 
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from stream_app.shell.numbers import supported
-from tests.stream_app.api.browsing import Backstage, inked, opened, panel, photograph, table
+from tests.stream_app.api.browsing import Backstage, fits, in_address, inked, opened, panel, photograph, table
 from tests.stream_app.api.client import EXACT
 from tests.stream_app.api.test_browser_meaning import SIZES
 from tests.stream_app.published_sums import PublishedSums, sales_of
@@ -114,7 +114,7 @@ def test_chosen_measure_is_in_the_address_and_in_the_saved_file(
     with opened(browser, site + "sales?range=24+hours") as page:
         page.get_by_role("radio", name="Mean amount").check()
         expect(page.get_by_test_id("value")).to_have_text(of_answer(asked(page, "mean")))
-        assert "show=mean" in page.url
+        in_address(page, "show=mean")
         panel(page, "bins")
         with page.expect_download() as saved:
             page.get_by_role("button", name=re.compile("Save .* per .* as CSV")).click()
@@ -128,7 +128,7 @@ def test_chosen_measure_is_in_the_address_and_in_the_saved_file(
         page.get_by_role("radio", name="Total amount").check()
         panel(page, "bins")
         expect(page.locator("#bins-title")).to_have_text("Total amount per hour")
-        assert "show=" not in page.url
+        in_address(page, "show=", is_there=False)
 
 
 def test_total_and_mean_of_a_key(browser: Browser, site: str) -> None:
@@ -182,7 +182,7 @@ def test_large_totals_in_cents_fit(browser: Browser, exact: str, size: str) -> N
         for name in CHARTS:
             panel(page, name)
         photograph(page, f"sums-exact-{size}")
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        fits(page)
         wide = "(one) => one.scrollWidth > one.clientWidth + 1"
         assert (
             page.locator(".value, #measures span").evaluate_all(
@@ -205,4 +205,4 @@ def test_page_of_a_sum_fits_and_is_photographed(browser: Browser, site: str, siz
             re.compile("^± ")
         )  # both sides are written alike
         photograph(page, f"sums-mean-{size}")
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        fits(page)

@@ -60,9 +60,9 @@ async def stopped() -> AsyncIterator[int]:
             os.kill(pid, signal.SIGCONT)
 
 
-async def under_way() -> None:
-    """Wait until a question has been sent to the process for long questions."""
-    while not SHARED.begun()._asked:  # noqa: ASYNC110
+async def under_way(asked: asyncio.Task[Any]) -> None:
+    """Wait until a question is with the process for long questions, or answered without it."""
+    while not (asked.done() or SHARED.begun()._asked):  # noqa: ASYNC110
         await asyncio.sleep(0.005)
 
 
@@ -152,7 +152,7 @@ async def test_answer_and_etag_agree_if_the_stream_grows_meanwhile(api: Api) -> 
     for step in range(3):
         async with stopped():
             asked = asyncio.create_task(api.get("series", step=2))
-            await asyncio.sleep(0.02)  # under way or not: each answer must agree with its ETag
+            await under_way(asked)
             await api.stream.close([7])
             await api.refresh()
         then, now = await asked, await api.get("series", step=2)
@@ -164,7 +164,7 @@ async def test_answer_and_etag_agree_if_the_stream_grows_meanwhile(api: Api) -> 
 async def test_killed_process_apart_refuses_open_questions_in_one_line(api: Api) -> None:
     async with stopped() as pid:
         asked = asyncio.create_task(api.error("series"))
-        await under_way()
+        await under_way(asked)
         os.kill(pid, signal.SIGKILL)
         assert await asked == (503, {"error": "the computing process has ended; ask again"})
     assert len((await api.json("series"))["value"]) == 12

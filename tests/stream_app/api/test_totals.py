@@ -16,7 +16,7 @@ from stream_app.core.budget import Left, Total, left
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.records import LedgerEntry
 from tests.models.memory import MemoryStore
-from tests.stream_app.api.browsing import Backstage, opened, photograph
+from tests.stream_app.api.browsing import Backstage, fits, opened, photograph
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.published import Published
 
@@ -132,7 +132,7 @@ def test_page_says_since_when_nothing_is_counted(browser: Browser, backstage: Ba
         expect(page.locator("#spent")).to_contain_text("Nothing is counted from")
         expect(page.locator("#stream-state")).to_have_text("Complete")
         expect(page.locator("#privacy-numbers")).to_contain_text("Epochs left0")
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        fits(page)
         photograph(page, f"total-spent-{look}")
 
 

@@ -93,9 +93,12 @@ NUMBERS = {"type": "array", "items": {"type": "bytes", "logicalType": "decimal",
 def test_a_record_of_too_many_values_is_undecodable_at_once(kind: Any, value: bytes) -> None:
     """No other task runs while a record is decoded, so a long decoding would delay a cut."""
     decoder, values = prepared(kind, [long(5) + value])
-    began_s = time.process_time()
-    found = decoder.decode(values, [0])
-    assert time.process_time() - began_s < 0.2  # 0.02 s on an idle machine; decoding it took 0.5 to 2 s
+    took_s = []
+    for _ in range(5):  # the shortest is that without a pause
+        began_s = time.process_time()
+        found = decoder.decode(values, [0])
+        took_s.append(time.process_time() - began_s)
+    assert min(took_s) < 0.2  # 0.02 s on an idle machine; decoding it took 0.5 to 2 s
     assert [reason for _, reason in found.refused] == [Reason.UNDECODABLE]
 
 

@@ -225,9 +225,12 @@ def test_a_turn_has_a_bounded_number_of_records_and_of_bytes_or_one_record(
 def test_json_of_too_many_values_is_undecodable_at_once(record: bytes) -> None:
     """No other task runs while a record is decoded, so a long decoding would delay a cut."""
     decoder, ordinary = NdjsonDecoder(AT, ["k"]), b'{"at": 1}'
-    began_s = time.process_time()
-    found = decoder.decode([ordinary, record, ordinary])
-    assert time.process_time() - began_s < 0.05  # decoding it took up to 0.2 s
+    took_s = []
+    for _ in range(5):  # the shortest is that without a pause
+        began_s = time.process_time()
+        found = decoder.decode([ordinary, record, ordinary])
+        took_s.append(time.process_time() - began_s)
+    assert min(took_s) < 0.05  # 0.002 s on an idle machine; decoding it took up to 0.2 s
     assert (found.kept.tolist(), found.refused) == ([0, 2], [(1, Reason.UNDECODABLE)])
 
 
