@@ -41,9 +41,9 @@ class Modes:
 
     @classmethod
     def of(cls, stream: StreamSettings) -> Modes | None:
-        """Return both plans; None if the stream has something that the approximate mode does not count."""
+        """Return both plans; None if the stream is not private, or has what the other mode does not count."""
         delta = stream.declared.privacy.delta or USUAL_DELTA
-        if not _fits_both(stream):
+        if not (stream.declared.privacy.private and _fits_both(stream)):
             return None
         try:
             pure, approximate, one_pure, one_approximate = (

@@ -80,3 +80,11 @@ def test_alerts_of_an_approximate_stream_are_forecast_from_its_noise(tmp_path: P
     shown = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["plan-alert", "--config", str(config)])
     assert shown.exit_code == 0, shown.output
     assert "(at most 5.00%)" in shown.output
+
+
+def test_stream_that_is_not_private_is_planned_without_modes(tmp_path: Path) -> None:
+    config = written(tmp_path, 3)
+    config.write_text(config.read_text().replace("epsilon: 1,", "epsilon: 1.0e9, not_private: true,"))
+    said = CliRunner().invoke(main, ["plan", "--config", str(config)])
+    assert said.exit_code == 0, said.output
+    assert "Both modes of the promise" not in said.output
