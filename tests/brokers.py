@@ -132,6 +132,10 @@ class Topic:
             sent = [await client.send(self.name, value, b"key", partition) for value in values]
             await asyncio.gather(*sent)
 
+    async def groups(self) -> list[str]:
+        """Return the names of all groups of consumers that the cluster knows."""
+        return [name for name, *_ in await self._ask(lambda admin: admin.list_consumer_groups())]
+
     async def _ask(self, question: Callable[[AIOKafkaAdminClient], Awaitable[Any]]) -> Any:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.servers)
         await admin.start()
