@@ -7,7 +7,8 @@ cancelled, so that closing clients is interrupted. These functions never cancel 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from stream_app.ports import OperatorError
@@ -37,6 +38,18 @@ async def each_to_its_end(*works: Coroutine[Any, Any, T]) -> list[T]:
     outcomes = await asyncio.gather(*works, return_exceptions=True)
     _raise_first([outcome for outcome in outcomes if isinstance(outcome, BaseException)])
     return cast("list[T]", outcomes)
+
+
+async def in_thread_to_its_end(work: Callable[[], T]) -> T:
+    """Return what ``work`` returns in a thread. A cancelled caller waits for it, and may then close files."""
+    running = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
+        raise
 
 
 async def _run(loops: Collection[Loop], enough: int) -> None:

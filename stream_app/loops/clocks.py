@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from heapq import heappop, heappush
+from itertools import count
 
 from stream_app.ports import Clock, ClockDoubt, Store
 from stream_app.shared_answer import SharedAnswer
@@ -52,15 +54,15 @@ class LiveClock(Clock):
         self._on_skew = on_skew
         self._last_us = 0
         self._asked = SharedAnswer(self._ask)
+        self._sleepers = _Sleepers(self.now_us)
 
     async def now_us(self) -> int:
         return await self._asked()
 
     async def sleep_until_us(self, instant_us: int) -> None:
-        left_us = instant_us - await self.now_us()
-        while left_us > 0:
-            await asyncio.sleep(min(left_us / 1e6, LONGEST_SLEEP_S))
-            left_us = instant_us - await self.now_us()
+        now_us = await self.now_us()
+        if now_us < instant_us:
+            await self._sleepers.until(instant_us, now_us)
 
     async def _ask(self) -> int:
         if self._largest_skew_us is None:
@@ -96,6 +98,82 @@ class LiveClock(Clock):
                 "closed until they agree, set the wrong one"
             )
         return max(now_us, mark_us)
+
+
+class _Sleepers:
+    """The tasks that wait for an instant of one clock. One question wakes all whose instant has come.
+
+    If each of them asked for itself, a thousand streams would ask a thousand times a second, and wait.
+    """
+
+    def __init__(self, now_us: Callable[[], Awaitable[int]]) -> None:
+        self._now_us = now_us
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap, by instant
+        self._order = count()
+        self._number = 0  # how many wait; the heap also holds tasks that were cancelled
+        self._timer: asyncio.TimerHandle | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    async def until(self, instant_us: int, now_us: int) -> None:
+        """Return once the clock has reached an instant. Args: now_us, a reading that is before it.
+
+        Raises: the clock's error, as soon as a question fails.
+        """
+        reached = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (instant_us, next(self._order), reached))
+        self._number += 1
+        try:
+            self._set_timer(now_us)
+            await reached
+        finally:
+            self._number -= 1
+            if not self._number:
+                self._stop()
+
+    def _set_timer(self, now_us: int) -> None:
+        """Ask again at the first instant, but soon enough to notice a clock that is set forward."""
+        loop = asyncio.get_running_loop()
+        first_us = self._waiting[0][0]
+        at_s = loop.time() + min(max(first_us - now_us, 0) / 1e6, LONGEST_SLEEP_S)
+        if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at_s, self._ask)
+
+    def _ask(self) -> None:
+        self._timer = None
+        self._asking = asyncio.create_task(self._wake())
+
+    async def _wake(self) -> None:
+        """Wake the tasks whose instant has come; if the clock cannot be read, all of them get its error."""
+        try:
+            now_us = await self._now_us()
+        except BaseException as failure:
+            self._fail(failure)
+            if not isinstance(failure, Exception):
+                raise
+            return
+        while self._waiting and (self._waiting[0][0] <= now_us or self._waiting[0][2].done()):
+            _, _, reached = heappop(self._waiting)
+            if not reached.done():
+                reached.set_result(None)
+        if self._waiting:
+            self._set_timer(now_us)
+
+    def _fail(self, failure: BaseException) -> None:
+        for _, _, reached in self._waiting:
+            if isinstance(failure, asyncio.CancelledError):
+                reached.cancel()
+            elif not reached.done():
+                reached.set_exception(failure)
+        self._waiting.clear()
+
+    def _stop(self) -> None:
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class ReplayClock(Clock):

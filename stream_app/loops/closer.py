@@ -89,6 +89,8 @@ class Closer:
         self._finished = is_finished(self._strategy, state) or (
             state.stopped and self._strategy.declared.last_bin is not None
         )
+        if self._finished:
+            self.publisher.look_again()
         await self._ahead.settle(self._strategy, state)
         self._wake_forget(state.epoch.epoch)
         if not state.stopped:

@@ -5,6 +5,7 @@ Visible <= witnessed <= released, at every moment and after any crash.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from stream_app.core.counting.closing import next_public_instant_us
@@ -32,6 +33,7 @@ class Publisher:
         self._epoch: int | None = None
         self._before: dict[int, int] = {}  # by public instant: the last row that was released before it
         self._released_seq = self._witnessed_seq = self._published_seq = 0
+        self._news = asyncio.Event()  # rows were released, or the stream has finished
 
     async def witness_released(self, strategy: Strategy, epoch: int, seq: int) -> None:
         """Write rows up to ``seq`` to the witness; if readers can see it, ``publish`` writes them instead."""
@@ -42,16 +44,23 @@ class Publisher:
             instant_us = next_public_instant_us(await self._wall.now_us(), self._every_us)
             earlier = {at_us: last for at_us, last in self._before.items() if last < seq}
             self._before = {**earlier, instant_us: seq}
+        self._news.set()
         if not self._witness_is_public:
             await self._write(seq)
 
     async def run(self, outage: Outage, finished: Callable[[], bool]) -> None:
         """Publish at public instants; return when a finished stream is wholly visible.
 
-        Rows that missed an instant wait for the next instant.
+        Rows that missed an instant wait for the next instant. While all rows are visible, nothing runs.
         """
         missed = 0
-        while not (finished() and self._published_seq == self._witnessed_seq == self._released_seq):
+        while True:
+            if self._published_seq == self._witnessed_seq == self._released_seq:
+                if finished():
+                    return
+                self._news.clear()
+                await self._news.wait()
+                continue
             instant_us = next_public_instant_us(await self._wall.now_us(), self._every_us)
             await self._wall.sleep_until_us(instant_us)
             # The loop's busy time depends on the events, so a late loop waits for the next instant.
@@ -60,6 +69,10 @@ class Publisher:
             if missed % MOST_MISSED == 0:
                 await self.publish(instant_us)
                 outage.over()
+
+    def look_again(self) -> None:
+        """Make ``run`` ask again whether the stream has finished."""
+        self._news.set()
 
     async def publish(self, instant_us: int | None = None) -> None:
         """Make all rows visible that were released before a public instant; None: all rows.

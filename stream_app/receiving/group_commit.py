@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
-from typing import TypeVar
 
 from stream_app.receiving.known_keys import Stored
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError, SpoolWriter
+from stream_app.together import in_thread_to_its_end
 
 MOST_WAITING_BYTES = 16 << 20
 MOST_OF_ONE_BYTES = 4 << 20
 _TURN_OVER_S = 60.0
-Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +71,7 @@ class GroupCommit:
                 async with asyncio.timeout(_TURN_OVER_S):
                     await self._arrived.wait()
             except TimeoutError:
-                await _to_its_end(self._writer.turn_over)
+                await in_thread_to_its_end(self._writer.turn_over)
                 continue
             self._arrived.clear()
             group, self._waiting = self._waiting, []
@@ -82,7 +80,7 @@ class GroupCommit:
     async def _store(self, group: list[tuple[Incoming, asyncio.Future[Stored]]]) -> None:
         batches = [batch for batch, _ in group]
         try:
-            replies = await _to_its_end(lambda: self._writer.append(batches))
+            replies = await in_thread_to_its_end(lambda: self._writer.append(batches))
         except OSError as failure:
             for _, stored in group:
                 if not stored.done():
@@ -113,13 +111,3 @@ class GroupCommit:
             )
         else:
             log.error("%s: events cannot be stored (%s); trying again", self._writer.directory, failure)
-
-
-async def _to_its_end(work: Callable[[], Result]) -> Result:
-    """Return what ``work`` returns in a thread. A cancelled caller waits for it, and may then close files."""
-    running = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise

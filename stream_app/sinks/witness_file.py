@@ -5,9 +5,12 @@ If a row holds only hashes of its bin's values, the values follow the row after 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import b64decode, b64encode
+from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,6 +18,7 @@ from stream_app.core.records import WitnessRow
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError, Witness
 from stream_app.stored_format import check_directory_format
+from stream_app.together import in_thread_to_its_end
 
 _TAB = b"\t"  # never in a row: JSON escapes it
 
@@ -22,6 +26,8 @@ _TAB = b"\t"  # never in a row: JSON escapes it
 class WitnessFile(Witness):
     """Rows on the disk of this machine, outside the store.
 
+    A slow disk delays only the streams that wait for it: files are opened and synced in threads, several at a
+    time, so that the file system joins their syncs.
     Args: directory, of this service only; one process may write to it.
     Raises: OperatorError if another process writes to it, or rows differ from the rows that it has.
     """
@@ -30,6 +36,7 @@ class WitnessFile(Witness):
         self._directory = directory
         self._logs: dict[str, LineLog] = {}
         self._heads: dict[str, tuple[int, bytes]] = {}
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def claim(self, stream: str) -> None:
         """Nothing to do: one process holds the directory."""
@@ -38,24 +45,26 @@ class WitnessFile(Witness):
         """Nothing to do: one process holds the directory."""
 
     async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
-        log = self._log(stream)
-        head_seq, head_row = self._heads.get(stream, (0, b""))
-        for row in rows:
-            if row.seq == head_seq and row.row != head_row:
+        async with self._locks[stream]:
+            log = await self._log(stream)
+            head_seq, head_row = self._heads.get(stream, (0, b""))
+            if any(row.seq == head_seq and row.row != head_row for row in rows):
                 raise OperatorError(
-                    f"{log.path}: row {row.seq} differs from the store's; stop every worker of another store"
+                    f"{log.path}: row {head_seq} differs from the store's; stop every worker of another store"
                 )
-        new = [row for row in rows if row.seq > head_seq]
-        if new:
-            log.append(map(_line, new))
-            self._heads[stream] = new[-1].seq, new[-1].row
+            new = [row for row in rows if row.seq > head_seq]
+            if new:
+                await in_thread_to_its_end(partial(self._write, stream, log, new))
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
-        self._log(stream)
-        return self._heads.get(stream)
+        async with self._locks[stream]:
+            await self._log(stream)
+            return self._heads.get(stream)
 
     async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
-        return [row for row in map(_read, self._log(stream).lines()) if row.seq > after_seq]
+        async with self._locks[stream]:
+            log = await self._log(stream)
+            return [row for row in map(_read, log.lines()) if row.seq > after_seq]
 
     def close(self) -> None:
         """Close the files, so that another process can write."""
@@ -64,16 +73,24 @@ class WitnessFile(Witness):
         self._logs.clear()
         self._heads.clear()
 
-    def _log(self, stream: str) -> LineLog:
-        """Return the stream's file, opened and repaired on first use."""
+    async def _log(self, stream: str) -> LineLog:
+        """Return the stream's file, opened and repaired on first use. The caller holds its lock."""
         if stream not in self._logs:
-            log = LineLog(_file(self._directory, stream))
-            last = log.last_line()
-            if last is not None:
-                row = _read(last)
-                self._heads[stream] = row.seq, row.row
-            self._logs[stream] = log
+            await in_thread_to_its_end(partial(self._open, stream))
         return self._logs[stream]
+
+    # These two run in threads. They note what they did themselves, because their caller may be cancelled.
+
+    def _open(self, stream: str) -> None:
+        log = LineLog(_file(self._directory, stream))
+        if (last := log.last_line()) is not None:
+            row = _read(last)
+            self._heads[stream] = row.seq, row.row
+        self._logs[stream] = log
+
+    def _write(self, stream: str, log: LineLog, rows: Sequence[WitnessRow]) -> None:
+        log.append(map(_line, rows))
+        self._heads[stream] = rows[-1].seq, rows[-1].row
 
 
 def witnessed_rows(directory: Path, stream: str) -> list[WitnessRow]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -36,6 +37,86 @@ def test_the_live_clock_sleeps_until_the_store_says_so(monkeypatch: pytest.Monke
         return await clock.now_us()
 
     assert asyncio.run(sleep()) >= 2_000_000
+
+
+class CountingStore(MemoryStore):
+    """A store that counts how often it is asked for the time, and may not answer."""
+
+    asked, answers = 0, True
+
+    async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+        self.asked += 1
+        if not self.answers:
+            raise ConnectionError("the store is down")
+        return await super().now_us(latest_us)
+
+
+async def sleepers(
+    clock: LiveClock, instants_us: Sequence[int], order: list[int]
+) -> list[asyncio.Task[None]]:
+    """Start a task for each instant, one after the other; return them once all sleep."""
+
+    async def sleep(instant_us: int) -> None:
+        await clock.sleep_until_us(instant_us)
+        order.append(instant_us)
+
+    tasks = []
+    for instant_us in instants_us:
+        tasks.append(asyncio.create_task(sleep(instant_us)))
+        await asyncio.sleep(0.001)  # they come at different moments, so their own timers would differ
+    while clock._sleepers._number < len(tasks):  # noqa: ASYNC110  (nothing tells it)
+        await asyncio.sleep(0.001)
+    return tasks
+
+
+def test_one_question_wakes_all_tasks_whose_instant_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clocks, "LONGEST_SLEEP_S", 0.01)
+
+    async def run() -> int:
+        now, order = [0], list[int]()
+        store = CountingStore(lambda: now[0])
+        clock = LiveClock(store)
+        instants_us = [1_000_000 + (place * 7) % 100 for place in range(100)]
+        tasks = await sleepers(clock, instants_us, order)
+        now[0], store.asked = 2_000_000, 0
+        await asyncio.gather(*tasks)
+        assert order == sorted(instants_us)
+        return store.asked
+
+    assert asyncio.run(run()) <= 2  # a question may have been under way when the clock moved
+
+
+def test_a_clock_that_fails_wakes_all_sleepers_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clocks, "LONGEST_SLEEP_S", 0.01)
+
+    async def run() -> None:
+        now = [0]
+        store = CountingStore(lambda: now[0])
+        clock = LiveClock(store)
+        tasks = await sleepers(clock, [10**6, 10**7], [])
+        store.answers = False
+        failures = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(failure) for failure in failures] == [ConnectionError] * 2
+        store.answers = True
+        [again] = await sleepers(clock, [10**6], [])
+        now[0] = 10**6
+        await again
+
+    asyncio.run(run())
+
+
+def test_a_later_sleeper_with_an_earlier_instant_wakes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        start, order = time.monotonic(), list[int]()
+        clock = LiveClock(MemoryStore(lambda: int((time.monotonic() - start) * 1e6)))
+        late, soon = await sleepers(clock, [10**12, 50_000], order)
+        await soon
+        assert order == [50_000]
+        late.cancel()
+        await asyncio.gather(late, return_exceptions=True)
+        assert clock._sleepers._timer is None  # nothing is left that would ask
+
+    asyncio.run(run())
 
 
 def test_at_full_speed_time_jumps_in_strides() -> None:

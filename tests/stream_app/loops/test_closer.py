@@ -114,6 +114,7 @@ def test_a_missed_public_instant_waits_for_the_next(one: OneSource, late_us: lis
     async def publish() -> int:
         times: list[int] = []
         publisher = one.closer(wall=BusyWall()).publisher
+        publisher._released_seq = 1  # a row waits
 
         async def note(instant_us: int | None = None) -> None:
             times.append(1)
@@ -124,6 +125,30 @@ def test_a_missed_public_instant_waits_for_the_next(one: OneSource, late_us: lis
         return len(times)
 
     assert asyncio.run(publish()) == shown
+
+
+def test_a_publisher_without_rows_that_wait_asks_for_no_time(one: OneSource) -> None:
+    """A thousand streams whose bins are a day long must not wake a thousand tasks a second."""
+
+    class CountedWall:
+        asked = 0
+
+        async def now_us(self) -> int:
+            self.asked += 1
+            return 0
+
+        async def sleep_until_us(self, instant_us: int) -> None:
+            self.asked += 1
+
+    async def idle() -> int:
+        wall, outage = CountedWall(), Outage(logging.getLogger(__name__), "closer")
+        running = asyncio.create_task(one.closer(wall=wall).publisher.run(outage, lambda: False))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        running.cancel()
+        return wall.asked
+
+    assert asyncio.run(idle()) == 0
 
 
 def test_a_visible_row_was_witnessed_before(one: OneSource) -> None:

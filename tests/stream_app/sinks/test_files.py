@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -98,6 +99,39 @@ def test_a_torn_row_is_written_again(tmp_path: Path) -> None:
         witness.close()
 
     asyncio.run(again())
+
+
+def test_a_cancelled_append_is_finished_before_the_next_and_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is slow, and the caller ends meanwhile: the rows are on the disk once, in order."""
+    begun, may_end = threading.Event(), threading.Event()
+    sync = os.fsync
+
+    def slow_sync(descriptor: int) -> None:
+        begun.set()
+        assert may_end.wait(120)
+        sync(descriptor)
+
+    async def run() -> None:
+        witness = WitnessFile(tmp_path)
+        assert await witness.head("visits") is None
+        monkeypatch.setattr(os, "fsync", slow_sync)
+        first = asyncio.create_task(witness.append("visits", [row(1)]))
+        while not begun.is_set():  # noqa: ASYNC110  (a thread sets it)
+            await asyncio.sleep(0.001)  # the event loop goes on while the disk works
+        first.cancel()
+        second = asyncio.create_task(witness.append("visits", [row(1), row(2)]))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not first.done()
+        may_end.set()
+        await asyncio.wait([first, second])
+        assert first.cancelled()
+        assert await witness.rows("visits", 0) == [row(1), row(2)]
+        witness.close()
+
+    asyncio.run(run())
 
 
 def test_a_stream_s_name_cannot_leave_the_directory(tmp_path: Path) -> None:
