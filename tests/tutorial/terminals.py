@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 from tests.tutorial.lesson import FIRST_TERMINAL, FOLDER, LESSONS, Typed, Written, is_as_written, steps
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE_S = 180.0
 STOP_S = 30.0
 # What the reader starts in the checkout; here its files must stay in the folder.
 IN_THE_CHECKOUT = {
