@@ -124,7 +124,7 @@ chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 2
 	$(BIN)/python -m tests.e2e.differential
 	$(BIN)/python -m tests.e2e.logs_under_faults $(if $(SEED),--seed $(SEED))
 
-bench-ingest: $(STAMP) ## events per second of the Kafka worker beside bare aiokafka, Faust, kafka-python, librdkafka; of the HTTP listener
+bench-ingest: $(STAMP) ## events per second of the Kafka worker beside other consumers, with and without decoding; of the HTTP listener
 	$(BIN)/python -m benchmarks.ingest
 	$(BIN)/python -m benchmarks.receiving
 

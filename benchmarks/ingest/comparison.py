@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -12,25 +13,36 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.ingest import worker
+from benchmarks.ingest.programs import PROGRAMS
 from benchmarks.ingest.topic import delete_topic, draw_events, hours_of, last_full_hour_us, make_topic
+from benchmarks.machine import commit
 from deploy.kafka import broker
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "ingest.json"
 NAMES = {
-    "getmany": "(a) bare getmany",
-    "worker": "(b) this worker, durable",
-    "faust_agent": "(c) stock Faust agent",
-    "kafka_python": "(d) kafka-python loop",
-    "confluent": "(d) confluent-kafka loop",
+    "worker": "this worker, durable",
+    "rdkafka_performance": "rdkafka_performance (C), no decoding",
+    "consumer_perf_test": "kafka-consumer-perf-test (Java), no decoding",
+    "consume": "confluent-kafka consume, no decoding",
+    "getmany": "aiokafka getmany, no decoding",
+    "arrow": "confluent-kafka, Arrow's JSON reader",
+    "confluent": "confluent-kafka, json.loads",
+    "kafka_python": "kafka-python, json.loads",
+    "faust_agent": "stock Faust agent",
 }
+# These contenders do nothing with the records, so there are no counts to compare.
+NOT_COUNTED = {"getmany", *PROGRAMS}
+# The slow contenders get the first events only; what an event costs them does not depend on their number.
+PART_OF_EVENTS = {"confluent": 0.4, "kafka_python": 0.2, "faust_agent": 0.03}
 # kafka-python cannot read lz4 without another package; it gets the same events uncompressed.
 UNCOMPRESSED = {"kafka_python"}
 
@@ -43,13 +55,12 @@ class Sizes:
 
     rounds: int
     events: int
-    faust_events: int
     growing_events: Sequence[int]
     growing_partitions: Sequence[int]
 
 
-FULL = Sizes(5, 2_000_000, 60_000, [100_000, 1_000_000, 10_000_000], [1, 4, 16, 64])
-QUICK = Sizes(2, 400_000, 15_000, [100_000, 1_000_000], [1, 16])
+FULL = Sizes(5, 2_000_000, [100_000, 1_000_000, 10_000_000], [1, 4, 16, 64])
+QUICK = Sizes(2, 400_000, [100_000, 1_000_000], [1, 16])
 PARTITIONS = 4
 
 
@@ -78,6 +89,8 @@ class Bench:
             self._runs += 1
             expected = hours_of(self._pool, events)
             return worker.measure(self._folder / f"worker{self._runs}", self.servers, topic, expected, bin_s)
+        if contender in PROGRAMS:
+            return PROGRAMS[contender](self.servers, topic, events)
         command = [sys.executable, "-m", "benchmarks.ingest.contenders", contender, self.servers, topic]
         done = subprocess.run(
             [*command, str(events)], capture_output=True, text=True, check=False, cwd=ROOT, timeout=600
@@ -85,7 +98,7 @@ class Bench:
         if done.returncode:
             raise RuntimeError(f"{contender}: {done.stderr[-400:]}")
         measured: Measured = json.loads(done.stdout.splitlines()[-1])
-        if contender != "getmany" and measured["counted"] < events:
+        if contender not in NOT_COUNTED and measured["counted"] < events:
             raise AssertionError(f"{contender} counted {measured['counted']} of {events} events")
         return measured
 
@@ -122,7 +135,7 @@ def compare(bench: Bench, sizes: Sizes, show: Console) -> dict[str, object]:
     ):
         for number in range(sizes.rounds):
             for contender in NAMES:
-                events = sizes.faust_events if contender == "faust_agent" else sizes.events
+                events = round(sizes.events * PART_OF_EVENTS.get(contender, 1))
                 topic = plain if contender in UNCOMPRESSED else compressed
                 runs[contender].append(bench.run(contender, topic, events))
                 speed = events_per_s(runs[contender][-1])
@@ -191,17 +204,28 @@ def table(result: dict[str, dict[str, Measured]], ratios: Measured) -> Table:
 
 
 def main() -> None:
-    """Measure, print and keep the results; ``--quick`` measures less and keeps nothing."""
-    quick = "--quick" in sys.argv
-    sizes, show = (QUICK, Console()) if quick else (FULL, Console())
+    """Measure, print and keep the results."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="measure less, and keep nothing")
+    parser.add_argument("--rounds", type=int, help="rounds of all contenders")
+    parser.add_argument("--events", type=int, help="events of their topic")
+    parser.add_argument("--part", choices=["all", "contenders", "growing"], default="all")
+    asked, show = parser.parse_args(), Console()
+    sizes = QUICK if asked.quick else FULL
+    sizes = replace(sizes, rounds=asked.rounds or sizes.rounds, events=asked.events or sizes.events)
+    result: dict[str, Any] = json.loads(RESULTS.read_text()) if asked.part != "all" else {}
     with (
         tempfile.TemporaryDirectory(prefix="bench-ingest-") as name,
         broker.running(Path(name) / "kafka") as servers,
     ):
         bench = Bench(servers, Path(name))
-        result = compare(bench, sizes, show)
-        result |= {"growing": growing(bench, sizes, show), "cores": os.cpu_count() or 0}
-    result |= {"machine": platform.machine(), "python": platform.python_version(), "sizes": vars(sizes)}
-    show.print(table(result, result["speed_ratios"]))  # type: ignore[arg-type]
-    if not quick:
+        if asked.part != "growing":
+            result |= {"sizes": vars(sizes), "load_before": round(os.getloadavg()[0], 1)}
+            result |= compare(bench, sizes, show)
+            show.print(table(result, result["speed_ratios"]))
+        if asked.part != "contenders":
+            result |= {"growing": growing(bench, sizes, show)}
+    result |= {"commit": commit(), "cores": os.cpu_count(), "machine": platform.machine()}
+    result |= {"python": platform.python_version()}
+    if not asked.quick:
         RESULTS.write_text(json.dumps(result, indent=2) + "\n")

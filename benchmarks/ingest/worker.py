@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.ingest.topic import HOUR_US, HOURS
+from benchmarks.machine import cpu_s, memory_mb
 from stream_app.state.connection import connect, execute
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
@@ -76,7 +77,7 @@ def measure(
             first_look, last_look = asyncio.run(
                 _follow(redis.worker_url, worker, redis.process.pid, expected.total())
             )
-            peak_mb = _peak_mb(worker.pid)
+            peak_mb = memory_mb(worker.pid, "VmHWM")
             released = asyncio.run(_released_hours(redis.worker_url, first_us, bin_s))
         finally:
             worker.terminate()
@@ -104,7 +105,7 @@ async def _follow(
             positions = await execute(client, "HVALS", StreamKeys(STREAM).positions)
             seen = sum(map(int, positions))
             if seen:
-                looked = Looked(seen, time.perf_counter(), _cpu_s(worker.pid), _cpu_s(redis_pid))
+                looked = Looked(seen, time.perf_counter(), cpu_s(worker.pid), cpu_s(redis_pid))
                 first = first or looked
                 if seen >= events:
                     return first, looked
@@ -131,14 +132,3 @@ async def _released_hours(url: str, first_us: int, bin_s: int) -> Counter[int]:
     for number, (before, now) in enumerate(zip([0, *running], running, strict=False)):
         hours[first_us // HOUR_US + number * bin_s // 3600] += now - before
     return hours
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the processor time of all threads of a process so far."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-
-
-def _peak_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
