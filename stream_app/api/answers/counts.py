@@ -9,6 +9,7 @@ from stream_app.api.answers import formats
 from stream_app.api.answers.ranges import (
     about_keys,
     counted,
+    ends_left_out,
     estimated,
     measured_of,
     points_answered,
@@ -55,7 +56,7 @@ def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer
     span = span_of(view, query)
     ranges = ranges_of(view, query, span)
     found = of_key.over_ranges(query.kind, shown, *ranges, query.points)
-    fields = points_answered(view, query, found)
+    fields = points_answered(view, query, found, ends_left_out(view, query, span, ranges))
     if consistent:
         starts, stops = np.array(found.spans, np.int64).reshape(-1, 2).T
         fields["value"] = of_key.consistent(starts, stops, _method(view, query)).tolist()

@@ -167,8 +167,33 @@ def window_of(kind: schemas.Kind, window: int | None) -> int:
     return window or 1
 
 
-def points_answered(view: StreamView, query: schemas.SeriesQuery, found: SeriesPoints) -> dict[str, Any]:
-    """Return the fields of a series' answer."""
+def ends_left_out(
+    view: StreamView,
+    query: schemas.SeriesQuery | schemas.MeanSeriesQuery,
+    span: Span,
+    ranges: tuple[Int64Array, Int64Array],
+) -> list[str]:
+    """Return a sentence for each end of a range whose bins fill no group; only groups of bins have such ends.
+
+    Args: ranges, of all points: their starts and stops.
+    """
+    if query.kind != "bin":
+        return []
+    starts, stops = ranges
+    ends = [(span.start, span.stop)]
+    if len(starts):
+        ends = [(span.start, int(starts[0])), (int(stops[-1]), span.stop)]
+    return [
+        f"{edge(view, start)} to {edge(view, stop)} is left out: its bins fill no group."
+        for start, stop in ends
+        if start < stop
+    ]
+
+
+def points_answered(
+    view: StreamView, query: schemas.SeriesQuery, found: SeriesPoints, left_out: Sequence[str]
+) -> dict[str, Any]:
+    """Return the fields of a series' answer. Args: left_out, of ``ends_left_out``."""
     halves = half_widths(found.laws, query.confidence)[0] + found.roundings
     return {
         **released(view) | about_keys(view, query),
@@ -182,18 +207,18 @@ def points_answered(view: StreamView, query: schemas.SeriesQuery, found: SeriesP
         "nodes": found.laws.draws().astype(int).tolist(),
         "points_available": found.available,
         "downsampled": len(found.spans) + found.unmeasured < found.available,
-        "note": _note(found),
+        "note": _note(found, left_out),
     }
 
 
-def _note(found: SeriesPoints) -> str:
+def _note(found: SeriesPoints, left_out: Sequence[str]) -> str:
     lines = []
     shown = len(found.spans)
     if shown + found.unmeasured < found.available:
         lines.append(
             f"Shown are {shown:,} of {found.available:,} points: the least and the greatest of every stretch."
         )
-    lines += points_left_out(found.unmeasured)
+    lines += [*left_out, *points_left_out(found.unmeasured)]
     lines.append("Each interval holds for its own point, not for the worst of many.")
     return " ".join(lines)
 

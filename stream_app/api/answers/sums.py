@@ -10,6 +10,7 @@ from stream_app.api.answers.ranges import (
     about_keys,
     days_answered,
     edges_s,
+    ends_left_out,
     estimated,
     measured_of,
     points_answered,
@@ -54,9 +55,11 @@ def total_series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SumSer
         raise QueryError("view: sums are never made consistent; leave out view and method", "view")
     if query.view != "unbiased" and not view.strategy.kind.keys_as_first_published:
         raise QueryError("view: only the count is kept as first published; leave out view", "view")
-    ranges = ranges_of(view, query, span_of(view, query))
+    span = span_of(view, query)
+    ranges = ranges_of(view, query, span)
     found = sums_over(view, query.kind, *ranges, query.keys_asked, query.view, query.points)
-    answered = points_answered(view, query, found) | released_amounts(view, query, "sum")
+    left_out = ends_left_out(view, query, span, ranges)
+    answered = points_answered(view, query, found, left_out) | released_amounts(view, query, "sum")
     return schemas.SumSeriesAnswer(amounts=amounts, **answered)
 
 
@@ -67,11 +70,12 @@ def rendered_totals(view: StreamView, query: schemas.SeriesQuery, form: formats.
 
 def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSeriesAnswer:
     """Answer means as a series. Raises: QueryError."""
-    amounts, ranges = described(view), ranges_of(view, query, span_of(view, query))
+    amounts, span = described(view), span_of(view, query)
+    ranges = ranges_of(view, query, span)
     found = means_over(view, query.kind, *ranges, query.keys_asked, query.confidence, query.points)
     fewer = len(found.spans) + found.unmeasured < found.available
     own = "Each interval holds for its own point, not for the worst of many."
-    note = " ".join([*points_left_out(found.unmeasured), own])
+    note = " ".join([*ends_left_out(view, query, span, ranges), *points_left_out(found.unmeasured), own])
     if fewer:
         note = f"Shown are {len(found.spans):,} of {found.available:,} points, evenly spaced. {note}"
     return schemas.MeanSeriesAnswer(

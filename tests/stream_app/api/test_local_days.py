@@ -38,6 +38,17 @@ async def test_days_have_intervals_of_counts_over_the_same_hours(api: Api) -> No
 
 
 @with_api(COUNTS, epoch_bins=256, first_bin=MARCH_28)
+async def test_ends_of_a_range_that_fill_no_group_are_named(api: Api) -> None:
+    note = (await api.json("series", **PARIS))["note"]
+    assert "2013-03-28T00:00:00Z to 2013-03-28T23:00:00Z is left out: its bins fill no group." in note
+    assert note.count("left out") == 2
+    for bins, times in ((10, 1), (len(COUNTS), 0), (len(COUNTS) + 1, 1), (1, 0)):
+        assert (await api.json("series", kind="bin", step=bins))["note"].count("left out") == times, bins
+    for query in ({"kind": "running"}, {"kind": "window", "window": 3}):
+        assert "left out" not in (await api.json("series", step=10, **query))["note"]
+
+
+@with_api(COUNTS, epoch_bins=256, first_bin=MARCH_28)
 async def test_slices_in_days_cover_the_range(api: Api) -> None:
     found = await api.json("preview", epsilon=0.5, days=1, timezone="Europe/Paris")
     assert found["start"][0] == MARCH_28 * 3600
