@@ -187,9 +187,9 @@ async def reach(cluster: Cluster) -> None:
 
     Raises: OSError if the server is unreachable (try again); OperatorError if it refuses this user.
     """
+    security = {name: value for name, value in cluster.client().items() if name != "bootstrap_servers"}
     if cluster.tokens is not None:
         await asyncio.to_thread(cluster.tokens.current)
-    security = {name: value for name, value in cluster.client().items() if name != "bootstrap_servers"}
     failure: Exception | None = None
     for server in cluster.bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition(":")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import ssl
 import threading
 import time
@@ -64,13 +65,14 @@ class Tokens:
         """Ask the provider; return a token and the seconds of its life."""
         import httpx
 
-        place, client = self._given[ENDPOINT], self._given[CLIENT_ID]
+        client = self._given[CLIENT_ID]
+        place = self._given[ENDPOINT].partition("?")[0]  # what messages show: a query may hold a secret
         form = {"grant_type": "client_credentials"}
         if scope := self._given.get(SCOPE):
             form["scope"] = scope
         try:
             answer = httpx.post(
-                place,
+                self._given[ENDPOINT],
                 data=form,
                 auth=(client, self._given[CLIENT_SECRET]),
                 timeout=ANSWER_WITHIN_S,
@@ -90,7 +92,8 @@ class Tokens:
         token, life_s = told.get("access_token"), told.get("expires_in", _SHORT_LIFE_S)
         if answer.is_error or not isinstance(token, str) or not token:
             raise ConnectionError(f"{ENDPOINT} {place}: gives no token (HTTP {answer.status_code}); mend it")
-        return token, float(life_s) if isinstance(life_s, int | float) else _SHORT_LIFE_S
+        stated = isinstance(life_s, int | float) and math.isfinite(life_s) and life_s > 0
+        return token, float(life_s) if stated else _SHORT_LIFE_S
 
     def _trusted(self) -> ssl.SSLContext | bool:
         authority = self._given.get(AUTHORITY)

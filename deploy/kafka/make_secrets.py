@@ -31,7 +31,8 @@ _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 def write(folder: Path, host: str) -> None:
     """Write all files. Args: host, by which clients reach the broker."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
     if not (folder / "ca.key").exists():
         _make_authority(folder)
     _make_certificate(folder, host)
@@ -98,6 +99,7 @@ def _write(path: Path, text: str, mode: int) -> None:
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with open(descriptor, "w") as file:
+        os.fchmod(descriptor, mode)  # whatever the umask is
         file.write(text)
     unfinished.replace(path)
 

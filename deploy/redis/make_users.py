@@ -47,7 +47,8 @@ def acl(passwords: dict[str, str]) -> str:
 
 def write(folder: Path, host: str = "redis:6379") -> None:
     """Write users.acl, and an environment file for every user. Args: host, of Redis in new URLs."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
     token = folder / "operator.token"
     # Prometheus in its container must read this file. Only its owner may enter the folder.
     _replace(token, token.read_text() if token.exists() else secrets.token_urlsafe(32), 0o644)
@@ -78,6 +79,7 @@ def _replace(path: Path, text: str, mode: int) -> None:
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with open(descriptor, "w") as file:
+        os.fchmod(descriptor, mode)  # whatever the umask is
         file.write(text)
     unfinished.replace(path)
 

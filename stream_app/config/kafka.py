@@ -56,6 +56,7 @@ def _check_login(section: Section, security: Mapping[str, str]) -> None:
     Secrets are looked for where a client is made: API and watcher read the same file, and have none.
     """
     if not security.get("security.protocol", "").startswith("sasl"):
+        section.refuse("sasl.mechanism", "belongs to security.protocol: sasl_ssl; add that, or take it out")
         return
     if security.get("sasl.mechanism") != "OAUTHBEARER":
         for key in (*_BY_CLIENT, SCOPE, EXTENSIONS, TOKEN_FILE, AUTHORITY):

@@ -17,8 +17,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
-from stream_app.config import KAFKA_PASSWORD, REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, Settings
-from stream_app.config.access import OPERATOR_TOKEN
+from stream_app.config import Settings
 from stream_app.monitoring.logs import LOG_FORMAT, LOG_LEVEL, format_for
 from stream_app.ports import OperatorError
 
@@ -33,6 +32,7 @@ _RELOADED = (
     "SIGHUP: files of API keys are read again whenever they change; anything else of the configuration takes "
     "effect at the next start"
 )
+_VARIABLES = "STREAM_APP_"  # every environment variable of this service begins with this
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 _CALM_S = 15.0  # a child that ran this long resets its restart backoff
 STOP_S = 3.0  # time for a process to end after a request; a forced end loses nothing
@@ -118,7 +118,7 @@ async def _run_once(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
-        # Settings come through standard input; the API's environment must not hold the worker's password.
+        # Settings come through standard input; the API's environment must not hold the worker's passwords.
         env=child_environment(),
     )
     assert process.stdin is not None
@@ -156,12 +156,12 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
 
 
 def child_environment() -> dict[str, str]:
-    """Return the parent's environment without passwords, with its log level, and the format of its output.
+    """Return the parent's environment without its settings, with its log level, and the format of its output.
 
-    The parent prints its children's log lines to its standard output.
+    Some settings are passwords, and a child gets its own through its standard input. The parent prints its
+    children's log lines to its standard output.
     """
-    secret = (REDIS_URL, REDIS_API_URL, REDIS_ALERTS_URL, KAFKA_PASSWORD, OPERATOR_TOKEN)
-    kept = {name: value for name, value in os.environ.items() if name not in secret}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_VARIABLES)}
     return {**kept, LOG_FORMAT: format_for(sys.stdout), LOG_LEVEL: str(logging.getLogger().level)}
 
 

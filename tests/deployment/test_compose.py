@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tomllib
@@ -151,7 +152,13 @@ def test_a_secured_kafka_changes_nothing_else(tmp_path: Path) -> None:
     added = secured.pop("kafka")
     assert {key: added[key] for key in plain["kafka"]} == plain.pop("kafka")
     assert secured == plain
-    make_secrets.write(tmp_path, "kafka")
+    tmp_path.chmod(0o755)
+    before = os.umask(0o077)
+    try:
+        make_secrets.write(tmp_path, "kafka")
+    finally:
+        os.umask(before)
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
     services = merged("compose.yaml", "compose.secured.yaml")
     mounted = {volume.split(":")[0] for service in services.values() for volume in service["volumes"]}
     for file in ("broker.pem", "ca.pem", "kafka.jaas"):

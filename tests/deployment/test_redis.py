@@ -181,6 +181,7 @@ def test_passwords_are_kept_private_and_different(tmp_path: Path) -> None:
     write(tmp_path / "secrets")
     assert {name: (tmp_path / "secrets" / name).read_text() for name in names} == first
     shutil.rmtree(tmp_path / "secrets")
+    (tmp_path / "secrets").mkdir(mode=0o755)
     write(tmp_path / "secrets")
     acl = (tmp_path / "secrets" / "users.acl").read_text()
     for name in names:

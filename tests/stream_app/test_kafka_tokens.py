@@ -53,6 +53,31 @@ def test_token_is_fetched_again_before_its_life_is_over(
     assert len(provider.asked) == 2
 
 
+@pytest.mark.parametrize("life_s", [float("nan"), float("inf"), -1.0, 0.0])
+def test_token_without_a_sensible_life_is_fetched_again_soon(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, life_s: float
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("stream_app.kafka_tokens.time.monotonic", lambda: now[0])
+    provider.broken = 200, {"access_token": "first", "expires_in": life_s}
+    tokens = Tokens(settings(provider))
+    assert tokens.current() == "first"
+    provider.broken = 200, {"access_token": "second", "expires_in": life_s}
+    now[0] = 1.0
+    assert tokens.current() == "first"
+    now[0] = 61.0
+    assert tokens.current() == "second"
+
+
+def test_query_of_the_token_endpoint_is_not_shown() -> None:
+    place = f"http://127.0.0.1:{free_port()}/token?code=hunter2"
+    given = {"token.endpoint.url": place, "client.id": CLIENT, "client.secret": SECRET}
+    tokens = Tokens({f"sasl.oauthbearer.{name}": value for name, value in given.items()})
+    with pytest.raises(ConnectionError, match=r"/token: no answer") as failed:
+        tokens.current()
+    assert "hunter2" not in str(failed.value)
+
+
 def test_refused_client_is_one_line_without_its_secret(provider: Provider) -> None:
     wrong = settings(provider, **{"client.secret": "wrong-one"})
     with pytest.raises(OperatorError) as refused:

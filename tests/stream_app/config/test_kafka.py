@@ -185,6 +185,13 @@ def test_tokens_belong_to_their_mechanism_only() -> None:
     assert "sasl.oauthbearer.client.id belongs to sasl.mechanism: OAUTHBEARER" in said
 
 
+@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "PLAIN"])
+@pytest.mark.parametrize("protocol", ["", ", security.protocol: ssl"])
+def test_login_without_a_protocol_that_logs_in_is_refused(mechanism: str, protocol: str) -> None:
+    said = refusal("group: counts", f"group: counts, sasl.mechanism: {mechanism}{protocol}")
+    assert "sasl.mechanism belongs to security.protocol: sasl_ssl; add that, or take it out" in said
+
+
 def test_the_environment_names_another_cluster() -> None:
     there = {"STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": "there:1"}
     kafka = read(TEXT.replace("kafka:", "publish_every: 1s\n#"), there).kafka

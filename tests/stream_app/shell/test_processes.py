@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from stream_app import config
 from stream_app.monitoring.logs import LOG_FORMAT
 from stream_app.ports import OperatorError
+from stream_app.shell import options
 from stream_app.shell.processes import COMPLETE, child_environment, run_child, until_stopped
 from stream_app.shell.replay import replay_settings
 from tests.patience import PATIENCE_S
@@ -192,3 +194,17 @@ def test_children_log_in_the_format_of_the_output_that_their_parent_prints_them_
         monkeypatch.setattr(stream, "isatty", lambda is_terminal=is_terminal: is_terminal)
     monkeypatch.delenv(LOG_FORMAT, raising=False)
     assert child_environment()[LOG_FORMAT] == format
+
+
+def test_children_get_no_setting_in_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child gets its own settings only, through its standard input: some of the others are passwords."""
+    variables = {
+        value
+        for module in (config.access, config.kafka, config.storage, options)
+        for value in vars(module).values()
+        if isinstance(value, str) and value.startswith("STREAM_APP_")
+    }
+    assert {"STREAM_APP_KAFKA_OAUTH_CLIENT_SECRET", "STREAM_APP_OPERATOR_TOKEN"} < variables
+    for name in variables:
+        monkeypatch.setenv(name, "hunter2")
+    assert "hunter2" not in child_environment().values()
