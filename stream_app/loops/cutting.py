@@ -158,13 +158,19 @@ class Cutter:
                 self._wake.set()
 
     async def _store_cuts(self, due: _Due, cuts: Sequence[Cut]) -> None:
-        view, partition = due.view, due.partition
+        view, partition, bounds = due.view, due.partition, due.view.declared.bounds
         has_aside = partition in view.aside
         # A record that is set aside after this cut adds the partition again: the store refuses the apply of
         # such a record until the reader knows the cut.
         view.aside.discard(partition)
         reply = await self._store.take_cuts(
-            view.name, view.strategy.hash, partition, due.last_cut_bin, cuts, view.rules.max_ahead_bins
+            view.name,
+            view.strategy.hash,
+            partition,
+            due.last_cut_bin,
+            cuts,
+            view.rules.max_ahead_bins,
+            0 if bounds is None else bounds.most_places,
         )
         if has_aside:
             self._letters.expect(due.place)

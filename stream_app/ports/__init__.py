@@ -136,12 +136,14 @@ class Store(Protocol):
         expected_last_cut_bin: int,
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
+        most_places: int = 0,
     ) -> Reply:
         """Append cuts. Bins rise; positions do not fall and are not below the partition's position.
 
         Records that were set aside count if they are dated at most ``max_ahead_bins`` beyond the first cut's
         ``open_bin`` and their bin is not sealed. The others are refused, and counted for the operator. An
-        unknown partition starts at position 0 with the sealed bin as its base bin.
+        unknown partition starts at position 0 with the sealed bin as its base bin. ``most_places``, as in
+        ``Apply``: records of a user in more places of a bin cannot count, and need not be kept.
         """
 
     async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:

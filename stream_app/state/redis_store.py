@@ -272,6 +272,7 @@ class RedisStore(Store):
         expected_last_cut_bin: int,
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
+        most_places: int = 0,
     ) -> Reply:
         checks.check_cuts(expected_last_cut_bin, cuts)
         keys = StreamKeys(stream)
@@ -294,6 +295,7 @@ class RedisStore(Store):
                 [
                     *(strategy_hash, partition, expected_last_cut_bin, digest, packed),
                     *(open_bin, max_ahead_bins, seen, msgspec.msgpack.encode(names)),
+                    most_places,
                     *targets,
                 ],
             )

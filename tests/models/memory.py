@@ -267,6 +267,7 @@ class MemoryStore(Store):
         expected_last_cut_bin: int,
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
+        most_places: int = 0,
     ) -> Reply:
         check_cuts(expected_last_cut_bin, cuts)
         state = self._streams.get(stream)

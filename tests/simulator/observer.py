@@ -88,7 +88,7 @@ class Observer:
         self._meet(args[2], args[3], (await self._state()).partitions[args[2]].base_bin)
 
     async def _after_take_cuts(self, args: tuple[Any, ...], reply: Reply) -> None:
-        _, _, partition, expected_last_cut_bin, cuts, _ = args
+        _, _, partition, expected_last_cut_bin, cuts, *_ = args
         if partition not in self.history.partitions:
             self._meet(partition, 0, expected_last_cut_bin)
         self.history.partitions[partition].cuts.extend(cuts)

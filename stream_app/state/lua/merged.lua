@@ -1,4 +1,5 @@
--- Included by apply.lua. It merges the entries of a shard of users (waiting.lua) when the shard has grown fourfold.
+-- Included by scripts that keep users' records (waiting.lua). It leaves out records that cannot count, and merges the
+-- entries of a shard when the shard has grown fourfold.
 
 -- Delete a user's fields after the first `most` in the order of their hashes; return how many records they had.
 local function delete_after_first(fields, numbers, most)
@@ -27,6 +28,15 @@ local function trim(fields, numbers, most)
   return over
 end
 
+-- Return entries for the numbers of records by field, without those that cannot count, and how many those are.
+local function entries_left(fields, numbers, most)
+  local over, left = most > 0 and trim(fields, numbers, most) or 0, {}
+  for _, field in ipairs(fields) do
+    if numbers[field] then left[#left + 1] = entries_of(field, numbers[field]) end
+  end
+  return left, over
+end
+
 -- Merge a shard of this many entries if it has grown enough, from a least size on. Without merging it would grow with every
 -- event; with it, with the users and their places. Return whether it was merged, and how many records cannot count.
 local function merge(records, entries, least, most)
@@ -39,10 +49,7 @@ local function merge(records, entries, least, most)
     if not numbers[field] then fields[#fields + 1] = field end
     numbers[field] = (numbers[field] or 0) + number
   end
-  local over, left = most > 0 and trim(fields, numbers, most) or 0, {}
-  for _, field in ipairs(fields) do
-    if numbers[field] then left[#left + 1] = entries_of(field, numbers[field]) end
-  end
+  local left, over = entries_left(fields, numbers, most)
   write_shard(records, #left, table.concat(left))
   return true, over
 end

@@ -5,18 +5,20 @@
 --       for each target in which some of them count: its hash, and the users of its window (the same hash without users)
 -- ARGV: strategy hash, partition, expected last cut bin, digest of this call, packed {bins, positions, overdue},
 --       open bin of the first cut, how far ahead of it a record may be dated, how many records the caller saw set
---       aside, packed names of the records that are not dated further ahead, then the names of the targets: a bin, or
---       a shard of users
+--       aside, packed names of the records that are not dated further ahead, how many places of a user may count
+--       (0: all), then the names of the targets: a bin, or a shard of users
 -- Replies: 'again' if more records are set aside than the caller saw
 #include counts
 #include waiting
+#include merged
 local state, positions, starts, base_bins, cuts, cut_calls = unpack(KEYS, 1, 6)
 local ahead, ahead_places, refused_ahead, operator_counts, open_bins, untallied, open_windows = unpack(KEYS, 7, 13)
 local strategy_hash, partition, expected, digest = unpack(ARGV, 1, 4)
 local bins, cut_positions, overdue = unpack(cmsgpack.unpack(ARGV[5]))
 local open_bin, newest_bin = tonumber(ARGV[6]), tonumber(ARGV[6]) + tonumber(ARGV[7])
 local seen, candidates = tonumber(ARGV[8]), cmsgpack.unpack(ARGV[9])
-local GIVEN_KEYS, GIVEN_ARGUMENTS, MOST_PLACES = 13, 9, 1000
+local most_places = tonumber(ARGV[10])
+local GIVEN_KEYS, GIVEN_ARGUMENTS, MOST_PLACES = 13, 10, 1000
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
 if not held[1] then return 'conflict' end
@@ -42,14 +44,14 @@ for i = GIVEN_ARGUMENTS + 1, #ARGV do
   targets[ARGV[i]] = {KEYS[place - 1], KEYS[place]}
 end
 
+local byte_of = {} -- by two hexadecimal digits
+for byte = 0, 255 do byte_of[string.format('%02x', byte)] = string.char(byte) end
+
 -- Return the bin, the window or nil, the target's name and its field, as the caller named a record that is set aside:
 -- 'bin cell', or 'shard user-and-cell' with the last in hexadecimal digits.
 local function parsed(name)
   local target, bin, window, digits = string.match(name, '^((%-?%d+):(%-?%d+):%d+) (%x+)$')
-  if target then
-    local field = string.gsub(digits, '%x%x', function(byte) return string.char(tonumber(byte, 16)) end)
-    return bin, window, target, field
-  end
+  if target then return bin, window, target, (string.gsub(digits, '%x%x', byte_of)) end
   local own_bin, cell = string.match(name, '^(%-?%d+) (%d+)$')
   return own_bin, nil, own_bin, cell
 end
@@ -89,21 +91,32 @@ local function open_window(window, target)
   redis.call('HSETNX', targets[target][2], 'key mark', ahead_mark)
 end
 
+-- Count records by target. Of users' records only those that may count wait in a shard, because one script reads it all.
 local function count(counted)
-  local opened = {}
+  local known, opened, over = {}, {}, 0
   for _, one in ipairs(counted) do
     local bin, window, target, field, number = unpack(one, 1, 5)
-    if window then
-      append(untallied, bin, target, targets[target][1], entries_of(field, number))
-    else
-      redis.call('HINCRBY', targets[target][1], field, number)
+    local records = known[target]
+    if not records then
+      records = {bin = bin, window = window, target = target, fields = {}, numbers = {}}
+      known[target], opened[#opened + 1] = records, records
     end
-    if not opened[target] then
-      redis.call('ZADD', open_bins, bin, bin)
-      if window then open_window(window, target) end
-      opened[target] = true
+    table.insert(records.fields, field)
+    records.numbers[field] = number
+  end
+  for _, records in ipairs(opened) do
+    local target, fields, numbers = records.target, records.fields, records.numbers
+    redis.call('ZADD', open_bins, records.bin, records.bin)
+    if records.window then
+      local entries, more = entries_left(fields, numbers, most_places)
+      append(untallied, records.bin, target, targets[target][1], table.concat(entries))
+      open_window(records.window, target)
+      over = over + more
+    else
+      for _, cell in ipairs(fields) do redis.call('HINCRBY', targets[target][1], cell, numbers[cell]) end
     end
   end
+  if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', over) end
 end
 
 local function refuse(future, before)

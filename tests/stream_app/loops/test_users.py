@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from stream_app.core.costs import cost_of
 from stream_app.core.ledger import statement
-from stream_app.core.records import EpochRecord, WitnessRow
+from stream_app.core.records import Apply, EpochRecord, Reply, WitnessRow
 from stream_app.core.releases.restored import ENDED_EARLY, epochs_of
-from stream_app.ports import OperatorError
+from stream_app.ports import OperatorError, Store
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, SOURCE, STREAM, strategy_of
 from tests.stream_app.one_source import OneSource
@@ -267,3 +268,34 @@ def test_one_more_event_costs_no_more_than_stated_after_a_store_was_set_back(
     stated = cost_of(ledger, "event", "add_remove").epsilon
     assert [entry.end_us for entry in ledger].count(ledger[0].end_us) == 2  # in one cap window
     assert 2 * Fraction(ledger[0].epsilon) < moved * Fraction(ledger[0].epsilon) <= stated
+
+
+def test_the_store_learns_how_many_places_of_a_user_may_count(
+    one: OneSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both with records that count at once, and with a cut that accepts records set aside."""
+    monkeypatch.setattr("stream_app.core.counting.choosing.MOST_AMOUNTS", 0)  # as if its bins had many places
+    told: dict[str, int] = {}
+
+    class Noting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(one.store, name)
+
+        async def apply(self, stream: str, change: Apply) -> Reply:
+            told["apply"] = change.most_places
+            return await one.store.apply(stream, change)
+
+        async def take_cuts(self, *args: Any) -> Reply:
+            told["take_cuts"] = args[-1]
+            return await one.store.take_cuts(*args)
+
+    async def count() -> None:
+        await one.closer().reconcile()
+        ingest = one.ingest(cast(Store, Noting()))
+        one.append_of((100, "ann"), (103, "ann"))
+        await ingest.step()
+        one.clock.set_bin(103)
+        await ingest.cut()
+
+    asyncio.run(count())
+    assert told == {"apply": MOST, "take_cuts": MOST}
