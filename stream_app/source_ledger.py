@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from stream_app.core.budget import Total
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import ACCEPTED, check_measurement, composed
+from stream_app.core.ledger import ACCEPTED, check_measurement, composed, place_of
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.ports import OperatorError, OutsideLedger, Store
 from stream_app.ports.reader import PublicReader
@@ -31,10 +31,13 @@ async def ledgers_of_all_names(
 
 
 async def measured(
-    store: Store | PublicReader, source: str, logs: Iterable[str] = ()
+    store: Store | PublicReader, source: str, logs: Iterable[str] = (), known: Sequence[LedgerEntry] = ()
 ) -> tuple[LedgerEntry, ...]:
-    """Return every measurement of a source, under all its names."""
-    return composed(source, await ledgers_of_all_names(store, source, logs))
+    """Return every measurement of a source, under all its names.
+
+    Args: known, entries of epochs that were read before, so the ledgers have them unless they were lost.
+    """
+    return composed(source, [*await ledgers_of_all_names(store, source, logs), known])
 
 
 class TotalSpent(Exception):
@@ -154,7 +157,7 @@ class SourceLedger:
         if self._total is None:
             return True
         known = await self._everything(entry.source)
-        known.setdefault(_place(entry), entry)
+        known.setdefault(place_of(entry), entry)
         return self._total.allows(entry.stream, known.values())
 
     async def check_remembered(self, stream: str, source: str) -> None:
@@ -175,12 +178,12 @@ class SourceLedger:
     async def _everything(self, source: str) -> dict[tuple[str, int, str, int], LedgerEntry]:
         """Return each measurement of a source once, under all its names, and in the ledger outside."""
         ledgers = await ledgers_of_all_names(self._store, source, self._logs)
-        known = {_place(one): replace(one, source=source) for ledger in ledgers for one in ledger}
+        known = {place_of(one): replace(one, source=source) for ledger in ledgers for one in ledger}
         if self._outside is not None:
             names = {source, *self._logs, *(one.log for one in known.values() if one.log is not None)}
             for one in await self._outside.entries():
                 if one.source in names:
-                    known.setdefault(_place(one), replace(one, source=source))
+                    known.setdefault(place_of(one), replace(one, source=source))
         return known
 
     async def _check_not_begun(self, new: LedgerEntry) -> None:
@@ -235,9 +238,9 @@ async def put_back(store: Store, outside: OutsideLedger, source: str, kept: Sequ
 
     Raises: OperatorError if the store has another entry for one of these epochs.
     """
-    known = set(map(_place, await store.ledger(source)))
+    known = set(map(place_of, await store.ledger(source)))
     for entry in kept:
-        if _place(entry) in known:
+        if place_of(entry) in known:
             continue
         if await store.reserve(replace(entry, lost=True)) is Reply.CONFLICT:
             raise OperatorError(
@@ -258,8 +261,3 @@ def lost(entry: LedgerEntry, outside: OutsideLedger | None) -> OperatorError:
         f"{format_instant(entry.start_us)}), and neither the store nor the witness does; restore both, or "
         "give the stream another name, whose privacy.accept then says that it measures again"
     )
-
-
-def _place(entry: LedgerEntry) -> tuple[str, int, str, int]:
-    """Return what two entries of the same measurement have in common, under all names of their source."""
-    return entry.stream, entry.epoch, entry.strategy_hash, entry.start_us

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -22,8 +22,8 @@ from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
 from stream_app.core.answers.query import StreamView
 from stream_app.core.budget import Left, left
-from stream_app.core.ledger import Statement, composed, statement
-from stream_app.core.measured import lacking
+from stream_app.core.ledger import Statement, statement
+from stream_app.core.measured import KnownEpochs
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
@@ -50,11 +50,17 @@ class StreamReplica:
     """One stream's view for answers, and its last rows for followers.
 
     Args: stated, returns a source's privacy statement. It is read before a release is shown, because the
-        ledger already holds every measurement of visible releases; labels, how the stream is shown.
+        ledger already holds every measurement of visible releases; known, learns of the stream's epochs, in
+        case the ledger loses them; labels, how the stream is shown.
     """
 
     def __init__(
-        self, reader: PublicReader, stream: str, stated: Stated, labels: Labels = UNLABELLED
+        self,
+        reader: PublicReader,
+        stream: str,
+        stated: Stated,
+        known: KnownEpochs,
+        labels: Labels = UNLABELLED,
     ) -> None:
         self.stream, self.labels = stream, labels
         self.view: StreamView | None = None
@@ -62,16 +68,26 @@ class StreamReplica:
         self.answers: dict[object, bytes] = {}  # rendered answers at the view's seq
         self.seq = 0  # of the last bin that followers may see
         self.closed = False
-        self._reader, self._stated = reader, stated
+        self._reader, self._stated, self._known = reader, stated, known
         self._recent: deque[tuple[int, bytes]] = deque(maxlen=RECENT_ROWS)
         self._waiting: dict[asyncio.Future[None], None] = {}  # followers that wait for new rows
 
-    async def refresh(self) -> None:
-        """Read newly visible releases; readers see all of them or none.
+    async def look(self) -> PublicState | None:
+        """Return the public state. From now on the source's statement covers its epochs.
 
         Raises: the reader's exception if the store cannot be read.
         """
         state = await self._reader.public_state(self.stream)
+        self._known.learn(self.stream, state)
+        return state
+
+    async def refresh(self, looked: Awaitable[PublicState | None] | None = None) -> None:
+        """Read newly visible releases; readers see all of them or none.
+
+        Args: looked, what ``look`` returns; None: look now.
+        Raises: as ``look``.
+        """
+        state = await (self.look() if looked is None else looked)
         if state is None:
             self.view, self.seq = None, 0
             return
@@ -215,8 +231,7 @@ class Replicas:
         self.by_name: dict[str, StreamReplica] = {}
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
         self._statements: dict[str, Statement] = {}
-        self._lost: dict[str, tuple[LedgerEntry, ...]] = {}  # by source: what its ledger has lost
-        self._compared: dict[str, tuple[tuple[LedgerEntry, ...], int]] = {}  # ledger and number of epochs
+        self._known = KnownEpochs()
         self._asked: dict[str, SharedAnswer[tuple[LedgerEntry, ...]]] = {}  # by source
         self._left_of: dict[str, tuple[tuple[LedgerEntry, ...], Left | None]] = {}  # by stream
         self.alerts: dict[str, State] = {}  # each rule's state, by rule
@@ -237,30 +252,32 @@ class Replicas:
         names = await self._reader.streams()
         for name in names:
             if name not in self.by_name:
-                self.by_name[name] = StreamReplica(self._reader, name, self.stated, self._labels.of(name))
-        await each_to_its_end(*(self.by_name[name].refresh() for name in names))
+                labels = self._labels.of(name)
+                self.by_name[name] = StreamReplica(self._reader, name, self.stated, self._known, labels)
+        looks = {name: asyncio.create_task(self.by_name[name].look()) for name in names}
+        await asyncio.gather(*looks.values(), return_exceptions=True)  # before any row is shown
+        await each_to_its_end(*(self.by_name[name].refresh(looked) for name, looked in looks.items()))
         for gone in set(self.by_name) - set(names):
             self.by_name.pop(gone).close()
+        self._known.forget_all_but(names)
         sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
         for source in sources:
             await self.stated(source)
-        await self._complete_ledgers()
         for replica in self.by_name.values():
             self._set_left(replica)
         for gone in set(self.ledgers) - sources:
             del self.ledgers[gone], self._statements[gone], self._asked[gone]
-            self._lost.pop(gone, None)
-            self._compared.pop(gone, None)
         self.alerts, self.transitions = alerts, self.transitions | transitions
         self._fresh_at = time.monotonic()
 
     async def stated(self, source: str) -> Statement:
-        """Return the current statement of a source's ledger, after updating all streams over the source."""
+        """Return the current statement of a source, after updating all streams over the source.
+
+        It covers the ledger, and all known epochs that the ledger has lost until the worker puts them back.
+        """
         if source not in self._asked:
-            self._asked[source] = SharedAnswer(partial(measured, self._reader, source))
+            self._asked[source] = SharedAnswer(partial(self._measured, source))
         ledger = await self._asked[source]()
-        if lost := self._lost.get(source):
-            ledger = composed(source, [ledger, lost])
         if ledger != self.ledgers.get(source):
             self.ledgers[source], self._statements[source] = ledger, statement(source, ledger)
             for replica in self.by_name.values():
@@ -268,22 +285,8 @@ class Replicas:
                     replica.set_statement(self._statements[source])
         return self._statements[source]
 
-    async def _complete_ledgers(self) -> None:
-        """Count epochs that readers know and their ledger has lost, until the worker puts them back."""
-        views: dict[str, list[StreamView]] = defaultdict(list)
-        for replica in self.by_name.values():
-            if replica.view is not None:
-                views[replica.view.strategy.source].append(replica.view)
-        for source, ours in views.items():
-            seen = self.ledgers[source], sum(len(view.epochs) for view in ours)
-            if self._compared.get(source) == seen:
-                continue
-            lost = self._lost.get(source, ())
-            stored = [entry for entry in self.ledgers[source] if entry not in lost]
-            epochs = ((view.strategy, [epoch.record for epoch in view.epochs]) for view in ours)
-            self._lost[source] = lacking(stored, epochs)
-            await self.stated(source)
-            self._compared[source] = self.ledgers[source], seen[1]
+    async def _measured(self, source: str) -> tuple[LedgerEntry, ...]:
+        return await measured(self._reader, source, known=self._known.entries(source))
 
     def _set_left(self, replica: StreamReplica) -> None:
         """Set what a stream's total still allows, whenever its ledger has changed."""

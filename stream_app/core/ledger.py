@@ -316,11 +316,17 @@ def _known(texts: Iterable[str | None]) -> str | None:
 
 
 def composed(source: str, ledgers: Iterable[Sequence[LedgerEntry]]) -> tuple[LedgerEntry, ...]:
-    """Return the entries of a source's several ledgers, each once, under the source's name."""
-    found: dict[tuple[str, int], LedgerEntry] = {}
+    """Return the entries of a source's several ledgers, each measurement once, under the source's name."""
+    found: dict[tuple[str, int, str, int], LedgerEntry] = {}
     for entry in chain.from_iterable(ledgers):
-        found.setdefault((entry.stream, entry.epoch), replace(entry, source=source))
+        if (place := place_of(entry)) not in found:
+            found[place] = entry if entry.source == source else replace(entry, source=source)
     return tuple(found.values())
+
+
+def place_of(entry: LedgerEntry) -> tuple[str, int, str, int]:
+    """Return what two entries of the same measurement have in common, under all names of their source."""
+    return entry.stream, entry.epoch, entry.strategy_hash, entry.start_us
 
 
 def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[LedgerEntry, ...]:

@@ -6,11 +6,12 @@ streams still know which epochs they have measured, and at what cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 from stream_app.core.ledger import entry_of
-from stream_app.core.records import EpochRecord, LedgerEntry
+from stream_app.core.records import EpochRecord, LedgerEntry, PublicState
 from stream_app.core.strategy import Strategy
 
 
@@ -21,17 +22,41 @@ def ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
     return replace(entry, epsilon=str(kind.epsilon), neighbours=strategy.time.neighbours, delta=delta, mu=mu)
 
 
-def lacking(
-    ledger: Iterable[LedgerEntry], streams: Iterable[tuple[Strategy, Sequence[EpochRecord]]]
-) -> tuple[LedgerEntry, ...]:
-    """Return the entries of epochs that a ledger has lost.
+class KnownEpochs:
+    """The epochs that a reader knows: part of what their source costs, even if its ledger has lost them."""
 
-    Args: streams, those over the ledger's source, each with its epochs.
-    """
-    known = {(entry.stream, entry.epoch) for entry in ledger}
-    return tuple(
-        ledger_entry(strategy, record)
-        for strategy, records in streams
-        for record in records
-        if (strategy.stream, record.epoch) not in known
-    )
+    def __init__(self) -> None:
+        self._learned: dict[str, tuple[str, bytes]] = {}  # by stream: its source and its strategy's text
+        self._by_source: dict[str, dict[str, dict[EpochRecord, LedgerEntry]]] = defaultdict(dict)
+
+    def learn(self, stream: str, state: PublicState | None) -> None:
+        """Take over which epochs a stream has; None: the stream is gone."""
+        source, text = self._learned.get(stream, ("", b""))
+        before = self._by_source[source].get(stream, {})
+        if state is None or state.strategy != text:
+            self._by_source[source].pop(stream, None)
+            self._learned.pop(stream, None)
+            before = {}
+        elif tuple(before) == state.epochs:
+            return
+        if state is None:
+            return
+        strategy = Strategy.from_json(state.strategy)
+        self._learned[stream] = strategy.source, state.strategy
+        self._by_source[strategy.source][stream] = {
+            record: before.get(record) or ledger_entry(strategy, record) for record in state.epochs
+        }
+
+    def forget_all_but(self, streams: Iterable[str]) -> None:
+        """Forget the streams that are no longer among these."""
+        for gone in set(self._learned).difference(streams):
+            self.learn(gone, None)
+
+    def source_of(self, stream: str) -> str | None:
+        """Return the source of a stream; None if nothing is known about the stream."""
+        return self._learned[stream][0] if stream in self._learned else None
+
+    def entries(self, source: str) -> list[LedgerEntry]:
+        """Return the ledger entries of all known epochs over a source."""
+        streams = self._by_source.get(source, {})
+        return [entry for epochs in streams.values() for entry in epochs.values()]

@@ -25,10 +25,12 @@ from stream_app.core.alerts.states import (
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import visible_epochs
-from stream_app.core.ledger import statement
+from stream_app.core.ledger import Statement, statement
+from stream_app.core.measured import KnownEpochs
 from stream_app.core.records import PublicState
 from stream_app.loops.clocks import own_clock_us
 from stream_app.outage import Outage
+from stream_app.ports import OperatorError
 from stream_app.ports.alerts import AlertStore
 from stream_app.ports.reader import PublicReader
 from stream_app.source_ledger import measured
@@ -53,6 +55,8 @@ class AlertWatcher:
         self._states: dict[str, State] = {}
         self._decided: dict[str, int] = {}  # by stream: the last release that was evaluated
         self._loaded = False
+        self._known = KnownEpochs()
+        self._learned = False  # whether this look has read which epochs there are
 
     async def run(self) -> None:
         """Watch until cancelled. If the store is unreachable, try again."""
@@ -73,6 +77,7 @@ class AlertWatcher:
         """Evaluate the rules on every release that became visible since the last call. Raises: OSError."""
         if not self._loaded:
             await self._load()
+        self._learned = False
         for stream in self._rules:
             while await self._step(stream):
                 pass
@@ -100,6 +105,7 @@ class AlertWatcher:
         view = self._views.get(stream)
         if view is None or view.visible_seq != before or not view.continues_to(public):
             view = self._views[stream] = await self._view_at(stream, public, before)
+            view.statement = await self._stated(view)
         await self._begin_watch(stream, view)
         upto = min(public.visible_seq, before + RELEASES_A_STEP)
         if upto <= before:
@@ -109,8 +115,7 @@ class AlertWatcher:
             (want.epoch, want.table): (want.first, rows)
             for want, rows in await self._read(stream, view, target)
         }
-        source = view.strategy.source
-        view.statement = statement(source, await measured(self._reader, source))
+        view.statement = await self._stated(view)
         total = Outcome({}, [])
         for seq in range(before + 1, upto + 1):
             state = _state_at(public, seq)
@@ -120,6 +125,28 @@ class AlertWatcher:
             total.transitions.extend(decided.transitions)
         await self._commit(stream, before, upto, total)
         return upto < public.visible_seq
+
+    async def _stated(self, view: StreamView) -> Statement:
+        """Return the statement of a view's source, with the epochs that its ledger has lost."""
+        if not self._learned:
+            await self._learn()
+            self._learned = True
+        source = view.strategy.source
+        return statement(source, await measured(self._reader, source, known=self._known.entries(source)))
+
+    async def _learn(self) -> None:
+        """Read the epochs of all streams over the watched sources. Raises: OSError."""
+        watched = {None, *(view.strategy.source for view in self._views.values())}
+        streams = await self._reader.streams()
+        self._known.forget_all_but(streams)
+        names = [name for name in streams if self._known.source_of(name) in watched]
+        states = await asyncio.gather(*map(self._reader.public_state, names), return_exceptions=True)
+        for name, state in zip(names, states, strict=True):
+            if isinstance(state, OperatorError):
+                continue  # a newer build writes this stream; what is known of it still counts
+            if isinstance(state, BaseException):
+                raise state
+            self._known.learn(name, state)
 
     async def _begin_watch(self, stream: str, view: StreamView) -> None:
         """Store which rules are watched from the view's release on."""
@@ -135,8 +162,10 @@ class AlertWatcher:
         view, seq = self._views.get(stream), self._decided.get(stream)
         if view is not None and seq is not None and view.released_until_us is not None:
             moment = Moment(stream, seq, view.released_until_us, own_clock_us(), view.private)
-            outcome = watch_silence(self._rules[stream], self._states, moment)
-            if outcome.transitions:
+            if watch_silence(self._rules[stream], self._states, moment).transitions:
+                view.statement = await self._stated(view)  # the source may cost more since its last release
+                moment = replace(moment, private=view.private)
+                outcome = watch_silence(self._rules[stream], self._states, moment)
                 await self._commit(stream, seq, seq, outcome)
 
     async def _commit(self, stream: str, before: int | None, seq: int, outcome: Outcome) -> None:

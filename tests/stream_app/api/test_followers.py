@@ -12,6 +12,7 @@ import pytest
 from stream_app.api import replica as replica_module
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.sse import follow, frames
+from stream_app.core.measured import KnownEpochs
 from stream_app.core.records import EpochRecord, PublicState
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
@@ -73,7 +74,7 @@ def test_follower_far_behind_gets_many_rows_per_write(monkeypatch: pytest.Monkey
         stream = Published(store, epoch_bins=600)
         await stream.open()
         await stream.close([1] * 500)
-        replica = StreamReplica(store.reader(), "departures", Replicas(store.reader()).stated)
+        replica = StreamReplica(store.reader(), "departures", Replicas(store.reader()).stated, KnownEpochs())
         await replica.refresh()
         chunks = await take(follow(replica, 0), 500)
         assert events_of(chunks) == await store.reader().rows("departures", 0, 500)
@@ -201,7 +202,7 @@ def test_view_shows_the_old_state_until_a_refresh_is_complete() -> None:
         await stream.open()
         await stream.close([7])
         reader = store.reader()
-        replica = StreamReplica(reader, "departures", Replicas(reader).stated)
+        replica = StreamReplica(reader, "departures", Replicas(reader).stated, KnownEpochs())
         await replica.refresh()
         await stream.close([7] * 8)
         seen: list[tuple[int, int]] = []
@@ -253,7 +254,9 @@ def test_new_rows_are_read_in_one_round_trip_unless_an_epoch_ends() -> None:
                 assert "public_state" in reader.asked
             else:
                 assert reader.asked == ["news", "ledger"]
-            fresh = StreamReplica(store.reader(), "departures", Replicas(store.reader()).stated)
+            fresh = StreamReplica(
+                store.reader(), "departures", Replicas(store.reader()).stated, KnownEpochs()
+            )
             await fresh.refresh()
             assert fresh.view is not None
             assert replica.view is not None
@@ -290,7 +293,7 @@ def test_follower_skips_rows_that_a_lost_store_had() -> None:
             return await original(*place)
 
         reader.rows = rows  # type: ignore[method-assign, assignment]
-        replica = StreamReplica(reader, stream.name, Replicas(reader).stated)
+        replica = StreamReplica(reader, stream.name, Replicas(reader).stated, KnownEpochs())
         await replica.refresh()
         assert replica.seq == 5
         follower = follow(replica, 0, heartbeat_s=0.01)

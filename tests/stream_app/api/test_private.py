@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from stream_app.api.replica import Replicas
 from stream_app.api.sse import follow
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import State
 from stream_app.loops.alert_watch import AlertWatcher
+from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.api.client import EXACT, Api, api_at
@@ -161,5 +163,119 @@ def test_statement_keeps_epochs_that_the_ledger_has_lost() -> None:
             after = await api.json("privacy")
             assert {row["stream"] for row in after["ledger"]} == {"departures", "sibling"}
             assert (after["source_epsilon"], after["private"]) == ("30", False)
+
+    asyncio.run(run())
+
+
+@asynccontextmanager
+async def two_of_epsilon_15() -> AsyncIterator[tuple[Api, MemoryStore]]:
+    """Yield an application over two streams that protect nobody together, and their store."""
+    async with one_of_epsilon_15() as (api, store):
+        sibling = Published(store, name="sibling", epsilon="15")
+        await sibling.open()
+        await sibling.close([1] * 3)
+        await api.refresh()
+        yield api, store
+
+
+@pytest.mark.parametrize("news", [True, False], ids=["news", "refresh"])
+def test_no_row_is_shown_as_private_after_the_ledger_was_lost(news: bool) -> None:
+    async def run() -> None:
+        async with two_of_epsilon_15() as (api, store):
+            before, events = await api.json("privacy"), follow(api.replica, 12)
+            assert b'"private":false' in await anext(events)
+            store._ledgers.clear()
+            await api.stream.close([1])
+            await (api.replica.read_news(13) if news else api.replica.refresh())
+            assert api.replica.seq == 13
+            assert set((await said(api)).values()) == {False}
+            after = await api.json("privacy")
+            for name in ("ledger", "source_epsilon", "private"):
+                assert after[name] == before[name]
+            assert b"event: privacy" not in await anext(events)
+
+    asyncio.run(run())
+
+
+def test_first_row_that_a_new_process_shows_counts_epochs_that_the_ledger_has_lost() -> None:
+    """The streams are shown one after the other, and the sibling last."""
+
+    async def run() -> None:
+        async with two_of_epsilon_15() as (_, store):
+            store._ledgers.clear()
+            reader, shown = store.reader(), list[bool]()
+            replicas = Replicas(reader)
+            own = reader.tile_rows
+
+            async def tile_rows(stream: str, *place: Any) -> Any:
+                if stream == "sibling":
+                    for _ in range(100):  # turns of the loop, in which the other stream is shown
+                        await asyncio.sleep(0)
+                    assert replicas.by_name["departures"].view is not None
+                    shown.append(replicas.by_name["departures"].private)
+                return await own(stream, *place)
+
+            reader.tile_rows = tile_rows  # type: ignore[method-assign, assignment]
+            await replicas.refresh()
+            assert set(shown) == {False}
+
+    asyncio.run(run())
+
+
+def test_stream_that_cannot_be_read_does_not_keep_others_from_being_shown() -> None:
+    async def run() -> None:
+        async with two_of_epsilon_15() as (api, store):
+            replicas, own = api.app.state.replicas, replicas_reader(api).public_state
+
+            async def public_state(stream: str) -> Any:
+                if stream == "sibling":
+                    raise OperatorError("stream sibling: a newer build wrote it")
+                return await own(stream)
+
+            replicas_reader(api).public_state = public_state
+            store._ledgers.clear()
+            await api.stream.close([1])
+            with pytest.raises(OperatorError, match="newer build"):
+                await replicas.refresh()
+            assert (api.replica.seq, api.replica.private) == (13, False)
+
+    asyncio.run(run())
+
+
+def replicas_reader(api: Api) -> Any:
+    return api.app.state.replicas._reader
+
+
+def test_epoch_that_begins_as_another_stream_goes_is_kept() -> None:
+    """As many epochs are known as before, but not the same."""
+
+    async def run() -> None:
+        async with two_of_epsilon_15() as (api, store):
+            for name in ("sibling", "other"):
+                store._ledgers.clear()
+                if name == "other":
+                    del store._streams["sibling"]
+                    other = Published(store, name="other", epsilon="15")
+                    await other.open()
+                    store._ledgers.clear()
+                await api.refresh()
+                told = await api.json("privacy")
+                assert {row["stream"] for row in told["ledger"]} == {"departures", name}
+                assert told["private"] is False
+
+    asyncio.run(run())
+
+
+def test_alert_counts_epochs_that_the_ledger_has_lost() -> None:
+    async def run() -> None:
+        async with two_of_epsilon_15() as (api, store):
+            store._ledgers.clear()
+            text, alerts = "count(departures) > 1", MemoryAlertStore()
+            watcher = AlertWatcher([Rule("busy", text, parse_condition(text))], store.reader(), alerts)
+            await watcher.look()
+            await api.stream.close([50])
+            await watcher.look()
+            [(_, told)] = await alerts.transitions("", 10)
+            assert (json.loads(told)["kind"], json.loads(told)["private"]) == ("firing", False)
 
     asyncio.run(run())

@@ -25,6 +25,7 @@ from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import Span
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.ledger import lost_measurement
+from stream_app.core.measured import KnownEpochs
 from stream_app.core.records import Ending
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
@@ -160,7 +161,9 @@ def test_an_api_that_looked_at_any_moment_follows(one: OneSource) -> None:
     async def run(looks: tuple[int, ...]) -> None:
         one.witness, one.clock.now_us = type(one.witness)(), FIRST_BIN * BIN_US
         one.store.restore(MemoryStore())
-        replica = StreamReplica(one.store.reader(), STREAM, Replicas(one.store.reader()).stated)
+        replica = StreamReplica(
+            one.store.reader(), STREAM, Replicas(one.store.reader()).stated, KnownEpochs()
+        )
 
         async def look(moment: int) -> None:
             if moment in looks:
