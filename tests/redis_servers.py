@@ -82,7 +82,8 @@ def until(holds: Callable[[], object], what: str) -> None:
     eventually(answered, what)
 
 
-def _server(folder: Path, port: int, executable: Path, *settings: str) -> Node:
+def shipped_server(folder: Path, port: int, executable: Path, *settings: str) -> Node:
+    """Return a server, not started yet, with deploy's settings and users, and with more settings."""
     folder.mkdir()
     (folder / "users.acl").write_text(acl(PASSWORDS))
     # Sentinels have servers write their configuration anew, so each has its own.
@@ -135,7 +136,7 @@ def cluster(folder: Path, primaries: int = 3, executable: Path | None = None) ->
     ]
     server = executable or find_server()
     nodes = [
-        _server(folder / f"node-{number}", _cluster_port(), server, *settings)
+        shipped_server(folder / f"node-{number}", _cluster_port(), server, *settings)
         for number in range(2 * primaries)
     ]
     try:
@@ -207,9 +208,10 @@ def watched(folder: Path, replicas: int = 1, executable: Path | None = None) -> 
     """Run a primary, its replicas and three Sentinels."""
     server = executable or find_server()
     first, *others = ports = [free_port() for _ in range(replicas + 1)]
-    servers = [_server(folder / f"server-{port}", port, server) for port in [first]]
+    servers = [shipped_server(folder / f"server-{port}", port, server) for port in [first]]
     servers += [
-        _server(folder / f"server-{p}", p, server, "--replicaof", "127.0.0.1", str(first)) for p in others
+        shipped_server(folder / f"server-{p}", p, server, "--replicaof", "127.0.0.1", str(first))
+        for p in others
     ]
     assert len(servers) == len(ports)
     sentinels = [_sentinel(folder / f"sentinel-{number}", first, server) for number in range(3)]

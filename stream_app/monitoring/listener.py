@@ -18,12 +18,14 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from stream_app.addresses import once_free
+from stream_app.monitoring.waiting import Waiting
 from stream_app.ports import OperatorError
 from stream_app.ports.access import digest_of
 
 _LOOK_S = 0.05  # seconds between checks for the end of the service and for slow requests
-_MOST_REQUESTS = 8  # at once, each in a thread; further connections are closed at once
+_MOST_REQUESTS = 8  # at once, each in a thread
 _REQUEST_S = 5.0  # for a request to arrive and its answer to be taken, then its connection ends
+_GIVES_WAY_S = 1.0  # for the thread of a connection without a request to end
 
 _BEAT_S = 1.0  # seconds between two signs of life of the service's event loop
 STUCK_S = 60.0  # without a sign of life for so long, the service is stuck: a supervisor should restart it
@@ -35,6 +37,7 @@ class Registered(Protocol):
     """The metrics of a process."""
 
     registry: CollectorRegistry
+    waiting: Waiting
 
 
 @asynccontextmanager
@@ -49,9 +52,11 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve metrics at ``http://host:port/metrics`` in a separate thread, during the block.
 
-    ``/healthz`` needs no token and answers 200 while the event loop moves, otherwise 503.
+    Two paths need no token. ``/healthz`` answers 200 while the event loop moves, otherwise 503. ``/readyz``
+    answers 200 when the process does its work; until then 503, and for what it waits.
 
     Guarantee: connections use at most ``_MOST_REQUESTS`` threads, none much longer than ``_REQUEST_S``.
+        Connections that send no request keep nobody out.
     Args:
         token: which a request must carry (``Authorization: Bearer TOKEN``).
         token_digest: SHA-256 of that header, instead of the token. Without both everybody may read.
@@ -63,7 +68,7 @@ async def serving(
         token_digest = digest_of(f"Bearer {token}")
     guarded = answer if token_digest is None else _only_with(token_digest, answer)
     alive = SignsOfLife()
-    guarded = alive.beside(guarded)
+    guarded = _with_health(alive, metrics.waiting, guarded)
     try:
         server = await once_free(lambda: _listen(host, port, guarded))
     except OSError as failure:
@@ -98,19 +103,29 @@ class SignsOfLife:
             self._last_s = self._now_s()
             await asyncio.sleep(_BEAT_S)
 
-    def beside(self, answer: Wsgi) -> Wsgi:
-        """Return an application that answers ``/healthz`` itself, and everything else by ``answer``."""
+    @property
+    def still_s(self) -> float:
+        """Seconds since the last sign of life."""
+        return self._now_s() - self._last_s
 
-        def application(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-            if request.get("PATH_INFO") != "/healthz":
-                return answer(request, start)
-            still_s = self._now_s() - self._last_s
-            stuck = still_s > STUCK_S
-            status = "503 Service Unavailable" if stuck else "200 OK"
-            start(status, [("Content-Type", "text/plain; charset=utf-8")])
-            return [f"stuck for {still_s:.0f} s\n".encode() if stuck else b"alive\n"]
 
-        return application
+def _with_health(alive: SignsOfLife, waiting: Waiting, answer: Wsgi) -> Wsgi:
+    """Return an application that answers about health itself, and everything else by ``answer``."""
+
+    def application(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        path, still_s, service = request.get("PATH_INFO"), alive.still_s, waiting.now
+        if path not in ("/healthz", "/readyz"):
+            return answer(request, start)
+        bad, said = False, "alive" if path == "/healthz" else "ready"
+        if still_s > STUCK_S:
+            bad, said = True, f"stuck for {still_s:.0f} s"
+        elif path == "/readyz" and service is not None:
+            bad, said = True, f"waits for {service}"
+        status = "503 Service Unavailable" if bad else "200 OK"
+        start(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{said}\n".encode()]
+
+    return application
 
 
 def _only_with(expected: str, answer: Wsgi) -> Wsgi:
@@ -130,33 +145,49 @@ class _Bounded(ThreadingWSGIServer):
     """A server with limits on concurrent requests and their duration, applied before the token is checked."""
 
     def __init__(self, *args: Any) -> None:
-        self._since: dict[socket.socket, float] = {}  # when each open connection was accepted
-        # Request threads remove connections, the listener shuts down slow ones; both use ``_since``.
-        self._lock = threading.Lock()
+        self._since: dict[socket.socket, float] = {}  # when each open connection was accepted, oldest first
+        self._asked: set[socket.socket] = set()  # open connections whose request has arrived
+        # Request threads change both, and so does the listener.
+        self._changed = threading.Condition()
         super().__init__(*args)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether a new connection is within the limit; otherwise it is closed without a thread."""
-        with self._lock:
+        """Return whether a new connection gets a thread; otherwise it is closed.
+
+        If all threads are taken, the oldest connection that has sent no request gives way.
+        """
+        with self._changed:
             if len(self._since) >= _MOST_REQUESTS:
-                return False
+                idle = next((one for one in self._since if one not in self._asked), None)
+                if idle is None:
+                    return False
+                _shut_down(idle)
+                if not self._changed.wait_for(lambda: len(self._since) < _MOST_REQUESTS, _GIVES_WAY_S):
+                    return False
             self._since[request] = time.monotonic()
             return True
+
+    def has_asked(self, connection: socket.socket) -> None:
+        """Note that the request of a connection has arrived."""
+        with self._changed:
+            if connection in self._since:
+                self._asked.add(connection)
 
     def service_actions(self) -> None:
         """Shut down connections whose time is over, so that their threads end."""
         now = time.monotonic()
-        with self._lock:
+        with self._changed:
             for connection, since in self._since.items():
                 if now - since > _REQUEST_S:
-                    with suppress(OSError):  # the other side has gone
-                        connection.shutdown(socket.SHUT_RDWR)
+                    _shut_down(connection)
 
     def close_request(self, request: Any) -> None:
         """Close a connection and free its place."""
-        with self._lock:
+        with self._changed:
             self._since.pop(request, None)
+            self._asked.discard(request)
             super().close_request(request)
+            self._changed.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report errors, except for clients that disconnected."""
@@ -168,7 +199,20 @@ class _Version6(_Bounded):
     address_family = socket.AF_INET6
 
 
+def _shut_down(connection: socket.socket) -> None:
+    """Let the thread that serves a connection end."""
+    with suppress(OSError):  # the other side has gone
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 class _Silent(WSGIRequestHandler):
+    def parse_request(self) -> bool:
+        """Read the rest of a request's head."""
+        arrived = super().parse_request()
+        if arrived and isinstance(self.server, _Bounded):
+            self.server.has_asked(self.connection)
+        return arrived
+
     def log_message(self, *_: Any) -> None:
         """Log no request."""
 

@@ -14,6 +14,7 @@ from stream_app.core.records import Ending
 from stream_app.monitoring.late_share import LateShare
 from stream_app.monitoring.refused_share import RefusedShare
 from stream_app.monitoring.stored_counts import StoredCounts
+from stream_app.monitoring.waiting import CLOCK, KAFKA, REDIS, START, Waiting
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _CELLS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
@@ -30,6 +31,7 @@ class Metrics:
     def __init__(self, wall_s: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self._wall_s = wall_s
+        self.waiting = Waiting(self.registry, (START, REDIS, KAFKA, CLOCK))
         gauge = partial(Gauge, namespace="stream_app", registry=self.registry)
         counter = partial(Counter, namespace="stream_app", registry=self.registry)
         histogram = partial(Histogram, namespace="stream_app", registry=self.registry, buckets=_SECONDS)

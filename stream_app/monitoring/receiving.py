@@ -10,6 +10,8 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from stream_app.monitoring.waiting import Waiting
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 # A log's growth is visible only if its counters start at 0.
 _USUAL = (200, 400, 401, 403, 404, 408, 411, 413, 415, 421, 422, 429, 503, 507)
@@ -37,6 +39,7 @@ class ReceivingMetrics:
         self, spools: Mapping[str, SpoolFacts], most_bytes: int, wall_s: Callable[[], float] = time.time
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
+        self.waiting = Waiting(self.registry)  # it waits for nobody
         gauge = partial(Gauge, namespace="stream_app", registry=self.registry)
         counter = partial(Counter, namespace="stream_app", registry=self.registry)
         self._answers = counter(

@@ -26,6 +26,7 @@ from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.monitoring.stored_counts import follow
+from stream_app.monitoring.waiting import CLOCK, KAFKA, REDIS, START
 from stream_app.ports import (
     ACCEPT_MANAGED,
     Clock,
@@ -85,27 +86,36 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
     """
     check_files(settings.streams)
     check_operator(settings.operator)
-    while True:
-        try:
-            return await _start_and_run(settings, on_ready)
-        except (ConnectionError, TimeoutError, ClockDoubt, Unreachable) as failure:
-            log.warning("%s; trying again", failure)
-        await asyncio.sleep(START_AGAIN_S)
-
-
-async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> None:
+    metrics = Metrics()
     async with AsyncExitStack() as resources:
         directory = await resources.enter_async_context(own_directory(settings))
+        if (operator := settings.operator) is not None:
+            # Before anything answers: a worker that waits is alive, and says for what it waits.
+            endpoint = serving(metrics, operator.host, operator.port, operator.token)
+            await resources.enter_async_context(endpoint)
+        while True:
+            try:
+                return await _start_and_run(settings, directory, metrics, on_ready)
+            except ClockDoubt as failure:
+                metrics.waiting.now = CLOCK
+                log.warning("%s; trying again", failure)
+            except (ConnectionError, TimeoutError, Unreachable) as failure:
+                log.warning("%s; trying again", failure)
+            await asyncio.sleep(START_AGAIN_S)
+
+
+async def _start_and_run(
+    settings: Settings, directory: Path, metrics: Metrics, on_ready: Callable[[], None]
+) -> None:
+    waiting = metrics.waiting
+    async with AsyncExitStack() as resources:
         keep_s = settings.dead_letters.keep_us / 1e6
         await resources.enter_async_context(expiring_letters(settings.state_dir, keep_s))
+        waiting.now = REDIS
         connected = await resources.enter_async_context(redis_server(settings))
         url = connected.redis.url
         if url is None:
             raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
-        metrics = Metrics()
-        if (operator := settings.operator) is not None:
-            endpoint = serving(metrics, operator.host, operator.port, operator.token)
-            await resources.enter_async_context(endpoint)
         # A replay's bins are in the past and never overdue.
         live = [stream for stream in settings.streams if stream.declared.source.replay is None]
         closings = {stream.name: stream.declared.time.closing for stream in live}
@@ -122,6 +132,7 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
             state = await store.load(stream)
             return state is not None and state.stopped
 
+        waiting.now = KAFKA if settings.outputs else START
         witnesses = await _open_witnesses(settings, resources)
         outside = outside_ledger(settings)
         await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
@@ -132,7 +143,9 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
         adapters = Adapters(
             settings, directory, new_store, store, witnesses, outside, keys, metrics, resources
         )
+        waiting.now = START if settings.kafka is None else KAFKA
         logs = [await _opened(streams, adapters) for streams in by_log(settings.streams)]
+        waiting.now = START
         measuring = _by_source(logs, adapters)
         pipelines = [await _pipeline(log, measuring, adapters) for log in logs]
         deleting = [
@@ -141,9 +154,10 @@ async def _start_and_run(settings: Settings, on_ready: Callable[[], None]) -> No
             if isinstance(streams[0].source, SourceSettings) and streams[0].source.keep_us is not None
         ]
         work = until_all_end(*(pipeline.run() for pipeline in pipelines), *deleting)
-        if operator is not None:
+        if settings.operator is not None:
             names = [stream.name for stream in settings.streams]
             work = until_one_ends(work, follow(new_store(), names, metrics.stored))
+        waiting.now = None
         on_ready()
         await work
         _check_counted(settings, metrics, anew)

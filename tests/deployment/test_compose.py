@@ -90,6 +90,18 @@ def test_each_process_gets_its_own_password_only(compose: Any) -> None:
     assert len(set(directories)) == len(workers)
 
 
+def test_every_service_of_ours_has_a_health_check_at_a_port_of_its_configuration(compose: Any) -> None:
+    for name, service in compose["services"].items():
+        if not service["image"].startswith("private-counts") or name in ("noise-key", "alerts"):
+            continue
+        (configured,) = [volume.split(":")[0] for volume in service["volumes"] if "stream-app" in volume]
+        written = yaml.safe_load((DEPLOY / configured).read_text())
+        role = service["command"][0]
+        section = {"worker": "operator"}.get(role, role)
+        *_, script = service["healthcheck"]["test"]
+        assert f":{written[section]['port']}/healthz" in script, name
+
+
 WORKERS = {"worker-1", "worker-2"}
 ALL_WORKERS = WORKERS | {"worker-http"}
 # Which service can connect to which; all other pairs must be separate.

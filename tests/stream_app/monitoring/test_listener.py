@@ -58,19 +58,47 @@ def ended(connection: socket.socket) -> bool:
     return True
 
 
-def test_silent_connections_use_few_threads_and_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_REQUEST_S", 1.0)
-
+def test_silent_connections_use_few_threads_and_give_way_to_new_ones() -> None:
     def attack(port: int) -> None:
         before = threading.active_count()
         with ExitStack() as stack:
             silent = [stack.enter_context(connected(port)) for _ in range(14)]
-            assert ended(silent[-1]), "a connection beyond the most is closed at once"
+            # The places are taken, and would be for five seconds: each request takes the place of the oldest.
+            for one in silent[:6]:
+                assert ended(one), "the oldest silent connections are ended"
+            assert b"stream_app" in answer(port)
+            assert ended(silent[6])
             assert threading.active_count() - before <= listener._MOST_REQUESTS
-            assert all(ended(one) for one in silent)
-        _wait_until(lambda: threading.active_count() <= before)
-        _wait_until(lambda: b"stream_app" in answer(port))
 
+    against(attack)
+
+
+def test_silent_connections_are_ended_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "_REQUEST_S", 0.5)
+
+    def attack(port: int) -> None:
+        before = threading.active_count()
+        with connected(port) as silent:
+            assert ended(silent)
+        _wait_until(lambda: threading.active_count() <= before)
+
+    against(attack)
+
+
+def test_a_request_that_is_answered_gives_way_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = [b"x" * 50_000_000]
+    monkeypatch.setattr(listener, "make_wsgi_app", lambda _: lambda _, start: (start("200 OK", []), large)[1])
+
+    def attack(port: int) -> None:
+        with ExitStack() as stack:
+            busy = [stack.enter_context(connected(port)) for _ in range(listener._MOST_REQUESTS)]
+            for one in busy:
+                one.sendall(REQUEST)
+                assert one.recv(1)
+            assert ended(stack.enter_context(connected(port))), "all threads answer, so it is closed"
+            assert len(b"".join(iter(lambda: busy[0].recv(1 << 20), b""))) > len(large[0])
+
+    monkeypatch.setattr(listener, "_REQUEST_S", PATIENCE_S)
     against(attack)
 
 
