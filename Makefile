@@ -64,7 +64,7 @@ LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --
 lock: ## resolve pyproject.toml anew into requirements/*.txt (needs uv)
 	$(LOCK) --all-extras pyproject.toml -o requirements/lock.txt
 	$(LOCK) --extra demo --extra build -c requirements/lock.txt pyproject.toml -o requirements/demo.txt
-	$(LOCK) --extra avro -c requirements/lock.txt pyproject.toml -o requirements/image.txt
+	$(LOCK) --extra avro --extra protobuf -c requirements/lock.txt pyproject.toml -o requirements/image.txt
 	$(LOCK) requirements/tools.in -o requirements/tools.txt
 	$(LOCK) requirements/docs.in -o requirements/docs.txt
 

@@ -29,6 +29,8 @@ _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 REGISTRY_CA = "schema_registry.ssl.ca.location"
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", AUTHORITY, TOKEN_FILE)
+_BY_SCHEMA: tuple[LogFormat, ...] = ("avro", "protobuf")
+_FORMATS: tuple[LogFormat, ...] = ("json", "csv", "json_schema", *_BY_SCHEMA)
 _BY_CLIENT = (ENDPOINT, CLIENT_ID, CLIENT_SECRET)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -100,7 +102,7 @@ def _security(section: Section, directory: Path) -> dict[str, str]:
 def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
     """Read a source that names a topic: its public part, and how it is read."""
     topic = section.take("topic", topic_name)
-    form: LogFormat = section.take("format", values.one_of("json", "csv", "avro"), "json")
+    form: LogFormat = section.take("format", values.one_of(*_FORMATS), "json")
     columns: tuple[str, ...] = section.take("columns", _columns, ())
     authority = section.take(REGISTRY_CA, values.text, None)
     name = section.take("group", values.name, "") or f"topic:{topic}"
@@ -117,8 +119,8 @@ def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
         raise section.error(
             "columns", "list the values of csv records, in order; use them with format: csv only"
         )
-    if (form == "avro") != bool(settings.schema_registry):
-        said = "is the URL of the registry of avro records; use it with format: avro only"
+    if (form in _BY_SCHEMA) != bool(settings.schema_registry):
+        said = "is the URL of the registry of avro and protobuf records; use it with these formats only"
         raise section.error("schema_registry", said)
     if authority is not None and not (settings.schema_registry or "").startswith("https:"):
         raise section.error(REGISTRY_CA, "belongs to a registry of https://; correct one of them")

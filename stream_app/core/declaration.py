@@ -27,7 +27,7 @@ from stream_app.core.kinds.kind import Asked
 from stream_app.core.periods import PERIODS
 from stream_app.core.records import EpochRecord
 
-LogFormat = Literal["ndjson", "json", "csv", "avro"]
+LogFormat = Literal["ndjson", "json", "csv", "avro", "protobuf", "json_schema"]
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
 Counted = Literal["users"] | None
 

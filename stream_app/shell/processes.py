@@ -47,6 +47,7 @@ _EXTRAS = {
     "kafka": "kafka",
     "mode": "kafka",
     "fastavro": "avro",
+    "google": "protobuf",
     "matplotlib": "plot",
 }
 

@@ -1,95 +1,76 @@
-"""A schema registry over HTTP: Avro schemas by id, each fetched once, because schemas never change."""
+"""A schema registry over HTTP: schemas by id, each fetched once, because schemas never change."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 from asyncio import TaskGroup
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-import fastavro
 import httpx
-from fastavro.schema import SchemaParseException, UnknownType
 
 from stream_app.ports import OperatorError
-from stream_app.sources.avro_bounds import is_bounded
-from stream_app.sources.avro_decimals import READ_AS, is_decimal
 
 ASK_FOR_S = 1.0  # a read starts no request after this time
 ANSWER_WITHIN_S = 2.0  # the time for the answers to all requests of a read
 AT_ONCE = 16  # concurrent requests
 MOST_KNOWN = 5_000  # schemas in memory
-_MARK = "written_as"  # replaces logicalType, which would turn numbers into objects that may be out of range
-_UNITS: Mapping[Any, Unit] = {
-    "timestamp-millis": "ms",
-    "timestamp-micros": "us",
-    "timestamp-nanos": "ns",
-    "local-timestamp-millis": "none",
-    "local-timestamp-micros": "none",
-    "local-timestamp-nanos": "none",
-    "date": "none",
-    "time-millis": "none",
-    "time-micros": "none",
-}
-
-# A schema's statement about a number: its unit as a time, "none" for not a time, or None for no statement.
-Unit = Literal["ms", "us", "ns", "none"] | None
+S = TypeVar("S")
 
 
-@dataclass(frozen=True)
-class Schema:
-    """A parsed schema without its logical types, except decimals."""
+@dataclass(frozen=True, slots=True)
+class Referenced:
+    """A schema that another one refers to: the name in the reference, and its text."""
 
-    parsed: Any
-    named: Mapping[str, Any]
-    bounded: bool  # whether its records need no check before they are decoded (``avro_bounds.py``)
-    units: dict[str, Unit] = field(default_factory=dict)  # the results of ``unit``, by path
+    name: str
+    text: str
 
-    def unit(self, path: str) -> Unit:
-        """Return the schema's time unit for the number at a path; "none" if its branches differ.
 
-        >>> long = {"type": "long", "logicalType": "timestamp-millis"}
-        >>> fields = [{"name": "at", "type": ["null", long]}, {"name": "n", "type": "long"}]
-        >>> schema = read_schema([{"type": "record", "name": "Click", "fields": fields}])
-        >>> schema.unit("at"), schema.unit("n")
-        ('ms', None)
-        """
-        if path not in self.units:
-            units = _units(self.parsed, path.split("."), self.named)
-            self.units[path] = units.pop() if len(units) == 1 else "none" if units else None
-        return self.units[path]
+@dataclass(frozen=True, slots=True)
+class SchemaKind(Generic[S]):
+    """How schemas of one kind are asked for and read.
+
+    Args: name, as the registry writes it; query, behind each path; read, from a text and the schemas that it
+        refers to, each after those that it needs itself, to a schema; None if it is not one of this kind.
+        ``read`` raises OSError if the registry is not able to give such schemas.
+    """
+
+    name: str
+    query: str
+    read: Callable[[str, Sequence[Referenced]], S | None]
 
 
 class _Absent(Exception):
     """The registry answered that it has no such schema."""
 
 
-class SchemaRegistry:
-    """The schemas of one registry.
+class SchemaRegistry(Generic[S]):
+    """The schemas of one kind in one registry.
 
     Guarantee: only answers about a schema's own id decide whether it is known, absent or unanswered. Absence
     is never cached: the next call asks again.
     Args:
         url: of its root; a user and password in it are sent but never shown.
+        kind: of the schemas; None: only ``reach`` is called.
         authority: PEM file of the trusted certificates; None: the system's.
     Raises: OperatorError, one line, for a file without certificates.
     """
 
-    def __init__(self, url: str, authority: Path | None = None) -> None:
+    def __init__(self, url: str, authority: Path | None = None, kind: SchemaKind[S] | None = None) -> None:
         self._url = url.rstrip("/")
+        self._kind = kind
         # For plain HTTP a context that trusts nobody: it is quicker to make.
         secure = url.startswith("https:")
         self._trusted = _trusting(authority) if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._place = str(httpx.URL(url).copy_with(username=None, password=None))
-        # Schemas by id, the last used one at the end; None: a schema that is not Avro.
-        self.known: OrderedDict[int, Schema | None] = OrderedDict()
+        # Schemas by id, the last used one at the end; None: a schema of another kind.
+        self.known: OrderedDict[int, S | None] = OrderedDict()
 
     async def fetch(self, schema_ids: Sequence[int]) -> dict[int, OSError]:
         """Fetch the schemas that are not known yet, concurrently, in the given order.
@@ -152,27 +133,36 @@ class SchemaRegistry:
         limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
         return httpx.AsyncClient(timeout=ANSWER_WITHIN_S, verify=self._trusted, limits=limits)
 
-    async def _schema(self, client: httpx.AsyncClient, schema_id: int) -> Schema | None:
-        answer = await self._ask(client, f"/schemas/ids/{schema_id}")
-        texts: dict[tuple[str, int], str] = {}
-        if answer.get("schemaType", "AVRO") != "AVRO":
+    async def _schema(self, client: httpx.AsyncClient, schema_id: int) -> S | None:
+        assert self._kind is not None
+        answer = await self._ask(client, f"/schemas/ids/{schema_id}{self._kind.query}")
+        if answer.get("schemaType", "AVRO") != self._kind.name:
+            return None
+        found: dict[tuple[str, int], Referenced] = {}
+        try:
+            await self._referenced(client, answer, self._kind.query, found)
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
         try:
-            await self._referenced(client, answer, texts)
-            return read_schema([json.loads(text) for text in (*texts.values(), answer["schema"])])
-        except (ValueError, KeyError, TypeError, RecursionError, SchemaParseException, UnknownType):
-            return None
+            return self._kind.read(answer["schema"], list(found.values()))
+        except OSError as failure:
+            raise ConnectionError(f"schema registry {self._place}: {failure}; records wait") from None
 
     async def _referenced(
-        self, client: httpx.AsyncClient, answer: dict[str, Any], texts: dict[tuple[str, int], str]
+        self,
+        client: httpx.AsyncClient,
+        answer: dict[str, Any],
+        query: str,
+        found: dict[tuple[str, int], Referenced],
     ) -> None:
         """Collect the schemas that a schema refers to, each of them after the schemas that it needs."""
         for reference in answer.get("references") or ():
-            name = (str(reference["subject"]), int(reference["version"]))
-            if name not in texts:
-                found = await self._ask(client, f"/subjects/{quote(name[0], safe='')}/versions/{name[1]}")
-                await self._referenced(client, found, texts)
-                texts[name] = found["schema"]
+            key = (str(reference["subject"]), int(reference["version"]))
+            if key not in found:
+                path = f"/subjects/{quote(key[0], safe='')}/versions/{key[1]}{query}"
+                other = await self._ask(client, path)
+                await self._referenced(client, other, query, found)
+                found[key] = Referenced(str(reference.get("name", key[0])), other["schema"])
 
     async def _ask(self, client: httpx.AsyncClient, path: str) -> dict[str, Any]:
         try:
@@ -221,38 +211,3 @@ def _distrust(failure: BaseException | None) -> str | None:
     while failure is not None and not isinstance(failure, ssl.SSLCertVerificationError):
         failure = failure.__cause__ or failure.__context__
     return None if failure is None else failure.verify_message
-
-
-def read_schema(documents: Sequence[Any]) -> Schema:
-    """Parse the last document as a schema; the earlier documents are the schemas it refers to, in order.
-
-    Raises: errors of fastavro, ValueError, KeyError, TypeError if it is not an Avro schema.
-    """
-    named: dict[str, Any] = {}
-    for document in documents:
-        parsed = fastavro.parse_schema(_marked(document), named)
-    return Schema(parsed, named, is_bounded(parsed, named))
-
-
-def _marked(document: Any) -> Any:
-    if isinstance(document, dict):
-        marked = {_MARK if key == "logicalType" else key: _marked(value) for key, value in document.items()}
-        return marked | {"logicalType": READ_AS} if is_decimal(document) else marked
-    return [_marked(value) for value in document] if isinstance(document, list) else document
-
-
-def _units(schema: Any, keys: Sequence[str], named: Mapping[str, Any]) -> set[Unit]:
-    """Return the time units of all branches of a schema for the number at a path."""
-    if isinstance(schema, list):
-        return set().union(*(_units(branch, keys, named) for branch in schema))
-    if isinstance(schema, str):
-        schema = named.get(schema, {"type": schema})
-    kind = schema["type"]
-    if not isinstance(kind, str):
-        return _units(kind, keys, named)
-    if not keys:
-        return {_UNITS.get(schema.get(_MARK))} if kind in ("int", "long", "float", "double") else set()
-    if kind == "map":
-        return _units(schema["values"], keys[1:], named)
-    inside = [member["type"] for member in schema.get("fields", ()) if member["name"] == keys[0]]
-    return set().union(*(_units(member, keys[1:], named) for member in inside))

@@ -12,7 +12,7 @@ from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField, decoded_columns
 from stream_app.sources.times import times_us
 
-TopicFormat = Literal["json", "csv", "avro"]
+TopicFormat = Literal["json", "csv", "avro", "protobuf", "json_schema"]
 TIMESTAMP = "@timestamp"  # as a time field, it means the record's own timestamp
 
 
@@ -43,8 +43,8 @@ def topic_decoder(
     """Return the decoder of a topic.
 
     Args: columns, of a CSV topic, whose records have no header line; others, paths of fields beside the time;
-        schema_registry, the URL of an Avro topic's schemas; schema_registry_ca, see ``SchemaRegistry``.
-    Raises: OperatorError for columns without the field, and for Avro without its package or authority.
+        schema_registry, the URL of schemas of Avro or Protobuf; schema_registry_ca, see ``SchemaRegistry``.
+    Raises: OperatorError for columns without the field, and for a format without its package or authority.
 
     >>> by_value = topic_decoder("csv", TimeField("at", "s"), ["id", "at"])
     >>> by_value.decode([b"7,2"], [0]).columns["at"].tolist()
@@ -71,15 +71,28 @@ def _by_value(
     """Return the decoder of values. Args: time, None if it is not read from values; others: see above."""
     if format == "json":
         return _ByValue(NdjsonDecoder(time, others))
-    if format == "avro":
-        try:
+    if format == "csv":
+        return _ByValue(CsvDecoder(columns, time, others))
+    from stream_app.sources.registered import UnregisteredDecoder
+
+    if format == "json_schema":
+        return UnregisteredDecoder(NdjsonDecoder(time, others))
+    from stream_app.sources.schema_registry import SchemaRegistry
+
+    url = schema_registry or ""
+    try:
+        if format == "avro":
             from stream_app.sources.avro import AvroDecoder
-            from stream_app.sources.schema_registry import SchemaRegistry
-        except ImportError:
-            said = 'source.format: avro needs fastavro; pip install "private-counts[avro]"'
-            raise OperatorError(said) from None
-        return AvroDecoder(SchemaRegistry(schema_registry or "", schema_registry_ca), time, others)
-    return _ByValue(CsvDecoder(columns, time, others))
+            from stream_app.sources.avro_schema import AVRO
+
+            return AvroDecoder(SchemaRegistry(url, schema_registry_ca, AVRO), time, others)
+        from stream_app.sources.protobuf import ProtobufDecoder
+        from stream_app.sources.protobuf_schema import PROTOBUF
+    except ImportError:
+        package = "fastavro" if format == "avro" else format
+        said = f'source.format: {format} needs {package}; pip install "private-counts[{format}]"'
+        raise OperatorError(said) from None
+    return ProtobufDecoder(SchemaRegistry(url, schema_registry_ca, PROTOBUF), time, others)
 
 
 class _ByValue(TopicDecoder):

@@ -29,7 +29,7 @@ class AbsenceIsRemembered(Pipeline):
         return patch.object(SchemaRegistry, "fetch", _fetch_once)
 
 
-async def _fetch_once(registry: SchemaRegistry, schema_ids: Sequence[int]) -> dict[int, OSError]:
+async def _fetch_once(registry: SchemaRegistry[Any], schema_ids: Sequence[int]) -> dict[int, OSError]:
     absent: set[int] = registry.__dict__.setdefault("absent", set())
     asked = [schema_id for schema_id in schema_ids if schema_id not in absent]
     unanswered = await _fetch(registry, asked)

@@ -71,7 +71,7 @@ def test_avro_records_need_a_registry_whose_password_is_shown_nowhere() -> None:
     assert source.schema_registry == url.rstrip("/")
     assert "hunter2" not in repr(settings) + str(settings.streams[0].declared)
     assert "schema_registry" in refusal("start: latest", "format: avro")
-    assert "use it with format: avro only" in refusal(
+    assert "of avro and protobuf records; use it with these formats only" in refusal(
         "start: latest", "schema_registry: http://registry:8081"
     )
     assert "must be the registry's URL" in refusal("start: latest", "format: avro, schema_registry: registry")

@@ -23,6 +23,7 @@ from stream_app.kafka_cluster import Cluster
 from stream_app.monitoring.logs import configure
 from stream_app.ports import OperatorError
 from stream_app.sources import schema_registry
+from stream_app.sources.avro_schema import AVRO
 from stream_app.sources.decode import Decoded, NdjsonDecoder, TimeField
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.schema_registry import SchemaRegistry
@@ -294,7 +295,7 @@ def test_schemas_that_were_used_last_stay_in_memory(
     monkeypatch.setattr(schema_registry, "MOST_KNOWN", 2)
     for schema_id in range(1, 6):
         registry.register(schema_id, CLICK)
-    served = SchemaRegistry(registry.url)
+    served = SchemaRegistry(registry.url, kind=AVRO)
     for wanted, known in (([1, 2], [1, 2]), ([1], [2, 1]), ([3], [1, 3]), ([1, 4, 5], [1, 4, 5])):
         assert asyncio.run(served.fetch(wanted)) == {}
         assert sorted(served.known) == sorted(known)
