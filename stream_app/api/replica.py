@@ -22,8 +22,9 @@ from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
 from stream_app.core.answers.query import StreamView
 from stream_app.core.budget import Left, left
-from stream_app.core.ledger import Statement, statement
+from stream_app.core.ledger import statement
 from stream_app.core.measured import KnownEpochs
+from stream_app.core.promise import Statement
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError

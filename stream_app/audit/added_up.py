@@ -15,7 +15,7 @@ from math import prod, sqrt
 import numpy as np
 
 from dphist.arrays import FloatArray
-from stream_app.core.ledger import Statement
+from stream_app.core.promise import Statement
 from stream_app.core.records import LedgerEntry
 
 _POINTS = 1 << 14  # of the grid of losses
@@ -50,7 +50,7 @@ class AddedUp:
 def added_up(stated: Statement, entries: Sequence[LedgerEntry]) -> AddedUp:
     """Return the costliest releases that one unit of the stated kind may be in."""
     counted: list[tuple[LedgerEntry, int]] = []
-    for _, epochs in groupby(sorted(entries, key=_stream), key=_stream):
+    for epochs in _measurements(entries):
         in_order = sorted(epochs, key=lambda entry: entry.start_us)
         changes = 2 if stated.neighbours == "substitute" != in_order[0].neighbours else 1
         if stated.unit == "event" and in_order[0].unit == "user":
@@ -112,5 +112,15 @@ def _law(pure: Sequence[Fraction]) -> tuple[FloatArray, FloatArray]:
     return np.asarray((first + np.arange(len(law))) * step, np.float64), law
 
 
-def _stream(entry: LedgerEntry) -> tuple[str, str]:
-    return entry.stream, entry.strategy_hash
+def _measurements(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
+    """Return the epochs of each stream under strategies of which each names the one before it."""
+    groups: list[tuple[set[tuple[str, str]], list[LedgerEntry]]] = []
+    for entry in entries:
+        hashes = entry.strategy_hash, entry.changed_from or entry.strategy_hash
+        names = {(entry.stream, one) for one in hashes}
+        joined = [group for group in groups if group[0] & names]
+        groups = [group for group in groups if not group[0] & names]
+        groups.append(
+            (names.union(*(one for one, _ in joined)), [*(one for _, own in joined for one in own), entry])
+        )
+    return [own for _, own in groups]

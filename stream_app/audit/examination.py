@@ -18,7 +18,7 @@ from stream_app.audit.rehearsal import Rehearsal
 from stream_app.audit.stored import check_source, check_stored
 from stream_app.config import Settings, StreamSettings
 from stream_app.core.kinds.toeplitz import Toeplitz
-from stream_app.core.ledger import in_words
+from stream_app.core.promise import in_words
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 

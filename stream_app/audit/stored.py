@@ -18,8 +18,9 @@ from dphist.noise import checked_scale
 from dphist.privacy import path_epsilon
 from stream_app.audit.added_up import added_up, covers
 from stream_app.audit.checks import Check
-from stream_app.core.ledger import in_words, promise_in_words, statement
+from stream_app.core.ledger import statement
 from stream_app.core.measured import ledger_entry
+from stream_app.core.promise import in_words, promise_in_words
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, WitnessRow
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import restored

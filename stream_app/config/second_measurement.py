@@ -13,7 +13,8 @@ from stream_app.config.document import ConfigError
 from stream_app.config.plans import planned
 from stream_app.config.settings import StreamSettings
 from stream_app.config.source import by_log
-from stream_app.core.ledger import check_measurement, entry_of, next_entry, promise_in_words, statement
+from stream_app.core.ledger import check_measurement, entry_of, next_entry, statement
+from stream_app.core.promise import promise_in_words
 from stream_app.core.records import EpochRecord, LedgerEntry
 
 

@@ -9,8 +9,9 @@ from typing import Literal
 
 from stream_app.core.costs import Cost
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import Statement, next_entry, of_one_unit, promise_in_words, statement
+from stream_app.core.ledger import next_entry, of_one_unit, statement
 from stream_app.core.periods import period_in_words
+from stream_app.core.promise import Statement, promise_in_words
 from stream_app.core.records import LedgerEntry
 
 _EPOCHS_AHEAD = (2, 12, 100)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_UP, Context, Decimal
 from fractions import Fraction
@@ -66,17 +66,20 @@ def cost_of(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Cost:
     user, an event can change which of the user's other events count in its cap window: in one epoch, or in
     several if epochs ended early within the window.
     """
-    factor = 1
-    if neighbours == "substitute" and epochs[0].neighbours == "add_remove":
-        factor *= 2  # a substitution is one event less and one more
-    if unit == "event" and epochs[0].unit == "user":
-        factor *= 2  # with a cap, one added event can displace another event of its user
-    counted = epochs
+
+    def cost(entry: LedgerEntry) -> Cost:
+        factor = 1
+        if neighbours == "substitute" and entry.neighbours == "add_remove":
+            factor *= 2  # a substitution is one event less and one more
+        if unit == "event" and entry.unit == "user":
+            factor *= 2  # with a cap, one added event can displace another event of its user
+        return _cost(entry, factor)
+
     if " per " in unit:
-        counted = _costliest(_of_one_period(epochs))
-    elif unit == "event":
-        counted = _costliest(_of_one_window(epochs))
-    return total_of(_cost(entry, factor) for entry in counted)
+        return _costliest(_of_one_period(epochs), cost)
+    if unit == "event":
+        return _costliest(_of_one_window(epochs), cost)
+    return total_of(map(cost, epochs))
 
 
 def unit_of(entry: LedgerEntry) -> str:
@@ -91,7 +94,8 @@ def cost_of_whole_user(epochs: Sequence[LedgerEntry], neighbours: str) -> Cost:
         epoch touches periods.
     """
     factor = 2 if neighbours == "substitute" and epochs[0].neighbours == "add_remove" else 1
-    return _cost(max(epochs, key=_size), factor * max(entry.periods for entry in epochs))
+    periods = max(entry.periods for entry in epochs)
+    return _costliest([[entry] for entry in epochs], lambda entry: _cost(entry, factor * periods))
 
 
 def _of_one_period(epochs: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
@@ -128,9 +132,24 @@ def _of_one_window(epochs: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
     return groups
 
 
-def _costliest(groups: Sequence[list[LedgerEntry]]) -> list[LedgerEntry]:
-    """Return the group that costs most: the epochs of a stream under one strategy cost the same."""
-    return max(groups, key=lambda some: (len(some), max(map(_size, some))))
+def _costliest(groups: Sequence[list[LedgerEntry]], cost: Callable[[LedgerEntry], Cost]) -> Cost:
+    """Return a cost that is at least the cost of each group; the epochs of one strategy cost the same.
+
+    If the groups' epochs have several strategies and are pure, the largest sum counts. It composes like one
+    epoch of this epsilon: a group with a smaller sum may compose worse than the group with the largest sum.
+    If one has a delta, costs have no order. Then each strategy counts as often as it is in one group at most.
+    """
+    every = [entry for some in groups for entry in some]
+    strategies = dict.fromkeys(entry.strategy_hash for entry in every)
+    if len(strategies) > 1 and all(entry.delta is None for entry in every):
+        epsilon = max(total_of(map(cost, some)).epsilon for some in groups)
+        return Cost(epsilon, losses=Losses.of_pure(epsilon))
+    most: list[LedgerEntry] = []
+    for strategy in strategies:
+        own = [[entry for entry in some if entry.strategy_hash == strategy] for some in groups]
+        largest = max((some for some in own if some), key=lambda some: (len(some), max(map(_size, some))))
+        most.extend(largest)
+    return total_of(map(cost, most))
 
 
 def total_of(costs: Iterable[Cost]) -> Cost:

@@ -61,7 +61,7 @@ def _lines(export: Export) -> Iterator[bytes]:
         facts = {
             "stream": stream.strategy.stream,
             "strategy": stream.strategy.to_json().decode(),
-            "epochs": [asdict(epoch) for epoch in stream.epochs],
+            "epochs": [epoch.plain() for epoch in stream.epochs],
             "rows": len(stream.rows),
         }
         history = {"history": asdict(stream.history)} if stream.history else {}

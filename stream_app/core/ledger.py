@@ -7,6 +7,9 @@ epochs add up only if they touch the same day, and a user's whole epoch costs as
 Users that different fields name may be different people, so promises to them do not add up to one promise:
 then the unit is the event.
 
+A stream whose settings change goes on under another strategy. The first epoch under the new one
+names the old one. So all its epochs count as those of one stream: an event falls into one epoch.
+
 An entry is made when an epoch opens. A live stream opens one epoch after the other without end, so it counts
 events from the start of its first epoch without end. A replay counts until its last bin.
 """
@@ -16,15 +19,15 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import chain
 from typing import Any
 
-from stream_app.core.costs import Cost, cost_of, cost_of_whole_user, rounded_up, total_of, unit_of
+from stream_app.core.costs import cost_of, cost_of_whole_user, total_of, unit_of
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
-from stream_app.core.periods import period_in_words, periods_in_words
+from stream_app.core.promise import CHANGES, Measurement, Statement, in_words, promise_in_words
 from stream_app.core.records import EpochRecord, LedgerEntry
 from stream_app.core.strategy import canonical_json
 
@@ -32,148 +35,6 @@ from stream_app.core.strategy import canonical_json
 LARGEST_PRIVATE_EPSILON = 20
 # The words with which an operator accepts a second measurement of the same events.
 ACCEPTED = "measured again"
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """All epochs of one stream under one strategy, and their total cost. ``end_us`` None: no end."""
-
-    stream: str
-    strategy_hash: str
-    unit: str
-    user: str | None
-    epsilon: Fraction
-    start_us: int
-    end_us: int | None
-    epochs: int
-    private: bool
-    delta: Fraction | None = None
-    per: str | None = None
-    periods: int = 0  # the most that one epoch touches
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """The privacy promise about a source, its unit, and the ``measurements`` that it covers."""
-
-    source: str
-    unit: str
-    neighbours: str
-    cost: Cost
-    private: bool
-    measurements: tuple[Measurement, ...]
-    whole_user: Cost | None = None  # of a user's events in one epoch of each stream, if the unit is a period
-
-    @property
-    def epsilon(self) -> Fraction:
-        """The sum of the epsilons."""
-        return self.cost.epsilon
-
-    @property
-    def delta(self) -> Fraction | None:
-        """The sum of the deltas; None for a pure promise."""
-        return self.cost.delta or None
-
-    @property
-    def composed_delta(self) -> Fraction:
-        """The delta for which ``composed`` states an epsilon."""
-        return self.cost.stated_delta
-
-    @property
-    def composed(self) -> Fraction:
-        """An epsilon that holds for everything together with ``composed_delta``, rounded up for readers."""
-        epsilon = self.cost.composed(self.composed_delta)
-        assert epsilon is not None  # every epoch is pure or has a mu
-        return min(rounded_up(epsilon), self.epsilon) if self.delta is None else rounded_up(epsilon)
-
-    @property
-    def total_epsilon(self) -> Fraction:
-        """The epsilon of the promise: the sum if it is pure, otherwise composed for ``composed_delta``."""
-        return self.epsilon if self.delta is None else self.composed
-
-    def sentences(self) -> tuple[str, ...]:
-        """Return the promise in plain words: first the total, then its composition, then each measurement."""
-        if not self.measurements:
-            return (f"Nothing has been measured in {self.source}.",)
-        if not self.private:
-            return (
-                f"Not private: epsilon {in_words(self.total_epsilon)} is so large that it protects nobody.",
-                *map(_sentence, self.measurements),
-            )
-        weaker = [self._of_many_events] if self.unit == "event" else []
-        others = [line for line in (self.whole_user_line, self.other_line) if line]
-        return (self.promise(), *others, *map(_sentence, self.measurements), *weaker)
-
-    @property
-    def _of_many_events(self) -> str:
-        if self.delta is None:
-            return "A person with k events is protected k times more weakly."
-        return "A person with k events is protected more weakly: epsilon grows k times, and delta faster."
-
-    def promise(self, what: str = "anything that is shown") -> str:
-        """Return the promise in one sentence. Args: what, the name of all that was measured here."""
-        change = _change(self.unit, self.neighbours, self.source)
-        beside = "" if self.delta is None else f", and adds at most {delta_in_words(self.composed_delta)}"
-        return (
-            f"{change} changes the probability of {what} by at most a factor "
-            f"e^{in_words(self.total_epsilon)}{beside}."
-        )
-
-    @property
-    def whole_user_line(self) -> str:
-        """What all events of a user in an epoch cost; empty unless the unit is a user's hour, day or week."""
-        if self.whole_user is None:
-            return ""
-        cost, delta = self.whole_user, self.whole_user.delta or None
-        epochs = "one epoch" if len(self.measurements) == 1 else "one epoch of each stream"
-        lengths = {periods_in_words(m.per, m.periods) for m in self.measurements if m.per}
-        of = f" of {lengths.pop()}" if len(lengths) == 1 else ""
-        return f"All events of a user in {epochs}{of} together cost {promise_in_words(cost.epsilon, delta)}."
-
-    @property
-    def other_line(self) -> str:
-        """The cost as the promise does not state it, composed or as the sum; empty if it says no more."""
-        composed = promise_in_words(self.composed, self.composed_delta)
-        if self.delta is not None:
-            return f"This is composed; the sum of all parts is {promise_in_words(self.epsilon, self.delta)}."
-        if self.composed < self.epsilon:
-            return f"For those who accept a delta, all of it together is {composed}."
-        return ""
-
-    @property
-    def neighbouring(self) -> str:
-        """How two logs differ that the promise is about."""
-        return neighbouring_in_words(self.unit, self.neighbours)
-
-
-_NEIGHBOURING = {
-    ("event", "add_remove"): "differ by one event, which is there or not",
-    ("event", "substitute"): "differ in one event, which is replaced by any other",
-    ("user", "add_remove"): "differ by all events of one user, which are there or not",
-    ("user", "substitute"): "differ in all events of one user, which are replaced by any others",
-}
-_CHANGES = {
-    ("event", "add_remove"): "Whether or not any one event of {source} exists",
-    ("event", "substitute"): "Putting any event, at any time, in the place of any one event of {source}",
-    ("user", "add_remove"): "Whether or not all events of any one user of {source} exist",
-    ("user", "substitute"): "Putting any other events in the place of all those of any one user of {source}",
-}
-
-
-def _change(unit: str, neighbours: str, source: str) -> str:
-    base, _, per = unit.partition(" per ")
-    within = f" within any one {period_in_words(per)}" if per else ""
-    return _CHANGES[base, neighbours].format(source=f"{source}{within}")
-
-
-def neighbouring_in_words(unit: str, neighbours: str) -> str:
-    """Return how two logs differ that a promise about this unit is about."""
-    base, _, per = unit.partition(" per ")
-    if not per:
-        return _NEIGHBOURING[unit, neighbours]
-    return _NEIGHBOURING[base, neighbours].replace(
-        "of one user", f"of one user within one {period_in_words(per)}"
-    )
 
 
 def own_unit(declared: Declaration) -> str:
@@ -201,6 +62,7 @@ def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerE
         user=None if privacy.per_user is None else privacy.per_user.field,
         time=f"{declared.time.field} {declared.time.format}",
         delta=None if privacy.delta is None else str(privacy.delta),
+        changed_from=record.changed_from,
         **_periods(declared, record),
     )
 
@@ -223,8 +85,9 @@ def statement(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     """Return the privacy promise that a source's ledger entries add up to.
 
     Guarantee: all outputs of all streams over the source together are (``epsilon``, ``delta``)-DP, and
-        (``composed``, ``composed_delta``)-DP, for the stated unit and neighbours. Streams and strategies
-        compose in sequence, epochs of one stream in parallel for events and in sequence for users.
+        (``composed``, ``composed_delta``)-DP, for the stated unit and neighbours. Streams compose in
+        sequence; so do strategies of a stream that no entry links. Epochs of one stream compose in parallel
+        for events and in sequence for users.
         Neighbours differ by substitution if they do for any stream.
     Raises: ValueError for an entry of another source or of a unit that these rules do not cover.
 
@@ -255,18 +118,18 @@ def of_one_unit(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
 def _stated(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     """Return the promise of entries, ``private`` if their epsilons are not weighed."""
     for entry in entries:
-        if entry.source != source or (entry.unit, entry.neighbours) not in _CHANGES:
+        if entry.source != source or (entry.unit, entry.neighbours) not in CHANGES:
             raise ValueError(f"ledger of {source}: {entry} cannot be composed here")
-    streams = _by_stream(entries)
-    unit = _common_unit(list(streams.values()))
+    streams = measurements_of(entries)
+    unit = _common_unit(streams)
     neighbours = "substitute" if any(e.neighbours == "substitute" for e in entries) else "add_remove"
-    measurements = tuple(_measurement(epochs) for epochs in streams.values())
-    cost = total_of(cost_of(epochs, unit, neighbours) for epochs in streams.values())
+    measurements = tuple(map(_measurement, streams))
+    cost = total_of(cost_of(epochs, unit, neighbours) for epochs in streams)
     stated = Statement(
         source=source, unit=unit, neighbours=neighbours, cost=cost, private=True, measurements=measurements
     )
     if " per " in unit:
-        whole = total_of(cost_of_whole_user(epochs, neighbours) for epochs in streams.values())
+        whole = total_of(cost_of_whole_user(epochs, neighbours) for epochs in streams)
         stated = replace(stated, whole_user=whole)
     return stated
 
@@ -285,7 +148,7 @@ def next_entry(entries: Sequence[LedgerEntry], stream: str) -> LedgerEntry | Non
     end_us = 2 * last.end_us - last.start_us
     period_us = None if last.per is None else last.end_us  # epochs end where a period ends
     following = replace(last, epoch=last.epoch + 1, start_us=last.end_us, end_us=end_us, lost=False)
-    return replace(following, period_us=period_us)
+    return replace(following, period_us=period_us, changed_from=None)
 
 
 def _common_unit(streams: Sequence[Sequence[LedgerEntry]]) -> str:
@@ -330,7 +193,7 @@ def place_of(entry: LedgerEntry) -> tuple[str, int, str, int]:
 
 
 def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[LedgerEntry, ...]:
-    """Return the first entry of every other stream or strategy that counts events which ``new`` will count.
+    """Return the first entry of every other measurement that counts events which ``new`` will count.
 
     A period reaches as far as its stream will ever count, not only to the end of the open epochs. Disjoint
     periods have no common event only if both streams read the same time field: an order of January may be
@@ -341,22 +204,37 @@ def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[L
     >>> [found.stream for found in measured_before([live], later)]
     ['s']
     """
-    before = _by_stream(entries)
-    before.pop((new.stream, new.strategy_hash), None)
     return tuple(
         min(epochs, key=lambda entry: entry.start_us)
-        for epochs in before.values()
+        for epochs in measurements_of([*entries, new])
+        if new not in epochs
         if new.time is None
         or _known(entry.time for entry in epochs) != new.time
         or _overlap(_period(epochs), _period([new]))
     )
 
 
-def _by_stream(entries: Sequence[LedgerEntry]) -> dict[tuple[str, str], list[LedgerEntry]]:
-    streams: dict[tuple[str, str], list[LedgerEntry]] = defaultdict(list)
+def measurements_of(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
+    """Return the epochs of each measurement: of one stream, under strategies that followed one another.
+
+    Two strategies of a stream without an entry that links them add up: which of them counted an event is not
+    known. An entry of a lost store has no link, so the sum may then be too large, never too small.
+    """
+    first_of: dict[tuple[str, str], tuple[str, str]] = {}  # the strategy in whose place one counts
+
+    def place(stream: str, strategy_hash: str) -> tuple[str, str]:
+        found = stream, strategy_hash
+        while (earlier := first_of.get(found, found)) != found:
+            found = earlier
+        return found
+
     for entry in entries:
-        streams[entry.stream, entry.strategy_hash].append(entry)
-    return streams
+        if entry.changed_from is not None:
+            first_of[place(entry.stream, entry.strategy_hash)] = place(entry.stream, entry.changed_from)
+    found: dict[tuple[str, str], list[LedgerEntry]] = defaultdict(list)
+    for entry in entries:
+        found[place(entry.stream, entry.strategy_hash)].append(entry)
+    return list(found.values())
 
 
 def _period(epochs: Sequence[LedgerEntry]) -> tuple[int, int | None]:
@@ -406,9 +284,7 @@ def _certainly_small(entries: Sequence[LedgerEntry]) -> bool:
     promises = {(entry.source, entry.unit, entry.neighbours, entry.delta) for entry in entries}
     if len({source for source, *_ in promises}) > 1:
         return False
-    if any(
-        delta is not None or (unit, neighbours) not in _CHANGES for _, unit, neighbours, delta in promises
-    ):
+    if any(delta is not None or (unit, neighbours) not in CHANGES for _, unit, neighbours, delta in promises):
         return False
     parts = [(entry.stream, entry.strategy_hash, entry.epsilon) for entry in entries]
     adds_once = len(promises) == 1 and entries[0].unit == "event"
@@ -434,7 +310,7 @@ def entry_to_json(entry: LedgerEntry) -> bytes:
     """Return the text of an entry; two entries are equal if their texts are."""
     # Entries written before these fields existed keep their text.
     newer = {"until_us": None, "lost": False, "periods": 0}
-    newer |= dict.fromkeys(("user", "log", "time", "delta", "mu", "per", "period_us"))
+    newer |= dict.fromkeys(("user", "log", "time", "delta", "mu", "per", "period_us", "changed_from"))
     return canonical_json({k: v for k, v in asdict(entry).items() if not (k in newer and v == newer[k])})
 
 
@@ -443,42 +319,17 @@ def entry_from_json(text: bytes | str) -> LedgerEntry:
     return LedgerEntry(**json.loads(text))
 
 
-def in_words(epsilon: Fraction) -> str:
-    """Return the exact text of an epsilon: a decimal if a short one is exact, otherwise a fraction.
-
-    >>> in_words(Fraction(1, 2)), in_words(Fraction(3)), in_words(Fraction(1, 3))
-    ('0.5', '3', '1/3')
-    """
-    decimal = f"{float(epsilon):.12g}"
-    return decimal if "e" not in decimal and Fraction(decimal) == epsilon else str(epsilon)
-
-
-def delta_in_words(delta: Fraction) -> str:
-    """Return the exact text of a delta: a short decimal if one is exact, otherwise a fraction.
-
-    >>> [delta_in_words(Fraction(1, number)) for number in (10**6, 1000, 3000)]
-    ['1e-6', '0.001', '1/3000']
-    """
-    decimal = f"{float(delta):.12g}".replace("e-0", "e-")
-    return decimal if Fraction(decimal) == delta else str(delta)
-
-
-def promise_in_words(epsilon: Fraction, delta: Fraction | None) -> str:
-    """Return a promise as every surface writes it.
-
-    >>> promise_in_words(Fraction(1), None), promise_in_words(Fraction(1), Fraction(1, 10**6))
-    ('epsilon 1', '(epsilon 1, delta 1e-6)')
-    """
-    if delta is None:
-        return f"epsilon {in_words(epsilon)}"
-    return f"(epsilon {in_words(epsilon)}, delta {delta_in_words(delta)})"
-
-
 def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
     start_us, end_us = _period(epochs)
+    last = max(epochs, key=lambda entry: entry.epoch)
+    changes = [entry for entry in epochs if entry.changed_from is not None]
+    changed = max(changes, key=lambda entry: entry.epoch, default=None)
     return Measurement(
-        stream=epochs[0].stream,
-        strategy_hash=epochs[0].strategy_hash,
+        stream=last.stream,
+        strategy_hash=last.strategy_hash,
+        changed_us=None if changed is None else changed.start_us,
+        last_epsilon=Fraction(last.epsilon),
+        last_delta=None if last.delta is None else Fraction(last.delta),
         unit=epochs[0].unit,
         user=_known(entry.user for entry in epochs),
         epsilon=max(Fraction(entry.epsilon) for entry in epochs),
@@ -489,24 +340,4 @@ def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
         delta=max((Fraction(entry.delta) for entry in epochs if entry.delta is not None), default=None),
         per=epochs[0].per,
         periods=max(entry.periods for entry in epochs),
-    )
-
-
-def _sentence(measurement: Measurement) -> str:
-    unit, epochs = f"{measurement.unit}s", "one epoch"
-    if measurement.user is not None:
-        unit += f' that the field "{measurement.user}" names,'
-    if measurement.per is not None:
-        unit += f" within each {period_in_words(measurement.per)},"
-    if measurement.epochs > 1 and measurement.per is not None:
-        epochs = f"{measurement.epochs} epochs, which add up only for a period that both touch"
-    elif measurement.epochs > 1 and measurement.unit == "event":
-        epochs = f"{measurement.epochs} epochs, which do not add up"
-    elif measurement.epochs > 1:
-        epochs = f"{measurement.epochs} epochs, which add up for a user"
-    start, end_us = format_instant(measurement.start_us), measurement.end_us
-    period = f"{start} on" if end_us is None else f"{start} to {format_instant(end_us)}"
-    return (
-        f"Stream {measurement.stream} spends {promise_in_words(measurement.epsilon, measurement.delta)} on "
-        f"{unit} from {period} ({epochs})."
     )

@@ -7,7 +7,7 @@ stream's time line; *seq* numbers the released bins of a stream from 1, across e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -110,6 +110,15 @@ class EpochRecord:
     # Records whose own bin is earlier are refused (None: first_bin). An epoch after a complete one takes this
     # value over; otherwise the time of processing would decide whether a late record counts.
     counts_from_bin: int | None = None
+    # The strategy of the stream's last released row, if this epoch begins under another one.
+    changed_from: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the facts that are stored; older builds know no ``changed_from``, and need none."""
+        facts = asdict(self)
+        if self.changed_from is None:
+            del facts["changed_from"]
+        return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +273,7 @@ class LedgerEntry:
             if it is the user, or the event.
         period_us: the start of the period in which the epoch begins; None without a period.
         periods: how many periods the epoch touches; 0 without a period.
+        changed_from: the hash of the strategy before, in the first epoch after a stream's settings changed.
     """
 
     source: str
@@ -286,6 +296,7 @@ class LedgerEntry:
     per: str | None = None
     period_us: int | None = None
     periods: int = 0
+    changed_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ from stream_app.core.alerts.states import (
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import visible_epochs
-from stream_app.core.ledger import Statement, statement
+from stream_app.core.ledger import statement
 from stream_app.core.measured import KnownEpochs
+from stream_app.core.promise import Statement
 from stream_app.core.records import PublicState
 from stream_app.loops.clocks import own_clock_us
 from stream_app.outage import Outage

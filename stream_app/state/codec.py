@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from stream_app.stored_format import check_format
 
 def encode_epoch(record: EpochRecord) -> bytes:
     """Return the text of an epoch that is stored when it opens and never changes."""
-    return canonical_json(asdict(record))
+    return canonical_json(record.plain())
 
 
 def check_stream_format(stream: str, epochs: Mapping[bytes, bytes]) -> None:

@@ -10,7 +10,7 @@ from stream_app.core.answers.labels import Labels
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import visible_bins
 from stream_app.core.budget import Left
-from stream_app.core.ledger import Statement
+from stream_app.core.promise import Statement
 from stream_app.core.records import PublicState
 
 

@@ -23,8 +23,8 @@ from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.counting.closing import next_public_instant_us
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
-from stream_app.core.ledger import delta_in_words, in_words
 from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
+from stream_app.core.promise import delta_in_words, in_words
 
 _LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 

@@ -19,7 +19,7 @@ from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.window_view import Window, window_ending, window_until, windows_of
 from stream_app.core.counting.cells import Buckets
-from stream_app.core.ledger import in_words
+from stream_app.core.promise import in_words
 
 ErrorKey = tuple[str, int, Fraction, float, tuple[tuple[str, Any], ...]]
 Errors = dict[ErrorKey, WindowError | None]

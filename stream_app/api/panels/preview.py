@@ -24,7 +24,7 @@ from stream_app.core.answers.sums import declared_sum, sum_of
 from stream_app.core.counting.cells import Amounts
 from stream_app.core.kinds.errors import Errors
 from stream_app.core.kinds.tables import Span
-from stream_app.core.ledger import in_words
+from stream_app.core.promise import in_words
 from stream_app.core.strategy import Strategy
 
 _DAY_US = 86_400_000_000

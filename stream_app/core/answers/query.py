@@ -37,7 +37,7 @@ from stream_app.core.kinds.epoch import EpochView, running_over
 from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
-from stream_app.core.ledger import Statement
+from stream_app.core.promise import Statement
 from stream_app.core.records import History, PublicState
 from stream_app.core.strategy import Strategy
 

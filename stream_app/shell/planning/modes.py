@@ -20,7 +20,7 @@ from stream_app.config.plans import planned
 from stream_app.core.costs import USUAL_DELTA
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.toeplitz import Toeplitz
-from stream_app.core.ledger import promise_in_words
+from stream_app.core.promise import promise_in_words
 from stream_app.ports import OperatorError
 
 

@@ -9,8 +9,9 @@ from stream_app.api.answers.statements import not_protected, protected, without_
 from stream_app.config import StreamSettings
 from stream_app.core.answers.labels import Labels
 from stream_app.core.budget import over_epochs_in_words
-from stream_app.core.ledger import promise_in_words, statement
+from stream_app.core.ledger import statement
 from stream_app.core.meaning import meaning_of
+from stream_app.core.promise import promise_in_words
 from stream_app.shell.planning.promises import first_epoch, relation_in_words
 
 

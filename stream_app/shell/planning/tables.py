@@ -24,7 +24,7 @@ from stream_app.config.plans import planned, planned_for_one_epoch, window_load
 from stream_app.config.values import format_duration
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.toeplitz import Toeplitz
-from stream_app.core.ledger import in_words, promise_in_words
+from stream_app.core.promise import in_words, promise_in_words
 
 Facts = Mapping[str, str]  # of one stream, by heading
 

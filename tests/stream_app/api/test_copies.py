@@ -15,7 +15,8 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import visible_epochs
 from stream_app.core.costs import Cost
 from stream_app.core.kinds.kind import Kind
-from stream_app.core.ledger import Statement, statement
+from stream_app.core.ledger import statement
+from stream_app.core.promise import Statement
 from stream_app.core.records import PublicState
 from tests.contracts.kinds import BINS, KINDS
 from tests.contracts.test_kinds import every_kind, registered, strategy_of, two_epochs

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from stream_app.audit.stored import check_source
 from stream_app.core import costs
-from stream_app.core.ledger import Statement, statement
+from stream_app.core.ledger import statement
+from stream_app.core.promise import Statement
 from stream_app.core.records import LedgerEntry
 
 SOURCE, DAY = "file:a", 10
@@ -44,6 +45,14 @@ LEDGERS = {
         epoch("a", per="1d", period_us=0, periods=1),
         epoch("a", 1, per="1d", period_us=DAY, periods=1),
         replace(epoch("a", 2, per="1d", period_us=DAY, periods=1), start_us=DAY + 5),
+    ],
+    "settings that changed": [
+        epoch("a", unit="event", user=None),
+        epoch("a", 1, epsilon="2", unit="event", user=None, strategy_hash="new", changed_from="a"),
+    ],
+    "users' settings that changed": [
+        epoch("a"),
+        epoch("a", 1, epsilon="1/3", strategy_hash="new", changed_from="a"),
     ],
     "an epoch without mu": [epoch("a", delta="1/10000"), epoch("b")],
 }

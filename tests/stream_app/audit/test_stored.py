@@ -14,7 +14,8 @@ import pytest
 from stream_app.audit.collecting import collect
 from stream_app.audit.stored import Stored, check_source, check_stored
 from stream_app.config import load_text
-from stream_app.core.ledger import Statement, statement
+from stream_app.core.ledger import statement
+from stream_app.core.promise import Statement
 from stream_app.core.records import LedgerEntry, WitnessRow
 from stream_app.wiring.workers import new_ledger, run_worker
 

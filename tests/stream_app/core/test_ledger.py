@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_app.core.budget import one_more_in_words, over_epochs_in_words
@@ -15,12 +15,11 @@ from stream_app.core.ledger import (
     check_measurement,
     entry_from_json,
     entry_to_json,
-    in_words,
     measured_before,
     next_entry,
-    promise_in_words,
     statement,
 )
+from stream_app.core.promise import in_words, promise_in_words
 from stream_app.core.records import LedgerEntry
 
 
@@ -408,3 +407,73 @@ def test_an_accepted_measurement_is_refused_exactly_if_all_together_protects_nob
             check_measurement(before, new, ACCEPTED)
     else:
         check_measurement(before, new, ACCEPTED)
+
+
+def test_settings_that_change_cost_an_event_the_larger_epsilon() -> None:
+    before = [entry(epoch=0), entry(epoch=1, start_us=10, end_us=20)]
+    changed = replace(entry(epoch=2, start_us=20, end_us=30, epsilon="2", strategy="new"), changed_from="h")
+    told = statement("file:a", [*before, changed])
+    assert told.epsilon == told.composed == 2
+    [line] = [line for line in told.sentences() if line.startswith("Stream s spends")]
+    assert "at most epsilon 2, and epsilon 2 since 1970-01-01T00:00:00.000020Z, on events" in line
+    assert "(3 epochs, which do not add up)" in line
+
+
+def test_settings_that_change_back_are_one_measurement_too() -> None:
+    epochs = [
+        entry(epsilon="1"),
+        replace(entry(epoch=1, start_us=10, end_us=20, epsilon="2", strategy="new"), changed_from="h"),
+        replace(entry(epoch=2, start_us=20, end_us=30, epsilon="1"), changed_from="new"),
+    ]
+    assert statement("file:a", epochs).epsilon == 2
+    assert measured_before(epochs[:2], epochs[2]) == ()
+
+
+def test_strategies_of_a_stream_without_a_link_add_up() -> None:
+    linked = replace(entry(epoch=2, start_us=20, end_us=30, strategy="third"), changed_from="second")
+    assert statement("file:a", [entry(epsilon="1"), linked]).epsilon == Fraction(3, 2)
+
+
+def test_the_epoch_after_a_change_continues_the_new_settings() -> None:
+    changed = replace(entry(epoch=1, start_us=10, end_us=20, strategy="new"), changed_from="h")
+    following = next_entry([entry(), changed], "s")
+    assert following is not None
+    assert following.changed_from is None
+    assert entry_from_json(entry_to_json(changed)) == changed
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.booleans()),  # each epoch's strategy, and whether it ended early
+        min_size=1,
+        max_size=7,
+    )
+)
+def test_a_cap_window_costs_what_its_epochs_cost_together(epochs: list[tuple[str, bool]]) -> None:
+    """Brute force: try every window. With a cap, an epoch that follows an early end shares its window."""
+    epsilon_of = {"a": Fraction(1, 2), "b": Fraction(2), "c": Fraction(1, 3)}
+    entries, sums, start_us, before = [], [Fraction(0)], 0, None
+    for number, (name, early) in enumerate(epochs):
+        one = entry(
+            "s", number, start_us, start_us + 10, str(epsilon_of[name]), name, "user", neighbours="substitute"
+        )
+        entries.append(replace(one, changed_from=before if before != name else None))
+        sums[-1] += epsilon_of[name]
+        if early:
+            start_us += 5
+        else:
+            start_us += 10
+            sums.append(Fraction(0))
+        before = name
+    other = entry("t", epsilon="1/7", neighbours="substitute")  # the promise is then about an event
+    assert statement("file:a", [*entries, other]).epsilon == 2 * max(sums) + Fraction(1, 7)
+
+
+def test_deltas_of_several_strategies_add_up() -> None:
+    gaussian = replace(
+        entry(epoch=1, start_us=10, end_us=20, strategy="new"), delta="1/1000", changed_from="h"
+    )
+    told = statement("file:a", [entry(), gaussian, replace(gaussian, epoch=2, changed_from=None)])
+    assert told.epsilon == 1
+    assert told.delta == Fraction(1, 1000)

@@ -10,7 +10,7 @@ from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.cells import Amounts, Buckets, KeyField, KeyList
 from stream_app.core.counting.where import AllOf, OneOf, Within
 from stream_app.core.declaration import Declaration
-from stream_app.core.ledger import entry_of, neighbouring_in_words, statement
+from stream_app.core.ledger import entry_of, statement
 from stream_app.core.meaning import (
     EVERY_EVENT,
     amounts_in_words,
@@ -20,6 +20,7 @@ from stream_app.core.meaning import (
     meaning_of_amounts,
     range_in_words,
 )
+from stream_app.core.promise import neighbouring_in_words
 from stream_app.core.records import EpochRecord
 from tests.stream_app.declared import declared_of
 
