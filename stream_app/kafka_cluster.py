@@ -51,10 +51,12 @@ class Cluster:
     Args:
         bootstrap_servers: host:port, separated by commas.
         security: librdkafka's names and values: ``security.protocol``, ``ssl.*``, ``sasl.*``. SECRET.
+        where: the section of the configuration that it is of, for messages.
     """
 
     bootstrap_servers: str
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    where: str = "kafka"
 
     def client(self) -> dict[str, Any]:
         """Return the arguments that every aiokafka client takes.
@@ -73,12 +75,16 @@ class Cluster:
     @cached_property
     def tokens(self) -> Tokens | None:
         """The tokens of this cluster's clients; None unless the mechanism is OAUTHBEARER."""
-        return Tokens(self.security) if self.security.get("sasl.mechanism") == "OAUTHBEARER" else None
+        return (
+            Tokens(self.security, self.where)
+            if self.security.get("sasl.mechanism") == "OAUTHBEARER"
+            else None
+        )
 
     def _shared(self) -> dict[str, Any]:
         protocol = self.security.get("security.protocol", "plaintext")
         if protocol.startswith("sasl") and (secret := self._secret()) not in self.security:
-            raise OperatorError(f"kafka.{secret}: is missing; security.protocol {protocol} needs it")
+            raise OperatorError(f"{self.where}.{secret}: is missing; security.protocol {protocol} needs it")
         return {
             "bootstrap_servers": self.bootstrap_servers,
             "security_protocol": protocol.upper(),
@@ -109,7 +115,8 @@ class Cluster:
                 password = given.get("ssl.key.password")
                 context.load_cert_chain(certificate, given.get("ssl.key.location"), password)
         except OSError as failure:
-            raise OperatorError(f"kafka.ssl: {failure}; correct the locations of the certificates") from None
+            said = f"{self.where}.ssl: {failure}; correct the locations of the certificates"
+            raise OperatorError(said) from None
         return context
 
 
@@ -194,18 +201,19 @@ async def reach(cluster: Cluster) -> None:
     for server in cluster.bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition(":")
         if not port.isdigit():
-            raise OperatorError(f"kafka: {server.strip()} is not an address; write host:port")
+            raise OperatorError(f"{cluster.where}: {server.strip()} is not an address; write host:port")
         try:
             connection = await create_conn(host.strip("[]"), int(port), **security)
             if cluster.tokens is not None:
                 await _check_token(connection)
         except SSLCertVerificationError as refusal:
             failure = OperatorError(
-                f"kafka: {server}: {refusal.verify_message}; correct kafka.ssl.ca.location"
+                f"{cluster.where}: {server}: {refusal.verify_message}; correct "
+                f"{cluster.where}.ssl.ca.location"
             )
         except OSError as unreachable:
             words = unreachable.strerror or "no connection"
-            failure = ConnectionError(f"kafka: {server}: {words}, see that it runs")
+            failure = ConnectionError(f"{cluster.where}: {server}: {words}, see that it runs")
         except errors.KafkaError as refusal:
             failure = refusal
         else:
@@ -235,12 +243,12 @@ def translating_errors(cluster: Cluster) -> Iterator[None]:
         yield
     except _REFUSED as failure:
         raise OperatorError(
-            f"kafka: {cluster.bootstrap_servers} refuses this user ({type(failure).__name__}); correct "
-            "kafka.security, or grant it in the cluster"
+            f"{cluster.where}: {cluster.bootstrap_servers} refuses this user ({type(failure).__name__}); "
+            f"correct {cluster.where}.security, or grant it in the cluster"
         ) from None
     except (errors.KafkaError, errors.ConsumerStoppedError, admin_errors.KafkaError) as failure:
         raise ConnectionError(
-            f"kafka: {cluster.bootstrap_servers}: {type(failure).__name__}, see that it runs"
+            f"{cluster.where}: {cluster.bootstrap_servers}: {type(failure).__name__}, see that it runs"
         ) from failure
 
 

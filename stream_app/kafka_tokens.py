@@ -37,8 +37,8 @@ class Tokens:
     Args: settings, librdkafka's names and values. SECRET: tokens and the client's secret are never shown.
     """
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self._given = settings
+    def __init__(self, settings: Mapping[str, str], where: str = "kafka") -> None:
+        self._given, self._where = settings, where
         self._lock = threading.Lock()
         self._token, self._until_s = "", 0.0
 
@@ -49,7 +49,7 @@ class Tokens:
             if the provider does not answer.
         """
         if (file := self._given.get(TOKEN_FILE)) is not None:
-            return _read(Path(file))
+            return _read(Path(file), self._where)
         with self._lock:
             if time.monotonic() >= self._until_s:
                 self._token, life_s = self._ask()
@@ -86,8 +86,8 @@ class Tokens:
         if answer.status_code in _REFUSALS:
             said = "".join(letter for letter in str(told.get("error", "no reason")) if letter.isprintable())
             raise OperatorError(
-                f"{ENDPOINT} {place}: refuses client {client} ({said[:60]}); correct kafka.{CLIENT_ID}, its "
-                f"secret, or kafka.{SCOPE}"
+                f"{ENDPOINT} {place}: refuses client {client} ({said[:60]}); correct "
+                f"{self._where}.{CLIENT_ID}, its secret, or {self._where}.{SCOPE}"
             )
         token, life_s = told.get("access_token"), told.get("expires_in", _SHORT_LIFE_S)
         if answer.is_error or not isinstance(token, str) or not token:
@@ -104,18 +104,18 @@ class Tokens:
         except OSError as failure:
             said = failure.strerror or "it holds no certificates"
             raise OperatorError(
-                f"kafka.{AUTHORITY}: {authority}: {said}; name a PEM file of certificates"
+                f"{self._where}.{AUTHORITY}: {authority}: {said}; name a PEM file of certificates"
             ) from None
 
 
-def _read(file: Path) -> str:
+def _read(file: Path, where: str) -> str:
     try:
         token = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as failure:
         said = getattr(failure, "strerror", None) or "is not text"
-        raise OperatorError(f"kafka.{TOKEN_FILE}: {file}: {said}; name a file that holds a token") from None
+        raise OperatorError(f"{where}.{TOKEN_FILE}: {file}: {said}; name a file that holds a token") from None
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise OperatorError(f"kafka.{TOKEN_FILE}: {file}: holds no token; write one token into it")
+        raise OperatorError(f"{where}.{TOKEN_FILE}: {file}: holds no token; write one token into it")
     return token
 
 

@@ -99,17 +99,18 @@ async def _tables(
 
 
 async def _witnessed(settings: Settings, stream: str) -> list[WitnessRow]:
-    topic = next((output.topic for output in settings.outputs if output.stream == stream), None)
-    if topic is None:
+    output = settings.output_of(stream)
+    if output is None:
         return witnessed_rows(settings.state_dir / "witness", stream)
     from stream_app.kafka_cluster import topic_facts
     from stream_app.sinks.witness_topic import WitnessTopic
     from stream_app.wiring.topics import cluster_of
 
-    cluster = cluster_of(settings)
-    if await topic_facts(cluster, topic) is None:
-        raise OperatorError(f"outputs: topic {topic} is not there; name the topic that the worker writes")
-    witness = await WitnessTopic.open(cluster, topic)
+    cluster = cluster_of(settings, output.cluster)
+    if await topic_facts(cluster, output.topic) is None:
+        said = f"outputs: topic {output.topic} is not there; name the topic that the worker writes"
+        raise OperatorError(said)
+    witness = await WitnessTopic.open(cluster, output.topic)
     try:
         return await witness.rows(stream, 0)
     finally:

@@ -6,11 +6,11 @@ Must stay true: a key is used or refused, never ignored; an error names the file
 """
 
 from stream_app.config.document import ConfigError
-from stream_app.config.kafka import KAFKA_PASSWORD, KAFKA_SERVERS
 from stream_app.config.load import load, load_text
 from stream_app.config.settings import (
     AlertSettings,
     ApiSettings,
+    ClusterSettings,
     KafkaSettings,
     OperatorSettings,
     OutputSettings,
@@ -24,13 +24,12 @@ from stream_app.config.source import file_identity, log_of
 from stream_app.config.storage import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL
 
 __all__ = [
-    "KAFKA_PASSWORD",
-    "KAFKA_SERVERS",
     "REDIS_ALERTS_URL",
     "REDIS_API_URL",
     "REDIS_URL",
     "AlertSettings",
     "ApiSettings",
+    "ClusterSettings",
     "ConfigError",
     "KafkaSettings",
     "OperatorSettings",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dphist.product.distance import LARGEST_DISTANCE_CONFIDENCE
 from stream_app.config import values
 from stream_app.config.document import Section
-from stream_app.config.kafka import topic_name
+from stream_app.config.kafka import cluster_name, topic_name
 from stream_app.config.settings import AlertSettings, StreamSettings
 from stream_app.core.alerts.ranges import edge_of
 from stream_app.core.alerts.rules import (
@@ -41,7 +41,10 @@ def read_alerts(section: Section, streams: Sequence[StreamSettings]) -> AlertSet
         webhooks=section.take("webhooks", _urls, ()),
         alertmanagers=section.take("alertmanagers", _urls, ()),
         topic=section.take("topic", topic_name, None),
+        cluster=section.take("cluster", cluster_name, ""),
     )
+    if settings.topic is None:
+        section.refuse("cluster", "is of a topic, and alerts.topic is missing; write it, or take this out")
     rules.finish()
     section.finish()
     return settings

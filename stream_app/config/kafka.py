@@ -10,7 +10,7 @@ from typing import Literal
 from stream_app.config import values
 from stream_app.config.document import Section, from_environment
 from stream_app.config.plain_yaml import as_written
-from stream_app.config.settings import KafkaSettings, OutputSettings, TopicSettings
+from stream_app.config.settings import ClusterSettings, KafkaSettings, OutputSettings, TopicSettings
 from stream_app.core.declaration import Log, LogFormat
 from stream_app.kafka_tokens import (
     AUTHORITY,
@@ -22,9 +22,8 @@ from stream_app.kafka_tokens import (
     TOKEN_FILE,
 )
 
-KAFKA_SERVERS = "STREAM_APP_KAFKA_BOOTSTRAP_SERVERS"
-KAFKA_PASSWORD = "STREAM_APP_KAFKA_SASL_PASSWORD"
-KAFKA_CLIENT_SECRET = "STREAM_APP_KAFKA_OAUTH_CLIENT_SECRET"
+# A cluster of kafka.clusters has its own: STREAM_APP_KAFKA_<NAME>_SASL_PASSWORD, and so on.
+_VARIABLES = "STREAM_APP_KAFKA_"
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 REGISTRY_CA = "schema_registry.ssl.ca.location"
@@ -36,20 +35,32 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def read_kafka(section: Section, directory: Path, environment: Mapping[str, str]) -> KafkaSettings | None:
-    """Read the cluster; None if neither the section nor the environment names one."""
-    servers = section.take("bootstrap_servers", _servers, "")
-    if environment.get(KAFKA_SERVERS):
-        servers = from_environment(environment, KAFKA_SERVERS, _servers) or servers
+    """Read the clusters; None if neither the section nor the environment names one."""
     group = section.take("group", values.name, "private-counts")
+    named = section.section("clusters")
+    clusters = {"": _cluster(section, directory, environment, _VARIABLES)}
+    for name in named.names():
+        own = f"{_VARIABLES}{name.upper().replace('-', '_')}_"
+        clusters[name] = _cluster(named.named(name), directory, environment, own)
+    named.finish()
+    return KafkaSettings(group, clusters) if clusters[""].bootstrap_servers else None
+
+
+def _cluster(
+    section: Section, directory: Path, environment: Mapping[str, str], variables: str
+) -> ClusterSettings:
+    servers = section.take("bootstrap_servers", _servers, "")
+    if environment.get(f"{variables}BOOTSTRAP_SERVERS"):
+        servers = from_environment(environment, f"{variables}BOOTSTRAP_SERVERS", _servers) or servers
     security = _security(section, directory)
     section.finish()
-    for key, variable in (("sasl.password", KAFKA_PASSWORD), (CLIENT_SECRET, KAFKA_CLIENT_SECRET)):
-        if secret := environment.get(variable):
+    for key, variable in (("sasl.password", "SASL_PASSWORD"), (CLIENT_SECRET, "OAUTH_CLIENT_SECRET")):
+        if secret := environment.get(variables + variable):
             security[key] = secret
     _check_login(section, security)
     if section.written and not servers:
         raise section.error("bootstrap_servers", "is missing; name a broker, for example localhost:9092")
-    return KafkaSettings(servers, group, security) if servers else None
+    return ClusterSettings(servers, security)
 
 
 def _check_login(section: Section, security: Mapping[str, str]) -> None:
@@ -105,9 +116,11 @@ def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
     form: LogFormat = section.take("format", values.one_of(*_FORMATS), "json")
     columns: tuple[str, ...] = section.take("columns", _columns, ())
     authority = section.take(REGISTRY_CA, values.text, None)
-    name = section.take("group", values.name, "") or f"topic:{topic}"
+    cluster = section.take("cluster", cluster_name, "")
+    name = section.take("group", values.name, "") or topic_identity(topic, cluster)
     settings = TopicSettings(
         topic=topic,
+        cluster=cluster,
         start=section.take("start", _start, "earliest"),
         schema_registry=section.take("schema_registry", _registry, None),
         schema_registry_ca=None if authority is None else (directory / authority).absolute(),
@@ -138,9 +151,10 @@ def read_outputs(value: object) -> tuple[OutputSettings, ...]:
 
 
 def _output(item: object) -> OutputSettings:
-    if not isinstance(item, dict) or item.keys() != {"stream", "topic"}:
-        raise ValueError("each must have a stream and a topic, and nothing else")
-    return OutputSettings(values.text(item["stream"]), topic_name(item["topic"]))
+    if not isinstance(item, dict) or not {"stream", "topic"} <= item.keys() <= {"stream", "topic", "cluster"}:
+        raise ValueError("each must have a stream and a topic, may have a cluster, and nothing else")
+    cluster = cluster_name(item["cluster"]) if "cluster" in item else ""
+    return OutputSettings(values.text(item["stream"]), topic_name(item["topic"]), cluster)
 
 
 def _servers(value: object) -> str:
@@ -162,6 +176,20 @@ def topic_name(value: object) -> str:
     if name in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
         raise ValueError("is not a topic name; use letters, digits, dots, - and _")
     return name
+
+
+def cluster_name(value: object) -> str:
+    """Read the name of a cluster in ``kafka.clusters``."""
+    return values.name(value)
+
+
+def topic_identity(topic: str, cluster: str) -> str:
+    """Return a topic's name in ledgers and among the logs of this machine.
+
+    >>> topic_identity("clicks", ""), topic_identity("clicks", "eu")
+    ('topic:clicks', 'topic:eu/clicks')
+    """
+    return f"topic:{cluster}/{topic}" if cluster else f"topic:{topic}"
 
 
 def _registry(value: object) -> str:

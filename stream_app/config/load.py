@@ -148,20 +148,30 @@ def _check_ports(document: Section, settings: Settings) -> None:
 
 def _check_topics(document: Section, settings: Settings) -> None:
     """Refuse topics without a cluster, topics with two uses, and outputs of unknown streams."""
-    read = {stream.source.topic for stream in settings.streams if isinstance(stream.source, TopicSettings)}
-    written = {output.topic for output in settings.outputs}
-    alerts, ledger = settings.alerts.topic, settings.ledger and settings.ledger.topic
-    if (read or written or alerts or ledger) and settings.kafka is None:
+    sources = [stream.source for stream in settings.streams if isinstance(stream.source, TopicSettings)]
+    read = {(source.cluster, source.topic) for source in sources}
+    written = {(output.cluster, output.topic) for output in settings.outputs}
+    alerts = (settings.alerts.cluster, settings.alerts.topic)
+    ledger = ("", None) if settings.ledger is None else (settings.ledger.cluster, settings.ledger.topic)
+    named = {place for place in (*read, *written, alerts, ledger) if place[1] is not None}
+    if named and settings.kafka is None:
         raise document.error("kafka", "is missing, and topics are named; add kafka: {bootstrap_servers: ...}")
-    if alerts is not None and alerts in read | written:
-        raise document.error("alerts", f"go into {alerts}, which holds something else; name another topic")
-    if ledger is not None and ledger in read | written | {alerts}:
-        raise document.error("ledger", f"goes into {ledger}, which holds something else; name another topic")
+    known = {} if settings.kafka is None else settings.kafka.clusters
+    for cluster, topic in sorted((cluster, str(topic)) for cluster, topic in named):
+        if cluster not in known:
+            said = f"has no clusters.{cluster}, which is named for the topic {topic}; add it, or correct that"
+            raise document.error("kafka", said)
+    if alerts in read | written:
+        raise document.error("alerts", f"go into {alerts[1]}, which holds something else; name another topic")
+    if ledger[1] is not None and ledger in read | written | {alerts}:
+        raise document.error(
+            "ledger", f"goes into {ledger[1]}, which holds something else; name another topic"
+        )
     names = {stream.name for stream in settings.streams}
     for output in settings.outputs:
         if output.stream not in names:
             raise document.error("outputs", f"name {output.stream}, no stream of this file; correct it")
-        if output.topic in read:
+        if (output.cluster, output.topic) in read:
             raise document.error(
                 "outputs", f"go into {output.topic}, which is read as events; name another topic"
             )

@@ -141,7 +141,8 @@ class TopicSettings:
     Args:
         topic: its name.
         start: "earliest", "latest", or an instant in microseconds since 1970: the first record written then.
-        schema_registry: of an Avro topic, the URL of its registry. SECRET where it holds a password.
+        cluster: the name of another cluster in ``kafka.clusters``; empty: the cluster itself.
+        schema_registry: of Avro or Protobuf, the URL of its registry. SECRET where it holds a password.
         schema_registry_ca: PEM file of certificates to trust for the registry; None for the well-known ones.
     """
 
@@ -149,21 +150,37 @@ class TopicSettings:
     start: Literal["earliest", "latest"] | int
     schema_registry: str | None = field(default=None, repr=False)
     schema_registry_ca: Path | None = None
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaSettings:
-    """How to reach the cluster.
+class ClusterSettings:
+    """How to reach a cluster.
 
     Args:
         bootstrap_servers: host:port, separated by commas.
-        group: prefix of the names of consumer groups; workers of one group share the partitions.
         security: authentication settings, with librdkafka's names. SECRET.
     """
 
     bootstrap_servers: str
-    group: str
     security: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """The clusters, by name; the empty name is that of ``kafka`` itself, the others are ``kafka.clusters``.
+
+    Args:
+        group: prefix of the names of consumer groups; workers of one group share the partitions.
+    """
+
+    group: str
+    clusters: Mapping[str, ClusterSettings]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of the cluster that needs no name."""
+        return self.clusters[""].bootstrap_servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +189,7 @@ class OutputSettings:
 
     stream: str
     topic: str
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +223,7 @@ class AlertSettings:
     webhooks: tuple[str, ...] = ()
     alertmanagers: tuple[str, ...] = ()
     topic: str | None = None
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +232,7 @@ class LedgerSettings:
 
     file: Path | None
     topic: str | None
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +289,6 @@ class Settings:
             if isinstance(source, SourceSettings) and source.keep_us is not None
         }
 
-    def output_of(self, stream: str) -> str | None:
-        """Return the topic that receives a stream's releases, or None."""
-        return next((output.topic for output in self.outputs if output.stream == stream), None)
+    def output_of(self, stream: str) -> OutputSettings | None:
+        """Return where a stream's releases go, or None."""
+        return next((output for output in self.outputs if output.stream == stream), None)

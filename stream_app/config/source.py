@@ -9,7 +9,7 @@ from typing import Literal
 
 from stream_app.config import values
 from stream_app.config.document import Section
-from stream_app.config.kafka import read_topic
+from stream_app.config.kafka import read_topic, topic_identity
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings, TopicSettings
 from stream_app.core.declaration import Log, LogFormat, Replay
 
@@ -98,7 +98,7 @@ def file_identity(file: Path, directory: Path) -> str:
 def log_of(source: SourceSettings | TopicSettings) -> str:
     """Return a log's name on this machine, the same for every spelling of its path."""
     if isinstance(source, TopicSettings):
-        return f"topic:{source.topic}"
+        return topic_identity(source.topic, source.cluster)
     return f"file:{source.file.resolve()}" if source.keep_us is None else f"http:{source.file.name}"
 
 

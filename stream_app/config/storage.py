@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from stream_app.config import values
 from stream_app.config.document import Section, from_environment
-from stream_app.config.kafka import topic_name
+from stream_app.config.kafka import cluster_name, topic_name
 from stream_app.config.settings import DAY_US, DeadLetterSettings, LedgerSettings, RedisSettings
 from stream_app.ports import ACCEPT_LOSS, ACCEPT_MANAGED
 from stream_app.redis_address import FORMS, redis_address, with_certificates
@@ -115,13 +115,15 @@ def read_ledger(
     """
     file = section.take("file", values.text, None)
     topic = section.take("topic", topic_name, None)
+    cluster = section.take("cluster", cluster_name, "")
     section.finish()
     if not section.written:
         return None
     if (file is None) == (topic is None):
         raise section.error("file", "or ledger.topic must be written, and not both; write one of them")
     if file is None:
-        return LedgerSettings(None, topic)
+        return LedgerSettings(None, topic, cluster)
+    section.refuse("cluster", "is given beside file; keep one")
     copy = (directory / file).absolute()
     for lost in filter(None, lost_together):
         if copy.resolve().is_relative_to(lost.resolve()):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from stream_app.config import load
+from stream_app.config import ClusterSettings, Settings, TopicSettings, load
 from stream_app.shell.options import Finite, live_pace
 
 
@@ -151,8 +151,17 @@ def produce(
     from stream_app.shell.produce import LOCAL_BROKER, Production
     from stream_app.shell.produce import produce as send
 
-    kafka = None if config is None else load(config).kafka
-    servers = bootstrap_servers or (LOCAL_BROKER if kafka is None else kafka.bootstrap_servers)
-    security = {} if kafka is None else kafka.security
+    cluster = None if config is None else _cluster_that_has(load(config), topic)
+    servers = bootstrap_servers or (LOCAL_BROKER if cluster is None else cluster.bootstrap_servers)
+    security = {} if cluster is None else cluster.security
     pace = None if as_live is None else live_pace("--as-live", as_live)
     send(Production(file, topic, servers, as_live=pace, security=security, **options))
+
+
+def _cluster_that_has(settings: Settings, topic: str) -> ClusterSettings | None:
+    """Return the cluster where a stream reads the topic, else the one that needs no name."""
+    if settings.kafka is None:
+        return None
+    sources = [stream.source for stream in settings.streams]
+    of_topic = [source for source in sources if isinstance(source, TopicSettings) and source.topic == topic]
+    return settings.kafka.clusters[of_topic[0].cluster if of_topic else ""]

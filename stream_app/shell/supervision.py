@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Never
 
 from stream_app.addresses import once_free
-from stream_app.config import AlertSettings, ApiSettings, Settings
+from stream_app.config import AlertSettings, ApiSettings, KafkaSettings, Settings
 from stream_app.config.access import check_operator
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
@@ -109,7 +109,7 @@ def _roles(settings: Settings, service: Service) -> dict[str, Settings]:
     The API and alerts get no access to the store's secret half, to metrics or to events.
     """
     public = replace(settings.redis, url=None, accept=None)
-    kafka = settings.kafka if settings.alerts.topic is not None else None  # except to notify a topic
+    kafka = None if settings.kafka is None else _for_alerts(settings.kafka, settings.alerts)
     alerts_only = replace(settings, redis=public, kafka=kafka, operator=None, ingest=None)
     api_redis = replace(public, alerts_url=None)
     api_only = replace(alerts_only, redis=api_redis, kafka=None, alerts=AlertSettings())
@@ -122,6 +122,13 @@ def _roles(settings: Settings, service: Service) -> dict[str, Settings]:
         no_redis = replace(api_redis, api_url=None)
         roles["ingest"] = replace(api_only, redis=no_redis, noise_key_file=None, ingest=settings.ingest)
     return roles
+
+
+def _for_alerts(kafka: KafkaSettings, alerts: AlertSettings) -> KafkaSettings | None:
+    """Return the one cluster that is notified of alerts; None: no topic is notified."""
+    if alerts.topic is None:
+        return None
+    return replace(kafka, clusters={alerts.cluster: kafka.clusters[alerts.cluster]})
 
 
 class _Run:

@@ -58,7 +58,8 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
 
         assert settings.kafka is not None  # the configuration was refused without it
         decoder = decoder_of(first.source, streams)
-        return await KafkaSource.open(cluster_of(settings), first.source.topic, settings.kafka.group, decoder)
+        cluster = cluster_of(settings, first.source.cluster)
+        return await KafkaSource.open(cluster, first.source.topic, settings.kafka.group, decoder)
     for stream in streams:
         check_file(stream, settings.state_dir)
     return await asyncio.to_thread(_open_file, streams, first.source, settings.state_dir, clock)

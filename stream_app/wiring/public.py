@@ -141,7 +141,7 @@ async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: 
             from stream_app.sinks.alert_topic import TopicTarget
             from stream_app.wiring.topics import cluster_of
 
-            topic = TopicTarget(cluster_of(settings), alerts.topic, site)
+            topic = TopicTarget(cluster_of(settings, alerts.cluster), alerts.topic, site)
             resources.push_async_callback(topic.close)
             targets.append(topic)
         await _register_targets(store, targets)

@@ -242,19 +242,20 @@ async def own_directory(settings: Settings) -> AsyncIterator[Path]:
 
 async def _open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:
     """Return each stream's witness: a topic, or a file on this machine."""
-    opened: dict[str, Witness] = {}
-    for topic in dict.fromkeys(output.topic for output in settings.outputs):
+    opened: dict[tuple[str, str], Witness] = {}
+    for cluster, topic in dict.fromkeys((output.cluster, output.topic) for output in settings.outputs):
         from stream_app.sinks.witness_topic import WitnessTopic
         from stream_app.wiring.topics import cluster_of
 
-        opened[topic] = witness = await WitnessTopic.open(cluster_of(settings), topic)
+        witness = await WitnessTopic.open(cluster_of(settings, cluster), topic)
+        opened[cluster, topic] = witness
         resources.push_async_callback(_close, witness.close)
     in_files = secret_directory(settings.state_dir / "witness")
     mark_directory("state.dir", in_files)
     file = WitnessFile(in_files)
     resources.callback(file.close)
     witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
-    return witnesses | {output.stream: opened[output.topic] for output in settings.outputs}
+    return witnesses | {output.stream: opened[output.cluster, output.topic] for output in settings.outputs}
 
 
 def outside_ledger(settings: Settings) -> OutsideLedger | None:
@@ -267,7 +268,7 @@ def outside_ledger(settings: Settings) -> OutsideLedger | None:
     from stream_app.wiring.topics import cluster_of
 
     assert settings.ledger.topic is not None  # either is written
-    return LedgerTopic(cluster_of(settings), settings.ledger.topic)
+    return LedgerTopic(cluster_of(settings, settings.ledger.cluster), settings.ledger.topic)
 
 
 async def new_ledger(settings: Settings) -> str:
@@ -286,7 +287,8 @@ async def new_ledger(settings: Settings) -> str:
 
     assert settings.ledger.topic is not None  # either is written
     try:
-        return (await LedgerTopic.create(cluster_of(settings), settings.ledger.topic)).name
+        cluster = cluster_of(settings, settings.ledger.cluster)
+        return (await LedgerTopic.create(cluster, settings.ledger.topic)).name
     except OSError as failure:
         raise OperatorError(f"ledger.topic: {failure}") from None
 

@@ -187,7 +187,7 @@ def test_readers_load_the_configuration_of_a_secured_kafka_without_its_password(
     settings = load(DEPLOY / "stream-app-secured.yaml", ENVIRONMENT)
     assert settings.kafka is not None
     with pytest.raises(OperatorError, match=r"^kafka\.sasl\.password: is missing"):
-        cluster_of(settings).client()
+        cluster_of(settings, "").client()
 
 
 def test_passwords_and_authority_are_kept_while_the_certificate_is_made_anew(tmp_path: Path) -> None:

@@ -37,30 +37,33 @@ _READ_MS = 5_000
 
 
 async def kafka_findings(settings: Settings) -> list[Finding]:
-    """Return findings about the cluster and every topic that is read or written."""
-    if settings.kafka is None:
-        return []
-    cluster = cluster_of(settings)
+    """Return findings about the clusters and every topic that is read or written."""
+    clusters = {} if settings.kafka is None else settings.kafka.clusters
+    return [finding for name in clusters for finding in await _cluster_findings(settings, name)]
+
+
+async def _cluster_findings(settings: Settings, name: str) -> list[Finding]:
+    cluster = cluster_of(settings, name)
     found = []
     topics: dict[str, TopicFacts | None] = {}
     try:
         await reach(cluster)
         for stream in settings.streams:
-            if isinstance(stream.source, TopicSettings):
+            if isinstance(stream.source, TopicSettings) and stream.source.cluster == name:
                 if stream.source.topic not in topics:
                     topics[stream.source.topic] = await topic_facts(cluster, stream.source.topic)
                 facts = topics[stream.source.topic]
                 found += [finding async for finding in _topic(cluster, stream, stream.source, facts)]
         for output in settings.outputs:
-            found.append(_output_topic(output.topic, await topic_facts(cluster, output.topic)))
-        if (alerts := settings.alerts.topic) is not None:
+            if output.cluster == name:
+                found.append(_output_topic(output.topic, await topic_facts(cluster, output.topic)))
+        if (alerts := settings.alerts.topic) is not None and settings.alerts.cluster == name:
             found.append(_alerts_topic(alerts, await topic_facts(cluster, alerts)))
     except (OSError, OperatorError) as failure:
-        found.append(
-            Finding("kafka.bootstrap_servers", "fail", f"{failure}; correct it, or start the broker")
-        )
-        return found
-    return [Finding("kafka.bootstrap_servers", "ok", f"{cluster.bootstrap_servers} answers"), *found]
+        what = f"{cluster.where}.bootstrap_servers"
+        return [*found, Finding(what, "fail", f"{failure}; correct it, or start the broker")]
+    answers = Finding(f"{cluster.where}.bootstrap_servers", "ok", f"{cluster.bootstrap_servers} answers")
+    return [answers, *found]
 
 
 async def _topic(

@@ -53,7 +53,8 @@ def _check_files(settings: Settings) -> None:
     if settings.kafka is not None:
         from stream_app.wiring.topics import cluster_of  # its packages may not be installed
 
-        cluster_of(settings).client()  # reads its password and certificates
+        for name in settings.kafka.clusters:
+            cluster_of(settings, name).client()  # reads its password and certificates
     if settings.api.keys is not None:
         read_keys(settings.api.keys)
     if settings.api.tls is not None:

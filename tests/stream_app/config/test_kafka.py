@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stream_app.config import (
+    ClusterSettings,
     ConfigError,
     KafkaSettings,
     OutputSettings,
@@ -39,7 +40,7 @@ def refusal(written: str, instead: str) -> str:
 
 def test_a_topic_is_read_with_its_defaults() -> None:
     settings = read()
-    assert settings.kafka == KafkaSettings("one:9092,two:9092", "counts", {})
+    assert settings.kafka == KafkaSettings("counts", {"": ClusterSettings("one:9092,two:9092", {})})
     assert settings.streams[0].source == TopicSettings("web.clicks", "latest")
 
 
@@ -109,7 +110,7 @@ def test_security_settings_have_librdkafkas_names() -> None:
         {"STREAM_APP_KAFKA_SASL_PASSWORD": "hunter2"},
     ).kafka
     assert kafka is not None
-    assert kafka.security == {
+    assert kafka.clusters[""].security == {
         "security.protocol": "sasl_ssl",
         "ssl.ca.location": "/app/ca.pem",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -132,7 +133,7 @@ def test_tokens_of_a_provider_have_librdkafkas_names_and_the_secret_is_shown_now
     secret = {"STREAM_APP_KAFKA_OAUTH_CLIENT_SECRET": "hunter2"}
     kafka = read(TEXT.replace("group: counts", BY_CLIENT), secret).kafka
     assert kafka is not None
-    assert kafka.security == {
+    assert kafka.clusters[""].security == {
         "security.protocol": "sasl_ssl",
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.token.endpoint.url": "https://login.example.org/token",
@@ -148,7 +149,7 @@ def test_tokens_of_a_provider_have_librdkafkas_names_and_the_secret_is_shown_now
 def test_token_file_is_relative_to_the_configuration() -> None:
     kafka = read(TEXT.replace("group: counts", f"{OAUTH}, sasl.oauthbearer.token.file: token")).kafka
     assert kafka is not None
-    assert kafka.security["sasl.oauthbearer.token.file"] == "/app/token"
+    assert kafka.clusters[""].security["sasl.oauthbearer.token.file"] == "/app/token"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_login_without_a_protocol_that_logs_in_is_refused(mechanism: str, protoc
 def test_the_environment_names_another_cluster() -> None:
     there = {"STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": "there:1"}
     kafka = read(TEXT.replace("kafka:", "publish_every: 1s\n#"), there).kafka
-    assert kafka == KafkaSettings("there:1", "private-counts", {})
+    assert kafka == KafkaSettings("private-counts", {"": ClusterSettings("there:1", {})})
 
 
 @pytest.mark.parametrize(
@@ -207,11 +208,11 @@ def test_the_environment_names_another_cluster() -> None:
             "outputs: [{stream: clics, topic: t}]\nstreams:",
             "outputs name clics, no stream of this file",
         ),
-        ("streams:", "outputs: [{stream: clicks, topic: web.clicks}]\nstreams:", "which is read as events"),
+        ("streams:", "outputs: [{stream: clicks, topic: web.clicks}]\nstreams:", "is read as events"),
         (
             "streams:",
             "outputs: [{stream: clicks, topic: t, key: k}]\nstreams:",
-            "a stream and a topic, and",
+            "a stream and a topic, may",
         ),
         (
             "streams:",
@@ -244,7 +245,7 @@ def test_a_wrong_value_is_one_line_with_its_remedy(written: str, instead: str, e
 def test_output_names_a_stream_and_its_topic() -> None:
     settings = read(TEXT + "outputs: [{stream: clicks, topic: clicks.private}]")
     assert settings.outputs == (OutputSettings("clicks", "clicks.private"),)
-    assert (settings.output_of("clicks"), settings.output_of("other")) == ("clicks.private", None)
+    assert (settings.output_of("clicks"), settings.output_of("other")) == (settings.outputs[0], None)
 
 
 def test_streams_over_one_topic_must_read_it_in_the_same_way() -> None:
@@ -252,3 +253,68 @@ def test_streams_over_one_topic_must_read_it_in_the_same_way() -> None:
     assert len(read(TEXT + other).streams) == 2
     with pytest.raises(ConfigError, match="again reads the same log as clicks"):
         read(TEXT + other.replace("field: at", "field: seen"))
+
+
+LEDGER = "ledger: {topic: clicks, cluster: eu-north}"
+TWO = """
+kafka:
+  bootstrap_servers: "here:9092"
+  clusters:
+    eu-west: {bootstrap_servers: "there:9093", security.protocol: sasl_ssl, sasl.username: ada}
+streams:
+  clicks:
+    source: {topic: clicks}
+    time: {field: at, format: ms, bin: 5m, grace: 30s, epoch: 1d}
+    privacy: {epsilon: 1.0}
+  abroad:
+    source: {topic: clicks, cluster: eu-west}
+    time: {field: at, format: ms, bin: 5m, grace: 30s, epoch: 1d}
+    privacy: {epsilon: 1.0}
+outputs: [{stream: clicks, topic: clicks.private, cluster: eu-west}, {stream: abroad, topic: clicks.private}]
+alerts: {topic: alerts, cluster: eu-west}
+ledger: {topic: clicks, cluster: eu-north}
+"""
+
+
+def test_topics_of_several_clusters_are_told_apart_by_cluster_and_name() -> None:
+    secret = {"STREAM_APP_KAFKA_EU_WEST_SASL_PASSWORD": "hunter2"}
+    settings = read(
+        TWO.replace("ledger: {topic: clicks, cluster: eu-north}", "ledger: {topic: costs}"), secret
+    )
+    assert settings.kafka is not None
+    assert {name: found.bootstrap_servers for name, found in settings.kafka.clusters.items()} == {
+        "": "here:9092",
+        "eu-west": "there:9093",
+    }
+    assert settings.kafka.clusters["eu-west"].security["sasl.password"] == "hunter2"
+    assert "hunter2" not in repr(settings)
+    assert [stream.declared.source.name for stream in settings.streams] == [
+        "topic:clicks",
+        "topic:eu-west/clicks",
+    ]
+    assert [settings.output_of(name) for name in ("clicks", "abroad")] == [
+        OutputSettings("clicks", "clicks.private", "eu-west"),
+        OutputSettings("abroad", "clicks.private", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "said"),
+    [
+        ("cluster: eu-north", "cluster: eu-north", "kafka has no clusters.eu-north, which is named"),
+        (LEDGER, "ledger: {topic: clicks, cluster: eu-west}", "holds something"),
+        ("topic: clicks.private, cluster: eu-west", "topic: clicks, cluster: eu-west", "is read as events"),
+        ("topic: alerts, ", "", "alerts.cluster is of a topic"),
+        ("bootstrap_servers: \"there:9093\", ", "", "kafka.clusters.eu-west.bootstrap_servers is missing"),
+        ("eu-west: {bootstrap", "EU: {bootstrap", "kafka.clusters.EU"),
+    ],
+)  # fmt: skip
+def test_wrong_clusters_are_refused_in_one_line(written: str, instead: str, said: str) -> None:
+    assert written in TWO
+    text = TWO.replace(written, instead, 1)
+    if written != "cluster: eu-north" and "ledger" not in written:
+        text = text.replace(LEDGER, "")
+    with pytest.raises(ConfigError) as told:
+        read(text)
+    assert said in str(told.value)
+    assert "\n" not in str(told.value)

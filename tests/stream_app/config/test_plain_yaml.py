@@ -182,4 +182,4 @@ def test_a_truth_value_is_true_or_false(flag: str) -> None:
 def test_password_is_the_text_as_written(password: str) -> None:
     kafka = read(PASSWORD=password).kafka
     assert kafka is not None
-    assert kafka.security["sasl.password"] == password
+    assert kafka.clusters[""].security["sasl.password"] == password
