@@ -24,7 +24,10 @@ class Repeats(logging.Filter):
     """Passes a line that is new or due again; its field ``repeated`` counts the suppressed lines.
 
     The service's own warnings and errors are compared by text, a library's by kind: in an outage a library
-    may log a thousand lines of one kind per second. A line with an error's place always passes.
+    may log a thousand lines of one kind per second. A library logs every attempt, also those that soon
+    succeed, as at the first start over a new cluster. So its lines pass once their kind has come for
+    ``PAUSES_S[0]``, or at once if steps are logged too; the service itself says at once what an outage means.
+    A line with an error's place always passes.
 
     Args: libraries to which this applies, by the first part of their loggers' names.
     """
@@ -43,7 +46,11 @@ class Repeats(logging.Filter):
         if known is None or now_s - known.last_s > NEWS_AFTER_S:
             if len(self._repeated) >= _KINDS:
                 self._repeated.clear()
-            self._repeated[kind] = _Repeated(now_s, now_s + PAUSES_S[0])
+            self._repeated[kind] = new = _Repeated(now_s, now_s + PAUSES_S[0])
+            verbose = logging.getLogger().isEnabledFor(logging.INFO)
+            if kind[0].partition(".")[0] in self._libraries and not verbose:
+                new.unsaid, new.told = 1 + (0 if known is None else known.unsaid), 0
+                return False
             _count(record, known)
             return True
         known.last_s = now_s

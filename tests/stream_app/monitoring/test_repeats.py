@@ -71,13 +71,23 @@ def test_different_lines_and_errors_with_a_place_are_logged() -> None:
     assert repeats.filter(info)
 
 
-def test_library_line_is_logged_once_per_kind() -> None:
+def test_library_line_is_logged_once_per_kind_when_it_has_come_for_ten_seconds() -> None:
     repeats = Repeats("aiokafka")
-    lines = [record(node / 100, "Unable connect to node with id %s", "aiokafka") for node in range(100)]
+    lines = [record(node / 10, "Unable connect to node with id %s", "aiokafka") for node in range(110)]
     for node, line in enumerate(lines):
         line.args = (node,)
-    assert [repeats.filter(line) for line in lines] == [True] + [False] * 99
-    assert repeats.filter(record(1, "Unable connect to node with id %s", "aiokafka.consumer"))
+    assert [at for at, line in enumerate(lines) if repeats.filter(line)] == [100]
+    assert getattr(lines[100], "repeated", 0) == 100
+    assert not repeats.filter(record(11, "Unable connect to node with id %s", "aiokafka.consumer"))
+
+
+def test_library_line_of_an_attempt_that_soon_succeeds_is_not_logged() -> None:
+    repeats = Repeats("aiokafka")
+    retried = [record(at_s, "Group Coordinator Request failed: %s", "aiokafka") for at_s in (0, 1, 9, 75, 80)]
+    assert not any(map(repeats.filter, retried))
+    late = record(86, "Group Coordinator Request failed: %s", "aiokafka")
+    assert repeats.filter(late)
+    assert getattr(late, "repeated", 0) == 5
 
 
 def test_end_of_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
