@@ -16,7 +16,7 @@ from rich.table import Table
 
 from dphist import mechanisms
 from dphist.comparison import WORKLOADS, Score, applicable, named_workload, score
-from dphist.planning.report import figure_file, plan
+from dphist.planning.report import Refusal, figure_file, plan
 from dphist.privacy import Neighbours
 
 NEIGHBOURS_IN_WORDS: dict[Neighbours, str] = {"add_remove": "added or removed", "substitute": "moved"}
@@ -44,7 +44,7 @@ def show_mechanisms(name: str | None) -> None:
     try:
         row = mechanisms.describe(name)
     except ValueError as wrong:
-        raise click.ClickException(str(wrong)) from None
+        raise Refusal(str(wrong)) from None
     click.echo(f"{row.name}: {row.summary}\n")
     click.echo(inspect.getdoc(row.function))
     click.echo(f"\nProtects, with the defaults: one event {NEIGHBOURS_IN_WORDS[row.neighbours]}.")
@@ -83,7 +83,7 @@ def compare(
         names = only.split(",") if only else applicable(counts.ndim)
         scores, refused = _score_all(names, counts, ranges, epsilon, trials)
     except (ValueError, OSError) as wrong:
-        raise click.ClickException(str(wrong)) from None
+        raise Refusal(str(wrong)) from None
     scores.sort(key=lambda each: each.mean_error)
     if as_json:
         click.echo(json.dumps({"scores": [asdict(each) for each in scores], "not_run": refused}, indent=2))

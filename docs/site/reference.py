@@ -16,6 +16,7 @@ import click
 from dphist.cli import main as dphist_command
 from stream_app.api.app import create_app
 from stream_app.shell.commands import main as stream_app_command
+from stream_app.shell.processes import MEANINGS
 
 PAGES = {"reference/commands.md": "commands", "reference/http.md": "http"}
 COMMANDS = {"stream-app": stream_app_command, "dphist": dphist_command}
@@ -26,9 +27,6 @@ What each command prints for `--help`. Every command ends with one of these stat
 
 | status | means |
 |---|---|
-| 0 | The command did what it was asked, or it was asked to end. |
-| 1 | An unexpected error. A supervisor may start the process again. |
-| 2 | Somebody must correct something. One line says what, where and the remedy. A restart does not help. |
 """
 HTTP_HEAD = """\
 # HTTP
@@ -40,7 +38,7 @@ Every path of the service, from its OpenAPI document. A running service has the 
 
 def commands() -> str:
     """Return the page of all commands: what each prints for ``--help``."""
-    lines = [COMMANDS_HEAD]
+    lines = [COMMANDS_HEAD + "".join(f"| {status} | {text} |\n" for status, text in MEANINGS.items())]
     for program, group in COMMANDS.items():
         for name, text in helps(program, group):
             lines += [f"## {name}", "", "```text", text, "```", ""]

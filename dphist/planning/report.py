@@ -27,6 +27,12 @@ _CAPTION = (
 _WIDEST = 1_000  # columns; no table of ours needs as many
 
 
+class Refusal(click.ClickException):
+    """An error that somebody must correct: one line and exit status 2, as for a wrong option."""
+
+    exit_code = 2
+
+
 def candidate_table(rows: Sequence[Candidate], title: str, workload: Workload, chosen: str = "") -> Table:
     """Return the comparison table, with the row named ``chosen`` highlighted."""
     table = Table(
@@ -98,18 +104,18 @@ def candidate_figure(rows: Sequence[Candidate], path: Path, title: str, chosen: 
 def figure_file(path: Path, inches: tuple[float, float]) -> Iterator[Any]:
     """Yield a matplotlib figure to draw on, then write the figure to the file that ``--plot`` names.
 
-    Raises: ClickException without matplotlib, or if the file cannot be written.
+    Raises: Refusal without matplotlib, or if the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise click.ClickException("--plot needs matplotlib; install private-counts[plot]") from None
+        raise Refusal("--plot needs matplotlib; install private-counts[plot]") from None
     figure = Figure(figsize=inches, layout="constrained")
     yield figure
     try:
         figure.savefig(path, dpi=150)
     except (ValueError, OSError) as wrong:
-        raise click.ClickException(f"--plot {path}: {wrong}") from None
+        raise Refusal(f"--plot {path}: {wrong}") from None
 
 
 @click.command("plan")
@@ -156,7 +162,7 @@ def plan(
             budget = least_epsilon(horizon, target_rmse, workload, release, neighbours, max_events)
         rows = list(candidates(horizon, budget, workload, neighbours, max_events, width))
     except ValueError as wrong:
-        raise click.ClickException(str(wrong)) from None
+        raise Refusal(str(wrong)) from None
     title = f"{horizon:,} bins, epsilon {in_decimals(budget)}, planned for {workload}"
     if as_json:
         click.echo(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -14,11 +13,27 @@ import click
 from stream_app.config import load
 from stream_app.shell.event_commands import demo, produce, replay
 from stream_app.shell.options import Finite, config_option, load_to_begin
-from stream_app.shell.processes import STOP_S, exit_status, until_stopped
+from stream_app.shell.processes import MEANINGS, STOP_S, exit_status, until_stopped
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Commands whose modules are imported when they run, because the modules load much: (module, line of help).
 _ELSEWHERE = {
+    "init": (
+        "init.command",
+        "Write a first configuration: five questions, with proposals from a sample of your own events.",
+    ),
+    "plan": (
+        "planning.commands",
+        "Show the errors of readers' answers, the trees of streams, and the errors of other ways to count.",
+    ),
+    "privacy": (
+        "planning.commands",
+        "State in plain words what a configuration promises, to whom, and its cost per source.",
+    ),
+    "statement": (
+        "planning.commands",
+        "Print one page about a stream, for lawyers and readers, in Markdown: what it promises, to whom.",
+    ),
     "audit": (
         "audit",
         "Check that a deployment keeps its privacy promise; for its operator, or for an auditor.",
@@ -79,10 +94,22 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> None:
         """Run a command. An error that the operator must correct becomes one line on stderr and status 2."""
         command = super().invoke
-        ctx.exit(exit_status(lambda: command(ctx)))
+
+        def work() -> int | None:
+            try:
+                status: int | None = command(ctx)
+            except click.Abort:  # Ctrl-C at a question
+                raise KeyboardInterrupt from None
+            return status
+
+        ctx.exit(exit_status(work))
 
 
-@click.group(cls=_Commands, context_settings=_CONTEXT)
+@click.group(
+    cls=_Commands,
+    context_settings=_CONTEXT,
+    epilog="\b\nExit status:\n" + "\n".join(f"  {status:<3}  {text}" for status, text in MEANINGS.items()),
+)
 @click.option("--verbose", "-v", is_flag=True, help="Log more to stderr; secrets are never logged.")
 @click.version_option(package_name="private-counts")
 @click.pass_context
@@ -91,6 +118,7 @@ def main(context: click.Context, verbose: bool) -> None:
 
     \b
     stream-app demo                      a year of real events, a live page on 127.0.0.1:8088
+    stream-app init                      a first configuration for your own events
     stream-app check-config -c app.yaml  read a configuration, start nothing
     stream-app run -c app.yaml           count, release and serve
     """
@@ -238,106 +266,6 @@ def new_ledger(config: Path) -> None:
     with working("creating the ledger"):
         name = asyncio.run(begin(load(config)))
     click.echo(f"{name}: created; keep it as long as any released value exists")
-
-
-@main.command()
-@config_option
-@click.option("--stream", help="This stream only.")
-@click.option(
-    "--target-rmse",
-    type=Finite(min=0, min_open=True),
-    help="Show the smallest epsilon that reaches this error instead.",
-)
-@click.option(
-    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the errors over time here."
-)
-@click.option(
-    "--caps",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Show what caps on a user's events would cost, by this file of events.",
-)
-def plan(
-    config: Path, stream: str | None, target_rmse: float | None, plot: Path | None, caps: Path | None
-) -> None:
-    """Show the errors of readers' answers, the tree of every stream, and the errors of other ways to count.
-
-    \b
-    Examples:
-      stream-app plan --config examples/flights.yaml
-      stream-app plan --config examples/flights.yaml --target-rmse 20
-      stream-app plan --config examples/flights.yaml --stream departures --plot error.png
-      stream-app plan --config app.yaml --stream visits --caps sample.ndjson
-    """
-    from rich.table import Table
-
-    from dphist.planning.report import print_whole
-    from stream_app.shell.planning.answers import answers_table
-    from stream_app.shell.planning.caps import caps_table
-    from stream_app.shell.planning.modes import mode_sentences, modes_table
-    from stream_app.shell.planning.plan import chosen_streams, comparisons, epsilons_for
-    from stream_app.shell.planning.promises import costs_over_epochs, meanings
-    from stream_app.shell.planning.tables import tables
-    from stream_app.shell.terminal import echo_wrapped
-    from stream_app.shell.working import working
-
-    settings = load_to_begin(config)
-    streams = chosen_streams(settings, stream)
-    shown: list[Table]
-    with working("planning") as step:
-        if caps is not None:
-            shown, lines = [caps_table(one, caps) for one in streams], []
-        elif target_rmse is not None:
-            step("searching for the smallest epsilon")
-            shown = []
-            lines = list(epsilons_for(streams, target_rmse))
-        else:
-            shown = [answers_table(streams), *tables(streams)]
-            step("comparing other ways to count")
-            shown += [*modes_table(streams), *comparisons(streams, plot)]
-            step("reading a sample of the events")
-            costs = costs_over_epochs(streams, time.time_ns() // 1_000)
-            lines = [*mode_sentences(streams), *meanings(streams), *costs]
-    for table in shown:
-        print_whole(table)
-    for line in lines:
-        echo_wrapped(line)
-
-
-@main.command()
-@config_option
-def privacy(config: Path) -> None:
-    """State in plain words what a configuration promises, to whom, and its cost per source.
-
-    \b
-    Example:
-      stream-app privacy --config examples/flights.yaml
-    """
-    from stream_app.shell.planning.promises import promises
-    from stream_app.shell.working import working
-
-    settings = load_to_begin(config)
-    with working("planning every stream"):
-        lines = list(promises(settings, time.time_ns() // 1_000))
-    for line in lines:
-        click.echo(line)
-
-
-@main.command("statement")
-@config_option
-@click.argument("stream")
-def stream_statement(config: Path, stream: str) -> None:
-    """Print one page about a stream, for lawyers and readers, in Markdown: what it promises, to whom.
-
-    \b
-    Example:
-      stream-app statement departures --config examples/flights.yaml
-    """
-    from stream_app.shell.planning.plan import chosen_streams
-    from stream_app.shell.planning.statements import page
-
-    (chosen,) = chosen_streams(load_to_begin(config), stream)
-    for line in page(chosen, time.time_ns() // 1_000):
-        click.echo(line)
 
 
 @main.command()

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from stream_app.config import ClusterSettings, Settings, TopicSettings, load
-from stream_app.shell.options import Finite, live_pace
+from stream_app.shell.options import BROKER, Finite, bootstrap_option, live_pace
 
 
 @click.command()
@@ -84,13 +84,7 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--topic", "-t", required=True, help="The topic to send to.")
-@click.option(
-    "--bootstrap-servers",
-    "-b",
-    envvar=["STREAM_APP_KAFKA_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS"],
-    help="host:port of a broker or several, separated by commas; by default those of --config, else "
-    "127.0.0.1:9092.  [env: KAFKA_BOOTSTRAP_SERVERS]",
-)
+@bootstrap_option
 @click.option(
     "--config",
     "-c",
@@ -148,11 +142,11 @@ def produce(
     """
     if (as_live is None) != (options["time_field"] is None):
         raise click.UsageError("--as-live and --time-field need one another; write both or neither")
-    from stream_app.shell.produce import LOCAL_BROKER, Production
+    from stream_app.shell.produce import Production
     from stream_app.shell.produce import produce as send
 
     cluster = None if config is None else _cluster_that_has(load(config), topic)
-    servers = bootstrap_servers or (LOCAL_BROKER if cluster is None else cluster.bootstrap_servers)
+    servers = bootstrap_servers or (BROKER if cluster is None else cluster.bootstrap_servers)
     security = {} if cluster is None else cluster.security
     pace = None if as_live is None else live_pace("--as-live", as_live)
     send(Production(file, topic, servers, as_live=pace, security=security, **options))

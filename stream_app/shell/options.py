@@ -17,6 +17,7 @@ from stream_app.ports import OperatorError
 C = TypeVar("C", bound=Callable[..., int | None])
 
 _API_KEY = "STREAM_APP_API_KEY"
+BROKER = "127.0.0.1:9092"
 
 
 class Finite(click.FloatRange):
@@ -39,6 +40,17 @@ def config_option(command: C) -> C:
         default=Path("stream-app.yaml"),
         show_default=True,
         help="The configuration file; docs/configuration.md explains every key.",
+    )(command)
+
+
+def bootstrap_option(command: C) -> C:
+    """Add the option that names the brokers of a cluster."""
+    return click.option(
+        "--bootstrap-servers",
+        "-b",
+        envvar=["STREAM_APP_KAFKA_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS"],
+        help="host:port of a broker or several, separated by commas; by default those of the configuration, "
+        f"else {BROKER}.  [env: KAFKA_BOOTSTRAP_SERVERS]",
     )(command)
 
 

@@ -26,6 +26,14 @@ log = logging.getLogger(__name__)
 COMPLETE = 0  # no work is left, or the end was requested
 CRASHED = 1  # an unexpected error: a supervisor restarts the process
 REFUSED = 2  # the operator must correct something; a restart does not help
+INTERRUPTED = 130  # Ctrl-C, before the work was done; as shells count: 128 and the signal's number
+# What the statuses of a command mean, for people.
+MEANINGS = {
+    COMPLETE: "Done; or it followed or served until it was asked to end.",
+    CRASHED: "An unexpected error. A supervisor may start the process again.",
+    REFUSED: "Correct what the command says. A restart does not help.",
+    INTERRUPTED: "Ctrl-C ended the command before it was done.",
+}
 NOTHING_COUNTED = 3  # of a child that is a worker: its replays are complete, and no record was counted
 
 _RELOADED = (
@@ -73,7 +81,7 @@ def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> i
         print(f"{name}{module} is not installed, and this needs it; {remedy}", file=sys.stderr, flush=True)
         return REFUSED
     except KeyboardInterrupt:
-        return COMPLETE
+        return INTERRUPTED
 
 
 READY = "ready"  # the line that a child writes to its standard output when it does its work

@@ -29,8 +29,6 @@ from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
 from stream_app.sources.times import TimeFormat, times_us
 
-LOCAL_BROKER = "127.0.0.1:9092"  # where `make kafka` listens
-
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SHOW_EVERY_S = 0.1
 _LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate

@@ -7,7 +7,7 @@ import json
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import islice
 from typing import Any, Literal
@@ -171,7 +171,7 @@ def watch(
       stream-app watch sales --of sum
     """
     console = Console()
-    with _service(url, api_key) as client:
+    with suppress(KeyboardInterrupt), _service(url, api_key) as client:
         client.streams()  # ``follow`` waits for an unreachable service; this call reports it at the start
         followed = numbers_of(client, stream, of, islice(client.follow(stream, after), releases))
         followed = noting_epochs(followed)

@@ -134,7 +134,7 @@ def test_bad_input_is_one_line(tmp_path, text, arguments, said):
     path = tmp_path / "counts.txt"
     path.write_text(text)
     made = run("compare", path, "--trials", 1, *arguments)
-    assert made.exit_code == 1
+    assert made.exit_code == 2
     assert made.stderr.count("\n") == 1
     assert said in made.stderr
 
@@ -149,5 +149,5 @@ def test_mechanisms_are_listed_and_described():
     assert "Protects, with the defaults: one event added or removed." in told.stdout
     assert "buckets (default None): how many" in told.stdout
     unknown = run("mechanisms", "lapalce")
-    assert unknown.exit_code == 1
+    assert unknown.exit_code == 2
     assert "choose from identity" in unknown.stderr

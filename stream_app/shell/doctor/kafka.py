@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord
 from msgspec import structs
 
 from dphist.arrays import Int64Array
@@ -19,21 +19,19 @@ from stream_app.kafka_cluster import (
     check_keeps_records,
     reach,
     topic_facts,
-    translating_errors,
 )
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor.fields import field_findings
 from stream_app.shell.doctor.findings import Finding, capped, filling, sampled
 from stream_app.shell.doctor.grace import grace_findings
 from stream_app.shell.doctor.times import time_findings
+from stream_app.shell.doctor.topic_sample import newest_records
 from stream_app.sources.decode import Decoded, TimeField
 from stream_app.sources.times import TimeFormat
 from stream_app.wiring.event_logs import decoder_of, time_field
 from stream_app.wiring.topics import cluster_of
 
-SAMPLE_RECORDS = 2_000
 AHEAD_S = 5.0
-_READ_MS = 5_000
 
 
 async def kafka_findings(settings: Settings) -> list[Finding]:
@@ -93,7 +91,7 @@ async def _topic(
     if not facts.cleanup_policy:
         said = "settings may not be described by this user; check yourself that it has cleanup.policy=delete"
         yield Finding(what, "warn", f"{source.topic}: its {said}")
-    records = await _newest(cluster, source.topic, facts)
+    records = await newest_records(cluster, source.topic, facts)
     if not records:
         yield Finding(what, "ok", f"{source.topic} has no events yet")
         return
@@ -190,37 +188,3 @@ def _sampled(
     if ahead_s > AHEAD_S:
         said = f"records carry times {ahead_s:.0f} s ahead of this machine's clock; run an NTP client on all"
         yield Finding(f"{source.topic} clock", "warn", said)
-
-
-async def _newest(cluster: Cluster, topic: str, facts: TopicFacts) -> list[ConsumerRecord]:
-    """Return some of the newest committed records of each partition, except records without a value."""
-    consumer = AIOKafkaConsumer(isolation_level="read_committed", **cluster.client())
-    with translating_errors(cluster):
-        await consumer.start()
-        try:
-            partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]
-            each = -(-SAMPLE_RECORDS // len(partitions))
-            consumer.assign(partitions)
-            first = await consumer.beginning_offsets(partitions)
-            ends = await consumer.end_offsets(partitions)
-            for partition in partitions:
-                consumer.seek(partition, max(first[partition], ends[partition] - each))
-            if not any(ends[partition] > first[partition] for partition in partitions):
-                return []
-            records = await _read_to(consumer, ends)
-        finally:
-            await consumer.stop()
-    return [record for record in records if record.value is not None]
-
-
-async def _read_to(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> list[ConsumerRecord]:
-    """Read every partition to its end, in several polls if necessary."""
-    records: list[ConsumerRecord] = []
-    deadline_s = time.monotonic() + _READ_MS / 1000
-    while time.monotonic() < deadline_s:
-        behind = [place for place, end in ends.items() if await consumer.position(place) < end]
-        if not behind:
-            break
-        fetched = await consumer.getmany(*behind, timeout_ms=500)
-        records += [record for some in fetched.values() for record in some]
-    return records

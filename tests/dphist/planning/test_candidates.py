@@ -117,5 +117,5 @@ def test_the_command_compares_answers_and_draws(tmp_path: Path) -> None:
 )
 def test_the_command_refuses_in_one_line(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, ["plan", "--horizon", "100", *arguments])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.output.splitlines()[-1].startswith("Error: ")

@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient
 
 from deploy.ports import free_port
 from stream_app.config import load
-from stream_app.shell.doctor import kafka
+from stream_app.shell.doctor import topic_sample
 from stream_app.shell.doctor.findings import Finding
 from stream_app.shell.doctor.kafka import kafka_findings
 from tests.brokers import Topic, settings_untold
@@ -78,7 +78,7 @@ class TestOverABroker:
         self, tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # There are more records than the sample takes. One has no value, so it is no event.
-        monkeypatch.setattr(kafka, "SAMPLE_RECORDS", 102)
+        monkeypatch.setattr(topic_sample, "SAMPLE_RECORDS", 102)
         found = examined(tmp_path, bootstrap_servers, [*[dated(0)] * 119, None])
         assert [state for state, _ in found] == ["ok", "ok", "ok"]
         assert "has 2 partition(s)" in found[0][1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,12 @@ LESSON = Path(__file__).parents[3] / "docs" / "tutorial" / "file.md"
 
 
 @pytest.mark.slow
-def test_the_five_minutes_begin_with_a_file_that_somebody_has(tmp_path: Path) -> None:
+def test_the_five_minutes_begin_with_a_file_that_somebody_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lesson = LESSON.read_text(encoding="utf-8")
     text, more = re.findall(r"```yaml[^\n]*\n(.*?)```", lesson, flags=re.DOTALL)
+    written = text
     text = text.replace("first: 2026-01-05", "first: 2026-01-01")
     [doctor] = re.findall(r"^\$ stream-app (doctor \S+ \S+)", lesson, flags=re.MULTILINE)
     file = tmp_path / "clicks.yaml"
@@ -36,6 +40,12 @@ def test_the_five_minutes_begin_with_a_file_that_somebody_has(tmp_path: Path) ->
     file.write_text(text.replace(".ndjson", ".csv"))
     (stream,) = load(file, {}).streams
     assert stream.declared.source.format == "csv"
+    # The file that the lesson shows is the one that its command writes.
+    [init] = re.findall(r"^\$ stream-app (init .+)", lesson, flags=re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    file.unlink()
+    assert CliRunner().invoke(main, shlex.split(init)).exit_code == 0
+    assert file.read_text() == written
     # The block that is not run.
     file.write_text(more)
     assert [stream.name for stream in load(file, {}).streams] == ["visits"]

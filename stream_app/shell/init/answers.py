@@ -1,0 +1,187 @@
+"""The answers of ``stream-app init``, and how the words of an answer are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import cast
+
+from stream_app.config import values
+from stream_app.config.kafka import topic_name
+from stream_app.core.instants import format_instant
+from stream_app.shell.init.proposals import FORMATS, time_in
+from stream_app.shell.init.sample import Sample
+from stream_app.sources.decode import TimeField
+from stream_app.sources.times import TimeFormat
+
+TOPIC = "topic:"
+RECORD_TIME = "@timestamp"  # of a topic
+NOBODY, NOW = "none", "now"
+_LARGEST_EPSILON = 20
+_STEPS = 1_000  # at least, between the ends of a sum's range
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What is counted: all events, or each key, or the sum of an amount, or the sum of each key."""
+
+    key: str | None = None
+    amount: str | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """All answers. Args: events, a file or the name of a topic; servers, of the topic's cluster."""
+
+    events: Path | str
+    form: str | None
+    time: TimeField
+    first: str | None
+    user: str | None
+    max_events: int
+    counted: Counted
+    keys: tuple[str, ...]
+    span: tuple[Fraction, Fraction] | None
+    epsilon: str
+    bin: str
+    servers: str = ""
+
+
+def read_events(text: str) -> Path | str:
+    """Read a file, or ``topic:NAME``. Raises: ValueError."""
+    return topic_name(text.removeprefix(TOPIC)) if text.startswith(TOPIC) else Path(text)
+
+
+def read_time(sample: Sample | None, *, of_topic: bool) -> Callable[[str], TimeField]:
+    """Return a reader of ``FIELD`` or ``FIELD in FORMAT``; the sample tells the format if it is left out."""
+
+    def read(text: str) -> TimeField:
+        field, _, form = text.rpartition(" in ")
+        if form not in FORMATS:
+            field, form = text, ""
+        if field == RECORD_TIME and of_topic:
+            return TimeField(field, "ms")
+        if sample is None:
+            if not form:
+                raise ValueError(f"there is no sample; add the format: {field} in {', '.join(FORMATS)}")
+            return TimeField(field, cast("TimeFormat", form))
+        _known(field, sample.columns)
+        found = time_in(sample, field)
+        if found is None:
+            what = "with an offset (2026-01-05T10:00:00Z), or numbers of s, ms, us or ns since 1970"
+            raise ValueError(f"the events have no times in {field}; times are texts {what}")
+        if form and form != found.format:
+            raise ValueError(f"read as {form}, the times are not of our days; they look like {found.format}")
+        return found
+
+    return read
+
+
+def read_first(sample: Sample | None, field: TimeField) -> Callable[[str], str | None]:
+    """Return a reader of the instant or day from which events count; None for ``now``."""
+
+    def read(text: str) -> str | None:
+        if text == NOW:
+            return None
+        if not re.match(r"\d{4}-\d\d-\d\d", text):
+            raise ValueError("must be an instant such as 2026-01-01T00:00:00Z, or now")
+        first_us = values.instant_us(f"{text}T00:00:00Z" if len(text) == len("2026-01-01") else text)
+        if sample is not None and not (sample.times_us(field) >= first_us).any():
+            raise ValueError("all events of the sample are earlier, so none would count; name an earlier one")
+        return format_instant(first_us)
+
+    return read
+
+
+def read_user(sample: Sample | None) -> Callable[[str], str | None]:
+    """Return a reader of the field that names a person, or ``none``."""
+
+    def read(text: str) -> str | None:
+        return None if text == NOBODY else _known(text, None if sample is None else sample.columns)
+
+    return read
+
+
+def read_whole(text: str) -> int:
+    """Read a number of events. Raises: ValueError."""
+    if not re.fullmatch(r"[1-9]\d{0,5}", text):
+        raise ValueError("must be a whole number above 0, for example 10")
+    return int(text)
+
+
+def read_counted(sample: Sample | None) -> Callable[[str], Counted]:
+    """Return a reader of ``all``, ``by FIELD``, ``sum of FIELD`` or ``sum of FIELD by FIELD``."""
+    fields = None if sample is None else sample.columns
+
+    def read(text: str) -> Counted:
+        if text == "all":
+            return Counted()
+        if text.startswith("by "):
+            return Counted(key=_known(text.removeprefix("by "), fields))
+        amount, by, key = text.removeprefix("sum of ").partition(" by ")
+        if not text.startswith("sum of ") or not amount:
+            raise ValueError("must be: all, by FIELD, sum of FIELD, or sum of FIELD by FIELD")
+        return Counted(_known(key, fields) if by else None, _known(amount, fields))
+
+    return read
+
+
+def read_keys(text: str) -> tuple[str, ...]:
+    """Read keys that are separated by commas. Raises: ValueError."""
+    keys = tuple(key.strip() for key in text.split(","))
+    if "" in keys or len(set(keys)) < len(keys):
+        raise ValueError("must be different keys, separated by commas, for example DE,FR,US")
+    return keys
+
+
+def read_span(text: str) -> tuple[Fraction, Fraction]:
+    """Read the range of an amount, ``0 to 100``. Raises: ValueError."""
+    low, _, high = text.partition(" to ")
+    ends = _decimal(low), _decimal(high)
+    if ends[0] is None or ends[1] is None or ends[0] >= ends[1]:
+        raise ValueError("must be two numbers, the smaller one first, for example 0 to 100")
+    return ends[0], ends[1]
+
+
+def read_epsilon(text: str) -> str:
+    """Read a budget. Raises: ValueError."""
+    epsilon = _decimal(text)
+    if epsilon is None or not 0 < epsilon <= _LARGEST_EPSILON:
+        raise ValueError(f"must be a number above 0 and at most {_LARGEST_EPSILON}, for example 1")
+    return text
+
+
+def read_bin(text: str) -> str:
+    """Read the length of a bin. Raises: ValueError."""
+    return values.format_duration(values.positive_duration_us(text))
+
+
+def unit_of(span: tuple[Fraction, Fraction]) -> Fraction:
+    """Return a power of ten that divides a range into a thousand steps or more, and both of its ends.
+
+    >>> unit_of((Fraction(0), Fraction(60))), unit_of((Fraction(0), Fraction(5, 4)))
+    (Fraction(1, 100), Fraction(1, 1000))
+    """
+    unit = Fraction(1)
+    while (span[1] - span[0]) / unit < _STEPS or any((end / unit).denominator > 1 for end in span):
+        unit /= 10
+    while (span[1] - span[0]) / (10 * unit) >= _STEPS and all(
+        (end / unit / 10).denominator == 1 for end in span
+    ):
+        unit *= 10
+    return unit
+
+
+def _decimal(text: str) -> Fraction | None:
+    return Fraction(text) if re.fullmatch(r"-?\d{1,15}(\.\d{1,15})?", text.strip(), re.ASCII) else None
+
+
+def _known(field: str, fields: Collection[str] | None) -> str:
+    if not field:
+        raise ValueError("must name a field")
+    if fields is not None and field not in fields:
+        raise ValueError(f"no event of the sample has the field {field}; they have {', '.join(fields)}")
+    return field

@@ -1,0 +1,240 @@
+"""The command ``stream-app init``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from stream_app.config import ConfigError, Settings, load_text
+from stream_app.config.second_measurement import check_measurements
+from stream_app.ports import OperatorError
+from stream_app.shell.init import proposals
+from stream_app.shell.init.answers import (
+    NOBODY,
+    RECORD_TIME,
+    Answers,
+    Counted,
+    read_bin,
+    read_counted,
+    read_epsilon,
+    read_events,
+    read_first,
+    read_keys,
+    read_span,
+    read_time,
+    read_user,
+    read_whole,
+)
+from stream_app.shell.init.configuration import configuration, name_of
+from stream_app.shell.init.questions import Questions
+from stream_app.shell.init.sample import Sample, file_sample
+from stream_app.shell.options import BROKER, bootstrap_option
+from stream_app.shell.planning.shown import print_plan
+from stream_app.shell.working import working
+from stream_app.sources.decode import TimeField
+
+_FILES = (".csv", ".ndjson", ".jsonl", ".csv.gz", ".ndjson.gz", ".jsonl.gz")
+_MOST_NAMED = 12  # fields, at a question
+
+
+@click.command()
+@click.option(
+    "--config",
+    "-c",
+    type=click.Path(path_type=Path),
+    default=Path("stream-app.yaml"),
+    show_default=True,
+    help="The file to write; an existing file is never changed.",
+)
+@click.option("--events", help="A file, a list such as 'clicks-*.csv', or topic:NAME.")
+@click.option("--time", help="Field with the event's time; FIELD in ms, if no sample tells the format.")
+@click.option("--first", help="With a file: the instant from which events count, RFC 3339, or now.")
+@click.option("--user", help="Field that names the person of an event, or none.")
+@click.option("--max-events", help="With --user: how many events of a person count in an epoch.")
+@click.option("--count", help="all, by FIELD, sum of FIELD, or sum of FIELD by FIELD.")
+@click.option("--keys", help="With --count by: the values that are counted one by one, DE,FR,US.")
+@click.option("--range", help="With --count sum: the smallest and largest amount, 0 to 100.")
+@click.option("--epsilon", help="The privacy budget of an epoch; smaller is more private.")
+@click.option("--bin", help="The finest time that readers can ask about, for example 1h.")
+@click.option("--name", help="The stream's name.  [default: by the name of the file or topic]")
+@bootstrap_option
+def init(config: Path, bootstrap_servers: str | None, **given: str | None) -> None:
+    """Write a first configuration: five questions, with proposals from a sample of your own events.
+
+    Each question has an option, which takes the same words as the question. Without a terminal all options
+    that matter are needed. The sample is private: proposals on the terminal show names of fields, and the
+    month in which the sample begins. No value of an event is written into the file except this month, if you
+    accept it for time.first.
+
+    \b
+    Examples:
+      stream-app init
+      stream-app init --config clicks.yaml --events 'clicks-*.ndjson' --time at \\
+        --first 2026-01-01T00:00:00Z --user none --count all --epsilon 1 --bin 1h
+    """
+    _refuse_existing(config)
+    questions = Questions(given)
+    questions.say("Five questions; Enter takes what is in brackets. Ctrl-C leaves nothing behind.")
+    try:
+        answers = _asked(questions, bootstrap_servers)
+        questions.check()
+        text = configuration(answers, given["name"] or name_of(answers.events), config)
+        settings = _checked(text, config)
+        click.echo()
+        print_plan(settings.streams)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("\nnothing was written", err=True)
+        raise
+    _write(config, text)
+    click.echo(f"\n{config} is written. Next, check that its events can be read:")
+    click.echo(f"  stream-app doctor --config {config}")
+
+
+def _asked(questions: Questions, servers: str | None) -> Answers:
+    """Ask the five questions."""
+    questions.head("1. What are the events? A file of CSV or JSON lines, or topic:NAME")
+    questions.say("clicks-*.csv is all files with such names; .gz files are read, too")
+    events = questions.ask("events", "events", _only_file(), read_events)
+    brokers = servers or BROKER
+    sample = _sample(questions, events, brokers)
+    field = _asked_time(questions, events, sample)
+    first = _asked_first(questions, field, sample) if isinstance(events, Path) else None
+    user, most = _asked_user(questions, sample)
+    counted, keys, span = _asked_counted(questions, sample, field.path, user)
+    questions.head("5. How private, and how fine? A smaller epsilon is more private, and errors are larger")
+    epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon)
+    bin_length = questions.ask("bin", "length of a bin", "1h" if first is not None else "1m", read_bin)
+    form = None if sample is None else sample.form
+    return Answers(events, form, field, first, user, most, counted, keys, span, epsilon, bin_length, brokers)
+
+
+def _sample(questions: Questions, events: Path | str, servers: str) -> Sample | None:
+    """Read a sample, and say which fields it has; None for a topic that cannot be read now."""
+    with working("reading a sample"):
+        if isinstance(events, Path):
+            sample = file_sample(events)
+        else:
+            from stream_app.shell.init.topic import topic_sample  # its packages may not be installed
+
+            try:
+                sample = asyncio.run(topic_sample(servers, events))
+            except OSError as failure:
+                click.echo(f"no sample, and no proposals: {failure}", err=True)
+                return None
+    questions.say(f"{len(sample.lines):,} events of {sample.where}, with the fields {_named(sample.columns)}")
+    if sample.undecodable:
+        questions.say(f"{sample.undecodable:,} lines could not be read; the service would refuse them, too")
+    return sample
+
+
+def _asked_time(questions: Questions, events: Path | str, sample: Sample | None) -> TimeField:
+    found = None if sample is None else next(proposals.times(sample), None)
+    of_topic = isinstance(events, str)
+    if found is None and sample is not None and not of_topic:
+        if local := proposals.without_offset(sample):
+            remedy = "write them with an offset, for example 2026-01-05T10:00:00Z"
+            raise OperatorError(f"--time: the times in {local} do not say in which zone they are; {remedy}")
+        names = _named(sample.columns)
+        raise OperatorError(f"--time: none of the fields {names} holds times; add one to each event")
+    proposal = found.path if found else RECORD_TIME if of_topic else None
+    questions.head("2. Which field is the time of an event?")
+    if found:
+        questions.say(f"{found.path} is read as {found.format}")
+    if of_topic:
+        questions.say(f"{RECORD_TIME} is the time that the topic has for each record")
+    return questions.ask("time", "time", proposal, read_time(sample, of_topic=of_topic))
+
+
+def _asked_first(questions: Questions, field: TimeField, sample: Sample | None) -> str | None:
+    proposal = None if sample is None else proposals.begins(sample, field)
+    questions.say(
+        "From when on do events count? Readers see this instant. The proposal is the month in which"
+    )
+    questions.say("the sample begins: name another one if nobody may know it. now: the past does not count")
+    return questions.ask("first", "from", proposal, read_first(sample, field))
+
+
+def _asked_user(questions: Questions, sample: Sample | None) -> tuple[str | None, int]:
+    questions.head("3. Which field names the person of an event? none: each event is protected by itself")
+    questions.say("Without it, somebody with n events is protected only at n times epsilon")
+    proposal = (None if sample is None else proposals.person(sample)) or NOBODY
+    user = questions.ask("user", "person", proposal, read_user(sample))
+    if user is None:
+        return None, 0
+    questions.say("How many events of one person count in an epoch (30 days)? Errors grow with the number")
+    return user, questions.ask("max-events", "events of a person", "10", read_whole)
+
+
+def _asked_counted(
+    questions: Questions, sample: Sample | None, time_field: str, user: str | None
+) -> tuple[Counted, tuple[str, ...], tuple[Fraction, Fraction] | None]:
+    questions.head("4. What is counted? all, by FIELD, sum of FIELD, or sum of FIELD by FIELD")
+    if sample is not None:
+        for how, fields in (
+            ("by", proposals.keys(sample, time_field, user)),
+            ("sum of", proposals.amounts(sample, time_field, user)),
+        ):
+            if fields:
+                questions.say(f"possible: {', '.join(f'{how} {field}' for field in fields[:_MOST_NAMED])}")
+    counted = questions.ask("count", "count", "all", read_counted(sample))
+    keys: tuple[str, ...] = ()
+    span = None
+    if counted.key is not None:
+        questions.say(
+            f"Which values of {counted.key}? The list is public, so it is never taken from the events"
+        )
+        keys = questions.ask("keys", "values, separated by commas", None, read_keys)
+    if counted.amount is not None:
+        questions.say(
+            f"Between which numbers is {counted.amount}? Public, so it is never taken from the events"
+        )
+        span = questions.ask("range", "smallest to largest", None, read_span)
+    return counted, keys, span
+
+
+def _named(fields: object) -> str:
+    names = list(fields)  # type: ignore[call-overload]
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _only_file() -> str | None:
+    """Return the only file of events in the current directory; None if there are several."""
+    found = [entry.name for entry in os.scandir() if entry.name.lower().endswith(_FILES)]
+    return found[0] if len(found) == 1 else None
+
+
+def _checked(text: str, config: Path) -> Settings:
+    """Read a configuration as a start would. Raises: OperatorError."""
+    try:
+        settings = load_text(text, config, {})
+        check_measurements(settings.streams, time.time_ns() // 1_000)
+    except ConfigError as refusal:
+        raise OperatorError(f"these answers do not go together: {refusal}") from None
+    return settings
+
+
+def _refuse_existing(config: Path) -> None:
+    if os.path.lexists(config):
+        raise OperatorError(f"{config} is there already and is not changed; name another file with --config")
+    if not config.absolute().parent.is_dir():
+        raise OperatorError(f"{config}: its directory is not there; create it, or name another file")
+
+
+def _write(config: Path, text: str) -> None:
+    """Create the file whole, or not at all."""
+    unfinished = config.with_name(f".{config.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        os.link(unfinished, config)  # unlike a rename, it refuses a file that appeared meanwhile
+    except FileExistsError:
+        raise OperatorError(f"{config} was created meanwhile and is not changed; name another file") from None
+    except OSError as failure:
+        raise OperatorError(f"{config}: cannot be written: {failure.strerror}") from None
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,151 @@
+"""The text of a first configuration: the answers, each with a comment that says what it decides."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from dphist.planning.report import in_decimals
+from stream_app.config import values
+from stream_app.config.source import format_of
+from stream_app.shell.init.answers import Answers, unit_of
+
+_LONG_US, _SHORT_US = 30 * 86_400_000_000, 86_400_000_000  # of an epoch
+_SHORT_BIN_US = 10_000_000  # bins below this have short epochs
+_PLAIN = re.compile(r"[A-Za-z_/][\w./*-]*", re.ASCII)
+_RESERVED = ("null", "true", "false")
+_WIDTH = 44  # where comments begin
+
+Line = tuple[str, str]  # what is read, and its comment
+
+
+def configuration(answers: Answers, name: str, config: Path) -> str:
+    """Return the text of a configuration. Args: name, of the stream; config, the file that it goes into."""
+    head = [
+        "# Written by stream-app init. docs/configuration.md explains every key.",
+        f"# Check it:  stream-app doctor --config {config}",
+        f"# Count:     stream-app run --config {config}",
+        "# What is below streams is fixed once counting has begun: change it before.",
+    ]
+    lines = [*_cluster(answers), ("streams:", ""), (f"  {name}:", "the name of the stream in every answer")]
+    lines += [*_source(answers, config), *_time(answers), *_privacy(answers), *_cells(answers)]
+    return "\n".join([*head, "", *map(_written, lines)]) + "\n"
+
+
+def name_of(events: Path | str) -> str:
+    """Return a stream's name from the name of its log.
+
+    >>> [name_of(one) for one in (Path("x/Clicks-2026-*.csv.gz"), "shop.orders", Path("2026.csv"))]
+    ['clicks', 'shop-orders', 'events']
+    """
+    if isinstance(events, Path):
+        events = re.sub(r"[\d*._-]+$", "", events.name.partition(".")[0])
+    return re.sub(r"[^a-z0-9_]+", "-", events.lower()).strip("-_")[:63] or "events"
+
+
+def quoted(text: str) -> str:
+    """Return a text as YAML reads it back.
+
+    >>> [quoted(text) for text in ("meta.at", "clicks-*.csv", "*.csv", "null", "a: b")]
+    ['meta.at', 'clicks-*.csv', '"*.csv"', '"null"', '"a: b"']
+    """
+    plain = _PLAIN.fullmatch(text) and text.lower() not in _RESERVED
+    return text if plain else f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(letter: str) -> str:
+    if letter in '"\\':
+        return f"\\{letter}"
+    return letter if letter.isprintable() else f"\\U{ord(letter):08x}"
+
+
+def _written(line: Line) -> str:
+    read, comment = line
+    return f"{read:<{_WIDTH}} # {comment}" if read and comment else read or f"    # {comment}"
+
+
+def _cluster(answers: Answers) -> Iterator[Line]:
+    if isinstance(answers.events, str):
+        yield "kafka:", ""
+        yield (
+            f"  bootstrap_servers: {quoted(answers.servers)}",
+            "passwords: docs/configuration.md, kafka.sasl",
+        )
+
+
+def _source(answers: Answers, config: Path) -> Iterator[Line]:
+    yield "    source:", ""
+    if isinstance(answers.events, str):
+        yield f"      topic: {quoted(answers.events)}", "followed live"
+        yield "      format: json", "or csv, avro"
+        return
+    file = Path(os.path.relpath(answers.events.absolute(), config.absolute().parent))
+    yield f"      file: {quoted(str(file))}", "one event a line; new lines are followed"
+    if answers.form != format_of(answers.events):
+        yield f"      format: {answers.form}", ""
+
+
+def _time(answers: Answers) -> Iterator[Line]:
+    bin_us = values.duration_us(answers.bin)
+    epoch_us = _SHORT_US if bin_us < _SHORT_BIN_US else _LONG_US
+    epoch = values.format_duration(max(epoch_us // bin_us, 1) * bin_us)
+    live = isinstance(answers.events, str)
+    yield "    time:", ""
+    yield f"      field: {quoted(answers.time.path)}", "when an event happened"
+    yield f"      format: {answers.time.format}", "iso8601 with an offset, or s, ms, us, ns since 1970"
+    yield f"      bin: {answers.bin}", "the finest time that readers can ask about"
+    yield f"      grace: {'10s' if live else '1m'}", "how long a bin waits for late events"
+    yield f"      epoch: {epoch}", "how long a running count runs before it restarts at 0"
+    if answers.first is not None:
+        yield (
+            f"      first: {answers.first}",
+            "earlier events are refused. Public: init proposes the month of a sample",
+        )
+    else:
+        yield "", "  first: 2026-01-01T00:00:00Z  # without it, events before the first start are refused"
+
+
+def _privacy(answers: Answers) -> Iterator[Line]:
+    whom = "one event" if answers.user is None else "all events of one user in an epoch"
+    odds = math.exp(float(answers.epsilon))
+    odds_in_words = f"{odds:,.2g}" if odds < 10 else f"{odds:,.0f}"
+    yield "    privacy:", ""
+    yield (
+        f"      epsilon: {answers.epsilon}",
+        f"{whom} changes the odds of any result at most {odds_in_words}-fold",
+    )
+    if answers.user is None:
+        yield (
+            "",
+            "  unit: {user: FIELD, max_events: 10}  # protects a person with all events, with larger errors",
+        )
+        return
+    yield "      unit:", ""
+    yield (
+        f"        user: {quoted(answers.user)}",
+        "the field that names a person; events without it are refused",
+    )
+    yield (
+        f"        max_events: {answers.max_events}",
+        "of a person in an epoch; more are not counted; errors grow with it",
+    )
+
+
+def _cells(answers: Answers) -> Iterator[Line]:
+    if (key := answers.counted.key) is not None:
+        yield "    keys:", ""
+        yield f"      field: {quoted(key)}", "events are counted for each of its listed values"
+        yield (
+            f"      list: [{', '.join(map(quoted, answers.keys))}]",
+            "public; all other values count as other",
+        )
+    if (amount := answers.counted.amount) is not None and answers.span is not None:
+        low, high = (in_decimals(end) for end in answers.span)
+        yield "    sum:", ""
+        yield f"      field: {quoted(amount)}", "the number that is added up"
+        yield f"      min: {low}", "public; smaller numbers count as this one"
+        yield f"      max: {high}", "public; larger numbers count as this one; errors grow with it"
+        yield f"      unit: {in_decimals(unit_of(answers.span))}", "numbers are rounded to this"

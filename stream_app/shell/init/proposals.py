@@ -1,0 +1,123 @@
+"""What a sample's fields may be: the time, a person, a key, an amount. Proposals; the user decides."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+
+from stream_app.core.instants import parse_instant
+from stream_app.shell.init.sample import Sample, number_in
+from stream_app.sources.decode import TimeField
+from stream_app.sources.times import TimeFormat
+
+FORMATS: Final[tuple[TimeFormat, ...]] = ("iso8601", "s", "ms", "us", "ns")
+_MOST = 0.9  # of the events must have a field that is proposed
+_EARLIEST_US = parse_instant("1990-01-01T00:00:00Z")
+_AHEAD_US = 2 * 86_400_000_000
+_EARLY_PART = 0.05  # of the events may be earlier than the proposed beginning: dirty times
+_MOST_KEYS = 50
+_EVENTS_OF_KEY = 5  # at least, on average
+_TIME_WORDS = ("time", "timestamp", "ts", "at", "date", "datetime", "when", "occurred", "created")
+_LATER_WORDS = ("updated", "modified", "expires", "expiry", "birth", "dob", "deleted", "processed")
+_PERSON_WORDS = (
+    *("user", "userid", "uid", "username", "login", "visitor", "customer", "member", "person", "patient"),
+    *("subscriber", "employee", "student", "passenger", "account", "email", "mail", "phone", "client"),
+    *("session", "device", "ip"),
+)
+
+
+def times(sample: Sample) -> Iterator[TimeField]:
+    """Yield the fields that hold plausible times in nearly all events, the most likely first."""
+    for field in sorted(sample.columns, key=_as_time):
+        if (found := time_in(sample, field)) is not None:
+            yield found
+
+
+def time_in(sample: Sample, field: str) -> TimeField | None:
+    """Return a field with the format in which it holds plausible times; None if it holds none."""
+    latest_us = time.time() * 1e6 + _AHEAD_US
+    for form in FORMATS:
+        found = TimeField(field, form)
+        read_us = sample.times_us(found)
+        plausible = (read_us >= _EARLIEST_US) & (read_us < latest_us)
+        if int(plausible.sum()) >= _MOST * len(sample.lines):
+            return found
+    return None
+
+
+def without_offset(sample: Sample) -> str | None:
+    """Return a field with times that name no zone, which the service refuses; None without one."""
+    for field in sorted(sample.columns, key=_as_time):
+        values = sample.columns[field]
+        local = sum(isinstance(value, str) and _is_local(value) for value in values)
+        if local >= _MOST * len(sample.lines):
+            return field
+    return None
+
+
+def begins(sample: Sample, field: TimeField) -> str:
+    """Return the start of the month of a sample's first events, RFC 3339."""
+    early_us = float(np.quantile(sample.times_us(field), _EARLY_PART, method="lower"))
+    first = datetime.fromtimestamp(early_us / 1e6, UTC)
+    return f"{first.year:04d}-{first.month:02d}-01T00:00:00Z"
+
+
+def person(sample: Sample) -> str | None:
+    """Return the field that names the person of an event, judged by its name; None without one."""
+    likely = [
+        (min(_PERSON_WORDS.index(word) for word in found), field)
+        for field in sample.columns
+        if (found := _words(field) & set(_PERSON_WORDS)) and not _few_values(sample, field)
+    ]
+    return min(likely)[1] if likely else None
+
+
+def keys(sample: Sample, *others: str | None) -> list[str]:
+    """Return the fields with few different values. Args: others, fields that have another use."""
+    return [field for field in sample.columns if field not in others and _few_values(sample, field)]
+
+
+def amounts(sample: Sample, *others: str | None) -> list[str]:
+    """Return the fields that hold numbers in nearly all events. Args: others, as in ``keys``."""
+    return [
+        field
+        for field, values in sample.columns.items()
+        if field not in others
+        and "id" not in _words(field)
+        and sum(number_in(value) is not None for value in values) >= _MOST * len(sample.lines)
+    ]
+
+
+def _few_values(sample: Sample, field: str) -> bool:
+    values = sample.columns[field]
+    different = len(set(map(str, values)))
+    return 1 < different <= min(_MOST_KEYS, len(values) // _EVENTS_OF_KEY)
+
+
+def _as_time(field: str) -> tuple[bool, bool]:
+    """Return a sort key: fields named like the time of an event first."""
+    words = _words(field)
+    return bool(words & set(_LATER_WORDS)), not words & set(_TIME_WORDS)
+
+
+def _is_local(text: str) -> bool:
+    """Return whether a text is a date, or a time of day without an offset."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is None
+    except ValueError:
+        return False
+
+
+def _words(field: str) -> set[str]:
+    """Return the words of a field's name.
+
+    >>> sorted(_words("meta.createdAt"))
+    ['at', 'created']
+    """
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", field.rpartition(".")[2])
+    return set(re.split(r"[^a-z0-9]+", name.lower()))

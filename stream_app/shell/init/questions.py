@@ -1,0 +1,67 @@
+"""Asks a question at a terminal, or takes its answer from an option; both accept the same words."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import click
+
+from stream_app.ports import OperatorError
+
+T = TypeVar("T")
+
+
+class Questions:
+    """Takes answers one by one. Without a terminal, proposals stand in for answers that are missing.
+
+    Args: given, the answers of the options, by the name of the option's parameter.
+    """
+
+    def __init__(self, given: Mapping[str, str | None]) -> None:
+        self._given = given
+        self.at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        self._missing: list[str] = []
+
+    def head(self, text: str) -> None:
+        """Print the words of a question, if a person reads them."""
+        if self.at_terminal:
+            click.echo()
+            click.secho(text, bold=True)
+
+    def say(self, text: str) -> None:
+        """Print an explanation, if a person reads it."""
+        if self.at_terminal:
+            click.echo(f"   {text}")
+
+    def ask(self, option: str, asked: str, proposal: str | None, read: Callable[[str], T]) -> T:
+        """Return an answer, read by ``read``, which raises ValueError for one that cannot be used.
+
+        Raises: OperatorError for an option that cannot be used, or without a terminal if no proposal can
+            stand in for an answer. click.Abort at Ctrl-C.
+        """
+        if (given := self._given.get(option.replace("-", "_"))) is not None:
+            try:
+                return read(given)
+            except ValueError as refusal:
+                raise OperatorError(f"--{option} {shlex.quote(given)}: {refusal}") from None
+        if not self.at_terminal:
+            self._missing.append(f"--{option} {'...' if proposal is None else shlex.quote(proposal)}")
+            if proposal is None:
+                self.check()
+                raise AssertionError("an answer is missing")
+            return read(proposal)
+        while True:
+            answer = click.prompt(f"   {asked}", default=proposal, prompt_suffix=": ").strip()
+            try:
+                return read(answer)
+            except ValueError as refusal:
+                click.echo(f"   {refusal}")
+
+    def check(self) -> None:
+        """Check that no answer was missing. Raises: OperatorError, which names the options to add."""
+        if self._missing:
+            more = " ".join(self._missing)
+            raise OperatorError(f"there is no terminal to ask at; add, or correct these proposals: {more}")

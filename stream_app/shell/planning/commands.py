@@ -1,0 +1,92 @@
+"""The commands that say what a configuration will do: ``plan``, ``privacy`` and ``statement``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from dphist.planning.report import print_whole
+from stream_app.shell.options import Finite, config_option, load_to_begin
+from stream_app.shell.planning.caps import caps_table
+from stream_app.shell.planning.plan import chosen_streams, epsilons_for
+from stream_app.shell.planning.promises import promises
+from stream_app.shell.planning.shown import print_plan
+from stream_app.shell.planning.statements import page
+from stream_app.shell.terminal import echo_wrapped
+from stream_app.shell.working import working
+
+
+@click.command()
+@config_option
+@click.option("--stream", help="This stream only.")
+@click.option(
+    "--target-rmse",
+    type=Finite(min=0, min_open=True),
+    help="Show the smallest epsilon that reaches this error instead.",
+)
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the errors over time here."
+)
+@click.option(
+    "--caps",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Show what caps on a user's events would cost, by this file of events.",
+)
+def plan(
+    config: Path, stream: str | None, target_rmse: float | None, plot: Path | None, caps: Path | None
+) -> None:
+    """Show the errors of readers' answers, the trees of streams, and the errors of other ways to count.
+
+    \b
+    Examples:
+      stream-app plan --config examples/flights.yaml
+      stream-app plan --config examples/flights.yaml --target-rmse 20
+      stream-app plan --config examples/flights.yaml --stream departures --plot error.png
+      stream-app plan --config app.yaml --stream visits --caps sample.ndjson
+    """
+    streams = chosen_streams(load_to_begin(config), stream)
+    if caps is not None:
+        with working("reading the events of the sample"):
+            shown = [caps_table(one, caps) for one in streams]
+        for table in shown:
+            print_whole(table)
+    elif target_rmse is not None:
+        with working("searching for the smallest epsilon"):
+            lines = list(epsilons_for(streams, target_rmse))
+        for line in lines:
+            echo_wrapped(line)
+    else:
+        print_plan(streams, plot)
+
+
+@click.command()
+@config_option
+def privacy(config: Path) -> None:
+    """State in plain words what a configuration promises, to whom, and its cost per source.
+
+    \b
+    Example:
+      stream-app privacy --config examples/flights.yaml
+    """
+    settings = load_to_begin(config)
+    with working("planning every stream"):
+        lines = list(promises(settings, time.time_ns() // 1_000))
+    for line in lines:
+        click.echo(line)
+
+
+@click.command()
+@config_option
+@click.argument("stream")
+def statement(config: Path, stream: str) -> None:
+    """Print one page about a stream, for lawyers and readers, in Markdown: what it promises, to whom.
+
+    \b
+    Example:
+      stream-app statement departures --config examples/flights.yaml
+    """
+    (chosen,) = chosen_streams(load_to_begin(config), stream)
+    for line in page(chosen, time.time_ns() // 1_000):
+        click.echo(line)

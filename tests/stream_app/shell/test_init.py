@@ -1,0 +1,279 @@
+"""``stream-app init`` writes a configuration that reads the user's events, and tells nothing about them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_app.config import StreamSettings, load, load_text
+from stream_app.shell.capped import file_sample
+from stream_app.shell.commands import main
+from stream_app.shell.init.answers import Answers, Counted
+from stream_app.shell.init.configuration import configuration
+from stream_app.shell.processes import INTERRUPTED
+from stream_app.sources.decode import TimeField
+from tests.brokers import Topic
+from tests.terminal import CTRL_C, in_terminal
+
+ANSWERS = {
+    "events": "visits.csv",
+    "time": "seen",
+    "first": "2026-01-01",
+    "user": "none",
+    "count": "all",
+    "epsilon": "1",
+    "bin": "1h",
+}
+HEADER = "seen,visitor,town,spent"
+ROWS = [f"2026-01-05T{n % 24:02d}:00:07Z,vera{n:04d},Xanten{n % 3},{n % 7}.25" for n in range(60)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current directory, with a file of events."""
+    (tmp_path / "visits.csv").write_text("\n".join([HEADER, *ROWS]) + "\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def init(**answers: str | None) -> Result:
+    options = [
+        f"--{name.replace('_', '-')}={answer}" for name, answer in answers.items() if answer is not None
+    ]
+    return CliRunner().invoke(main, ["init", *options])
+
+
+def written(folder: Path) -> StreamSettings:
+    (stream,) = load(folder / "stream-app.yaml", {}).streams
+    return stream
+
+
+def test_answers_become_a_configuration_that_reads_the_file(folder: Path) -> None:
+    made = init(**ANSWERS)
+    assert made.exit_code == 0, made.output
+    assert "What readers get" in made.output
+    assert made.output.endswith("stream-app doctor --config stream-app.yaml\n")
+    stream = written(folder)
+    declared = stream.declared
+    assert (stream.name, declared.time.field, declared.time.format) == ("visits", "seen", "iso8601")
+    assert (declared.privacy.epsilon, declared.time.bin_us) == (Fraction(1), 3_600_000_000)
+    assert declared.privacy.per_user is None
+    sample = file_sample(stream)
+    assert sample is not None
+    assert (len(sample.positions), len(sample.refused)) == (len(ROWS), 0)
+
+
+def test_person_keys_and_sum_are_declared_as_answered(folder: Path) -> None:
+    many = {"user": "visitor", "max_events": "5", "count": "sum of spent by town"}
+    made = init(**ANSWERS | many | {"keys": "Ulm, NO,null", "range": "0 to 12.5"})
+    assert made.exit_code == 0, made.output
+    declared = written(folder).declared
+    assert declared.privacy.per_user is not None
+    assert (declared.privacy.per_user.field, declared.privacy.per_user.caps.max_events) == ("visitor", 5)
+    assert declared.keys is not None
+    assert (declared.keys.field, declared.keys.names) == ("town", ("Ulm", "NO", "null"))
+    assert declared.amounts is not None
+    assert (declared.amounts.low, declared.amounts.high, declared.amounts.unit) == (
+        Fraction(0),
+        Fraction(25, 2),
+        Fraction(1, 100),
+    )
+
+
+def test_without_a_terminal_all_missing_answers_are_named_in_one_line(folder: Path) -> None:
+    refused = init(events="visits.csv", epsilon="1")
+    assert refused.exit_code == 2
+    [line] = refused.output.splitlines()
+    assert line.endswith(
+        "--time seen --first 2026-01-01T00:00:00Z --user visitor --max-events 10 --count all --bin 1h"
+    )
+    assert [path.name for path in folder.iterdir()] == ["visits.csv"]
+
+
+def test_list_of_keys_and_range_are_never_proposed(folder: Path) -> None:
+    by = init(**ANSWERS | {"count": "by town"})
+    assert by.output.splitlines()[-1].endswith("proposals: --keys ...")
+    total = init(**ANSWERS | {"count": "sum of spent"})
+    assert total.output.splitlines()[-1].endswith("proposals: --range ...")
+
+
+def test_no_value_of_an_event_is_shown_or_written(folder: Path) -> None:
+    many = {"user": "visitor", "max_events": "5", "count": "by town", "keys": "Ulm"}
+    made = init(**ANSWERS | many)
+    assert made.exit_code == 0
+    said = made.output + (folder / "stream-app.yaml").read_text()
+    assert not [value for row in ROWS for value in row.split(",")[:3] if value in said]
+
+
+@pytest.mark.parametrize("there", ["file", "dangling link"])
+def test_an_existing_file_is_never_changed(folder: Path, there: str) -> None:
+    place = folder / "stream-app.yaml"
+    if there == "file":
+        place.write_text("mine")
+    else:
+        place.symlink_to("nowhere")
+    refused = init(**ANSWERS)
+    assert refused.exit_code == 2
+    assert "is there already and is not changed" in refused.output
+    assert place.is_symlink() or place.read_text() == "mine"
+    assert sorted(path.name for path in folder.iterdir()) == ["stream-app.yaml", "visits.csv"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"events": "absent.csv"}, "absent.csv is not there"),
+        ({"events": "topic:a b"}, "is not a topic name"),
+        ({"time": "town"}, "--time town: the events have no times in town"),
+        ({"time": "sen"}, "no event of the sample has the field sen; they have seen, visitor, town, spent"),
+        ({"time": "seen in ms"}, "they look like iso8601"),
+        ({"first": "2026"}, "must be an instant such as"),
+        ({"first": "2030-01-01"}, "so none would count"),
+        ({"user": "nobody"}, "no event of the sample has the field nobody"),
+        ({"user": "visitor", "max_events": "0"}, "must be a whole number above 0"),
+        ({"count": "town"}, "must be: all, by FIELD, sum of FIELD, or sum of FIELD by FIELD"),
+        ({"count": "by town", "keys": "a,a"}, "must be different keys"),
+        ({"count": "sum of spent", "range": "9 to 3"}, "the smaller one first"),
+        ({"epsilon": "21"}, "must be a number above 0 and at most 20"),
+        ({"bin": "10"}, "must be a duration with its unit"),
+        ({"name": "My Shop"}, "is not a name"),
+        ({"count": "by town", "keys": "other"}, "which is the key of all others"),
+    ],
+)
+def test_an_answer_that_cannot_be_used_gets_one_line(
+    folder: Path, changed: dict[str, str], said: str
+) -> None:
+    refused = init(**ANSWERS | changed)
+    assert refused.exit_code == 2
+    [line] = refused.output.splitlines()
+    assert said in line
+    assert [path.name for path in folder.iterdir()] == ["visits.csv"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "it is empty"),
+        (b"\xef\xbb\xbfseen,a\n2026-01-05T00:00:00Z,1\n", "byte order mark"),
+        (b'[{"seen": 1}]', "one JSON array"),
+        (b"PAR1\0\0", "it is not text"),
+        (b"seen;town\n1;2\n", "separated by ';'"),
+        (b"2026-01-05T00:00:00Z,1\n", "looks like an event"),
+        (b"seen,,b\n1,2,3\n", "without a name"),
+        (b"seen,town\n", "a header line and no event"),
+        (b'{"seen": \n', "no line with a JSON object"),
+        (b"seen,town\n2026-01-05 10:00:00,Ulm\n", "the times in seen do not say in which zone they are"),
+        (b'{"a": 1}\n{"a": 2}\n', "none of the fields a holds times"),
+    ],
+)
+def test_a_file_that_cannot_be_counted_gets_one_line(folder: Path, content: bytes, said: str) -> None:
+    (folder / "visits.csv").write_bytes(content)
+    refused = init(**ANSWERS)
+    assert refused.exit_code == 2
+    [line] = refused.output.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("lines", "proposed"),
+    [
+        (
+            ['{"meta": {"ts": 1767571200}, "uid": "a"}'],
+            "--time meta.ts --first 2026-01-01T00:00:00Z --user uid",
+        ),
+        (
+            ['{"n": 3, "createdAt": 1767571200000}'],
+            "--time createdAt --first 2026-01-01T00:00:00Z --user none",
+        ),
+        (['{"updated_at": 1767571200, "at": 1767571200}'], "--time at "),
+        (
+            ['{"at": "2026-01-05T00:00:00+01:00"}'] * 49 + ['{"at": "1999-01-05T00:00:00Z"}'],
+            "--first 2026-01-01",
+        ),
+        (["broken", '{"at": null}', *['{"at": "2026-01-05T00:00:00Z"}'] * 9], "--time at"),
+    ],
+)
+def test_proposals_come_from_names_and_formats(folder: Path, lines: Sequence[str], proposed: str) -> None:
+    (folder / "a-2026.jsonl.gz").write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
+    assert proposed in init(events="a-*.jsonl").output
+
+
+def test_questions_at_a_terminal_and_enter_take_the_proposals(folder: Path) -> None:
+    with in_terminal([sys.executable, "-m", "stream_app", "init"], folder) as terminal:
+        terminal.answer("events [visits.csv]:")
+        terminal.answer("time [seen]:", "town")
+        terminal.await_text("the events have no times in town")
+        terminal.answer("time [seen]:")
+        terminal.answer("from [2026-01-01T00:00:00Z]:")
+        terminal.answer("person [visitor]:", "none")
+        terminal.await_text("possible: by town, by spent\n   possible: sum of spent")
+        terminal.answer("count [all]:")
+        terminal.answer("epsilon [1]:", "0.5")
+        terminal.answer("length of a bin [1h]:")
+        assert terminal.status() == 0
+    assert written(folder).declared.privacy.epsilon == Fraction(1, 2)
+
+
+def test_ctrl_c_leaves_nothing_behind(folder: Path) -> None:
+    with in_terminal([sys.executable, "-m", "stream_app", "init"], folder) as terminal:
+        terminal.answer("events [visits.csv]:")
+        terminal.await_text("time [seen]:")
+        terminal.type(CTRL_C)
+        terminal.await_text("nothing was written")
+        assert terminal.status() == INTERRUPTED
+    assert [path.name for path in folder.iterdir()] == ["visits.csv"]
+
+
+@settings(max_examples=40)
+@given(
+    st.text(min_size=1, max_size=12),
+    st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=4, unique=True),
+)
+def test_names_and_keys_are_read_back_as_they_were(field: str, keys: list[str]) -> None:
+    if "other" in keys:
+        return
+    answers = Answers(
+        events=Path("a b.csv"),
+        form="csv",
+        time=TimeField("at", "ms"),
+        first=None,
+        user=None,
+        max_events=0,
+        counted=Counted(key="k" + field),
+        keys=tuple(keys),
+        span=None,
+        epsilon="1",
+        bin="1h",
+    )
+    (stream,) = load_text(configuration(answers, "a", Path("a.yaml")), Path("a.yaml"), {}).streams
+    assert stream.declared.keys is not None
+    assert (stream.declared.keys.field, stream.declared.keys.names) == ("k" + field, tuple(keys))
+
+
+@pytest.mark.kafka
+def test_a_topic_is_sampled_and_one_that_is_not_there_is_said(folder: Path, bootstrap_servers: str) -> None:
+    topic = asyncio.run(_topic(bootstrap_servers))
+    answers = {"first": None, "user": None, "bootstrap_servers": bootstrap_servers}
+    found = init(**ANSWERS | answers | {"events": f"topic:{topic}", "time": None})
+    assert "--time when --user none" in found.output
+    made = init(**ANSWERS | answers | {"events": "topic:none-such", "time": "@timestamp", "user": "none"})
+    assert made.exit_code == 0, made.output
+    assert "no sample, and no proposals: the topic none-such does not exist" in made.output
+    (stream,) = load(folder / "stream-app.yaml", {}).streams
+    assert (stream.declared.source.topic, stream.declared.time.field) == ("none-such", "@timestamp")
+
+
+async def _topic(bootstrap_servers: str) -> str:
+    topic = await Topic.create(bootstrap_servers)
+    await topic.send([json.dumps({"when": 1_767_571_200 + n}).encode() for n in range(5)])
+    return topic.name
