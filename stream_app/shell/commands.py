@@ -12,7 +12,7 @@ import click
 
 from stream_app.config import load
 from stream_app.shell.event_commands import demo, produce, replay
-from stream_app.shell.options import Finite, config_option, load_to_begin
+from stream_app.shell.options import STREAM, Finite, config_option, load_to_begin
 from stream_app.shell.processes import MEANINGS, STOP_S, exit_status, until_stopped
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -33,6 +33,10 @@ _ELSEWHERE = {
     "statement": (
         "planning.commands",
         "Print one page about a stream, for lawyers and readers, in Markdown: what it promises, to whom.",
+    ),
+    "completion": (
+        "completion",
+        "Print a script with which SHELL completes commands, options and names of streams.",
     ),
     "audit": (
         "audit",
@@ -304,6 +308,7 @@ def doctor(config: Path) -> int:
 @click.option(
     "--stream",
     "streams",
+    type=STREAM,
     multiple=True,
     help="A stream that the key may read; may be repeated.  [default: all]",
 )

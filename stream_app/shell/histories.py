@@ -11,7 +11,7 @@ from stream_app.config import load
 from stream_app.core.exports import lines_of
 from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
-from stream_app.shell.options import config_option
+from stream_app.shell.options import STREAM, config_option
 from stream_app.shell.working import working
 from stream_app.wiring import histories
 
@@ -21,7 +21,9 @@ _FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.command()
 @config_option
 @_FILE
-@click.option("--stream", "streams", multiple=True, help="A stream; may be repeated.  [default: all]")
+@click.option(
+    "--stream", "streams", type=STREAM, multiple=True, help="A stream; may be repeated.  [default: all]"
+)
 def export(config: Path, file: Path, streams: tuple[str, ...]) -> None:
     """Write the released data of streams to FILE, for import into another store.
 
@@ -71,7 +73,7 @@ def import_(config: Path, file: Path) -> None:
 
 @click.command()
 @config_option
-@click.argument("stream")
+@click.argument("stream", type=STREAM)
 def retire(config: Path, stream: str) -> None:
     """End STREAM for good: delete its secrets, keep its releases and its ledger.
 

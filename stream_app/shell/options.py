@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import yaml
+from click.shell_completion import CompletionItem
 
 from stream_app.config import Settings, load, values
+from stream_app.config.plain_yaml import Loader
 from stream_app.config.second_measurement import check_measurements
 from stream_app.ports import OperatorError
 
 C = TypeVar("C", bound=Callable[..., int | None])
 
+CONFIG = Path("stream-app.yaml")
 _API_KEY = "STREAM_APP_API_KEY"
 BROKER = "127.0.0.1:9092"
 
@@ -31,13 +35,31 @@ class Finite(click.FloatRange):
         return number
 
 
+class StreamName(click.types.StringParamType):
+    """The name of a stream. A shell completes it from the configuration that the command line names."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the streams that begin with what is typed; none if the configuration cannot be read."""
+        try:
+            text = Path(ctx.params.get("config") or CONFIG).read_text(encoding="utf-8")
+            names = list(map(str, yaml.load(text, Loader)["streams"]))
+        except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+STREAM = StreamName()
+
+
 def config_option(command: C) -> C:
     """Add the option that names the configuration."""
     return click.option(
         "--config",
         "-c",
         type=click.Path(path_type=Path),
-        default=Path("stream-app.yaml"),
+        default=CONFIG,
         show_default=True,
         help="The configuration file; docs/configuration.md explains every key.",
     )(command)

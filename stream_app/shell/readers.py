@@ -36,7 +36,7 @@ from stream_app.client.questions import Of
 from stream_app.core.meaning import EVERY_EVENT
 from stream_app.ports import OperatorError
 from stream_app.shell.numbers import outward, supported
-from stream_app.shell.options import Finite, service_options
+from stream_app.shell.options import STREAM, Finite, service_options
 from stream_app.shell.running_numbers import noting_epochs, numbers_of
 from stream_app.shell.terminal import RunningChart, days_in_words, not_measured, print_whole, span_in_words
 
@@ -67,7 +67,7 @@ def _service(url: str, api_key: str | None) -> Iterator[Client]:
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", type=STREAM)
 @service_options
 @click.option("--start", help="An edge of a bin, RFC 3339.  [default: the first]")
 @click.option("--end", help="An edge of a bin, RFC 3339.  [default: the last released]")
@@ -153,7 +153,7 @@ def query(
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", type=STREAM)
 @service_options
 @click.option("--after", type=click.IntRange(min=0), help="Begin after this release.  [default: the last]")
 @click.option("--releases", type=click.IntRange(min=1), help="End after this many releases.")

@@ -33,7 +33,7 @@ from stream_app.shell.init.answers import (
 from stream_app.shell.init.configuration import configuration, name_of
 from stream_app.shell.init.questions import Questions
 from stream_app.shell.init.sample import Sample, file_sample
-from stream_app.shell.options import BROKER, bootstrap_option
+from stream_app.shell.options import BROKER, CONFIG, bootstrap_option
 from stream_app.shell.planning.shown import print_plan
 from stream_app.shell.working import working
 from stream_app.sources.decode import TimeField
@@ -47,7 +47,7 @@ _MOST_NAMED = 12  # fields, at a question
     "--config",
     "-c",
     type=click.Path(path_type=Path),
-    default=Path("stream-app.yaml"),
+    default=CONFIG,
     show_default=True,
     help="The file to write; an existing file is never changed.",
 )

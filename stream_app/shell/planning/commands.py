@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dphist.planning.report import print_whole
-from stream_app.shell.options import Finite, config_option, load_to_begin
+from stream_app.shell.options import STREAM, Finite, config_option, load_to_begin
 from stream_app.shell.planning.caps import caps_table
 from stream_app.shell.planning.plan import chosen_streams, epsilons_for
 from stream_app.shell.planning.promises import promises
@@ -20,7 +20,7 @@ from stream_app.shell.working import working
 
 @click.command()
 @config_option
-@click.option("--stream", help="This stream only.")
+@click.option("--stream", type=STREAM, help="This stream only.")
 @click.option(
     "--target-rmse",
     type=Finite(min=0, min_open=True),
@@ -79,7 +79,7 @@ def privacy(config: Path) -> None:
 
 @click.command()
 @config_option
-@click.argument("stream")
+@click.argument("stream", type=STREAM)
 def statement(config: Path, stream: str) -> None:
     """Print one page about a stream, for lawyers and readers, in Markdown: what it promises, to whom.
 
