@@ -1,0 +1,4 @@
+"""x"""
+from pathlib import Path
+def write_report(folder: Path) -> None:
+    """x"""
