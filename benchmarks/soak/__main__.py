@@ -57,9 +57,7 @@ async def soak(folder: Path, seconds: float) -> None:
     redis.start()
     try:
         await make_topic(cluster.bootstrap_servers)
-        (folder / "app.yaml").write_text(
-            configuration(cluster.bootstrap_servers, redis, port, operator_port)
-        )
+        (folder / "app.yaml").write_text(configuration(cluster.bootstrap_servers, redis, port, operator_port))
         with process(folder, "worker") as worker, process(folder, "api") as api:
             await _until_all_count(port, (worker, api))
             assert redis.process is not None
@@ -84,7 +82,9 @@ async def _sampled(
     producer, followers = Producer(servers, seed=int(time.time())), Followers(port)
     tasks = [asyncio.create_task(producer.run()), asyncio.create_task(followers.run())]
     run, began = round(time.time()), time.monotonic()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     _append(folder / "runs.ndjson", {"began": run, "commit": commit.stdout.strip()})
     known = Counter[int]()
     try:

@@ -52,7 +52,11 @@ STREAMS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "users-minute": ("1m", _USER, ("count: users",)),
     "users-keys": ("5m", _USER, ("count: users", _KEYS)),
     "values": ("2m", "", ("value: {field: amount, min: 0, max: 20, buckets: 8}",)),
-    "windows": ("2m", "", ("value: {field: amount, min: 0, max: 20, buckets: 8, mode: window, window: 10s}",)),
+    "windows": (
+        "2m",
+        "",
+        ("value: {field: amount, min: 0, max: 20, buckets: 8, mode: window, window: 10s}",),
+    ),
     "windows-keys": ("2m", "", (f"{_KEYS[:-1]}, mode: window, window: 10s}}",)),
 }
 # Half of the streams release into a topic, which is their witness; the others have a witness file.

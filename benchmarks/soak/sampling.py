@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 import os
 import time
 import urllib.request
@@ -54,7 +53,9 @@ def folders_now(folder: Path) -> dict[str, float]:
     for root, _, files in os.walk(folder):
         for name in files:
             with contextlib.suppress(FileNotFoundError):
-                sizes[_part(Path(root, name).relative_to(folder))] += os.stat(f"{root}/{name}").st_blocks * 512
+                sizes[_part(Path(root, name).relative_to(folder))] += (
+                    os.stat(f"{root}/{name}").st_blocks * 512
+                )
     return {part: round(size / 1e6, 3) for part, size in sorted(sizes.items())}
 
 
@@ -95,7 +96,9 @@ class Followers:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 24)
                 self.connections += 1
                 try:
-                    writer.write(f"GET /v1/streams/{stream}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                    writer.write(
+                        f"GET /v1/streams/{stream}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+                    )
                     await self._read(reader, stream, time.time())
                 finally:
                     writer.close()
@@ -108,7 +111,7 @@ class Followers:
                 closed_at = told.get("bin", 0) + 1 + GRACE_S
                 if closed_at > began_at:  # not one of the rows from before
                     self.rows += 1
-                    instant = math.ceil(closed_at / PUBLISH_EVERY_S) * PUBLISH_EVERY_S
+                    instant = (closed_at // PUBLISH_EVERY_S + 1) * PUBLISH_EVERY_S
                     self._delays[stream].append(read_at - instant)
 
 
