@@ -30,6 +30,8 @@ def process_now(pid: int) -> dict[str, float]:
     for one in (pid, *([] if pid == os.getpid() else _children(pid))):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             status = Path(f"/proc/{one}/status").read_text()
+            if "VmRSS:" not in status:
+                continue  # it has ended, and its parent has not noticed yet
             fields = Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()
             total["rss_mb"] += int(status.split("VmRSS:")[1].split()[0]) / 1024
             total["threads"] += int(status.split("Threads:")[1].split()[0])
