@@ -41,6 +41,7 @@ def write_report(folder: Path) -> None:
         "exact": ended[-1]["exact"] if ended else None,
         "load": {name: round(float(np.percentile([s["load"] for s in samples], q)), 2)
                  for name, q in QUANTILES.items()},
+        "questions_not_answered": sum(sample["asked"].get("failed", 0) for sample in samples),
         "processors_used": _processors(samples),
         "delay_ms": _delays(samples, delays),
         "drift": {name: drift(points) for name, points in _series(samples).items()},

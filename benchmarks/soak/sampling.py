@@ -9,6 +9,7 @@ import os
 import time
 import urllib.request
 from collections import defaultdict
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +148,12 @@ class Sampler:
         }
 
     def _ask(self) -> dict[str, float]:
-        began, size = time.perf_counter(), 0
+        began, size, failed = time.perf_counter(), 0, 0
         for path in (f"{self._operator}/metrics", f"{self._api}/metrics"):
-            size += len(_get(path))
+            size += len(_get(path) or b"")
         for name in STREAMS:
-            _get(f"{self._api}/v1/streams/{name}/count")
-        return {"metrics_bytes": size, "all_s": round(time.perf_counter() - began, 3)}
+            failed += _get(f"{self._api}/v1/streams/{name}/count") is None
+        return {"metrics_bytes": size, "failed": failed, "all_s": round(time.perf_counter() - began, 3)}
 
     def _store(self) -> dict[str, float]:
         used = self._redis.info("memory")["used_memory"]
@@ -163,6 +164,10 @@ class Sampler:
         self._redis.close()
 
 
-def _get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        return bytes(answer.read())
+def _get(url: str) -> bytes | None:
+    """Return the answer; None if there is none within a minute, or another status than 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return bytes(answer.read())
+    except (OSError, HTTPException):
+        return None
