@@ -18,12 +18,14 @@ SPOOLS ?= 1000
 FAULTS ?= 200
 FREEZES ?= 100
 SEED ?=
+SOAK_SECONDS ?= 7200
+SOAK_FOLDER ?= state/soak
 
 # What the tests import is compiled once, and not again in each of their hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos audit docs docs-serve first-minutes clean
+.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos upgrade soak audit docs docs-serve first-minutes clean
 .PHONY: bench bench-visible bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -123,6 +125,13 @@ chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 2
 	$(BIN)/python -m tests.chaos --freezes $(FREEZES) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.e2e.differential
 	$(BIN)/python -m tests.e2e.logs_under_faults $(if $(SEED),--seed $(SEED))
+
+upgrade: $(STAMP) ## upgrade from an older build over running streams, and roll back; installs that build, ten minutes
+	$(BIN)/python tests/services.py install
+	$(BIN)/python -m tests.upgrade
+
+soak: $(STAMP) ## 20 streams with bins of a second for SOAK_SECONDS (default 7200), sampled; goes on from SOAK_FOLDER
+	$(BIN)/python -m benchmarks.soak --folder $(SOAK_FOLDER) --seconds $(SOAK_SECONDS)
 
 bench-ingest: $(STAMP) ## events per second of the Kafka worker beside other consumers, with and without decoding; of the HTTP listener
 	$(BIN)/python -m benchmarks.ingest
