@@ -1,8 +1,9 @@
 """Make the four users of the store and their passwords: `python3 deploy/redis/make_users.py deploy/secrets`.
 
-Writes users.acl (digests only, for Redis), one environment file for each process that needs a password, and
-the token with which metrics can be read (in worker.env, ingest.env and, for Prometheus, operator.token).
-It needs nothing but Python. Existing URLs and passwords are kept, so it may be run again after an upgrade.
+Writes users.acl (digests only, for Redis), an environment file for each process, and for each process the
+token with which its metrics can be read: in its environment file and, for Prometheus, in worker.token,
+api.token, alerts.token and ingest.token. grafana.password is the first password of both Grafanas. It needs
+nothing but Python. Existing URLs, passwords and tokens are kept, so it may be run again after an upgrade.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ VARIABLES = {
     "operator": "REDIS_OPERATOR_URL",
 }
 OPERATOR_TOKEN = "STREAM_APP_OPERATOR_TOKEN"
+MEASURED = ("worker", "api", "alerts", "ingest")  # each has metrics, and a token of its own
 
 
 def acl(passwords: dict[str, str]) -> str:
@@ -49,29 +51,38 @@ def write(folder: Path, host: str = "redis:6379") -> None:
     """Write users.acl, and an environment file for every user. Args: host, of Redis in new URLs."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    token = folder / "operator.token"
-    # Prometheus in its container must read this file. Only its owner may enter the folder.
-    _replace(token, token.read_text() if token.exists() else secrets.token_urlsafe(32), 0o644)
-    passwords = {}
-    for user, variable in VARIABLES.items():
-        path = folder / f"{user}.env"
-        url = _written(path, variable) or f"redis://{user}:{secrets.token_urlsafe(32)}@{host}/0"
-        passwords[user] = unquote(urlsplit(url).password or "")
-        lines = [f"{variable}={url}"]
-        if user == "worker":
-            lines.append(f"{OPERATOR_TOKEN}={token.read_text()}")
+    passwords, tokens = {}, _tokens(folder)
+    for user in dict.fromkeys((*VARIABLES, *MEASURED)):
+        path, lines = folder / f"{user}.env", []
+        if (variable := VARIABLES.get(user)) is not None:
+            url = _written(path, variable) or f"redis://{user}:{secrets.token_urlsafe(32)}@{host}/0"
+            passwords[user] = unquote(urlsplit(url).password or "")
+            lines.append(f"{variable}={url}")
+        if user in tokens:
+            lines.append(f"{OPERATOR_TOKEN}={tokens[user]}")
+            # Prometheus in its container must read this file. Only its owner may enter the folder.
+            _replace(folder / f"{user}.token", tokens[user], 0o644)
         _replace(path, "\n".join(lines) + "\n", 0o600)
-    # The process that receives events has metrics of its own, and no password.
-    _replace(folder / "ingest.env", f"{OPERATOR_TOKEN}={token.read_text()}\n", 0o600)
+    password = folder / "grafana.password"
+    _replace(password, password.read_text() if password.exists() else secrets.token_urlsafe(32), 0o644)
     # Readable by the server in its container; nobody guesses 32 random bytes from their digest.
     _replace(folder / "users.acl", acl(passwords), 0o644)
 
 
+def _tokens(folder: Path) -> dict[str, str]:
+    """Return the token of each process: the one that it has already, unless another process has it, too."""
+    tokens: dict[str, str] = {}
+    for user in MEASURED:
+        known = _written(folder / f"{user}.env", OPERATOR_TOKEN)
+        tokens[user] = known if known and known not in tokens.values() else secrets.token_urlsafe(32)
+    return tokens
+
+
 def _written(path: Path, variable: str) -> str | None:
-    """Return the URL that a file has already, which may have been corrected by hand."""
+    """Return what a file has already, which may have been corrected by hand."""
     if not path.exists():
         return None
-    return dict(line.split("=", 1) for line in path.read_text().splitlines())[variable]
+    return dict(line.split("=", 1) for line in path.read_text().splitlines()).get(variable)
 
 
 def _replace(path: Path, text: str, mode: int) -> None:
@@ -88,4 +99,4 @@ if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
         sys.exit("usage: python3 make_users.py FOLDER [HOST:PORT]")
     write(Path(sys.argv[1]), *sys.argv[2:])
-    print(f"{sys.argv[1]}: users.acl, operator.token and a .env for every user; keep this folder secret")
+    print(f"{sys.argv[1]}: users.acl, a .env and a .token for every process; keep this folder secret")

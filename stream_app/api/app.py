@@ -20,6 +20,7 @@ from stream_app.api.admission.access import Access, AccessRules
 from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.connections import BoundedProtocol, Entrance, run_server
 from stream_app.api.admission.turns import LongTurns, Places
+from stream_app.api.metering import Meter, Metered
 from stream_app.api.overview import Glances
 from stream_app.api.panels import routes as panel_routes
 from stream_app.api.prometheus import routes as prometheus
@@ -50,11 +51,12 @@ def create_app(
     apart: Apart | None = None,
     labels: AllLabels = NO_LABELS,
     publish_every_us: int = PUBLISH_EVERY_US,
+    meter: Meter | None = None,
 ) -> FastAPI:
     """Return the application that serves the visible releases of ``reader``, and reads them until shutdown.
 
     Args: apart, the process for long computations, which ends at shutdown; None: make a new one; labels, how
-        streams are shown; publish_every_us, results become visible at multiples of this.
+        streams are shown; publish_every_us, results become visible at multiples of this; meter, of requests.
     """
     replicas, apart = Replicas(reader, labels), apart or Apart()
 
@@ -105,6 +107,9 @@ def create_app(
         app.add_middleware(
             CORSMiddleware, allow_origins=rules.origins, allow_methods=["GET", "POST"], allow_headers=headers
         )
+    if meter is not None:
+        meter.watch(lambda: app.state.followers.held, lambda: replicas.store_age_s)
+        app.add_middleware(Metered, meter=meter)
     return app
 
 
@@ -125,15 +130,16 @@ async def serve_on(
     tls: tuple[Path, Path] | None = None,
     labels: AllLabels = NO_LABELS,
     publish_every_us: int = PUBLISH_EVERY_US,
+    meter: Meter | None = None,
 ) -> None:
     """Serve on a listening socket until a signal or cancellation; then end followers and requests first.
 
     Args: tls, files of the certificate and its key; None for plain HTTP; labels, how streams are shown;
-        publish_every_us, results become visible at multiples of this.
+        publish_every_us, results become visible at multiples of this; meter, of requests.
     Raises: OperatorError if the files cannot be used.
     """
     async with reader_factory() as reader:
-        app = create_app(reader, rules, labels=labels, publish_every_us=publish_every_us)
+        app = create_app(reader, rules, None, labels, publish_every_us, meter)
         config = uvicorn.Config(
             app,
             ws="none",

@@ -32,8 +32,11 @@ OF_EVERY_CLIENT = frozenset(
 )
 
 
-def read_api(section: Section, directory: Path) -> ApiSettings:
-    """Read the section ``api``. An address beyond loopback needs keys, a proxy or ``accept``."""
+def read_api(section: Section, directory: Path, operator: OperatorSettings | None) -> ApiSettings:
+    """Read the section ``api``. An address beyond loopback needs keys, a proxy or ``accept``.
+
+    Args: operator, as ``read_operator_port``.
+    """
     proxy, tls = section.section("proxy"), section.section("tls")
     keys = section.take("keys", values.text, None)
     settings = ApiSettings(
@@ -49,6 +52,7 @@ def read_api(section: Section, directory: Path) -> ApiSettings:
         limits=read_limits(section.section("limits"), followers=True),
         url=section.take("url", _page_url, None),
         timezone=section.take("timezone", values.timezone, "UTC"),
+        operator=read_operator_port(section, operator),
     )
     proxy.finish()
     accept = section.take("accept", values.one_of(EVERYBODY), None)
@@ -92,13 +96,23 @@ def check_operator(operator: OperatorSettings | None) -> None:
         return
     if operator.token is None and not is_loopback(operator.host):
         raise ConfigError(
-            f"operator.host: {operator.host} is not loopback, and a worker's metrics are secret; put a token "
+            f"operator.host: {operator.host} is not loopback, and the metrics there are secret; put a token "
             f"into {OPERATOR_TOKEN} (openssl rand -hex 32) and let the scraper send it as its bearer token"
         )
 
 
-def at_port(operator: OperatorSettings, port: int) -> OperatorSettings:
-    """Return where another process serves its metrics. It can check the token only."""
+def read_operator_port(section: Section, operator: OperatorSettings | None) -> OperatorSettings | None:
+    """Read where a process beside the worker serves its metrics; None: nowhere. It can only check the token.
+
+    Args: operator, where a worker's metrics are served: this process's are at that host, with that token.
+    """
+    port = section.take("operator_port", values.port, 0)
+    if not port:
+        return None
+    if operator is None:
+        raise section.error(
+            "operator_port", "needs the section operator, which says who may read the metrics"
+        )
     digest = None if operator.token is None else digest_of(f"Bearer {operator.token}")
     return OperatorSettings(operator.host, port, token_digest=digest)
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from dphist.product.distance import LARGEST_DISTANCE_CONFIDENCE
 from stream_app.config import values
+from stream_app.config.access import read_operator_port
 from stream_app.config.document import Section
 from stream_app.config.kafka import cluster_name, topic_name
-from stream_app.config.settings import AlertSettings, StreamSettings
+from stream_app.config.settings import AlertSettings, OperatorSettings, StreamSettings
 from stream_app.core.alerts.ranges import edge_of
 from stream_app.core.alerts.rules import (
     OF_AMOUNTS,
@@ -33,8 +34,13 @@ _CONFIDENCE = values.number(
 _FINITE = values.number("a finite number", lambda _value: True)
 
 
-def read_alerts(section: Section, streams: Sequence[StreamSettings]) -> AlertSettings:
-    """Read the section. Raises: ConfigError, with the position of an error in a condition."""
+def read_alerts(
+    section: Section, streams: Sequence[StreamSettings], operator: OperatorSettings | None
+) -> AlertSettings:
+    """Read the section. Raises: ConfigError, with the position of an error in a condition.
+
+    Args: operator, as ``read_operator_port``.
+    """
     rules, by_name = section.section("rules"), {stream.name: stream for stream in streams}
     settings = AlertSettings(
         rules=tuple(rule for name in rules.names() for rule in _rules(rules, name, by_name)),
@@ -42,6 +48,7 @@ def read_alerts(section: Section, streams: Sequence[StreamSettings]) -> AlertSet
         alertmanagers=section.take("alertmanagers", _urls, ()),
         topic=section.take("topic", topic_name, None),
         cluster=section.take("cluster", cluster_name, ""),
+        operator=read_operator_port(section, operator),
     )
     if settings.topic is None:
         section.refuse("cluster", "is of a topic, and alerts.topic is missing; write it, or take this out")

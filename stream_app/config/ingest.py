@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from stream_app.config import values
-from stream_app.config.access import at_port, is_loopback, read_hosts, read_limits, read_origins, read_tls
+from stream_app.config.access import (
+    is_loopback,
+    read_hosts,
+    read_limits,
+    read_operator_port,
+    read_origins,
+    read_tls,
+)
 from stream_app.config.document import Section
 from stream_app.config.settings import DAY_US, IngestSettings, OperatorSettings
 from stream_app.config.storage import read_size
@@ -18,14 +25,9 @@ _MOST_KEYS = values.whole(1, 10_000_000)
 def read_ingest(section: Section, directory: Path, operator: OperatorSettings | None) -> IngestSettings:
     """Read the section ``ingest``. An address beyond loopback needs keys or ``accept``.
 
-    Args: operator, where a worker's metrics are served: this process's are at that host, with that token.
+    Args: operator, as ``read_operator_port``.
     """
     keys, tls = section.take("keys", values.text, None), section.section("tls")
-    metrics_port = section.take("operator_port", values.port, 0)
-    if metrics_port and operator is None:
-        raise section.error(
-            "operator_port", "needs the section operator, which says who may read the metrics"
-        )
     settings = IngestSettings(
         host=section.take("host", values.text, "127.0.0.1"),
         port=section.take("port", values.port, 8089),
@@ -39,7 +41,7 @@ def read_ingest(section: Section, directory: Path, operator: OperatorSettings | 
         most_keys=section.take("most_keys", _MOST_KEYS, 1_000_000),
         limits=read_limits(section.section("limits"), followers=False),
         tls=read_tls(tls, directory) if tls.written else None,
-        operator=at_port(operator, metrics_port) if operator is not None and metrics_port else None,
+        operator=read_operator_port(section, operator),
     )
     accept = section.take("accept", values.one_of(EVERYBODY), None)
     section.finish()

@@ -23,6 +23,8 @@ _PUBLIC_INSTANTS = values.duration_between(
     "250ms", "1d", "more often, a busy moment would show; more rarely, releases would seem to have stopped"
 )
 
+_EVERY_ADDRESS = {"0.0.0.0", "::", ""}
+
 
 def load(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
     """Read a configuration file. Relative paths in it are relative to its directory.
@@ -59,12 +61,12 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
     settings = Settings(
         file=path,
         redis=redis,
-        api=read_api(document.section("api"), directory),
+        api=read_api(document.section("api"), directory, operator),
         state_dir=state_dir,
         noise_key_file=None if key_file is None else (directory / key_file).absolute(),
         publish_every_us=document.take("publish_every", _PUBLIC_INSTANTS, 1_000_000),
         streams=streams,
-        alerts=read_alerts(document.section("alerts"), streams),
+        alerts=read_alerts(document.section("alerts"), streams, operator),
         dead_letters=read_dead_letters(document.section("dead_letters")),
         operator=operator,
         kafka=read_kafka(document.section("kafka"), directory, environment),
@@ -124,26 +126,28 @@ def _check_ingest(document: Section, settings: Settings, ingest: IngestSettings)
         if keep_us is not None and keep_us < ingest.remember_us:
             line = f"is longer than streams.{stream.name}.source.keep; shorten it, or keep events longer"
             raise section.error("remember", line)
-    taken = {"api.port": settings.api.port}
-    if settings.operator is not None:
-        taken["operator.port"] = settings.operator.port
-    own = {"port": ingest.port} | ({"operator_port": ingest.operator.port} if ingest.operator else {})
-    for key, port in own.items():
-        for other, its_port in taken.items():
-            if port == its_port:
-                raise section.error(key, f"{port} is {other} as well; choose another one")
-        taken[f"ingest.{key}"] = port
 
 
 def _check_ports(document: Section, settings: Settings) -> None:
-    """Refuse the same port for readers and for the operator, whose metrics are secret."""
-    api, operator = settings.api, settings.operator
-    if operator is None or operator.port != api.port:
-        return
-    if operator.host == api.host or {operator.host, api.host} & {"0.0.0.0", "::", ""}:
-        raise document.section("operator").error(
-            "port", f"{api.port} is the port of the API as well; choose another one"
-        )
+    """Refuse one port for two uses: `stream-app run` serves all of them on one machine."""
+    ingest, api, alerts = settings.ingest, settings.api, settings.alerts
+    uses = [("api", "port", api.host, api.port)]
+    if settings.operator is not None:
+        uses.append(("operator", "port", settings.operator.host, settings.operator.port))
+    if ingest is not None:
+        uses.append(("ingest", "port", ingest.host, ingest.port))
+    for name, operator in (
+        ("api", api.operator),
+        ("alerts", alerts.operator),
+        ("ingest", ingest and ingest.operator),
+    ):
+        if operator is not None:
+            uses.append((name, "operator_port", operator.host, operator.port))
+    for number, (section, key, host, port) in enumerate(uses):
+        for other, its_key, its_host, its_port in uses[:number]:
+            if port == its_port and (host == its_host or {host, its_host} & _EVERY_ADDRESS):
+                said = f"{port} is {other}.{its_key} as well; choose another one"
+                raise document.section(section).error(key, said)
 
 
 def _check_topics(document: Section, settings: Settings) -> None:

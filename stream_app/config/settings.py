@@ -59,6 +59,7 @@ class ApiSettings:
         hosts: accepted host names, besides localhost and addresses.
         url: where readers open the pages, without a slash at the end; None: notifications have no link.
         timezone: in which pages show instants, unless the reader chooses another one.
+        operator: where this process's own metrics are served; None: nowhere.
     """
 
     host: str
@@ -73,6 +74,7 @@ class ApiSettings:
     limits: Limits = field(default_factory=Limits)
     url: str | None = None
     timezone: str = "UTC"
+    operator: OperatorSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +219,17 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """Alert rules, and the URLs and topic to notify of their transitions. The URLs may hold secrets."""
+    """Alert rules, and the URLs and topic to notify of their transitions. The URLs may hold secrets.
+
+    Args: operator, where the watcher's own metrics are served; None: nowhere.
+    """
 
     rules: tuple[Rule, ...] = ()
     webhooks: tuple[str, ...] = ()
     alertmanagers: tuple[str, ...] = ()
     topic: str | None = None
     cluster: str = ""
+    operator: OperatorSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dphist.arrays import Int64Array
@@ -44,9 +44,19 @@ RELEASES_A_STEP = 256  # decided between two writes; after a crash, at most thes
 
 
 class AlertWatcher:
-    """Evaluates every rule once after every release."""
+    """Evaluates every rule once after every release.
 
-    def __init__(self, rules: Sequence[Rule], reader: PublicReader, store: AlertStore) -> None:
+    Args: looked, called whenever all rules have been compared with the newest releases.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        reader: PublicReader,
+        store: AlertStore,
+        looked: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._has_looked = looked
         self._rules: dict[str, list[Rule]] = defaultdict(list)
         for rule in rules:
             self._rules[rule.condition.stream].append(rule)
@@ -66,6 +76,7 @@ class AlertWatcher:
         while True:
             try:
                 await self.look()
+                self._has_looked()
                 outage.over()
                 pause_s = LOOK_EVERY_S
             except OSError as failure:

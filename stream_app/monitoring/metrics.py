@@ -67,6 +67,11 @@ class Metrics:
         self.clock_doubt = gauge(
             "clock_doubt", "1 while the clocks differ so much that nothing is closed", []
         )
+        server = ["server"]
+        self.redis_memory = gauge("redis_memory_bytes", "Memory that Redis uses for its data", server)
+        self.redis_memory_limit = gauge(
+            "redis_memory_limit_bytes", "Memory that Redis may use: maxmemory, or its machine's", server
+        )
         self.redis_seconds = histogram("redis_seconds", "Time of a call to the store", ["call"])
         self.redis_failures = counter("redis_failures", "Calls to the store without an answer", ["call"])
         self.redis_replies = counter("redis_replies", "What the store answered", ["call", "reply"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -17,11 +17,25 @@ class Waiting:
     """
 
     def __init__(self, registry: CollectorRegistry, names: Sequence[str] = ()) -> None:
-        self.now: str | None = names[0] if names else None
+        self._now: str | None = names[0] if names else None
+        self._is_over: Callable[[], bool] = lambda: False
         about = "1 while the process waits for this and cannot do its work"
         gauge = Gauge("waiting", about, ["service"], namespace="stream_app", registry=registry)
         for name in names:
             gauge.labels(name).set_function(partial(self._waits_for, name))
+
+    @property
+    def now(self) -> str | None:
+        """The name of what the process waits for."""
+        return None if self._is_over() else self._now
+
+    @now.setter
+    def now(self, name: str | None) -> None:
+        self._now = name
+
+    def until(self, is_over: Callable[[], bool]) -> None:
+        """Wait no more once ``is_over()`` is true."""
+        self._is_over = is_over
 
     def _waits_for(self, name: str) -> float:
         return float(self.now == name)

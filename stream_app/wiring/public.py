@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from stream_app.addresses import once_free
 from stream_app.config import Settings
+from stream_app.config.access import check_operator
 from stream_app.core.answers.labels import AllLabels
 from stream_app.loops.alert_delivery import deliver
 from stream_app.loops.alert_watch import AlertWatcher
@@ -26,6 +28,12 @@ from stream_app.state.reader import RedisReader
 from stream_app.state.safety import Unreachable, check_alerting, check_reading
 from stream_app.together import until_all_end
 from stream_app.wiring.open_files import possible_connections
+from stream_app.wiring.operator_endpoint import operator_endpoint
+
+if TYPE_CHECKING:
+    import httpx
+
+    from stream_app.monitoring.alerting import AlertingMetrics
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +72,9 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
     from stream_app.api.app import listen, serve_on
     from stream_app.config.access import is_loopback
     from stream_app.config.key_file import follow_keys, read_keys
+    from stream_app.monitoring.reading import ReadingMetrics
 
+    check_operator(settings.api.operator)
     host, port = settings.api.host, settings.api.port
     try:
         listener = await once_free(lambda: listen(host, port))
@@ -99,11 +109,14 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
     titles = {stream.name: stream.title for stream in settings.streams}
     totals = {stream.name: stream.total for stream in settings.streams}
     labels = AllLabels(titles, api.timezone, totals)
+    metrics = ReadingMetrics()
+    meter = None if api.operator is None else metrics
     with listener:
         following = asyncio.create_task(follow_keys(api.keys, take_keys)) if api.keys is not None else None
         try:
             every_us = settings.publish_every_us
-            await serve_on(listener, lambda: open_reader(settings), rules, tls, labels, every_us)
+            async with operator_endpoint("api.operator_port", metrics, api.operator):
+                await serve_on(listener, lambda: open_reader(settings), rules, tls, labels, every_us, meter)
         finally:
             if following is not None:
                 following.cancel()
@@ -117,36 +130,52 @@ async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: 
     """
     import httpx  # imported here because the API needs no client
 
-    from stream_app.sinks.alert_targets import AlertmanagerTarget, LogTarget, WebhookTarget
+    from stream_app.monitoring.alerting import AlertingMetrics
 
     if settings.redis.alerts_url is None:
         raise OperatorError("redis.alerts_url: it is missing; name the store that keeps the alerts' states")
-    try:
-        if warning := await check_alerting("redis.alerts_url", settings.redis.alerts_url):
-            log.warning("%s", warning)
-    except Unreachable as failure:
-        log.info("%s", failure)  # the registration of targets waits, and logs it
-    store = RedisAlertStore(settings.redis.alerts_url)
+    check_operator(settings.alerts.operator)
+    store, metrics = RedisAlertStore(settings.redis.alerts_url), AlertingMetrics()
     async with AsyncExitStack() as resources:
+        # Before anything answers: a watcher that waits is alive, and says for what it waits.
+        endpoint = operator_endpoint("alerts.operator_port", metrics, settings.alerts.operator)
+        await resources.enter_async_context(endpoint)
         resources.push_async_callback(store.close)
+        try:
+            if warning := await check_alerting("redis.alerts_url", settings.redis.alerts_url):
+                log.warning("%s", warning)
+        except Unreachable as failure:
+            log.info("%s", failure)  # the registration of targets waits, and logs it
         reader = await resources.enter_async_context(open_reader(settings))
         client = await resources.enter_async_context(httpx.AsyncClient())
-        alerts, site = settings.alerts, settings.api.url
-        targets: list[AlertTarget] = [
-            LogTarget(),
-            *(WebhookTarget(url, client, site) for url in alerts.webhooks),
-            *(AlertmanagerTarget(url, client, site) for url in alerts.alertmanagers),
-        ]
-        if alerts.topic is not None:
-            from stream_app.sinks.alert_topic import TopicTarget
-            from stream_app.wiring.topics import cluster_of
-
-            topic = TopicTarget(cluster_of(settings, alerts.cluster), alerts.topic, site)
-            resources.push_async_callback(topic.close)
-            targets.append(topic)
+        targets = _targets(settings, client, resources, metrics)
         await _register_targets(store, targets)
+        metrics.waiting.now = None
         on_ready()
-        await until_all_end(deliver(store, targets), AlertWatcher(alerts.rules, reader, store).run())
+        watcher = AlertWatcher(settings.alerts.rules, reader, store, metrics.looked)
+        await until_all_end(deliver(store, targets), watcher.run())
+
+
+def _targets(
+    settings: Settings, client: httpx.AsyncClient, resources: AsyncExitStack, metrics: AlertingMetrics
+) -> list[AlertTarget]:
+    """Return the targets of the configuration, each measured under its place there."""
+    from stream_app.monitoring.alerting import WatchedTarget
+    from stream_app.sinks.alert_targets import AlertmanagerTarget, LogTarget, WebhookTarget
+
+    alerts, site = settings.alerts, settings.api.url
+    named: dict[str, AlertTarget] = {"log": LogTarget()}
+    for number, url in enumerate(alerts.webhooks):
+        named[f"webhooks[{number}]"] = WebhookTarget(url, client, site)
+    for number, url in enumerate(alerts.alertmanagers):
+        named[f"alertmanagers[{number}]"] = AlertmanagerTarget(url, client, site)
+    if alerts.topic is not None:
+        from stream_app.sinks.alert_topic import TopicTarget
+        from stream_app.wiring.topics import cluster_of
+
+        named["topic"] = topic = TopicTarget(cluster_of(settings, alerts.cluster), alerts.topic, site)
+        resources.push_async_callback(topic.close)
+    return [WatchedTarget(target, place, metrics) for place, target in named.items()]
 
 
 async def _register_targets(store: RedisAlertStore, targets: Sequence[AlertTarget]) -> None:

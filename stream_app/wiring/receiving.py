@@ -31,6 +31,7 @@ from stream_app.spool import Kept, delete_segments
 from stream_app.stored_format import mark_directory
 from stream_app.together import until_all_end
 from stream_app.wiring.open_files import possible_connections
+from stream_app.wiring.operator_endpoint import operator_endpoint
 
 DELETE_EVERY_S = 60.0
 _KEYS = "ingest.keys"
@@ -46,7 +47,6 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
     """
     # Imported here so that standard input needs no web packages.
     from stream_app.api.admission.hosts import Hosts
-    from stream_app.monitoring.listener import serving
     from stream_app.monitoring.receiving import ReceivingMetrics
     from stream_app.receiving.group_commit import GroupCommit
     from stream_app.receiving.listener import Listener, WriteRules
@@ -87,16 +87,9 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
         listener = await _listen(ingest)
         resources.callback(listener.close)
         on_ready()
-        if (operator := ingest.operator) is not None:
-            await resources.enter_async_context(
-                serving(
-                    metrics,
-                    operator.host,
-                    operator.port,
-                    token_digest=operator.token_digest,
-                    key="ingest.operator_port",
-                )
-            )
+        disks = {"ingest.dir": ingest.directory}
+        endpoint = operator_endpoint("ingest.operator_port", metrics, ingest.operator, disks)
+        await resources.enter_async_context(endpoint)
         is_over = asyncio.Event()
         loops = [_outliving(commit.run(), is_over) for commit in commits.values()]
         if ingest.keys is not None:

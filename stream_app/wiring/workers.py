@@ -22,9 +22,9 @@ from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
-from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
+from stream_app.monitoring.redis_memory import follow_memory
 from stream_app.monitoring.stored_counts import follow
 from stream_app.monitoring.waiting import CLOCK, KAFKA, REDIS, START
 from stream_app.ports import (
@@ -41,6 +41,7 @@ from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expiring
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.source_ledger import SourceLedger
+from stream_app.state.memory import servers_memory
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
 from stream_app.stored_format import ENTRIES, FIRST, check_directory_format, mark_directory
@@ -48,6 +49,7 @@ from stream_app.together import until_all_end, until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.event_logs import check_files, named_by, open_source
+from stream_app.wiring.operator_endpoint import operator_endpoint
 from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
@@ -89,10 +91,12 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
     metrics = Metrics()
     async with AsyncExitStack() as resources:
         directory = await resources.enter_async_context(own_directory(settings))
-        if (operator := settings.operator) is not None:
-            # Before anything answers: a worker that waits is alive, and says for what it waits.
-            endpoint = serving(metrics, operator.host, operator.port, operator.token)
-            await resources.enter_async_context(endpoint)
+        # Before anything answers: a worker that waits is alive, and says for what it waits.
+        disks = {"state.dir": settings.state_dir}
+        if settings.redis.embedded is not None:
+            disks["redis.url"] = settings.redis.embedded
+        endpoint = operator_endpoint("operator.port", metrics, settings.operator, disks)
+        await resources.enter_async_context(endpoint)
         while True:
             try:
                 return await _start_and_run(settings, directory, metrics, on_ready)
@@ -156,7 +160,9 @@ async def _start_and_run(
         work = until_all_end(*(pipeline.run() for pipeline in pipelines), *deleting)
         if settings.operator is not None:
             names = [stream.name for stream in settings.streams]
-            work = until_one_ends(work, follow(new_store(), names, metrics.stored))
+            asked = new_store()
+            memory = follow_memory(partial(servers_memory, asked.connection), metrics)
+            work = until_one_ends(work, follow(asked, names, metrics.stored), memory)
         waiting.now = None
         on_ready()
         await work

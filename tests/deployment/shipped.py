@@ -36,9 +36,9 @@ class Shipped:
     def __init__(self, folder: Path, secrets: Path, redis: DeployedRedis) -> None:
         self.folder, self.secrets, self.redis = folder, secrets, redis
         self.services = merged("compose.yaml", "compose.secured.yaml")
-        self.ports = {name: free_port() for name in
-                      ("kafka", "worker-1", "worker-2", "api", "prometheus", "alertmanager")}  # fmt: skip
-        self.changes: list[str] = []
+        names = "kafka worker-1 worker-2 api api-operator alerts-operator prometheus alertmanager"
+        self.ports = {name: free_port() for name in names.split()}
+        self.changes = [f"command of redis: {' '.join(redis.command)}"]
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         make_secrets.write(secrets, LOOPBACK)
 
@@ -55,6 +55,9 @@ class Shipped:
         assert given.keys() == {*there, "JAVA_OPTIONS", "CLUSTER_ID"}
         there["CLUSTER_ID"] = given["CLUSTER_ID"].partition(":-")[2].rstrip("}")
         there["JAVA_OPTIONS"] = "-Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        self.changes += [
+            f"environment of kafka: {key}={value}" for key, value in there.items() if value != given[key]
+        ]
         there["PATH"] = f"{Path(broker.java()).parent}:{os.environ['PATH']}"
         self._run("kafka", ["/bin/sh", str(DEPLOY / "kafka" / "start.sh")], there)
 
@@ -62,6 +65,7 @@ class Shipped:
         """Run the service that makes the workers' secret."""
         service = self.services["noise-key"]
         words = [self._here("noise-key", word) for word in (*service["entrypoint"], *service["command"])]
+        self._note_command("noise-key", words)
         subprocess.run(words, check=True, timeout=60)
 
     def configure(self, name: str, changed: Mapping[str, str]) -> None:
@@ -78,12 +82,13 @@ class Shipped:
         """Start a service with the command that compose.yaml gives it."""
         words = [self._here(name, word) for word in self.services[name]["command"]]
         if name not in PROGRAMS:
+            self._note_command(name, self._stream_app(words))
             self._run(name, self._stream_app(words), self._environment(name))
             return
         kept = [word for word in words if not word.startswith("--web.listen-address")]
         own = [f"--web.listen-address={LOOPBACK}:{self.ports[name]}"]
         own += ["--cluster.listen-address="] if name == "alertmanager" else []
-        self.changes.append(f"command of {name}: {' '.join(own)}")
+        self._note_command(name, [PROGRAMS[name], *kept, *own])
         self._run(name, [PROGRAMS[name], *kept, *own], {})
 
     def produce(self, events: Path, topic: str, *more: str) -> None:
@@ -125,6 +130,9 @@ class Shipped:
         """Return the last output of each process."""
         logs = sorted(self.folder.glob("*.log"))
         return "\n".join(f"--- {path.stem}\n{path.read_text()[-2000:]}" for path in logs)
+
+    def _note_command(self, name: str, words: list[str]) -> None:
+        self.changes.append(f"command of {name}: {' '.join(words)}")
 
     def _run(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:

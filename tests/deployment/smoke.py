@@ -83,7 +83,7 @@ class Smoke:
         """Start everything, send events, kill a worker, and wait for both alerts."""
         self._start_services()
         self._start_monitoring()
-        self.until("Prometheus scrapes both workers and the API", self._scraped)
+        self.until("Prometheus scrapes both workers, the API and the watcher", self._scraped)
         self._send()
         self.say(f"{EVENTS} events are in the topic; killing worker-2")
         gone = f"{LOOPBACK}:{self.shipped.ports['worker-2']}"
@@ -111,8 +111,10 @@ class Smoke:
         workers = ("worker-1", "worker-2")
         for name in workers:
             shipped.configure(name, {**addresses, "port: 9464": f"port: {ports[name]}"})
+        own = {"port: 8088": f"port: {ports['api']}", "port: 9466": f"port: {ports['api-operator']}"}
+        own["port: 9467"] = f"port: {ports['alerts-operator']}"
         for name in ("api", "alerts"):
-            shipped.configure(name, {**addresses, "port: 8088": f"port: {ports['api']}"})
+            shipped.configure(name, {**addresses, **own})
         empty = shipped.folder / "empty.ndjson"
         empty.touch()
         shipped.produce(empty, "clicks", "--partitions", "4")
@@ -125,6 +127,8 @@ class Smoke:
         shipped, ports = self.shipped, self.shipped.ports
         usual = {"worker-1": 9464, "worker-2": 9464, "api": 8088, "alertmanager": 9093}
         addresses = {f"{name}:{port}": f"{LOOPBACK}:{ports[name]}" for name, port in usual.items()}
+        addresses["api:9466"] = f"{LOOPBACK}:{ports['api-operator']}"
+        addresses["alerts:9467"] = f"{LOOPBACK}:{ports['alerts-operator']}"
         shipped.configure("prometheus", addresses)
         hook = f"http://{LOOPBACK}:{self.receiver.server_address[1]}/"
         # The shipped file has no receiver, and says to put one there.
@@ -135,7 +139,8 @@ class Smoke:
     def _scraped(self) -> bool:
         asked = _json(f"{self.shipped.url('prometheus')}/api/v1/query?query=up==1")
         found = [] if asked is None else [one["metric"]["job"] for one in asked["data"]["result"]]
-        return sorted(found) == ["private-counts-api", *["private-counts-workers"] * 2]
+        jobs = ["private-counts", "private-counts-alerts", "private-counts-api"]
+        return sorted(found) == [*jobs, *["private-counts-workers"] * 2]
 
     def _send(self) -> None:
         events = self.shipped.folder / "events.ndjson"
@@ -179,7 +184,7 @@ def main() -> int:
             finally:
                 shipped.close()
         receiver.shutdown()
-        print("\nof the shipped files these lines were rewritten, and no others:")
+        print("\nthese lines of the shipped files were rewritten, and these commands and variables used:")
         for line in dict.fromkeys(shipped.changes):
             print("  " + line.replace(name, "..."))
     return 0

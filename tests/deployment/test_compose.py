@@ -61,7 +61,8 @@ def test_every_mounted_file_exists(compose: Any) -> None:
         if volume.startswith(".")
     ]
     assert len(mounted) >= 6
-    written = {"./secrets/users.acl", "./secrets/operator.token"}  # by make_users.py
+    tokens = {f"./secrets/{role}.token" for role in make_users.MEASURED}
+    written = {"./secrets/users.acl", "./secrets/grafana.password", *tokens}  # by make_users.py
     for path in mounted:
         assert path in written or (DEPLOY / path).exists(), path
     named = {
@@ -92,14 +93,14 @@ def test_each_process_gets_its_own_password_only(compose: Any) -> None:
 
 def test_every_service_of_ours_has_a_health_check_at_a_port_of_its_configuration(compose: Any) -> None:
     for name, service in compose["services"].items():
-        if not service["image"].startswith("private-counts") or name in ("noise-key", "alerts"):
+        if not service["image"].startswith("private-counts") or name == "noise-key":
             continue
         (configured,) = [volume.split(":")[0] for volume in service["volumes"] if "stream-app" in volume]
         written = yaml.safe_load((DEPLOY / configured).read_text())
         role = service["command"][0]
-        section = {"worker": "operator"}.get(role, role)
+        section = written[{"worker": "operator"}.get(role, role)]
         *_, script = service["healthcheck"]["test"]
-        assert f":{written[section]['port']}/healthz" in script, name
+        assert f":{section.get('port') or section['operator_port']}/healthz" in script, name
 
 
 WORKERS = {"worker-1", "worker-2"}
@@ -113,9 +114,9 @@ REACHED_BY = {
     "worker-http": {"worker-1", "worker-2", "redis", "prometheus"},
     "ingest": {"prometheus"},
     "api": {"redis", "alerts", "grafana", "prometheus"},
-    "alerts": {"redis", "api", "grafana"},
+    "alerts": {"redis", "api", "grafana", "prometheus"},
     "noise-key": set(),
-    "prometheus": ALL_WORKERS | {"ingest", "api", "alertmanager", "grafana-operator"},
+    "prometheus": ALL_WORKERS | {"ingest", "api", "alerts", "alertmanager", "grafana-operator"},
     "alertmanager": {"prometheus", "grafana-operator"},
     "grafana-operator": {"prometheus", "alertmanager"},
     "grafana": {"api", "alerts"},

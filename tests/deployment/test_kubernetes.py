@@ -21,11 +21,31 @@ KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
 HTTP = yaml.safe_load((REPOSITORY / "deploy" / "stream-app-http.yaml").read_text())
 EVERYTHING: dict[str, Any] = {
     "image": {"digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "registry"}]},
-    "worker": {"scaling": {"enabled": True}, "state": {"storageClassName": "fast"}},
+    "secrets": {"apiKeys": "readers"},
+    "worker": {
+        "scaling": {"enabled": True},
+        "state": {"storageClassName": "fast"},
+        "extraVolumes": [{"name": "authority", "configMap": {"name": "kafka-ca"}}],
+        "extraVolumeMounts": [{"name": "authority", "mountPath": "/etc/kafka-ca", "readOnly": True}],
+    },
     "api": {
-        "ingress": {"enabled": True, "className": "nginx", "tlsSecret": "tls", "annotations": {"a": "b"}}
+        "ingress": {
+            "enabled": True,
+            "className": "nginx",
+            "hosts": ["counts.example.org", "counts.example.com"],
+            "tlsSecret": "tls",
+            "annotations": {"a": "b"},
+        }
     },
     "ingest": {"enabled": True, "configuration": HTTP},
+    "network": {
+        "redisPorts": [6379, 26379],
+        "extraEgress": {
+            "worker": [
+                {"to": [{"podSelector": {"matchLabels": {"app": "registry"}}}], "ports": [{"port": 8081}]}
+            ]
+        },
+    },
     "monitoring": {"enabled": True, "labels": {"release": "prometheus"}},
 }
 
@@ -102,6 +122,7 @@ def test_kubernetes_accepts_every_resource_and_no_wrong_property(
         "maxUnavailable: 1": "maxUnavailable: []",
         "maxReplicaCount": "maxReplicas",
         "authorization:": "authorisation:",
+        "expr: sum by (spool)": "expression: sum by (spool)",
     }
     broken = tmp_path / "broken.yaml"
     for right, mistake in wrong.items():
@@ -117,6 +138,7 @@ def test_kubernetes_accepts_every_resource_and_no_wrong_property(
         "Deployment",
         "PodDisruptionBudget",
         "ServiceMonitor",
+        "PrometheusRule",
         "ScaledObject",
     }
 
@@ -144,13 +166,15 @@ def test_each_process_gets_its_own_secrets_only(rendered: dict[str, Path]) -> No
         for container in pod["containers"]:
             texts = json.dumps([container.get("envFrom"), container.get("env")])
             mounted = {mount["name"] for mount in container["volumeMounts"]}
-            named = {name for name in ("worker", "api", "alerts") if f'"private-counts-{name}"' in texts}
-            given[role, container["name"]] = named | mounted & {"noise-key", "state", "spool"}
+            names = ("worker", "api", "alerts", "ingest")
+            named = {name for name in names if f'"private-counts-{name}"' in texts}
+            secret = {"noise-key", "state", "spool", "api-keys", "authority"}
+            given[role, container["name"]] = named | mounted & secret
     assert given == {
-        ("worker", "worker"): {"worker", "noise-key", "state"},
-        ("api", "api"): {"api"},
+        ("worker", "worker"): {"worker", "noise-key", "state", "authority"},
+        ("api", "api"): {"api", "api-keys"},
         ("alerts", "alerts"): {"api", "alerts"},
-        ("ingest", "ingest"): {"worker", "spool"},  # of the worker's Secret the token of the metrics alone
+        ("ingest", "ingest"): {"ingest", "spool"},
         ("ingest", "worker"): {"worker", "noise-key", "state", "spool"},
     }
     (listener,) = (pod["containers"][0] for role, pod in pods(rendered["everything"]) if role == "ingest")
@@ -170,12 +194,80 @@ def test_who_reaches_whom(rendered: dict[str, Path]) -> None:
             assert spec["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == role
             out[role] = {port["port"] for rule in spec["egress"] for port in rule["ports"]} - {53}
             into[role] = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
-    assert out == {"worker": {6379, 9092}, "api": {6379}, "alerts": {6379, 443}, "ingest": {6379}}
-    assert into == {"worker": {9464}, "api": {8088}, "alerts": set(), "ingest": {8089, 9464, 9465}}
+    redis = {6379, 26379}
+    assert out == {
+        "worker": {*redis, 9092, 8081},
+        "api": redis,
+        "alerts": {*redis, 443},
+        "ingest": redis,
+    }
+    assert into == {"worker": {9464}, "api": {8088, 9466}, "alerts": {9467}, "ingest": {8089, 9464, 9465}}
     workers = resources(rendered["shipped"])["NetworkPolicy/private-counts-worker"]["spec"]["ingress"]
     assert [rule["from"] for rule in workers] == [
         [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
     ]
+
+
+def test_the_prometheus_operator_scrapes_and_decides_as_prometheus_does(rendered: dict[str, Path]) -> None:
+    found = resources(rendered["everything"])
+    asked, tokens = {}, {}
+    for name, one in found.items():
+        if one["kind"] == "ServiceMonitor":
+            role = name.removeprefix("ServiceMonitor/private-counts-")
+            ports = {
+                port["name"]: port["port"]
+                for port in found[f"Service/private-counts-{role}"]["spec"]["ports"]
+            }
+            for endpoint in one["spec"]["endpoints"]:
+                job = endpoint["relabelings"][0]["replacement"]
+                asked[role, job] = ports[endpoint["port"]]
+                if "authorization" in endpoint:
+                    tokens[role, job] = endpoint["authorization"]["credentials"]["name"]
+    assert asked == {
+        ("worker", "private-counts-workers"): 9464,
+        ("api", "private-counts"): 8088,
+        ("api", "private-counts-api"): 9466,
+        ("alerts", "private-counts-alerts"): 9467,
+        ("ingest", "private-counts-workers"): 9464,
+        ("ingest", "private-counts-ingest"): 9465,
+    }
+    assert {key: secret.removeprefix("private-counts-") for key, secret in tokens.items()} == {
+        ("worker", "private-counts-workers"): "worker",
+        ("api", "private-counts-api"): "api",
+        ("alerts", "private-counts-alerts"): "alerts",
+        ("ingest", "private-counts-workers"): "worker",
+        ("ingest", "private-counts-ingest"): "ingest",
+    }
+    scraped = yaml.safe_load((REPOSITORY / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"]
+    assert {job for _, job in asked} == {one["job_name"] for one in scraped}
+    rules = yaml.safe_load((REPOSITORY / "deploy/prometheus/operator.rules.yml").read_text())
+    assert found["PrometheusRule/private-counts"]["spec"] == rules
+    assert not any(
+        name.startswith(("ServiceMonitor", "PrometheusRule")) for name in resources(rendered["shipped"])
+    )
+
+
+def test_what_ends_is_asked_nothing_more_and_has_time(rendered: dict[str, Path]) -> None:
+    for role, pod in pods(rendered["everything"]):
+        waits = ["lifecycle" in container for container in pod["containers"]]
+        assert waits == {"api": [True], "ingest": [True, False]}.get(role, [False])
+        if any(waits):
+            assert pod["terminationGracePeriodSeconds"] >= 30
+        for container in pod["containers"]:
+            assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+            assert {"port", "path"} == container["livenessProbe"]["httpGet"].keys()
+
+
+def test_readers_keys_and_hosts_reach_the_api(rendered: dict[str, Path]) -> None:
+    found = resources(rendered["everything"])
+    ingress = found["Ingress/private-counts-api"]["spec"]
+    assert [rule["host"] for rule in ingress["rules"]] == ingress["tls"][0]["hosts"]
+    assert len(ingress["rules"]) == 2
+    (api,) = (pod for role, pod in pods(rendered["everything"]) if role == "api")
+    (mount,) = (one for one in api["containers"][0]["volumeMounts"] if one["name"] == "api-keys")
+    assert mount["mountPath"] == "/etc/private-counts-keys"
+    (volume,) = (one for one in api["volumes"] if one["name"] == "api-keys")
+    assert volume["secret"]["secretName"] == "readers"
 
 
 def test_the_processes_are_commands_and_read_the_configuration_of_compose(

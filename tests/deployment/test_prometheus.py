@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +14,11 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
 from deploy.redis import make_users
+from stream_app.monitoring.alerting import AlertingMetrics
+from stream_app.monitoring.listener import Registered
+from stream_app.monitoring.machine import watch_machine
 from stream_app.monitoring.metrics import Metrics
+from stream_app.monitoring.reading import ReadingMetrics
 from stream_app.monitoring.receiving import ReceivingMetrics
 from tests.patience import PATIENCE_S
 from tests.services import amtool, promtool, required
@@ -24,11 +29,25 @@ NOTIFYING = DEPLOY / "prometheus" / "alertmanager.yml"
 SCRAPING = DEPLOY / "prometheus" / "prometheus.yml"
 
 
+def processes() -> tuple[Registered, ...]:
+    """Return the metrics of each process that has any."""
+    every = (Metrics(), ReceivingMetrics({}, 1), ReadingMetrics(), AlertingMetrics())
+    for one in every:
+        watch_machine(one.registry, {})
+    return every
+
+
 def exposed() -> set[str]:
-    """Return the metric names of a worker and of the listener for events, as PromQL uses them."""
-    receiving = generate_latest(ReceivingMetrics({}, 1).registry)
-    described = re.findall(r"# TYPE (\S+) (\S+)", (Metrics().exposition() + receiving).decode())
-    return {name for name, _ in described}
+    """Return the metric names of all processes, as PromQL uses them."""
+    shown = b"".join(generate_latest(one.registry) for one in processes())
+    return {name for name, _ in re.findall(r"# TYPE (\S+) (\S+)", shown.decode())}
+
+
+def rules() -> list[dict[str, Any]]:
+    """Return the operator's rules."""
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
 
 
 def test_rules_and_readme_name_existing_metrics() -> None:
@@ -38,35 +57,32 @@ def test_rules_and_readme_name_existing_metrics() -> None:
         assert asked <= exposed(), file
 
 
-def test_readme_lists_exactly_the_metrics_of_a_worker_with_their_labels() -> None:
-    metrics = Metrics()
-    metrics.know("clicks", 60.0)
-    metrics.stored.show("clicks", {})
-    families = {family.name: family for family in metrics.registry.collect()}
-    exported = {}
-    for described, kind in re.findall(r"# TYPE (\S+) (\S+)", metrics.exposition().decode()):
-        if not described.endswith("_created"):
-            name = described.removesuffix("_total") if kind == "counter" else described
-            samples = families[name].samples
-            exported[described] = {label for one in samples for label in one.labels} - {"le"}
+def test_readme_lists_exactly_the_metrics_of_all_processes_with_their_labels() -> None:
+    exported: dict[str, set[str]] = {}
+    for process in processes():
+        if isinstance(process, Metrics):
+            process.know("clicks", 60.0)
+            process.stored.show("clicks", {})
+        for family in process.registry.collect():
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            labels = {label for one in family.samples for label in one.labels} - {"le"}
+            exported[name] = labels or exported.get(name, set())
+        # A metric without any sample yet shows no label; its labels are known to the registry's own metrics.
+        for own in process.registry._collector_to_names:
+            if isinstance(own, MetricWrapperBase):
+                name = f"{own._name}_total" if own._type == "counter" else own._name
+                exported[name] = exported[name] or set(own._labelnames)
     rows = re.findall(
         r"^\| `(stream_app_\w+)` \| ([\w, ]*)\|", (DEPLOY / "README.md").read_text(), re.MULTILINE
     )
     listed = {name: set(re.findall(r"\w+", labels)) for name, labels in rows}
-    assert listed.keys() == exported.keys()
-    # A metric without any sample yet shows no label; its labels are known to the registry's own metrics.
-    own = {collector._name: set(collector._labelnames) for collector in _own_metrics(metrics)}
-    for name, labels in listed.items():
-        assert labels == (exported[name] or own.get(name.removesuffix("_total"), set())), name
-
-
-def _own_metrics(metrics: Metrics) -> list[MetricWrapperBase]:
-    return [one for one in vars(metrics).values() if isinstance(one, MetricWrapperBase)]
+    assert listed == {name: labels for name, labels in exported.items() if name.startswith("stream_app_")}
 
 
 def test_every_rule_states_fault_and_remedy() -> None:
-    (group,) = yaml.safe_load(RULES.read_text())["groups"]
-    assert all(rule["annotations"].keys() == {"summary", "remedy"} for rule in group["rules"])
+    for rule in rules():
+        assert rule["annotations"].keys() == {"summary", "remedy", "runbook_url"}
+        assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
 
 
 @pytest.mark.slow
@@ -74,7 +90,7 @@ def test_prometheus_reads_the_rules() -> None:
     command = [str(required(promtool, "prometheus")), "check", "rules", str(RULES)]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert checked.returncode == 0, checked.stderr
-    assert "15 rules found" in checked.stdout
+    assert f"{len(rules())} rules found" in checked.stdout
 
 
 @pytest.mark.slow
@@ -85,8 +101,7 @@ def test_every_rule_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     command = [str(required(promtool, "prometheus")), "test", "rules", str(tmp_path / cases.name)]
     tested = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    rules = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
-    assert [rule["alert"] for rule in rules if rule["alert"] not in cases.read_text()] == []
+    assert [rule["alert"] for rule in rules() if rule["alert"] not in cases.read_text()] == []
 
 
 @pytest.mark.slow
@@ -113,8 +128,8 @@ def test_the_operators_dashboard_asks_for_metrics_that_exist_and_for_every_rule(
 def test_prometheus_understands_every_question_of_the_operators_dashboard(tmp_path: Path) -> None:
     board = json.loads((DEPLOY / "grafana" / "operator" / "dashboards" / "operator.json").read_text())
     asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    rules = [{"record": f"asked:{number}", "expr": text} for number, text in enumerate(asked)]
-    (tmp_path / "asked.yml").write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules}]}))
+    records = [{"record": f"asked:{number}", "expr": text} for number, text in enumerate(asked)]
+    (tmp_path / "asked.yml").write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": records}]}))
     command = [str(required(promtool, "prometheus")), "check", "rules", str(tmp_path / "asked.yml")]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert checked.returncode == 0, checked.stderr
@@ -130,16 +145,22 @@ def test_prometheus_reads_the_scrape_configuration_beside_rules_and_token(tmp_pa
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_prometheus_scrapes_every_worker_with_the_token_under_the_rules_job_name() -> None:
-    job, of_ingest, of_api = yaml.safe_load(SCRAPING.read_text())["scrape_configs"]
-    assert f'up{{job="{job["job_name"]}"}}' in RULES.read_text()
+def test_prometheus_scrapes_every_process_with_its_own_token() -> None:
+    jobs = {one["job_name"]: one for one in yaml.safe_load(SCRAPING.read_text())["scrape_configs"]}
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    port = yaml.safe_load((DEPLOY / "stream-app.yaml").read_text())["operator"]["port"]
-    (targets,) = job["static_configs"]
-    assert targets == {"targets": [f"{name}:{port}" for name in services if name.startswith("worker")]}
-    port = yaml.safe_load((DEPLOY / "stream-app-http.yaml").read_text())["ingest"]["operator_port"]
-    assert of_ingest["static_configs"] == [{"targets": [f"ingest:{port}"]}]
-    port = yaml.safe_load((DEPLOY / "stream-app.yaml").read_text())["api"]["port"]
-    assert of_api["static_configs"] == [{"targets": [f"api:{port}"]}]
-    for one in (job, of_ingest):
-        assert one["authorization"] == {"type": "Bearer", "credentials_file": "operator.token"}
+    written, http = (
+        yaml.safe_load((DEPLOY / name).read_text()) for name in ("stream-app.yaml", "stream-app-http.yaml")
+    )
+    workers = [f"{name}:{written['operator']['port']}" for name in services if name.startswith("worker")]
+    assert {name: job["static_configs"] for name, job in jobs.items()} == {
+        "private-counts-workers": [{"targets": workers}],
+        "private-counts-ingest": [{"targets": [f"ingest:{http['ingest']['operator_port']}"]}],
+        "private-counts-api": [{"targets": [f"api:{written['api']['operator_port']}"]}],
+        "private-counts-alerts": [{"targets": [f"alerts:{written['alerts']['operator_port']}"]}],
+        "private-counts": [{"targets": [f"api:{written['api']['port']}"]}],
+    }
+    assert "authorization" not in jobs.pop("private-counts")
+    for name, job in jobs.items():
+        role = name.removeprefix("private-counts-").removesuffix("s" if name.endswith("workers") else "")
+        assert job["authorization"] == {"type": "Bearer", "credentials_file": f"{role}.token"}
+    assert set(re.findall(r'job="([^"]+)"', RULES.read_text())) <= set(jobs)

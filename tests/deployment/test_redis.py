@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from deploy.ports import free_port
-from deploy.redis.make_users import DEFAULT_USER, OPERATOR_TOKEN, RULES, write
+from deploy.redis.make_users import DEFAULT_USER, MEASURED, OPERATOR_TOKEN, RULES, write
 from stream_app.state import embedded
 from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN
 from stream_app.state.redis_store import RedisStore
@@ -37,11 +37,15 @@ class DeployedRedis:
     executable: Path
     process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def command(self) -> list[str]:
+        """The command of the process: deploy's file; only the paths and the port are the test's."""
+        own = ("--dir", self.folder / "data", "--aclfile", self.folder / "users.acl", "--port", self.port)
+        return [str(word) for word in (self.executable, CONFIGURATION, *own, "--bind", "127.0.0.1")]
+
     def start(self) -> None:
-        """Start the server with deploy's file; only the paths and the port are the test's."""
-        command = [self.executable, CONFIGURATION, "--dir", self.folder / "data"]
-        command += ["--aclfile", self.folder / "users.acl", "--port", str(self.port), "--bind", "127.0.0.1"]
-        self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
+        """Start the server."""
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -175,8 +179,10 @@ def test_access_rules_equal_those_of_the_embedded_server() -> None:
 def test_passwords_are_kept_private_and_different(tmp_path: Path) -> None:
     write(tmp_path / "secrets")
     names = ("worker.env", "api.env", "alerts.env", "operator.env")
-    token = (tmp_path / "secrets" / "operator.token").read_text()
-    assert f"{OPERATOR_TOKEN}={token}\n" in (tmp_path / "secrets" / "worker.env").read_text()
+    tokens = {role: (tmp_path / "secrets" / f"{role}.token").read_text() for role in MEASURED}
+    assert len(set(tokens.values())) == len(MEASURED) == 4
+    for role, token in tokens.items():
+        assert f"{OPERATOR_TOKEN}={token}\n" in (tmp_path / "secrets" / f"{role}.env").read_text()
     first = {name: (tmp_path / "secrets" / name).read_text() for name in names}
     write(tmp_path / "secrets")
     assert {name: (tmp_path / "secrets" / name).read_text() for name in names} == first
@@ -192,3 +198,16 @@ def test_passwords_are_kept_private_and_different(tmp_path: Path) -> None:
         assert len(password) >= 40
         assert password not in acl
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
+
+
+def test_processes_that_shared_a_token_get_their_own(tmp_path: Path) -> None:
+    """As an earlier version had written them."""
+    write(tmp_path)
+    shared = (tmp_path / "worker.token").read_text()
+    (tmp_path / "ingest.env").write_text(f"{OPERATOR_TOKEN}={shared}\n")
+    url = (tmp_path / "api.env").read_text().splitlines()[0]
+    (tmp_path / "api.env").write_text(f"{url}\n")
+    write(tmp_path)
+    assert (tmp_path / "worker.token").read_text() == shared
+    assert (tmp_path / "ingest.env").read_text().strip().partition("=")[2] != shared
+    assert (tmp_path / "api.env").read_text().startswith(f"{url}\n{OPERATOR_TOKEN}=")

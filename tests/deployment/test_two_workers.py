@@ -178,6 +178,6 @@ def test_both_stay_up_through_a_rolling_upgrade_and_the_epoch_goes_on(deployment
     assert {row["epoch"] for row in rows} == {0}
     assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-1]["estimate"] == [deployment.sent]
-    token = (deployment.folder / "redis" / "operator.token").read_text()
+    token = (deployment.folder / "redis" / "worker.token").read_text()
     assert {deployment.metrics(name, token) for name in deployment.ports} == {200}
     assert {deployment.metrics(name, token[::-1]) for name in deployment.ports} == {401}

@@ -27,6 +27,12 @@ def port_findings(settings: Settings) -> Iterator[Finding]:
     yield _port(settings.file, "api.port", settings.api.host, settings.api.port, "/healthz", '"status"')
     if (ingest := settings.ingest) is not None:
         yield _port(settings.file, "ingest.port", ingest.host, ingest.port, "/healthz", '"status"')
+    others = {"api": settings.api.operator, "alerts": settings.alerts.operator}
+    others["ingest"] = None if ingest is None else ingest.operator
+    for section, other in others.items():
+        if other is not None:
+            what = f"{section}.operator_port"
+            yield _port(settings.file, what, other.host, other.port, "/healthz", "alive")
     if settings.operator is None:
         yield Finding("operator.port", "ok", "closed: nobody can scrape lag and late records")
         return

@@ -762,7 +762,7 @@ CASES: list[tuple[str, str, str | None]] = [
     (
         "operator same port",
         yaml_with(top="api: {port: 9000}\noperator: {port: 9000}"),
-        "operator.port 9000 is the port of the API as well; choose another one",
+        "operator.port 9000 is api.port as well; choose another one",
     ),
     (
         "redis http",

@@ -7,15 +7,18 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from deploy.ports import free_port
+from stream_app.addresses import once_free
 from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.closing import Closing
 from stream_app.core.records import GENESIS, Cut, Reason, RecordBatch, Refusal, Reply
+from stream_app.monitoring import listener
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
@@ -182,7 +185,8 @@ def test_dead_letters_are_counted_once_per_stream(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_endpoint_serves_metrics_and_refuses_a_port_in_use() -> None:
+def test_endpoint_serves_metrics_and_refuses_a_port_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "once_free", partial(once_free, patience_s=0.1))
     metrics, port = Metrics(), free_port()
     metrics.lag.labels("topic:clicks", "0").set(12)
 

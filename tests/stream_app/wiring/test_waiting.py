@@ -1,9 +1,10 @@
-"""A worker that waits for Redis answers its supervisor and its operator, and says for what it waits."""
+"""Processes without Redis answer their supervisor and their operator, and readers whom they can answer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -12,11 +13,30 @@ import pytest
 from deploy.ports import free_port
 from stream_app.config import load_text
 from stream_app.state.embedded import find_server
+from stream_app.wiring.public import run_alerts, run_api
 from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S, eventually_async
 from tests.redis_servers import PASSWORDS, shipped_server
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+DAY = """
+redis:
+  url: "redis://worker:{worker}@127.0.0.1:{redis}/0"
+  api_url: "redis://api:{api}@127.0.0.1:{redis}/0"
+  alerts_url: "redis://alerts:{alerts}@127.0.0.1:{redis}/0"
+operator: {{port: {free[0]}}}
+api: {{port: {free[1]}, operator_port: {free[2]}}}
+publish_every: 250ms
+streams:
+  clicks:
+    source: {{file: clicks.ndjson, replay: {{from: 2024-01-01T00:00:00Z, to: 2024-01-02T00:00:00Z}}}}
+    time: {{field: at, format: iso8601, bin: 1h, epoch: 1d}}
+    privacy: {{epsilon: 1}}
+alerts:
+  operator_port: {free[3]}
+  rules: {{busy: {{when: "count(clicks) > 1000"}}}}
+"""
 
 CONFIGURATION = """
 redis: {{url: "redis://worker:{password}@127.0.0.1:{redis}/0"}}
@@ -58,6 +78,60 @@ def test_a_worker_without_redis_is_alive_and_not_ready_until_redis_answers(tmp_p
             assert waited == {"0.0"}
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        redis.kill()
+
+
+def test_an_outage_of_redis_is_no_outage_of_readers_and_the_operator_sees_it(tmp_path: Path) -> None:
+    (tmp_path / "clicks.ndjson").write_text('{"at": "2024-01-01T12:00:00Z"}\n' * 100)
+    free = [free_port() for _ in range(4)]
+    redis = shipped_server(tmp_path / "redis", free_port(), Path(find_server()))
+    settings = load_text(DAY.format(**PASSWORDS, redis=redis.port, free=free), tmp_path / "app.yaml", {})
+    _, port, of_api, of_watcher = (f"http://127.0.0.1:{port}" for port in free)
+
+    async def scenario() -> None:
+        readers = [asyncio.create_task(run_api(settings)), asyncio.create_task(run_alerts(settings))]
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+
+            async def says(url: str, said: str) -> bool:
+                assert not any(one.done() for one in readers)
+                try:
+                    return (await client.get(f"{url}/readyz")).text == said
+                except httpx.ConnectError:
+                    return False
+
+            async def is_old(url: str) -> bool:
+                lines = (await client.get(f"{url}/metrics")).text.splitlines()
+                (line,) = (one for one in lines if one.startswith("stream_app_store_age_seconds "))
+                return float(line.split()[1]) > 2.0
+
+            for url in (of_api, of_watcher):
+                await eventually_async(partial(says, url, "waits for redis\n"), "it waits for Redis")
+            assert (await client.get(f"{port}/readyz")).status_code == 503
+            redis.start()
+            await run_worker(settings)  # until the replay is complete
+            for url in (of_api, of_watcher):
+                await eventually_async(partial(says, url, "ready\n"), "it reads")
+            question = f"{port}/v1/streams/clicks/count"
+
+            async def is_complete() -> bool:
+                answer = await client.get(question)
+                return answer.status_code == 200 and answer.json()["released_until"][:10] == "2024-01-02"
+
+            await eventually_async(is_complete, "all releases are shown")
+            before = (await client.get(question)).json()["value"]
+            redis.kill()
+            for url in (of_api, of_watcher):
+                await eventually_async(partial(is_old, url), "the store was not read for two seconds")
+                assert await _of(client.get(f"{url}/healthz")) == (200, "alive\n")
+            assert (await client.get(f"{port}/readyz")).status_code == 200
+            assert (await client.get(question)).json()["value"] == before
+        for one in readers:
+            one.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
 
     try:
         asyncio.run(scenario())

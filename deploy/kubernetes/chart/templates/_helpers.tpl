@@ -44,6 +44,19 @@ securityContext:
 resources: {{ toJson .resources }}
 {{- end }}
 
+{{- /* a role's values: its own volumes, as an operator adds them */}}
+{{- define "extraVolumes" -}}
+{{- with .extraVolumes }}{{ toYaml . }}{{ end }}
+{{- end }}
+{{- define "extraVolumeMounts" -}}
+{{- with .extraVolumeMounts }}{{ toYaml . }}{{ end }}
+{{- end }}
+
+{{- /* while a Pod ends, connections may still be sent to it for some seconds */}}
+{{- define "endsLater" -}}
+lifecycle: {preStop: {exec: {command: [sleep, "5"]}}}
+{{- end }}
+
 {{- /* (dict "root" $ "role" "worker"): spread a role's Pods over the nodes, if there are enough */}}
 {{- define "spread" -}}
 topologySpreadConstraints:

@@ -1,0 +1,88 @@
+"""The operator's metrics of the watcher of alert rules: what was delivered, what waits, since when."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from stream_app.monitoring.waiting import REDIS, Waiting
+from stream_app.ports.alerts import AlertTarget, NotDelivered
+
+
+class AlertingMetrics:
+    """All metrics of one watcher, in a separate registry."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        self.waiting = Waiting(self.registry, (REDIS,))
+        self._now_s = now_s
+        self.deliveries = Counter(
+            "alert_deliveries",
+            "Attempts to notify a target of an alert, delivered or failed",
+            ["target", "outcome"],
+            namespace="stream_app",
+            registry=self.registry,
+        )
+        gauge = partial(Gauge, namespace="stream_app", registry=self.registry)
+        self.undelivered = gauge(
+            "alert_undelivered_seconds", "How long a target has not accepted its next alert", ["target"]
+        )
+        age = gauge("store_age_seconds", "Time since the rules were last compared with released values")
+        age.set_function(self._age_s)
+        self._looked_s: float | None = None
+        self._failing_s: dict[str, float] = {}  # by target: when its first attempt failed
+
+    def looked(self) -> None:
+        """Note that all rules were compared with the newest releases."""
+        self._looked_s = self._now_s()
+
+    def know(self, target: str) -> None:
+        """Start a target's metrics at 0. Args: target, the place in the configuration that names it."""
+        for outcome in ("delivered", "failed"):
+            self.deliveries.labels(target, outcome)
+        self.undelivered.labels(target).set_function(partial(self._undelivered_s, target))
+
+    def delivered(self, target: str) -> None:
+        """Count a delivery."""
+        self.deliveries.labels(target, "delivered").inc()
+        self._failing_s.pop(target, None)
+
+    def failed(self, target: str) -> None:
+        """Count a failed attempt."""
+        self.deliveries.labels(target, "failed").inc()
+        self._failing_s.setdefault(target, self._now_s())
+
+    def _undelivered_s(self, target: str) -> float:
+        now_s = self._now_s()
+        return now_s - self._failing_s.get(target, now_s)
+
+    def _age_s(self) -> float:
+        return math.nan if self._looked_s is None else self._now_s() - self._looked_s
+
+
+class WatchedTarget(AlertTarget):
+    """Passes alerts on to a target, and counts them under its place in the configuration.
+
+    The target's own name holds a host, which is nobody's business but the configuration's.
+    """
+
+    def __init__(self, inner: AlertTarget, place: str, metrics: AlertingMetrics) -> None:
+        self.name = inner.name
+        self._inner, self._place, self._metrics = inner, place, metrics
+        metrics.know(place)
+
+    async def send(self, transition: Mapping[str, Any]) -> None:
+        try:
+            await self._inner.send(transition)
+        except (NotDelivered, OSError):
+            self._metrics.failed(self._place)
+            raise
+        self._metrics.delivered(self._place)
+
+    async def remind(self, firing: Sequence[Mapping[str, Any]]) -> None:
+        await self._inner.remind(firing)
