@@ -121,7 +121,7 @@ async def measured(
         producing = asyncio.create_task(produce(cluster.bootstrap_servers))
         with worker(folder) as child:
             assert redis.process is not None
-            began, opened_s, first_s, all_s = time.monotonic(), 0.0, 0.0, 0.0
+            began, opened_s, first_s, all_s, opened_cpu_s = time.monotonic(), 0.0, 0.0, 0.0, 0.0
             while not all_s:
                 await asyncio.sleep(LOOK_EVERY_S)
                 past_s = time.monotonic() - began
@@ -129,6 +129,7 @@ async def measured(
                     break
                 if not opened_s:
                     opened_s = past_s if await looking.open() == number else 0.0
+                    opened_cpu_s = cpu_s(child.pid)
                     continue
                 seen = await looking.visible()
                 first_s = first_s or (past_s if max(seen) else 0.0)
@@ -138,6 +139,7 @@ async def measured(
                 "open_s": round(opened_s, 1),
                 "first_release_s": round(first_s, 1),
                 "all_released_s": round(all_s, 1),
+                "open_cpu_s": round(opened_cpu_s, 1),
                 "start_cpu_s": round(cpu_s(child.pid), 1),
             }
             if all_s:

@@ -86,6 +86,7 @@ def create_app(
     app.state.glances = Glances(replicas, apart, publish_every_us)
     app.state.rule_readings = RuleReadings(replicas, apart)
     app.state.publish_every_us = publish_every_us
+    app.state.scrapes = rules.scrapes
     app.state.long_turns = LongTurns(together=2)
     app.state.followers = Places(
         "streams of events",

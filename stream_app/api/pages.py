@@ -12,9 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stream_app.api import errors
 from stream_app.api.admission.access import may_read
 from stream_app.api.metrics import text as metrics
+from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import apart_of, computed, long_turn
 from stream_app.api.routes import Nothing, all_replicas, readable
 from stream_app.api.schemas import Health
+from stream_app.ports.access import Scrapes
 
 DASHBOARD = Path(__file__).parent / "dashboard"
 
@@ -102,10 +104,20 @@ async def readyz(request: Request, _query: Nothing) -> JSONResponse:
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics_text(request: Request, _query: Nothing) -> Response:
     """Private values in Prometheus' text format."""
-    newest = [await computed(request, one, metrics.Newest.of) for one in readable(request)]
+    scrapes: Scrapes = request.app.state.scrapes
+    newest = [
+        await computed(request, one, metrics.Newest.of, _name(one) in scrapes.keys_of)
+        for one in readable(request)
+    ]
     states = all_replicas(request).alerts.items()
     of_reader = {name: one for name, one in states if one.last and may_read(request, one.last["stream"])}
     async with long_turn(request):
         age_s = all_replicas(request).store_age_s
-        text = await apart_of(request).of(metrics.exposition, newest, of_reader, age_s)
+        most = scrapes.most_series
+        text = await apart_of(request).of(metrics.exposition, newest, of_reader, age_s, most)
     return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})
+
+
+def _name(replica: StreamReplica) -> str:
+    assert replica.view is not None  # it is readable
+    return replica.view.strategy.stream

@@ -11,12 +11,13 @@ from stream_app.config import values
 from stream_app.config.document import ConfigError, Section
 from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import ApiSettings, OperatorSettings, TlsSettings
-from stream_app.ports.access import Limits, digest_of
+from stream_app.ports.access import Limits, Scrapes, digest_of
 
 OPERATOR_TOKEN = "STREAM_APP_OPERATOR_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")  # characters that a header carries unchanged
 _NO_TOKEN = "must be at least 16 letters, digits or .-_~+/=, for example from openssl rand -hex 32"
 _HOW_MANY = values.whole(1, 100_000)
+_HOW_MANY_SERIES = values.whole(1, 10_000_000)
 _PATIENCE_US = values.duration_between("1s", "1h")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 EVERYBODY = "everybody who reaches it may read"
@@ -53,6 +54,7 @@ def read_api(section: Section, directory: Path, operator: OperatorSettings | Non
         url=section.take("url", _page_url, None),
         timezone=section.take("timezone", values.timezone, "UTC"),
         operator=read_operator_port(section, operator),
+        scrapes=_read_scrapes(section.section("metrics")),
     )
     proxy.finish()
     accept = section.take("accept", values.one_of(EVERYBODY), None)
@@ -153,6 +155,22 @@ def read_limits(section: Section, *, followers: bool) -> Limits:
     )
     section.finish()
     return limits
+
+
+def _read_scrapes(section: Section) -> Scrapes:
+    usual = Scrapes()
+    scrapes = Scrapes(
+        keys_of=section.take("keys_of", _streams, usual.keys_of),
+        most_series=section.take("most_series", _HOW_MANY_SERIES, usual.most_series),
+    )
+    section.finish()
+    return scrapes
+
+
+def _streams(value: object) -> frozenset[str]:
+    if not isinstance(value, list):
+        raise ValueError("must be a list of streams, for example [clicks]")
+    return frozenset(map(values.name, value))
 
 
 def _patience_s(value: object) -> float:

@@ -80,6 +80,9 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
     elif document.section("ingest").written:
         raise document.error("ingest", "has no use: no stream has source.http; add one or take ingest out")
     _check_ports(document, settings)
+    if unknown := settings.api.scrapes.keys_of - settings.names:
+        api = document.section("api").section("metrics")
+        raise api.error("keys_of", f"names {min(unknown)}, no stream of this file; correct it")
     _check_topics(document, settings)
     _check_witnesses(document, settings)
     if settings.ledger is None:

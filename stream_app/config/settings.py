@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.budget import Total
 from stream_app.core.declaration import Declaration
-from stream_app.ports.access import Limits
+from stream_app.ports.access import Limits, Scrapes
 
 DAY_US = 86_400_000_000
 
@@ -60,6 +61,7 @@ class ApiSettings:
         url: where readers open the pages, without a slash at the end; None: notifications have no link.
         timezone: in which pages show instants, unless the reader chooses another one.
         operator: where this process's own metrics are served; None: nowhere.
+        scrapes: what a scrape of ``/metrics`` gets.
     """
 
     host: str
@@ -75,6 +77,7 @@ class ApiSettings:
     url: str | None = None
     timezone: str = "UTC"
     operator: OperatorSettings | None = None
+    scrapes: Scrapes = field(default_factory=Scrapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +253,7 @@ class DeadLetterSettings:
     content: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Settings:
     """All settings of one configuration file.
 
@@ -295,6 +298,15 @@ class Settings:
             if isinstance(source, SourceSettings) and source.keep_us is not None
         }
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all streams: one set, however many streams refer to it."""
+        return frozenset(stream.name for stream in self.streams)
+
     def output_of(self, stream: str) -> OutputSettings | None:
         """Return where a stream's releases go, or None."""
-        return next((output for output in self.outputs if output.stream == stream), None)
+        return self._outputs.get(stream)
+
+    @cached_property
+    def _outputs(self) -> Mapping[str, OutputSettings]:
+        return {output.stream: output for output in self.outputs}

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
+import msgspec
+
 from dphist.tree.design import TreeDesign
 from stream_app.core.counting.cells import Cells
 from stream_app.core.declaration import Declaration
@@ -101,9 +103,27 @@ class Strategy:
         return _parsed(text)
 
     @cached_property
+    def counting(self) -> str:
+        """Return a digest of all facts that decide whether and where a record counts."""
+        plain = self.declared.plain()
+        about_noise = {"source", "tree", "privacy"}
+        unit = msgspec.to_builtins(self.declared.privacy.per_user)
+        return _digest([unit, {name: fact for name, fact in plain.items() if name not in about_noise}])
+
+    @cached_property
+    def placing(self) -> str:
+        """Return a digest of the facts that decide in which cell of its bin a record counts."""
+        plain = self.declared.plain()
+        return _digest([plain.get(axis) for axis in ("keys", "value", "sum")])
+
+    @cached_property
     def hash(self) -> str:
         """Return the SHA-256 of the canonical text, in hex; every apply, seal and release includes it."""
         return hashlib.sha256(self.to_json()).hexdigest()
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 @lru_cache(maxsize=4_096)  # every load of the loops reads it, and checking a declaration takes long

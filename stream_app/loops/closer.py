@@ -30,6 +30,7 @@ from stream_app.together import until_all_end, until_one_ends
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and the script stays short
 POLL_S = 0.01  # first pause before asking again for a due bin whose cut a partition has not reached
 POLLS = 6  # each after twice the pause; then everything is checked again: stream, lease, witness
+REACH_S = 1.0  # how long to wait for this worker's reader, before everything is checked again
 FOLLOW_S = 0.5  # how often a worker that does not close a stream checks it
 PATIENCE_S = 2 * LEASE_S
 STOPPED_S = 60.0  # how often a stopped stream checks whether an epoch may open
@@ -38,16 +39,20 @@ NOISE_LOST = "its stored noise was lost"
 log = logging.getLogger(__name__)
 
 _Loop = Callable[[Outage], Awaitable[None]]
+HasReached = Callable[[str, int, float], Awaitable[bool]]  # stream, bin, the longest wait in seconds
 
 
 class Closer:
     """Closes one stream's bins when they are due, releases them once, and makes them visible.
 
-    Args: ports, of the stream's source; the closer asks the source for its partitions only.
+    Args:
+        ports: of the stream's source; the closer asks the source for its partitions only.
+        has_reached: waits for this worker's reader (``LoadedStreams.has_reached``). No bin can be sealed
+            before the reader has reached its cut, so the closer waits for it; None: it asks at once.
     Raises: ValueError for noise that protects nobody.
     """
 
-    def __init__(self, ports: Ports, stream: Stream) -> None:
+    def __init__(self, ports: Ports, stream: Stream, has_reached: HasReached | None = None) -> None:
         self._name = name = stream.strategy.stream
         self._noise = noise = ports.noise[name]
         if not noise.private:
@@ -55,6 +60,7 @@ class Closer:
                 f"noise: {type(noise).__name__} can be repeated and protects nobody; use SystemNoise"
             )
         self._ports = ports
+        self._has_reached = has_reached
         self._store = ports.store
         self._stream = stream
         self._strategy = stream.strategy  # after reconcile(): the strategy under which the stream runs
@@ -134,8 +140,6 @@ class Closer:
     async def run(self) -> None:
         """Close and publish until cancelled, which is safe at any await; a replay returns at its end."""
         closing: list[_Loop] = [self._close, self._draw_ahead, self._fill_pool]
-        if self._stream.lease is not None:
-            closing.append(lambda _outage: self._leadership.keep())
         await until_all_end(
             until_one_ends(*map(self._persistently, closing)),  # only closing ends, with a replay
             self._persistently(lambda outage: self.publisher.run(outage, lambda: self._finished)),
@@ -159,14 +163,19 @@ class Closer:
                 await self._ports.clock.sleep_until_us(
                     self._strategy.declared.time.closing.instant_us(next_bin)
                 )
+                if self._has_reached is not None and not self._ports.clock.virtual:
+                    await self._has_reached(self._name, next_bin, REACH_S)
             else:
                 await self._until_sealed(next_bin)
 
     async def _until_sealed(self, bin: int) -> None:
-        """Return when every partition has reached its cut of a bin, or after ``POLLS`` checks.
+        """Return when every partition has reached its cut of a bin, or after some time.
 
-        The pauses grow, so that many streams that wait together leave the processor to the reader.
+        Once this worker's reader is there, the store is asked ``POLLS`` times, because other workers read the
+        other partitions. The pauses grow, so that many streams that wait leave the processor to the reader.
         """
+        if self._has_reached is not None and not await self._has_reached(self._name, bin, REACH_S):
+            return
         for poll in range(POLLS):
             await asyncio.sleep(POLL_S * 2**poll)
             if await self._sealed(bin) >= bin:
@@ -194,7 +203,7 @@ class Closer:
                 continue
             if self._pool is None:
                 self._pool = NoisePool(self._noise, wanted)
-            while await noise_ahead.in_thread(self._pool.draw_one):
+            while await noise_ahead.in_thread(noise_ahead.SHARED, self._pool.draw_one):
                 pass
 
     async def close_due(self) -> tuple[int, bool]:
@@ -248,7 +257,7 @@ class Closer:
         arguments = state, self._strategy, counts, noise, self._ports.make_nonce(), ahead
         if self._strategy.kind.slow:
             # A mechanism may take long, depending on the counts: cuts and other streams must not wait for it.
-            release = await noise_ahead.in_thread(make_release, *arguments)
+            release = await noise_ahead.in_thread(noise_ahead.OWN, make_release, *arguments)
         else:
             release = make_release(*arguments)
         reply = await self._store.release(self._name, release)

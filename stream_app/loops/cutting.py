@@ -176,7 +176,7 @@ class Cutter:
             self._letters.expect(due.place)
         check_strategy(view.name, reply)
         if reply is Reply.DONE:
-            view.partitions[partition] = view.partitions[partition].with_cuts(cuts)
+            self._views.move(view, partition, view.partitions[partition].with_cuts(cuts))
         else:
             await self._views.load(view.name, self._store)
         self._views.wake_reader()

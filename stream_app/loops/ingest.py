@@ -11,34 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dphist.arrays import Int64Array
-from stream_app.core.counting.bins import Assignment, BinRules, assign, only, refusing, split
-from stream_app.core.counting.bounding import UserRecords
-from stream_app.core.counting.cells import Cells
-from stream_app.core.counting.outcomes import Outcomes, outcomes
 from stream_app.core.records import (
-    Ahead,
-    Apply,
-    Cut,
-    PartitionState,
     Reason,
     RecordBatch,
-    Refusal,
     Reply,
-    Users,
 )
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
+from stream_app.loops.slices import Slice, Slices
 from stream_app.loops.stream import Ports, check_strategy
 from stream_app.outage import Outage
 from stream_app.together import each_to_its_end
@@ -53,20 +39,6 @@ MOST_NAMED_AHEAD = 100  # records per slice, dated too far ahead, that get a dea
 Start = Literal["earliest", "latest"] | int  # an instant in microseconds since 1970
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """The part of a batch that a stream has not applied yet, with the assignment of every record."""
-
-    batch: RecordBatch
-    first: int  # the index in the batch of its first record
-    state: PartitionState
-    assignment: Assignment
-    places: Int64Array  # of each record, among the cells of its bin
-    outcomes: Outcomes
-    left_out: Int64Array  # the positions of records that do not match the stream's condition
-    users: NDArray[Any] | None = None  # of each record, where the unit is the user
 
 
 class _Begin(NamedTuple):
@@ -108,7 +80,6 @@ class Ingest:
         self._cutter = cutter
         self._views = views
         self._start = start
-        self._owned: Sequence[str] = ()
         self._user_key = user_key
 
     async def run(self) -> None:
@@ -129,7 +100,7 @@ class Ingest:
         The clock and the cuts decide when to read, not the records. So the time that one more record costs
         does not shift later reads.
         """
-        if self._views.reached_cuts(self._owned):
+        if self._views.reached_cuts():
             now_s = asyncio.get_running_loop().time()
             every_s = max(READ_EVERY_S, READ_S_PER_STREAM * self._views.number)
             await self._views.cuts_within(every_s - now_s % every_s)
@@ -140,11 +111,11 @@ class Ingest:
         Raises: OSError if it is unknown whether a call took effect; calling again is always safe.
         """
         partitions = await self._source.owned()
-        if partitions != self._owned:
+        if partitions != self._views.owned:
             self._views.forget()  # another worker may have moved the partitions that are owned now
         streams = await self._views.complete(self._store)
         streams = await self._with_partitions(streams, partitions)
-        self._owned = partitions
+        self._views.own(partitions)
         with asking_source():
             batches = await self._source.read(_positions(streams, partitions), READ_TIMEOUT_S)
         if self._clock.virtual:
@@ -213,25 +184,27 @@ class Ingest:
     async def _apply_to_all(self, streams: Sequence[LoadedStream], batch: RecordBatch) -> list[LoadedStream]:
         """Apply a batch to all streams, as many at once as its size allows; return the streams."""
         applied: list[LoadedStream] = []
+        slices = Slices(batch, self._user_key, self._clock.virtual)
         while rest := streams[len(applied) :]:
             together = rest[: max(MOST_TOGETHER // max(len(batch.positions), 1), 1)]
-            applied += await each_to_its_end(*(self._apply_batch(stream, batch) for stream in together))
+            applied += await each_to_its_end(*(self._apply_batch(stream, slices) for stream in together))
         return applied
 
-    async def _apply_batch(self, stream: LoadedStream, batch: RecordBatch) -> LoadedStream:
+    async def _apply_batch(self, stream: LoadedStream, slices: Slices) -> LoadedStream:
         """Apply the part of a batch that this stream has not applied; return the stream as last loaded."""
+        batch = slices.batch
         while True:
             state = stream.partitions.get(batch.partition)
             if state is None or not batch.start <= state.position < batch.end:
                 return stream  # another worker is past it, or the store was set back: it is read again
-            part = self._binned(stream, batch, state)
+            part = slices.of(stream, state)
             reply = await self._apply_slice(stream, part)
             if reply in (Reply.DONE, Reply.ALREADY):
                 return stream
             if reply is not Reply.CUTS_CHANGED or not await self._sees_cut(stream, part):
                 stream = await self._views.load(stream.name, self._store)
 
-    async def _sees_cut(self, stream: LoadedStream, part: _Slice) -> bool:
+    async def _sees_cut(self, stream: LoadedStream, part: Slice) -> bool:
         """Wait a little for a due cut; return whether the view has a cut that is newer than the slice."""
         partition, known_bin = part.batch.partition, part.state.last_cut_bin
 
@@ -244,34 +217,13 @@ class Ingest:
             await self._views.cuts_within(CUT_WAIT_S, newer)
         return newer()
 
-    def _binned(self, stream: LoadedStream, batch: RecordBatch, state: PartitionState) -> _Slice:
-        first = int(np.searchsorted(batch.positions, state.position))
-        events = slice(first, len(batch.positions))
-        own = stream.declared.time.binning.bin_of(batch.columns[stream.declared.time.field][first:])
-        assignment = assign(own, batch.positions[first:], state, stream.rules)
-        places, refused = stream.declared.cells.assign(batch.columns, events)
-        users, per_user = None, stream.declared.privacy.per_user
-        if per_user is not None:
-            users = batch.columns[per_user.field][events]
-            refused |= {Reason.NO_USER: per_user.without_user(users)}
-        assignment = refusing(assignment, refused)
-        left_out = batch.positions[:0]
-        if (where := stream.declared.where) is not None:
-            matching = where.matches({field: batch.columns[field][events] for field in where.fields})
-            assignment = only(assignment, matching)
-            left_out = batch.positions[first:][~matching]
-        if stream.stopped:
-            assignment = only(assignment, np.zeros(len(own), np.bool_))
-        seen = outcomes(own, batch.positions[first:], assignment, stream.declared.time.bin_us, batch.refused)
-        return _Slice(batch, first, state, assignment, places, seen, left_out, users)
-
-    async def _apply_slice(self, stream: LoadedStream, part: _Slice) -> Reply:
+    async def _apply_slice(self, stream: LoadedStream, part: Slice) -> Reply:
         """Apply a slice in order; stop at a reply that refuses, and return the last reply."""
-        refusals = list(_refusals(part, stream.rules))
-        if refusals:
-            await self._letters.put(refusals, stream.name)
+        if part.refusals:
+            await self._letters.put(part.refusals, stream.name)
         reply = Reply.DONE
-        for change in self._changes(stream, part):
+        for shared in part.changes:
+            change = replace(shared, strategy_hash=stream.strategy.hash)
             if change.ahead is not None:
                 stream.aside.add(change.partition)  # before the call, which may take effect without a reply
             reply = await self._store.apply(stream.name, change)
@@ -279,68 +231,8 @@ class Ingest:
             if reply not in (Reply.DONE, Reply.ALREADY):
                 return reply
             state = stream.partitions[change.partition]
-            stream.partitions[change.partition] = state.moved(change.new)
+            self._views.move(stream, change.partition, state.moved(change.new))
         return reply
-
-    def _changes(self, stream: LoadedStream, part: _Slice) -> Iterator[Apply]:
-        """Yield the ``Apply`` calls of a slice: each counts some records and moves the position past them."""
-        assignment = part.assignment
-        counted = assignment.kept | assignment.ahead
-        rows = _Rows(assignment.bins[counted], part.places[counted], stream.declared.cells)
-        if part.users is not None:
-            names = [str(user) for user in part.users[counted].tolist()]
-            users_of = UserRecords.of(names, stream.windows.of(rows.bins), self._user_key)
-            rows = replace(rows, users=users_of)
-        ahead = assignment.ahead[counted]
-        positions = part.batch.positions[part.first :][counted]
-        last_cut_bin = part.state.last_cut_bin
-        due_us = None if self._clock.virtual else stream.declared.time.closing.instant_us(last_cut_bin + 1)
-        expected, bounds = part.state.position, stream.declared.bounds
-        # Cuts that are taken meanwhile do not matter to records below a known cut. Without this, a worker
-        # whose calls take as long as a bin would count nothing.
-        known = part.state.cuts[-1] if part.state.cuts and not self._clock.virtual else None
-        for run, new in _runs(rows.keys, positions, part.batch.end, known):
-            far = np.flatnonzero(ahead[run]) + run.start
-            near = np.setdiff1d(np.arange(run.start, run.stop), far) if len(far) else run
-            bins, cells, deltas, users = rows.aggregated(near)
-            aside = None
-            if len(far):
-                named = far[:MOST_NAMED_AHEAD]
-                places = zip(rows.bins[named].tolist(), positions[named].tolist(), strict=True)
-                aside = Ahead(*rows.aggregated(far), list(places), rows.weight)
-            yield Apply(
-                strategy_hash=stream.strategy.hash,
-                partition=part.batch.partition,
-                expected=expected,
-                new=new,
-                last_cut_bin=last_cut_bin,
-                due_us=due_us,
-                bins=bins,
-                cells=cells,
-                deltas=deltas,
-                users=users,
-                ahead=aside,
-                operator_counts=part.outcomes.between(expected, new),
-                records=run.stop - run.start,
-                left_out=int(np.diff(np.searchsorted(part.left_out, (expected, new)))[0]),
-                below=known if known is not None and new <= known.position else None,
-                most_places=0 if bounds is None else bounds.most_places,
-            )
-            expected = new
-
-
-def _runs(keys: Int64Array, positions: Int64Array, end: int, cut: Cut | None) -> Iterator[tuple[slice, int]]:
-    """Yield runs of records for one call each, with the position after each run; a run ends at the cut.
-
-    Args: keys, positions, of the records that have a bin; end, the position after them.
-    """
-    first = 0
-    for last in [end] if cut is None or cut.position >= end else [cut.position, end]:
-        stop = int(np.searchsorted(positions, last))
-        for run in split(keys[first:stop]):
-            here = slice(first + run.start, first + run.stop)
-            yield here, last if here.stop == stop else int(positions[here.stop])
-        first = stop
 
 
 def _positions(streams: Sequence[LoadedStream], partitions: Sequence[str]) -> dict[str, int]:
@@ -351,45 +243,3 @@ def _positions(streams: Sequence[LoadedStream], partitions: Sequence[str]) -> di
             if (state := stream.partitions.get(partition)) is not None:
                 wanted[partition] = min(state.position, wanted.get(partition, state.position))
     return wanted
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Records that were assigned a bin, with their users for capped streams."""
-
-    bins: Int64Array
-    places: Int64Array
-    cells: Cells
-    users: UserRecords | None = None
-
-    @cached_property
-    def keys(self) -> Int64Array:
-        """A number for each record; the store counts records with equal numbers together."""
-        if self.users is None:
-            return self.bins * self.cells.width + self.cells.keys_of(self.places)
-        # The cap chooses among a user's records, so the store keeps records of different amounts apart.
-        _, places = np.unique(self.places, return_inverse=True)
-        return self.users.keys(self.bins * (len(places) + 1) + places)
-
-    @property
-    def weight(self) -> int:
-        """What each record adds to what the store keeps; users' records are numbers of records at first."""
-        return self.cells.weight if self.users is None else 1
-
-    def aggregated(self, some: Int64Array | slice) -> tuple[Int64Array, Int64Array, Int64Array, Users | None]:
-        """Return bins, cells, deltas and users of some records, with one row per distinct key."""
-        if self.users is None:
-            return *self.cells.added(self.bins[some], self.places[some]), None
-        _, firsts, deltas = np.unique(self.keys[some], return_index=True, return_counts=True)
-        rows = np.arange(len(self.bins))[some][firsts]
-        return self.bins[rows], self.places[rows], deltas, self.users.users(rows)
-
-
-def _refusals(part: _Slice, rules: BinRules) -> Iterator[Refusal]:
-    """Yield a refusal for each record without a bin, except late records that are to be dropped silently."""
-    for reason, mask in part.assignment.refused.items():
-        if reason is Reason.LATE and rules.late == "drop":
-            continue
-        for index in (np.flatnonzero(mask) + part.first).tolist():
-            record = part.batch.records[index] if part.batch.records else b""
-            yield Refusal(part.batch.partition, int(part.batch.positions[index]), reason, record)

@@ -70,6 +70,8 @@ class LoadedStreams:
         self._aside: dict[str, set[str]] = {name: set() for name in names}
         self._completing = asyncio.Lock()
         self._cut = asyncio.Event()
+        self.owned: Sequence[str] = ()  # the partitions that this worker reads
+        self._waiting: dict[str, tuple[int, asyncio.Future[None]]] = {}  # closers, by stream: for which bin
 
     @property
     def number(self) -> int:
@@ -89,10 +91,47 @@ class LoadedStreams:
                 while not awaited():
                     await self._cut.wait()
 
-    def reached_cuts(self, partitions: Sequence[str]) -> bool:
-        """Return whether these partitions' positions have reached all known cuts."""
-        known = [view.partitions.get(name) for view in self._views.values() for name in partitions]
+    def reached_cuts(self) -> bool:
+        """Return whether the reader has reached all known cuts."""
+        known = [view.partitions.get(name) for view in self._views.values() for name in self.owned]
         return not any(state.cuts for state in known if state is not None)
+
+    def own(self, partitions: Sequence[str]) -> None:
+        """Note which partitions this worker reads."""
+        self.owned = partitions
+        for name in list(self._waiting):
+            self._wake_closer(name)
+
+    def move(self, view: LoadedStream, partition: str, state: PartitionState) -> None:
+        """Note where a partition is after an accepted write."""
+        view.partitions[partition] = state
+        self._wake_closer(view.name)
+
+    async def has_reached(self, name: str, bin: int, longest_s: float) -> bool:
+        """Wait until this worker's partitions have reached a stream's cut of a bin; False: not in time.
+
+        One closer waits for a stream at a time.
+        """
+        reached = asyncio.get_running_loop().create_future()
+        self._waiting[name] = bin, reached
+        try:
+            self._wake_closer(name)
+            async with asyncio.timeout(longest_s):
+                await reached
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.pop(name, None)
+        return True
+
+    def _wake_closer(self, name: str) -> None:
+        """Wake the closer that waits for a stream, if the reader has reached its bin."""
+        if (waiting := self._waiting.get(name)) is None or (view := self._views.get(name)) is None:
+            return
+        bin, reached = waiting
+        states = [view.partitions.get(partition) for partition in self.owned]
+        if not reached.done() and all(state is not None and state.base_bin >= bin for state in states):
+            reached.set_result(None)
 
     def forget(self) -> None:
         """Drop the view of all streams; ``complete`` loads it again. Any loop may call this at any await."""
@@ -142,4 +181,5 @@ class LoadedStreams:
         )
         view.aside.update(view.partitions)
         self._views[name] = view
+        self._wake_closer(name)
         return view

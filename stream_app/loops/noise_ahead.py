@@ -23,14 +23,17 @@ from stream_app.vault.cipher import decrypt_page, encrypt_page, later_chain_key
 
 Result = TypeVar("Result")
 
-# Separate threads for mechanisms and drawings, which take seconds. asyncio's own few threads write rows and
-# dead letters, which must never wait. Here there are as many threads as are wanted at the same time.
-_THREADS = ThreadPoolExecutor(1_024, "noise")
+# Separate threads for work that takes seconds. asyncio's own few threads write rows and dead letters, which
+# must never wait. Drawings wait for each other in ``SHARED``, because their times do not depend on events.
+# With a thread for each of a thousand streams, the event loop would get a thousandth of the processor. A
+# mechanism gets a thread in ``OWN``: its time may depend on events, so no other stream waits for it.
+SHARED = ThreadPoolExecutor(4, "drawing")
+OWN = ThreadPoolExecutor(1_024, "mechanism")
 
 
-async def in_thread(work: Callable[..., Result], *arguments: object) -> Result:
+async def in_thread(threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: object) -> Result:
     """Run slow work in a thread, and return its result. Simulations replace this by a plain call."""
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, work, *arguments)
+    return await asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
 
 
 class NoiseLost(Exception):
@@ -158,7 +161,7 @@ class NoiseAhead:
         self._kept = [nonce]
         key = await self._keys.create(self._stream, epoch, nonce)
         pages, number = strategy.kind.draw_pages(self._noise), 0
-        while (page := await in_thread(next, pages, None)) is not None:
+        while (page := await in_thread(SHARED, next, pages, None)) is not None:
             data = encrypt_page(key, self._stream, epoch, nonce, number, page)
             await self._store.write_noise(self._stream, nonce, number, data)
             key, number = later_chain_key(key, 1), number + 1

@@ -70,7 +70,7 @@ class Recovery:
         kept = await _kept(store, stream, rows)
         try:
             steps = restored(strategy, rows, rows[kept - 1].seq if kept else 0)
-            while (step := await noise_ahead.in_thread(next, steps, None)) is not None:
+            while (step := await noise_ahead.in_thread(noise_ahead.SHARED, next, steps, None)) is not None:
                 if await store.put_back(stream, step) not in (Reply.DONE, Reply.ALREADY):
                     self._give_up(head, stream, "the store holds other rows than the witness; these stay")
                     return

@@ -186,8 +186,11 @@ class Store(Protocol):
     async def forget(self) -> None:
         """Rewrite the durable log without the exact counts that were deleted before this call."""
 
-    async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
-        """Take or keep the stream's lease for ``for_ms``, or give it up (0); return whether it is held."""
+    async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
+        """Take or keep the leases of streams for ``for_ms``, or give them up (0); return which are held.
+
+        Cost: one round trip for all. Each lease is decided atomically, all of them together are not.
+        """
 
     async def operator_counts(self, stream: str) -> Mapping[str, int]:
         """Return the operator's counters of a stream (``core/counting/outcomes.py``, ``Reason``). SECRET.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+MOST_SERIES = 20_000
+
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
@@ -34,6 +36,19 @@ class Limits:
     followers: int = 50
     idle_s: float = 5.0
     slow_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scrapes:
+    """What a scrape of ``/metrics`` gets.
+
+    Args:
+        keys_of: the streams whose keys have series of their own, several for each key.
+        most_series: of all streams and keys together.
+    """
+
+    keys_of: frozenset[str] = frozenset()
+    most_series: int = MOST_SERIES
 
 
 def digest_of(key: str) -> str:

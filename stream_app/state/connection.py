@@ -124,6 +124,20 @@ class Script:
             )
         return cast("bytes | None", reply)
 
+    async def each(
+        self, redis: RoundTrips, calls: Sequence[tuple[Sequence[str], Sequence[Argument]]]
+    ) -> list[bytes | None]:
+        """Run the script once for each (keys, arguments), in one round trip; each run is atomic.
+
+        The script must be one that may be repeated: if a server does not have it, all calls are sent again.
+        """
+        given = [(len(keys), *keys, *arguments) for keys, arguments in calls]
+        with unknown_outcome():
+            try:
+                return await redis.ask([("EVALSHA", self._digest, *one) for one in given])
+            except exceptions.NoScriptError:
+                return await redis.ask([("EVAL", self._text, *one) for one in given])
+
 
 @cache
 def script(name: str) -> Script:

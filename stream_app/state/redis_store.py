@@ -418,8 +418,11 @@ class RedisStore(Store):
         if self._rewrites:
             await self._files.forget()
 
-    async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
-        return await self._reply("hold", [StreamKeys(stream).lease], [owner, for_ms]) is Reply.DONE
+    async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
+        given: list[Argument] = [owner, for_ms]
+        calls = [([StreamKeys(stream).lease], given) for stream in streams]
+        replies = await script("hold").each(self._redis, calls)
+        return [codec.decode_reply(reply) is Reply.DONE for reply in replies]
 
     async def operator_counts(self, stream: str) -> dict[str, int]:
         [counts] = await batch(self._redis, [("HGETALL", StreamKeys(stream).operator_counts)])

@@ -7,17 +7,20 @@ this process more time than Redis needs for all of them.
 from __future__ import annotations
 
 import asyncio
+import builtins
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ResponseError
+from redis.exceptions import ResponseError, TimeoutError
 
 if TYPE_CHECKING:
     from stream_app.state.sentinels import Sentinels
 
+_RENEW_S = 0.1
 Argument = bytes | str | int
 Command = tuple[Argument, ...]
 _Shapes = Mapping[Any, Callable[..., Any]]
@@ -143,10 +146,15 @@ class ServerRoundTrips(RoundTrips):
         commands = [command for one in asked for command in one.sent()]
         await connection.send_packed_command(connection.pack_commands(commands))
         is_primary = True
-        for one in asked:
-            told = [await _reply(connection) for _ in one.sent()]
-            is_primary = is_primary and not any(map(_says_it_is_no_primary, told))
-            one.answer(told, self._client.response_callbacks)
+        try:
+            async with asyncio.timeout(connection.socket_timeout) as patience:
+                for one in asked:
+                    told = [await _reply(connection) for _ in one.sent()]
+                    _renew(patience, connection.socket_timeout)
+                    is_primary = is_primary and not any(map(_says_it_is_no_primary, told))
+                    one.answer(told, self._client.response_callbacks)
+        except builtins.TimeoutError:
+            raise TimeoutError(f"it says nothing for {connection.socket_timeout:g} s") from None
         if not is_primary:
             await connection.disconnect(nowait=True)  # the next connection asks the Sentinels again
 
@@ -154,9 +162,16 @@ class ServerRoundTrips(RoundTrips):
 async def _reply(connection: AbstractConnection) -> Any:
     """Return one reply. An error reply is returned, not raised, because other replies follow it."""
     try:
-        return await connection.read_response()
+        return await connection.read_response(timeout=math.inf)
     except ResponseError as refusal:
         return refusal
+
+
+def _renew(patience: asyncio.Timeout, longest_s: float | None) -> None:
+    """Wait as long for the next reply. A timer for each reply would cost more than the reply."""
+    now_s, end_s = asyncio.get_running_loop().time(), patience.when()
+    if longest_s is not None and end_s is not None and end_s - now_s < longest_s - _RENEW_S:
+        patience.reschedule(now_s + longest_s)
 
 
 def _says_it_is_no_primary(reply: Any) -> bool:

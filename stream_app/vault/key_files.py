@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 from stream_app.durable import write_durably
 from stream_app.ports import NoiseKeys, OperatorError
+from stream_app.together import in_thread_to_its_end
 from stream_app.vault.cipher import later_chain_key, new_chain_key
+
+Result = TypeVar("Result")
 
 
 class KeyFiles(NoiseKeys):
@@ -17,10 +25,13 @@ class KeyFiles(NoiseKeys):
 
     A file that is replaced or removed is overwritten as well. Copies that the disk itself keeps of
     overwritten blocks (copy on write, spare flash, snapshots) remain.
+
+    Files are written in threads, so that the file system joins the syncs of many streams.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by stream: one change at a time
 
     async def user_key(self) -> bytes:
         """Return the key of the hashes of users; the first call draws it.
@@ -40,29 +51,43 @@ class KeyFiles(NoiseKeys):
 
     async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
         key = new_chain_key()
-        self._write(self._file(stream, epoch, nonce), 0, key)
+        await self._change(stream, partial(self._write, self._file(stream, epoch, nonce), 0, key))
         return key
 
     async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
         return self._read(self._file(stream, epoch, nonce))
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
-        file = self._file(stream, epoch, nonce)
+        if pages:  # otherwise the first page is not spent yet
+            await self._change(stream, partial(self._spend, self._file(stream, epoch, nonce), pages))
+
+    async def discard(self, stream: str, epoch: int, nonce: str) -> None:
+        await self._change(stream, partial(self._discard, self._file(stream, epoch, nonce), epoch))
+
+    async def forget(self, stream: str) -> None:
+        directory = self._directory / quote(stream, safe="")
+
+        def destroy_all() -> None:
+            for file in directory.glob("*.key"):
+                _destroy(file)
+
+        await self._change(stream, destroy_all)
+
+    async def _change(self, stream: str, change: Callable[[], Result]) -> Result:
+        async with self._locks[stream]:
+            return await in_thread_to_its_end(change)
+
+    def _spend(self, file: Path, pages: int) -> None:
         held = self._read(file)
         if held is not None and held[0] < pages:
             self._write(file, pages, later_chain_key(held[1], pages - held[0]))
 
-    async def discard(self, stream: str, epoch: int, nonce: str) -> None:
+    def _discard(self, own: Path, epoch: int) -> None:
         # Keys of later epochs stay, because another worker may be about to open one.
-        own = self._file(stream, epoch, nonce)
         for file in own.parent.glob("*.key"):
             number = file.name.split("-", 1)[0]
             if file != own and number.isdigit() and int(number) <= epoch:
                 _destroy(file)
-
-    async def forget(self, stream: str) -> None:
-        for file in (self._directory / quote(stream, safe="")).glob("*.key"):
-            _destroy(file)
 
     def _file(self, stream: str, epoch: int, nonce: str) -> Path:
         return self._directory / quote(stream, safe="") / f"{epoch}-{nonce}.key"

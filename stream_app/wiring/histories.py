@@ -260,7 +260,7 @@ async def _retire(settings: Settings, name: str, store: RedisStore, reader: Redi
         others = replace(settings, streams=tuple(one for one in settings.streams if one.name != name))
         measured = await _ledger(reader, [Strategy.from_json(state.strategy).source])
         _check_totals(others, [entry for entry in measured if entry.stream == name])
-    if not await store.hold(name, secrets.token_hex(8), _LEASE_MS):
+    if not all(await store.hold([name], secrets.token_hex(8), _LEASE_MS)):
         raise OperatorError(f"{name}: a worker closes it now; stop it, or take the stream out of its file")
     histories = Histories(store)
     if state.history is None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from stream_app.loops.closer import Closer
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.ingest import Ingest, Start
+from stream_app.loops.lease import Lease, keep
 from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.loops.stream import Ports, Stream
-from stream_app.ports import Source
+from stream_app.outage import Outage
+from stream_app.ports import Clock, Source
 from stream_app.together import until_all_end, until_one_ends
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,7 @@ class Counting:
 
     cutter: Cutter
     ingest: Ingest
+    views: LoadedStreams
 
     @classmethod
     def over(
@@ -35,7 +42,7 @@ class Counting:
         """Return the reader and the cutter of open streams. Args: as for ``LoadedStreams`` and ``Ingest``."""
         views = LoadedStreams(streams, agree)
         cutter = Cutter(ports.of_one_loop(), views)
-        return cls(cutter, Ingest(ports.of_one_loop(), cutter, views, start, user_key))
+        return cls(cutter, Ingest(ports.of_one_loop(), cutter, views, start, user_key), views)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -51,8 +58,10 @@ class Pipeline:
     """
 
     source: Source
+    wall: Clock
     counting: Counting
     closers: Sequence[Closer]
+    leases: Sequence[Lease]
 
     @classmethod
     def over(
@@ -64,11 +73,17 @@ class Pipeline:
         user_key: bytes = b"",
     ) -> Pipeline:
         """Return the loops of these streams, which use these ports. Args: as ``Counting.over``."""
-        closers = {stream.strategy.stream: Closer(ports, stream) for stream in streams}
+        closers: dict[str, Closer] = {}
         counting = Counting.over(
-            ports, list(closers), agree=lambda name: closers[name].agree(), start=start, user_key=user_key
+            ports,
+            [stream.strategy.stream for stream in streams],
+            agree=lambda name: closers[name].agree(),
+            start=start,
+            user_key=user_key,
         )
-        return cls(ports.source, counting, list(closers.values()))
+        closers |= {one.strategy.stream: Closer(ports, one, counting.views.has_reached) for one in streams}
+        leases = [stream.lease for stream in streams if stream.lease is not None]
+        return cls(ports.source, ports.wall, counting, list(closers.values()), leases)
 
     async def agree(self) -> None:
         """Return when store and witness agree about every stream; only then may ``run`` start.
@@ -82,5 +97,10 @@ class Pipeline:
     async def run(self) -> None:
         """Run until cancelled; a replay returns when its last bin is visible."""
         releasing = until_all_end(*(closer.run() for closer in self.closers))
-        await until_one_ends(self.counting.run(), releasing)
+        loops = [self.counting.run(), releasing]
+        if self.leases:
+            outage = Outage(log, "leases")
+            keeping = partial(keep, self.leases, self.wall, kept=outage.over)
+            loops.append(outage.outlast(keeping))
+        await until_one_ends(*loops)
         await self.source.close()

@@ -97,6 +97,7 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
             any_name=not api.hosts and (api.keys is not None or api.proxy_header is not None),
         ),
         limits=replace(api.limits, connections=possible_connections(api.limits.connections)),
+        scrapes=api.scrapes,
     )
     # Objects loaded by now stay for good; collecting them as garbage would stop all answers for 0.1 s.
     gc.collect()

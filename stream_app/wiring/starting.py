@@ -32,8 +32,7 @@ def ledger_of(
 ) -> SourceLedger:
     """Return the ledger of a stream's source."""
     _, *logs = ledgers_of(stream, settings.file.parent)
-    configured = frozenset(one.name for one in settings.streams)
-    return SourceLedger(store, stream.accept, logs, outside, stream.total, configured)
+    return SourceLedger(store, stream.accept, logs, outside, stream.total, settings.names)
 
 
 async def check_start(
@@ -91,8 +90,18 @@ async def check_start(
             "%s: counting begins for the first time, as far as Redis, the witness and state.dir can tell. If "
             "it began before, stop now and restore what was lost: otherwise the same counts get noise a "
             "second time, which weakens the promise. With the key ledger a start would notice such a loss.",
-            ", ".join(unknown),
+            some_of(unknown),
         )
+
+
+def some_of(names: Sequence[str], most: int = 10) -> str:
+    """Return names as text; of a long list the first ones, and how many more there are.
+
+    >>> some_of(["a", "b", "c"]), some_of(["a", "b", "c", "d"], most=3)
+    ('a, b, c', 'a, b, c and 1 more')
+    """
+    more = len(names) - most
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more:,} more"
 
 
 async def _open_epoch(store: Store, stream: str) -> int | None:

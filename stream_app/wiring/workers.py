@@ -20,7 +20,7 @@ from stream_app.config.source import by_log, by_source
 from stream_app.core.strategy import Strategy
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock, ReplayClock
-from stream_app.loops.lease import Lease
+from stream_app.loops.lease import Lease, give_up
 from stream_app.loops.stream import Ports, Stream
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
@@ -356,6 +356,7 @@ async def _pipeline(log: _OpenLog, measuring: Mapping[str, Sequence[Stream]], ad
         start=log.streams[0].source.start,
         user_key=await adapters.noise_keys.user_key() if has_users else b"",
     )
+    adapters.resources.push_async_callback(_close, partial(give_up, pipeline.leases))
     for stream in log.streams:
         adapters.metrics.know(stream.name, stream.declared.time.bin_us / 1e6)
     await pipeline.agree()
@@ -374,7 +375,6 @@ def _stream(
     settings, lease = adapters.settings, None
     if isinstance(stream.source, TopicSettings):
         lease = Lease(adapters.store, stream.name, adapters.worker)
-        adapters.resources.push_async_callback(_close, lease.give_up)
     return Stream(
         strategy=strategy,
         publish_every_us=settings.publish_every_us,

@@ -593,16 +593,16 @@ class TestRest:
 
     async def test_one_worker_at_a_time_holds_a_lease(self, stores: Stores) -> None:
         store, stream = stores.store, stores.stream
-        assert await store.hold(stream, "a", 60_000)
-        assert await store.hold(stream, "a", 60_000)
-        assert not await store.hold(stream, "b", 60_000)
-        assert await store.hold(stream, "a", 100)
+        assert await store.hold([stream], "a", 60_000) == [True]
+        assert await store.hold([stream], "a", 60_000) == [True]
+        assert await store.hold([stream], "b", 60_000) == [False]
+        assert await store.hold([stream], "a", 100) == [True]
         await asyncio.sleep(0.2)
-        assert await store.hold(stream, "b", 60_000)
-        assert not await store.hold(stream, "a", 60_000)
-        assert not await store.hold(stream, "a", 0)
-        assert await store.hold(stream, "b", 0)
-        assert await store.hold(stream, "a", 60_000)
+        assert await store.hold([stream], "b", 60_000) == [True]
+        assert await store.hold([stream], "a", 60_000) == [False]
+        assert await store.hold([stream], "a", 0) == [False]
+        assert await store.hold([stream], "b", 0) == [True]
+        assert await store.hold([stream], "a", 60_000) == [True]
 
     async def test_operator_counts_add_up_once_per_applied_change(self, stores: Stores) -> None:
         await opened(stores)

@@ -401,7 +401,10 @@ class MemoryStore(Store):
     async def forget(self) -> None:
         """Do nothing: memory keeps no log."""
 
-    async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
+    async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
+        return [self._hold(stream, owner, for_ms) for stream in streams]
+
+    def _hold(self, stream: str, owner: str, for_ms: int) -> bool:
         now_us = self._clock_us()
         holder, until_us = self._leases.get(stream, (owner, 0))
         if holder != owner and now_us < until_us:

@@ -16,8 +16,7 @@ from stream_app.core.counting.bins import Assignment, only
 from stream_app.core.counting.cells import Amounts, Cells, KeyList, numbers
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.declaration import Declaration
-from stream_app.core.records import RecordBatch
-from stream_app.loops import ingest
+from stream_app.loops import slices
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.loops.stream import Ports
 from tests.models.memory import MemoryStore
@@ -30,7 +29,7 @@ class LettersOfUnmatched(Pipeline):
 
     def patched(self) -> AbstractContextManager[object]:
         """Let the condition decide about the records that count, and about no others."""
-        return patch.object(ingest, "only", _counted_only)
+        return patch.object(slices, "only", _counted_only)
 
 
 def _counted_only(assignment: Assignment, mask: Any) -> Assignment:
@@ -47,8 +46,8 @@ class WhereAfterCap(Pipeline):
     def patched(self) -> AbstractContextManager[object]:
         """Put the records that do not match into one more cell of their bin, which no release reads."""
         patches = ExitStack()
-        patches.enter_context(patch.object(ingest.Ingest, "_binned", _with_one_more_cell))
-        patches.enter_context(patch.object(ingest._Rows, "keys", property(_keys_with_one_more_cell)))
+        patches.enter_context(patch.object(slices.Slices, "_binned", _with_one_more_cell))
+        patches.enter_context(patch.object(slices._Rows, "keys", property(_keys_with_one_more_cell)))
         return patches
 
     def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
@@ -62,12 +61,12 @@ class _NarrowStore(MemoryStore):
         return (await super().read_cells(stream, first_bin, last_bin, width + 1))[:, :width]
 
 
-def _with_one_more_cell(ingest_loop: Any, stream: LoadedStream, batch: RecordBatch, state: Any) -> Any:
-    where = stream.declared.where
-    with patch.object(ingest, "only", _refused_only):
-        part = _binned(ingest_loop, stream, batch, state)
+def _with_one_more_cell(made: slices.Slices, stream: LoadedStream, state: Any) -> Any:
+    where, batch = stream.declared.where, made.batch
+    with patch.object(slices, "only", _refused_only):
+        part = _binned(made, stream, state)
     if where is None or part.users is None:
-        return _binned(ingest_loop, stream, batch, state)
+        return _binned(made, stream, state)
     matching = where.matches({field: batch.columns[field][part.first :] for field in where.fields})
     return replace(part, places=np.where(matching, part.places, stream.declared.cells.width))
 
@@ -153,7 +152,7 @@ class OneAmountOfAUser(Pipeline):
 
     def patched(self) -> AbstractContextManager[object]:
         """Count records of different amounts together."""
-        return patch.object(ingest._Rows, "keys", property(_keys_without_amounts))
+        return patch.object(slices._Rows, "keys", property(_keys_without_amounts))
 
 
 def _keys_without_amounts(rows: Any) -> Int64Array:
@@ -164,4 +163,4 @@ def _keys_without_amounts(rows: Any) -> Int64Array:
 _added = Cells.added
 _places = KeyList.places
 _bounds = Declaration.bounds.fget  # type: ignore[attr-defined]
-_binned = ingest.Ingest._binned
+_binned = slices.Slices._binned

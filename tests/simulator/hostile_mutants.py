@@ -15,6 +15,7 @@ from stream_app.core.counting.bins import assign
 from stream_app.core.records import RecordBatch
 from stream_app.loops.ingest import Ingest
 from stream_app.loops.loaded_streams import LoadedStream
+from stream_app.loops.slices import Slices
 from stream_app.loops.stream import Ports
 from stream_app.sources.schema_registry import SchemaRegistry
 from tests.simulator.pipeline import Pipeline
@@ -77,14 +78,16 @@ def held_up() -> AbstractContextManager[object]:
     return patch.object(Ingest, "_apply_batch", _up_to_the_future)
 
 
-async def _up_to_the_future(ingest: Ingest, stream: LoadedStream, batch: RecordBatch) -> LoadedStream:
+async def _up_to_the_future(ingest: Ingest, stream: LoadedStream, made: Slices) -> LoadedStream:
+    batch = made.batch
     state = stream.partitions.get(batch.partition)
     if state is not None:
         own = stream.declared.time.binning.bin_of(batch.columns[stream.declared.time.field])
         found = assign(own, batch.positions, state, stream.rules)
         if found.ahead.any():
             batch = _before(batch, int(np.argmax(found.ahead)))
-    return await _apply_batch(ingest, stream, batch) if batch.start < batch.end else stream
+            made = Slices(batch, ingest._user_key, virtual=ingest._clock.virtual)
+    return await _apply_batch(ingest, stream, made) if batch.start < batch.end else stream
 
 
 def _before(batch: RecordBatch, index: int) -> RecordBatch:

@@ -20,7 +20,7 @@ from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource, Scale
 from stream_app.core.counting.bins import Assignment, BinRules, assign
 from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply, WitnessRow
-from stream_app.loops import cutting, ingest
+from stream_app.loops import cutting, slices
 from stream_app.loops.stream import Ports
 from stream_app.ports import Clock
 from stream_app.shared_answer import SharedAnswer
@@ -75,9 +75,9 @@ class ReleaseTwice(_MutantStore):
     class store(MemoryStore):
         """A store in which the last of several releases of the same bins counts."""
 
-        async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
+        async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
             """Let every worker close bins: the lease only saves work."""
-            return True
+            return [True] * len(streams)
 
         async def release(self, stream: str, release: Release) -> Reply:
             """Replace an earlier release of the same bins."""
@@ -249,7 +249,7 @@ class RefiredNode(_MutantStore):
 
     def patched(self) -> AbstractContextManager[object]:
         """Count every event in its own bin, however late it is."""
-        return patch.object(ingest, "assign", _in_its_own_bin)
+        return patch.object(slices, "assign", _in_its_own_bin)
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run loops that get no rows from the witness."""
@@ -311,7 +311,7 @@ class LateByProcessingTime(Pipeline):
 
     def patched(self) -> AbstractContextManager[object]:
         """Choose bins as if every cut came before every record."""
-        return patch.object(ingest, "assign", _as_if_arrived_now)
+        return patch.object(slices, "assign", _as_if_arrived_now)
 
 
 def _as_if_arrived_now(
@@ -325,7 +325,7 @@ class FutureByProcessingTime(Pipeline):
 
     def patched(self) -> AbstractContextManager[object]:
         """Refuse records at once, although the next cut could still accept them."""
-        return patch.object(ingest, "assign", _refused_at_once)
+        return patch.object(slices, "assign", _refused_at_once)
 
 
 def _refused_at_once(

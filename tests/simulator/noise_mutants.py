@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -83,9 +84,9 @@ class OpensWithoutNoise(_MutantStore):
     class store(MemoryStore):
         """A store that opens an epoch without checking its noise."""
 
-        async def hold(self, stream: str, owner: str, for_ms: int) -> bool:
+        async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
             """Let every worker close: the lease only saves work."""
-            return True
+            return [True] * len(streams)
 
         def _is_stored(self, stream: str, noise: StoredNoise | None) -> bool:
             return True

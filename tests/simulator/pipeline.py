@@ -44,8 +44,9 @@ class Pipeline:
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run a worker over the given ports."""
         ports = replace(ports, source=SharedListing(ports.source))
-        measuring = [self._stream(stream, ports, leased=False) for stream in schedule.streams]
-        opened = [self._stream(stream, ports, schedule.workers > 1) for stream in schedule.streams]
+        measuring = [self._stream(stream, ports) for stream in schedule.streams]
+        owner = ports.make_nonce() if schedule.workers > 1 else None
+        opened = [self._stream(stream, ports, owner) for stream in schedule.streams]
         streams = [replace(stream, measuring=measuring) for stream in opened]
         if self.outside is not None:
             await compare(ports.store, self.outside, SOURCE, await self.outside.entries())
@@ -57,13 +58,13 @@ class Pipeline:
         """Return the ledger of a stream's source."""
         return SourceLedger(ports.store, ACCEPTED, outside=self.outside, total=schedule.allowed)
 
-    def _stream(self, schedule: Schedule, ports: Ports, leased: bool) -> Stream:
+    def _stream(self, schedule: Schedule, ports: Ports, owner: str | None = None) -> Stream:
         return Stream(
             strategy=schedule.strategy,
             publish_every_us=schedule.publish_every_us,
             witness_is_public=schedule.witness_is_public,
             ledger=self.make_ledger(schedule, ports),
-            lease=Lease(ports.store, schedule.name, ports.make_nonce()) if leased else None,
+            lease=Lease(ports.store, schedule.name, owner) if owner is not None else None,
         )
 
 

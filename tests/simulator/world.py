@@ -324,7 +324,7 @@ def run_world(world: World) -> str:
         return simulate(world.schedule.seed, world.run())
 
 
-async def _in_this_thread(call: Callable[..., Any], *arguments: Any) -> Any:
+async def _in_this_thread(_threads: object, call: Callable[..., Any], *arguments: Any) -> Any:
     """Call at once: a simulated loop has no threads."""
     return call(*arguments)
 

@@ -24,7 +24,7 @@ from stream_app.api.admission.connections import client_of
 from stream_app.api.admission.hosts import Hosts
 from stream_app.api.admission.turns import Turnstile
 from stream_app.api.errors import reply
-from stream_app.ports.access import ApiKey, Limits, digest_of
+from stream_app.ports.access import ApiKey, Limits, Scrapes, digest_of
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PAGE_FILES = "/dashboard/"  # cheap, many per page, and without any query
@@ -48,6 +48,7 @@ class AccessRules:
         requests_per_s: for each key or address; None: no limit.
         hosts: accepted names in the header Host.
         limits: limits on readers' connections.
+        scrapes: what a scrape of ``/metrics`` gets.
     """
 
     keys: tuple[ApiKey, ...] | None = None
@@ -57,6 +58,7 @@ class AccessRules:
     requests_per_s: float | None = None
     hosts: Hosts = field(default_factory=Hosts)
     limits: Limits = field(default_factory=Limits)
+    scrapes: Scrapes = field(default_factory=Scrapes)
 
     @property
     def asks(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import Literal
 
 from prometheus_client import CollectorRegistry
@@ -23,6 +24,7 @@ from stream_app.core.answers.asked_keys import labels_of_keys
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.whole import whole_estimate
 from stream_app.core.meaning import OfAmounts, meaning_of, meaning_of_amounts
+from stream_app.ports.access import MOST_SERIES
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _STREAM = {
@@ -49,7 +51,8 @@ _COUNTS = ("running", "running_lower", "running_upper", "running_stderr")
 class Newest:
     """The newest values of a stream, all of the same release.
 
-    Args: running, over all events; of_keys, per key, None without keys. Both are None before a release.
+    Args: running, over all events; of_keys, per key, None if keys have no series. Both are None before a
+            release.
         counts: what the stream counts, in words; empty if it counts every event.
         users: those first seen in the last epoch with a release; None for streams of events.
         sums: the newest sums and means; None for a stream without a sum.
@@ -71,9 +74,9 @@ class Newest:
     epochs_left: float | None = None
 
     @classmethod
-    def of(cls, view: StreamView) -> Newest:
-        """Return a stream's newest values. Cost: O(columns) if it has keys."""
-        keys, until_us = view.strategy.axes.keys, view.released_until_us
+    def of(cls, view: StreamView, with_keys: bool = False) -> Newest:
+        """Return a stream's newest values. Cost: O(columns) with its keys."""
+        keys, until_us = view.strategy.axes.keys if with_keys else None, view.released_until_us
         return cls(
             view.strategy.stream,
             str(view.private).lower(),
@@ -86,7 +89,7 @@ class Newest:
             None if until_us is None or keys is None else whole_estimate(key_counts(view.cells())),
             words_of(view),
             users_of_epoch(view) if view.declared.count == "users" else None,
-            NewestSums.of(view) if view.declared.amounts else None,
+            NewestSums.of(view, with_keys) if view.declared.amounts else None,
             None if view.left is None else math.inf if view.left.epochs is None else view.left.epochs,
         )
 
@@ -100,16 +103,22 @@ def words_of(view: StreamView, of: Literal["count"] | OfAmounts = "count") -> st
 
 
 def exposition(
-    streams: Sequence[Newest], alerts: Mapping[str, State], store_age_s: float | None = None
+    streams: Sequence[Newest],
+    alerts: Mapping[str, State],
+    store_age_s: float | None = None,
+    most_series: int = MOST_SERIES,
 ) -> bytes:
     """Return the text that Prometheus scrapes.
 
-    Args: alerts, the state of every rule by name; store_age_s, since the store was read; None before.
+    Args: alerts, the state of every rule by name; store_age_s, since the store was read, None before;
+        most_series, of streams and their keys.
     """
     registry = CollectorRegistry(auto_describe=False)
     summed = {one.stream: (one.private, one.key_labels, one.sums) for one in streams if one.sums}
-    gauges = [*_of_streams(streams), *_of_epochs(streams), *_of_keys(streams), *of_sums(summed)]
-    registry.register(_Gauges([*gauges, *_of_deltas(streams), _of_alerts(alerts), _age(store_age_s)]))
+    gauges = [*_of_streams(streams), *_of_epochs(streams), *_of_deltas(streams)]
+    gauges += [*_of_keys(streams), *of_sums(summed)]
+    left_out = _cap(gauges, most_series)
+    registry.register(_Gauges([*gauges, left_out, _of_alerts(alerts), _age(store_age_s)]))
     return generate_latest(registry)
 
 
@@ -139,6 +148,25 @@ def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
         for name, value in values.items():
             gauges[name].add_metric([one.stream, one.private], value)
     return gauges.values()
+
+
+def _cap(gauges: Sequence[GaugeMetricFamily], most: int) -> GaugeMetricFamily:
+    """Leave out series beyond the limit, in place; return the gauge of how many were left out.
+
+    Streams come first, then keys, each in order. All series of a stream, and of a key, stay together.
+    """
+    series: dict[tuple[tuple[str, str], ...], int] = {}  # how many there are, by their labels
+    named = [[(tuple(sample.labels.items()), sample) for sample in gauge.samples] for gauge in gauges]
+    for labels, _ in chain.from_iterable(named):
+        series[labels] = series.get(labels, 0) + 1
+    reached = accumulate(series.values())
+    kept = {labels for labels, number in zip(series, reached, strict=True) if number <= most}
+    for gauge, samples in zip(gauges, named, strict=True):
+        gauge.samples = [sample for labels, sample in samples if labels in kept]
+    what = "Series of streams and keys that this scrape leaves out; api.metrics.most_series is the limit"
+    left_out = new_gauge("series_left_out", what, [])
+    left_out.add_metric([], sum(number for labels, number in series.items() if labels not in kept))
+    return left_out
 
 
 def _age(seconds: float | None) -> GaugeMetricFamily:

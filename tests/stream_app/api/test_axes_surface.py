@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,10 +21,13 @@ from numpy.typing import NDArray
 from prometheus_client.parser import text_string_to_metric_families
 
 from dphist.product.columns import column_sum, key_counts
+from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import create_app, listen, serve_on
+from stream_app.api.metrics.text import Newest, exposition
 from stream_app.client import AsyncClient, Client, ClientError
 from stream_app.core.alerts.readings import readings
 from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.ports.access import Scrapes
 from stream_app.shell.commands import main
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import SHARED
@@ -66,7 +70,8 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
 
 @asynccontextmanager
 async def asked(one: ProductSource) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_app(one.store.reader(), apart=SHARED)
+    rules = AccessRules(scrapes=Scrapes(keys_of=frozenset({STREAM})))
+    app = create_app(one.store.reader(), rules, apart=SHARED)
     await app.state.replicas.refresh()
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app=app), base_url="http://localhost"
@@ -114,6 +119,29 @@ def test_metrics_have_every_key_and_the_total(counted: Counted) -> None:
         lower, upper = (samples[f"private_counts_key_running_{end}", key] for end in ("lower", "upper"))
         assert lower <= samples["private_counts_key_running", key] <= upper
     assert ("private_counts_running", "UA") not in samples
+
+
+def test_keys_have_metrics_only_if_asked_for_and_a_scrape_ends_at_its_limit(counted: Counted) -> None:
+    one, _ = counted
+    view = asyncio.run(view_of(one.store))
+
+    def series(with_keys: bool, most: int) -> tuple[Counter[str], float]:
+        """Return the number of series of each key ("" for the stream), and how many are left out."""
+        text = exposition([Newest.of(view, with_keys)], {}, most_series=most).decode()
+        samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
+        [left_out] = [one.value for one in samples if one.name == "private_counts_series_left_out"]
+        return Counter(one.labels.get("key", "") for one in samples if "stream" in one.labels), left_out
+
+    without, nothing = series(False, 1_000)
+    assert without.keys() == {""}
+    assert nothing == 0
+    everything, nothing = series(True, 1_000)
+    assert everything == without + Counter(dict.fromkeys(LABELS, 4))
+    assert nothing == 0
+    some, left_out = series(True, without[""] + 7)  # room for one whole key
+    assert some == without + Counter({LABELS[0]: 4})
+    assert left_out == 4 * (len(LABELS) - 1)
+    assert series(True, without[""] - 1) == (Counter(), without[""] + 4 * len(LABELS))
 
 
 def test_prometheus_charts_every_key(counted: Counted) -> None:

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import evaluate, for_readers
 from stream_app.core.counting.cells import Buckets, KeyList
+from stream_app.ports.access import Scrapes
 from stream_app.shell.commands import main
 from stream_app.sinks.alert_targets import alert_of
 from stream_app.sinks.alert_topic import cloud_event
@@ -91,6 +92,7 @@ async def everywhere(api: Api, counts: str, events: str) -> None:
     assert (card["meaning"], card["counted"]) == (counts, events)
     rows = await api.store.reader().rows(name, 0, 9)
     assert {json.loads(row)["meaning"] for _, row in rows} == {counts}
+    api.app.state.scrapes = Scrapes(keys_of=frozenset({name}))
     metrics = (await api.get("/metrics")).text
     for gauge in ("running", "running_lower", "running_upper", "running_stderr", "key_running"):
         [said] = [line for line in metrics.splitlines() if line.startswith(f"# HELP private_counts_{gauge} ")]

@@ -15,9 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from deploy.ports import free_port
+from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import listen, serve_on
 from stream_app.config import load
 from stream_app.core.alerts.states import evaluate
+from stream_app.ports.access import Scrapes
 from stream_app.ports.reader import PublicReader
 from stream_app.shell.commands import main
 from tests.models.memory import MemoryStore
@@ -108,8 +110,9 @@ def test_prometheus_holds_every_key_and_sends_firing_alerts(tmp_path: Path) -> N
         async def readers() -> AsyncIterator[PublicReader]:
             yield reader
 
+        rules_of_keys = AccessRules(scrapes=Scrapes(keys_of=frozenset({STREAM})))
         with listen("127.0.0.1", 0) as listener:
-            server = asyncio.create_task(serve_on(listener, readers))
+            server = asyncio.create_task(serve_on(listener, readers, rules_of_keys))
             with scraping(f"127.0.0.1:{listener.getsockname()[1]}", tmp_path, exported.output) as url:
                 await passed_on(url)
             server.cancel()

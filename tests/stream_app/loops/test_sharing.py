@@ -16,8 +16,9 @@ import pytest
 from stream_app.core.records import WitnessRow
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
-from stream_app.loops.lease import Lease
+from stream_app.loops.lease import Lease, keep
 from stream_app.ports import OperatorError
+from stream_app.together import until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 from tests.patience import PATIENCE_S
@@ -207,6 +208,8 @@ def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lap
 def test_a_closing_that_takes_long_does_not_lose_the_lease(one: SharedSource) -> None:
     async def run() -> None:
         closer, other = worker(one, "a", lease_s=0.4), Lease(one.store, STREAM, "b")
+        own = closer._stream.lease
+        assert own is not None
         await closer.agree()
         taken, waiting = asyncio.Event(), asyncio.Event()
 
@@ -216,7 +219,8 @@ def test_a_closing_that_takes_long_does_not_lose_the_lease(one: SharedSource) ->
             raise AssertionError("it is cancelled first")
 
         closer.close_due = close_slowly  # type: ignore[method-assign]
-        running = asyncio.ensure_future(closer.run())
+        kept = keep([own], closer._ports.wall, every_s=0.1)
+        running = asyncio.ensure_future(until_one_ends(closer.run(), kept))
         await waiting.wait()
         for _ in range(20):  # for longer than the lease
             one.clock.now_us += 50_000

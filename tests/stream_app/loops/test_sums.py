@@ -104,7 +104,7 @@ def test_the_api_answers_sums_and_means(tmp_path: Path, release: Release) -> Non
 def test_metrics_are_the_answers_of_the_api(tmp_path: Path, total: bool) -> None:
     one = released(tmp_path, sums_strategy("causal", Fraction(1), total), some_sales(11))
     view = asyncio.run(view_of(one.store))
-    text = exposition([Newest.of(view)], {}).decode()
+    text = exposition([Newest.of(view, with_keys=True)], {}).decode()
     found = {
         (line.name.removeprefix("private_counts_"), line.labels.get("key")): line.value
         for family in text_string_to_metric_families(text)

@@ -314,7 +314,9 @@ def test_more_slow_mechanisms_than_threads_hold_up_no_row_and_no_letter() -> Non
     may_end = threading.Event()
 
     async def write_while_they_run() -> None:
-        slow = [asyncio.create_task(noise_ahead.in_thread(may_end.wait, 30)) for _ in range(50)]
+        slow = [
+            asyncio.create_task(noise_ahead.in_thread(noise_ahead.OWN, may_end.wait, 30)) for _ in range(50)
+        ]
         await asyncio.sleep(0)
         assert await asyncio.wait_for(asyncio.to_thread(lambda: "written"), 10) == "written"
         assert not any(task.done() for task in slow)

@@ -1,0 +1,223 @@
+"""What the records of one batch add to each stream: bins, cells and the ``Apply`` calls.
+
+A worker may count one log for a thousand streams. Streams that count alike, at the same position and with the
+same cuts, share one slice. Other streams share the parts that are equal: the bins of a time line, and the
+records that match a condition. Everything here depends on the records, their positions and the cuts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.arrays import Int64Array
+from stream_app.core.counting.bins import Assignment, BinRules, assign, only, refusing, split
+from stream_app.core.counting.bounding import UserRecords
+from stream_app.core.counting.cells import Cells
+from stream_app.core.counting.outcomes import Outcomes, outcomes
+from stream_app.core.declaration import Time
+from stream_app.core.records import (
+    Ahead,
+    Apply,
+    Cut,
+    PartitionState,
+    Reason,
+    RecordBatch,
+    Refusal,
+    Users,
+)
+from stream_app.loops.loaded_streams import LoadedStream
+
+MOST_NAMED_AHEAD = 100  # records per slice, dated too far ahead, that get a dead letter if refused
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The part of a batch that some streams have not applied yet, with the assignment of every record.
+
+    Args:
+        first: the index in the batch of the slice's first record.
+        places: of each record, among the cells of its bin.
+        changes: one ``Apply`` for each run of records, without the hash of a strategy.
+        refusals: one for each record without a bin, except late records that are to be dropped silently.
+    """
+
+    batch: RecordBatch
+    first: int
+    state: PartitionState
+    assignment: Assignment
+    places: Int64Array
+    outcomes: Outcomes
+    left_out: Int64Array  # the positions of records that do not match the stream's condition
+    users: NDArray[Any] | None = None  # of each record, where the unit is the user
+    changes: Sequence[Apply] = ()
+    refusals: Sequence[Refusal] = ()
+
+
+class Slices:
+    """The slices of one batch, each made once for all streams that need the same.
+
+    Args: user_key, of the hashes of users; virtual, whether time waits for the records (a replay).
+    """
+
+    def __init__(self, batch: RecordBatch, user_key: bytes, virtual: bool) -> None:
+        self.batch = batch
+        self._user_key = user_key
+        self._virtual = virtual
+        self._made: dict[Hashable, Any] = {}
+
+    def of(self, stream: LoadedStream, state: PartitionState) -> Slice:
+        """Return the slice that a stream has not applied. Args: state, of the batch's partition."""
+        alike = stream.strategy.counting, state, stream.rules, stream.windows, stream.stopped
+
+        def made() -> Slice:
+            part = self._binned(stream, state)
+            refusals = list(_refusals(part, stream.rules))
+            return replace(part, changes=list(self._changes(stream, part)), refusals=refusals)
+
+        return self._once(("slice", alike), made)
+
+    def _once(self, name: Hashable, make: Callable[[], T]) -> T:
+        if name not in self._made:
+            self._made[name] = make()
+        return cast("T", self._made[name])
+
+    def _binned(self, stream: LoadedStream, state: PartitionState) -> Slice:
+        batch, declared = self.batch, stream.declared
+        first = int(np.searchsorted(batch.positions, state.position))
+        events = slice(first, len(batch.positions))
+        own = self._own_bins(declared.time)[first:]
+        assignment = assign(own, batch.positions[first:], state, stream.rules)
+        everywhere, without_cell = self._once(
+            ("places", stream.strategy.placing),
+            lambda: declared.cells.assign(batch.columns, slice(0, len(batch.positions))),
+        )
+        places = everywhere[first:]
+        refused = {reason: mask[first:] for reason, mask in without_cell.items()}
+        users, per_user = None, declared.privacy.per_user
+        if per_user is not None:
+            users = batch.columns[per_user.field][events]
+            refused |= {Reason.NO_USER: per_user.without_user(users)}
+        assignment = refusing(assignment, refused)
+        left_out = batch.positions[:0]
+        if (where := declared.where) is not None:
+            columns = {field: batch.columns[field] for field in where.fields}
+            matching = self._once(("where", where), lambda: where.matches(columns))[first:]
+            assignment = only(assignment, matching)
+            left_out = batch.positions[first:][~matching]
+        if stream.stopped:
+            assignment = only(assignment, np.zeros(len(own), np.bool_))
+        seen = outcomes(own, batch.positions[first:], assignment, declared.time.bin_us, batch.refused)
+        return Slice(batch, first, state, assignment, places, seen, left_out, users)
+
+    def _own_bins(self, time: Time) -> Int64Array:
+        times, binning = self.batch.columns[time.field], time.binning
+        return self._once(("bins", time.field, binning), lambda: binning.bin_of(times))
+
+    def _changes(self, stream: LoadedStream, part: Slice) -> Iterator[Apply]:
+        """Yield the ``Apply`` calls of a slice: each counts some records and moves the position past them."""
+        assignment = part.assignment
+        counted = assignment.kept | assignment.ahead
+        rows = _Rows(assignment.bins[counted], part.places[counted], stream.declared.cells)
+        if part.users is not None:
+            names = [str(user) for user in part.users[counted].tolist()]
+            users_of = UserRecords.of(names, stream.windows.of(rows.bins), self._user_key)
+            rows = replace(rows, users=users_of)
+        ahead = assignment.ahead[counted]
+        positions = part.batch.positions[part.first :][counted]
+        last_cut_bin = part.state.last_cut_bin
+        due_us = None if self._virtual else stream.declared.time.closing.instant_us(last_cut_bin + 1)
+        expected, bounds = part.state.position, stream.declared.bounds
+        # Cuts that are taken meanwhile do not matter to records below a known cut. Without this, a worker
+        # whose calls take as long as a bin would count nothing.
+        known = part.state.cuts[-1] if part.state.cuts and not self._virtual else None
+        for run, new in _runs(rows.keys, positions, part.batch.end, known):
+            far = np.flatnonzero(ahead[run]) + run.start
+            near = np.setdiff1d(np.arange(run.start, run.stop), far) if len(far) else run
+            bins, cells, deltas, users = rows.aggregated(near)
+            aside = None
+            if len(far):
+                named = far[:MOST_NAMED_AHEAD]
+                places = zip(rows.bins[named].tolist(), positions[named].tolist(), strict=True)
+                aside = Ahead(*rows.aggregated(far), list(places), rows.weight)
+            yield Apply(
+                strategy_hash="",
+                partition=part.batch.partition,
+                expected=expected,
+                new=new,
+                last_cut_bin=last_cut_bin,
+                due_us=due_us,
+                bins=bins,
+                cells=cells,
+                deltas=deltas,
+                users=users,
+                ahead=aside,
+                operator_counts=part.outcomes.between(expected, new),
+                records=run.stop - run.start,
+                left_out=int(np.diff(np.searchsorted(part.left_out, (expected, new)))[0]),
+                below=known if known is not None and new <= known.position else None,
+                most_places=0 if bounds is None else bounds.most_places,
+            )
+            expected = new
+
+
+def _runs(keys: Int64Array, positions: Int64Array, end: int, cut: Cut | None) -> Iterator[tuple[slice, int]]:
+    """Yield runs of records for one call each, with the position after each run; a run ends at the cut.
+
+    Args: keys, positions, of the records that have a bin; end, the position after them.
+    """
+    first = 0
+    for last in [end] if cut is None or cut.position >= end else [cut.position, end]:
+        stop = int(np.searchsorted(positions, last))
+        for run in split(keys[first:stop]):
+            here = slice(first + run.start, first + run.stop)
+            yield here, last if here.stop == stop else int(positions[here.stop])
+        first = stop
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Records that were assigned a bin, with their users for capped streams."""
+
+    bins: Int64Array
+    places: Int64Array
+    cells: Cells
+    users: UserRecords | None = None
+
+    @cached_property
+    def keys(self) -> Int64Array:
+        """A number for each record; the store counts records with equal numbers together."""
+        if self.users is None:
+            return self.bins * self.cells.width + self.cells.keys_of(self.places)
+        # The cap chooses among a user's records, so the store keeps records of different amounts apart.
+        _, places = np.unique(self.places, return_inverse=True)
+        return self.users.keys(self.bins * (len(places) + 1) + places)
+
+    @property
+    def weight(self) -> int:
+        """What each record adds to what the store keeps; users' records are numbers of records at first."""
+        return self.cells.weight if self.users is None else 1
+
+    def aggregated(self, some: Int64Array | slice) -> tuple[Int64Array, Int64Array, Int64Array, Users | None]:
+        """Return bins, cells, deltas and users of some records, with one row per distinct key."""
+        if self.users is None:
+            return *self.cells.added(self.bins[some], self.places[some]), None
+        _, firsts, deltas = np.unique(self.keys[some], return_index=True, return_counts=True)
+        rows = np.arange(len(self.bins))[some][firsts]
+        return self.bins[rows], self.places[rows], deltas, self.users.users(rows)
+
+
+def _refusals(part: Slice, rules: BinRules) -> Iterator[Refusal]:
+    """Yield a refusal for each record without a bin, except late records that are to be dropped silently."""
+    for reason, mask in part.assignment.refused.items():
+        if reason is Reason.LATE and rules.late == "drop":
+            continue
+        for index in (np.flatnonzero(mask) + part.first).tolist():
+            record = part.batch.records[index] if part.batch.records else b""
+            yield Refusal(part.batch.partition, int(part.batch.positions[index]), reason, record)
