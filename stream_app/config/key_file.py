@@ -101,21 +101,27 @@ def _mark(path: Path) -> tuple[int, ...] | None:
 def _key(path: Path, number: int, line: str, setting: str) -> ApiKey:
     try:
         row = json.loads(line)
-        streams = row["streams"]
+        boards = row.get("boards")
+        if boards is not None and (not isinstance(boards, list) or not boards or "streams" in row):
+            raise ValueError
+        streams = [] if boards else row["streams"]
         known = None if streams == EVERY_STREAM else frozenset(map(values.name, streams))
         if (known is not None and not isinstance(streams, list)) or len(bytes.fromhex(row["sha256"])) != 32:
             raise ValueError
-        return ApiKey(values.name(row["name"]), row["sha256"].lower(), known)
-    except (ValueError, KeyError, TypeError):
+        opened = None if boards is None else frozenset(map(values.name, boards))
+        return ApiKey(values.name(row["name"]), row["sha256"].lower(), known, opened)
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise OperatorError(f"{setting}: {path}:{number} is not a key; take the line out") from None
 
 
-def add_key(path: Path, name: str, streams: Sequence[str]) -> str:
+def add_key(path: Path, name: str, streams: Sequence[str], boards: Sequence[str] = ()) -> str:
     """Add a key to a file that only its owner may read; return its text, which is stored nowhere.
 
-    Args: streams that it may read; empty for all.
+    Args: streams that it may read; empty for all. boards: make a key of these boards instead.
     """
-    for word in (name, *streams):
+    if streams and boards:
+        raise OperatorError("api-key: a key opens streams or boards; leave out --stream or --board")
+    for word in (name, *streams, *boards):
         try:
             values.name(word)
         except ValueError as refusal:
@@ -126,6 +132,8 @@ def add_key(path: Path, name: str, streams: Sequence[str]) -> str:
         )
     key = secrets.token_urlsafe(32)
     row = {"name": name, "sha256": digest_of(key), "streams": list(streams) or EVERY_STREAM}
+    if boards:
+        row = {"name": name, "sha256": digest_of(key), "boards": list(boards)}
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
         file.write(json.dumps(row) + "\n")
     return key

@@ -10,6 +10,7 @@ from pathlib import Path
 from stream_app.config import values
 from stream_app.config.access import read_api, read_operator
 from stream_app.config.alerts import read_alerts
+from stream_app.config.boards import read_boards
 from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.ingest import read_ingest
 from stream_app.config.kafka import read_kafka, read_outputs
@@ -67,6 +68,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         publish_every_us=document.take("publish_every", _PUBLIC_INSTANTS, 1_000_000),
         streams=streams,
         alerts=read_alerts(document.section("alerts"), streams, operator),
+        boards=read_boards(document.section("boards"), streams),
         dead_letters=read_dead_letters(document.section("dead_letters")),
         operator=operator,
         kafka=read_kafka(document.section("kafka"), directory, environment),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from stream_app.core.alerts.rules import Rule
+from stream_app.core.boards import Annotation, Board
 from stream_app.core.budget import Total
 from stream_app.core.declaration import Declaration
 from stream_app.ports.access import Limits, Scrapes
@@ -207,6 +208,7 @@ class StreamSettings:
         accept: the text that accepts a second measurement of the same events.
         title: what readers see in place of the name; empty: the name.
         total: what all epochs together may cost; None: no limit.
+        annotations: texts beside times, in all charts of the stream.
         where, privacy_where: file and line of the stream, and of its section ``privacy``.
     """
 
@@ -216,6 +218,7 @@ class StreamSettings:
     accept: str | None = None
     title: str = ""
     total: Total | None = None
+    annotations: tuple[Annotation, ...] = ()
     where: str = field(default="", compare=False)
     privacy_where: str = field(default="", compare=False)
 
@@ -271,6 +274,7 @@ class Settings:
         ledger: a copy of the ledger outside the store; None for no copy.
         ingest: where events are received; None if no stream has a spool.
         streams: by name, in the order of the file.
+        boards: pages of panels, in the order of the file.
     """
 
     file: Path
@@ -287,6 +291,7 @@ class Settings:
     outputs: tuple[OutputSettings, ...] = ()
     ledger: LedgerSettings | None = None
     ingest: IngestSettings | None = None
+    boards: tuple[Board, ...] = ()
 
     @property
     def spools(self) -> Mapping[str, Path]:

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from dphist.caps import Caps
 from dphist.workloads import PREFIX
 from stream_app.config import values
+from stream_app.config.annotations import read_annotations
 from stream_app.config.approximate import check_approximate, read_delta
 from stream_app.config.axes import check_axes, read_keys, read_sum, read_value
 from stream_app.config.document import Section
@@ -72,7 +73,8 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     )
     where, privacy_where = section.where, section.section("privacy").where
     title = section.take("title", _title, "")
-    stream = StreamSettings(name, source, declared, accept, title, total, where, privacy_where)
+    annotations = read_annotations(section)
+    stream = StreamSettings(name, source, declared, accept, title, total, annotations, where, privacy_where)
     section.finish()
     check_axes(section, stream)
     _check_period(section, declared)

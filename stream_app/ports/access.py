@@ -12,12 +12,14 @@ MOST_SERIES = 20_000
 class ApiKey:
     """One API key, stored as the SHA-256 of its text; 256 random bits need no slow hash.
 
-    Args: streams that it may read; None for all.
+    Args: streams that it may read; None for all. boards: a key of boards opens these boards only, with what
+        their panels show; None for a key of streams.
     """
 
     name: str
     sha256: str
     streams: frozenset[str] | None
+    boards: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,16 +312,23 @@ def doctor(config: Path) -> int:
     multiple=True,
     help="A stream that the key may read; may be repeated.  [default: all]",
 )
-def api_key(file: Path, name: str, streams: tuple[str, ...]) -> None:
+@click.option(
+    "--board",
+    "boards",
+    multiple=True,
+    help="A board that the key opens, and nothing else, for a frame in another page; may be repeated.",
+)
+def api_key(file: Path, name: str, streams: tuple[str, ...], boards: tuple[str, ...]) -> None:
     """Make an API key. Store its hash in FILE (api.keys) and print the key once.
 
     \b
-    Example:
+    Examples:
       stream-app api-key --name grafana --stream clicks
+      stream-app api-key --name intranet --board shop
     """
     from stream_app.config.key_file import add_key
 
-    click.echo(add_key(file, name, streams))
+    click.echo(add_key(file, name, streams, boards))
 
 
 for _command in (demo, replay, produce):

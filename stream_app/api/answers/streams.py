@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from stream_app.api import schemas
@@ -20,6 +21,7 @@ from stream_app.api.answers.windows import described
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import last_bin_of
+from stream_app.core.boards import Annotation
 from stream_app.core.counting.closing import next_public_instant_us
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
@@ -56,8 +58,19 @@ def detail(view: StreamView, publish_every_us: int) -> schemas.StreamDetail:
         axes=axes_of(view.strategy),
         windows=described(view),
         sum=sums.described(view) if view.declared.amounts else None,
+        annotations=as_told(view.labels.annotations),
         epochs=[_epoch(view, epoch) for epoch in view.epochs],
     )
+
+
+def as_told(written: Iterable[Annotation]) -> list[schemas.AnnotationAnswer]:
+    """Return annotations as the API states them."""
+    return [
+        schemas.AnnotationAnswer(
+            start=format_instant(one.start_us), end=_instant(one.end_us), text=one.text, link=one.link
+        )
+        for one in written
+    ]
 
 
 def next_release(view: StreamView, publish_every_us: int) -> str | None:

@@ -49,6 +49,7 @@ from stream_app.api.schemas.statements import (
     TotalAnswer,
 )
 from stream_app.api.schemas.streams import (
+    AnnotationAnswer,
     AxesAnswer,
     ColumnsAnswer,
     EpochAnswer,
@@ -80,6 +81,7 @@ __all__ = [
     "AlertAnswer",
     "AlertList",
     "Amounts",
+    "AnnotationAnswer",
     "AxesAnswer",
     "BandConfidence",
     "CdfAnswer",

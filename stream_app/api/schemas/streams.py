@@ -102,6 +102,15 @@ class AxesAnswer(BaseModel):
     columns: list[ColumnsAnswer]
 
 
+class AnnotationAnswer(BaseModel):
+    """A text beside a time of a chart."""
+
+    start: str = Field(description="RFC 3339")
+    end: str | None = Field(description="RFC 3339; null: an instant")
+    text: str
+    link: str = Field(description="a page about it; may be empty")
+
+
 class StreamDetail(StreamSummary):
     """A stream with its tree and epochs; with /nodes, this suffices to compute every answer."""
 
@@ -130,4 +139,7 @@ class StreamDetail(StreamSummary):
         default=None, description="null: no tumbling windows beside the tree"
     )
     sum: SummedField | None = Field(default=None, description="null: the stream adds up no field")
+    annotations: list[AnnotationAnswer] = Field(
+        default=[], description="texts beside times, for charts; the operator has written them"
+    )
     epochs: list[EpochAnswer]

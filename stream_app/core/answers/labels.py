@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stream_app.core.boards import Annotation
 from stream_app.core.budget import Total
 
 _FILE = "file:"
@@ -16,12 +17,13 @@ class Labels:
     """The words that a stream is shown with. They change no number and may change at any start.
 
     Args: title, empty for a stream without one; timezone, in which pages show instants; total, what its
-        epochs may cost together, None for no limit.
+        epochs may cost together, None for no limit; annotations, of its charts.
     """
 
     title: str = ""
     timezone: str = "UTC"
     total: Total | None = None
+    annotations: tuple[Annotation, ...] = ()
 
     def source(self, name: str) -> str:
         """Return how readers see a source: a file has its name without directories.
@@ -41,15 +43,17 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class AllLabels:
-    """The labels of all streams. Args: titles and totals, by stream."""
+    """The labels of all streams. Args: titles, totals and annotations, by stream."""
 
     titles: Mapping[str, str] = field(default_factory=dict)
     timezone: str = "UTC"
     totals: Mapping[str, Total | None] = field(default_factory=dict)
+    annotations: Mapping[str, tuple[Annotation, ...]] = field(default_factory=dict)
 
     def of(self, stream: str) -> Labels:
         """Return the labels of a stream."""
-        return Labels(self.titles.get(stream, ""), self.timezone, self.totals.get(stream))
+        annotations = self.annotations.get(stream, ())
+        return Labels(self.titles.get(stream, ""), self.timezone, self.totals.get(stream), annotations)
 
 
 UNLABELLED = Labels()

@@ -404,7 +404,7 @@ streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01
   keys: {field: k, list: [a]}, value: {field: v, min: 0, max: 1, buckets: 2},
   where: {f: {present: true}, all: [{f: a}], any: [{f: a}], not: {f: a}}},
   t: {source: {topic: f}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
-  privacy: {epsilon: 1, unit: {user: u, max_events: 1}}},
+  privacy: {epsilon: 1, unit: {user: u, max_events: 1}}, annotations: [{at: 1970-01-01T00:00:00Z, text: x}]},
   u: {source: {topic: g}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
   privacy: {epsilon: 1}, sum: {field: a, min: 0, max: 1, unit: 1}},
   h: {source: {http: h}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h}, privacy: {epsilon: 1}},
@@ -414,6 +414,7 @@ api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
 ingest: {tls: {certificate: c, key: k}}
 alerts: {rules: {r: {when: count(n) > 1}}}
 ledger: {file: l}
+boards: {b: {panels: {p: {show: bins, streams: [n]}}, annotations: [{at: 1970-01-01T00:00:00Z, text: x}]}}
 """
 
 
@@ -435,7 +436,13 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     nested = re.compile(r"where\.(all\[1\]|any\[1\]|not)\.")
     named = {key.replace("where.f", "where.<field>") for key in named if not nested.search(key)}
     named = {re.sub(r"keys\.(list|other)\.[fg]$", r"keys.\1.<field>", key) for key in named}
+    named = {key.replace("annotations[1]", "annotations") for key in named}
+    named = {re.sub(r"^boards\.b(\.panels\.p)?", _of_boards, key) for key in named}
     return {key.replace("alerts.rules.r", "alerts.rules.<name>", 1) for key in named}
+
+
+def _of_boards(found: re.Match[str]) -> str:
+    return "boards.<name>.panels.<name>" if found[1] else "boards.<name>"
 
 
 # Each of these is one value, or a mapping of keys.

@@ -1,0 +1,114 @@
+"""Boards: pages with panels of several streams, as their operator declares them. They change no number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Show = Literal["number", "bins", "running", "rate", "keys", "quantiles", "heat", "cdf", "alerts"]
+Measure = Literal["count", "sum", "mean"]
+
+SHOWS: tuple[Show, ...] = get_args(Show)
+MEASURES: tuple[Measure, ...] = get_args(Measure)
+SEVERAL: frozenset[Show] = frozenset({"bins", "running"})  # what one chart can show of several streams
+OF_VALUES: frozenset[Show] = frozenset({"quantiles", "heat", "cdf"})
+MOST_LINES = 6  # more lines in one chart cannot be told apart
+MOST_PANELS = 24
+MOST_ANNOTATIONS = 50
+# The paths below /v1/streams/{stream} that a panel asks. A key of a board opens no other path.
+_COUNTS = {"count": "", "sum": "sum/", "mean": "mean/"}
+_PATHS: Mapping[Show, tuple[str, ...]] = {
+    "number": ("{single}",),
+    "bins": ("{of}series", "{single}"),
+    "running": ("{of}series",),
+    "rate": ("{of}series",),
+    "keys": ("{of}keys",),
+    "quantiles": ("quantiles",),
+    "heat": ("heat",),
+    "cdf": ("cdf",),
+    "alerts": ("marks", "transitions"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A text beside a time of a chart. Args: end_us, None for an instant; link, may be empty."""
+
+    start_us: int
+    end_us: int | None
+    text: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one line of a chart is about: a stream, or one of its keys (a pattern is several together)."""
+
+    stream: str
+    key: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Line:
+        """Return the line that a text names.
+
+        >>> Line.of("clicks"), Line.of("clicks/FR/*").key
+        (Line(stream='clicks', key=None), 'FR/*')
+        """
+        stream, slash, key = text.partition("/")
+        return cls(stream, key if slash else None)
+
+    def __str__(self) -> str:
+        return self.stream if self.key is None else f"{self.stream}/{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel of a board.
+
+    Args: title, empty for none; range_us, how much of the newest time it shows; None: as its board.
+    """
+
+    name: str
+    show: Show
+    lines: tuple[Line, ...]
+    measure: Measure = "count"
+    title: str = ""
+    range_us: int | None = None
+
+    def paths(self) -> Iterable[tuple[str, str]]:
+        """Yield what the panel asks: streams, each with a path below its own."""
+        of, single = _COUNTS[self.measure], self.measure
+        for line in self.lines:
+            for path in _PATHS[self.show]:
+                yield line.stream, path.format(of=of, single=single)
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A page of panels.
+
+    Args:
+        range_us: how much of the newest time its charts show; None: everything.
+        embed: origins whose pages may show it in a frame.
+    """
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+    annotations: tuple[Annotation, ...] = ()
+    range_us: int | None = None
+    embed: tuple[str, ...] = ()
+
+    @property
+    def streams(self) -> frozenset[str]:
+        """The streams of its panels."""
+        return frozenset(line.stream for panel in self.panels for line in panel.lines)
+
+    def paths(self) -> frozenset[str]:
+        """Return the paths of the API that its page asks."""
+        of_panels = {
+            f"/v1/streams/{stream}/{path}" for panel in self.panels for stream, path in panel.paths()
+        }
+        of_streams = {f"/v1/streams/{stream}" for stream in self.streams}
+        return frozenset(of_panels | of_streams | {f"/v1/boards/{self.name}", "/v1/changes"})
