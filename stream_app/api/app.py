@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from stream_app.api import errors, flat_rows, pages, routes
+from stream_app.api import boards, errors, flat_rows, pages, routes
 from stream_app.api.admission.access import Access, AccessRules
 from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.connections import BoundedProtocol, Entrance, run_server
@@ -96,9 +96,11 @@ def create_app(
     )
     app.state.making_turns = LongTurns(together=1)
     app.state.apart = apart
+    app.state.boards = rules.boards
     errors.install(app)
     app.include_router(routes.router)
     app.include_router(panel_routes.router)
+    app.include_router(boards.router)
     app.include_router(flat_rows.router)
     app.include_router(prometheus.router)
     app.add_middleware(Access, rules=rules)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -16,6 +17,7 @@ from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import apart_of, computed, long_turn
 from stream_app.api.routes import Nothing, all_replicas, readable
 from stream_app.api.schemas import Health
+from stream_app.core.boards import Board
 from stream_app.ports.access import Scrapes
 
 DASHBOARD = Path(__file__).parent / "dashboard"
@@ -23,14 +25,17 @@ DASHBOARD = Path(__file__).parent / "dashboard"
 router = APIRouter(responses={422: errors.REPLIES[422]})
 
 
+def content_policy(origins: Iterable[str] = ()) -> str:
+    """Return what a page may load, and the origins whose pages may show it in a frame."""
+    ancestors = " ".join(origins) or "'none'"
+    return f"default-src 'self'; frame-ancestors {ancestors}; base-uri 'none'; form-action 'none'"
+
+
 class SafeHeaders:
-    """Add headers that restrict the page to its own host and prevent framing by other pages."""
+    """Add headers that restrict a page to its own host and prevent framing, unless it has set its own."""
 
     HEADERS = (
-        (
-            b"content-security-policy",
-            b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-        ),
+        (b"content-security-policy", content_policy().encode()),
         (b"referrer-policy", b"no-referrer"),
         (b"x-content-type-options", b"nosniff"),
     )
@@ -43,7 +48,9 @@ class SafeHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *self.HEADERS]
+                own = {name for name, _value in message["headers"]}
+                missing = [header for header in self.HEADERS if header[0] not in own]
+                message["headers"] = [*message["headers"], *missing]
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
@@ -75,6 +82,28 @@ async def overview(_query: Nothing) -> FileResponse:
 async def stream_page(stream: str) -> FileResponse:
     """The live page of a stream; the file is the same for all, and its script reads the URL."""
     return _page("stream.html")
+
+
+@router.get("/boards", include_in_schema=False)
+async def own_board() -> FileResponse:
+    """The page of a board that its address describes, behind the #, where no server sees it."""
+    return _page("board.html")
+
+
+@router.get("/boards/{board}", include_in_schema=False)
+async def board_page(board: str) -> FileResponse:
+    """The live page of a board; the file is the same for all, and its script reads the URL."""
+    return _page("board.html")
+
+
+@router.get("/embed/{board}", include_in_schema=False)
+async def framed_board(request: Request, board: str) -> FileResponse:
+    """A board without navigation, for frames in the pages of the origins that it names."""
+    boards: Mapping[str, Board] = request.app.state.boards
+    origins = boards[board].embed if board in boards else ()
+    page = _page("embed.html")
+    page.headers["Content-Security-Policy"] = content_policy(origins)
+    return page
 
 
 @router.get("/docs", include_in_schema=False)

@@ -98,6 +98,7 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
         ),
         limits=replace(api.limits, connections=possible_connections(api.limits.connections)),
         scrapes=api.scrapes,
+        boards={board.name: board for board in settings.boards},
     )
     # Objects loaded by now stay for good; collecting them as garbage would stop all answers for 0.1 s.
     gc.collect()
@@ -109,7 +110,8 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
 
     titles = {stream.name: stream.title for stream in settings.streams}
     totals = {stream.name: stream.total for stream in settings.streams}
-    labels = AllLabels(titles, api.timezone, totals)
+    annotations = {stream.name: stream.annotations for stream in settings.streams}
+    labels = AllLabels(titles, api.timezone, totals, annotations)
     metrics = ReadingMetrics()
     meter = None if api.operator is None else metrics
     with listener:

@@ -11,7 +11,7 @@ import binascii
 import hmac
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,10 +24,12 @@ from stream_app.api.admission.connections import client_of
 from stream_app.api.admission.hosts import Hosts
 from stream_app.api.admission.turns import Turnstile
 from stream_app.api.errors import reply
+from stream_app.core.boards import Board
 from stream_app.ports.access import ApiKey, Limits, Scrapes, digest_of
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 PAGE_FILES = "/dashboard/"  # cheap, many per page, and without any query
+FRAMED_PAGES = "/embed/"  # a page in a frame; its script sends the key of its address with every question
 LARGEST_BODY_BYTES = 16_384
 LARGEST_QUERY_BYTES = 8_192
 _TOO_LARGE = f"the body is larger than {LARGEST_BODY_BYTES:,} bytes; shorten it"
@@ -49,6 +51,7 @@ class AccessRules:
         hosts: accepted names in the header Host.
         limits: limits on readers' connections.
         scrapes: what a scrape of ``/metrics`` gets.
+        boards: by name; the keys of a board open it.
     """
 
     keys: tuple[ApiKey, ...] | None = None
@@ -59,6 +62,12 @@ class AccessRules:
     hosts: Hosts = field(default_factory=Hosts)
     limits: Limits = field(default_factory=Limits)
     scrapes: Scrapes = field(default_factory=Scrapes)
+    boards: Mapping[str, Board] = field(default_factory=dict)
+
+    @property
+    def frames(self) -> bool:
+        """Whether a page elsewhere may show a board in a frame."""
+        return any(board.embed for board in self.boards.values())
 
     @property
     def asks(self) -> bool:
@@ -68,10 +77,18 @@ class AccessRules:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An authenticated reader, and the streams that this reader may read (None: all streams)."""
+    """An authenticated reader, and the streams that this reader may read (None: all streams).
+
+    Args: boards, paths: of a key of boards, these boards and the only paths that it opens; else None.
+    """
 
     name: str
     streams: frozenset[str] | None = None
+    boards: frozenset[str] | None = None
+    paths: frozenset[str] | None = None
+
+
+NOBODY = Reader("", frozenset(), frozenset(), frozenset())  # gets files of pages, which show nothing
 
 
 def reader_of(request: Request) -> str:
@@ -86,8 +103,16 @@ def may_read(request: Request, stream: str) -> bool:
     return reader is None or reader.streams is None or stream in reader.streams
 
 
+def may_read_board(request: Request, board: Board) -> bool:
+    """Return whether the request's reader may read a board: by a key of it, or with all of its streams."""
+    reader: Reader | None = getattr(request.state, "reader", None)
+    if reader is not None and reader.boards is not None:
+        return board.name in reader.boards
+    return all(may_read(request, stream) for stream in board.streams)
+
+
 class Access:
-    """Pass a request to the application, or refuse it in one line: 400, 401, 413, 414, 421 or 429."""
+    """Pass a request to the application, or refuse it in one line: 400, 401, 403, 413, 414, 421 or 429."""
 
     def __init__(
         self, app: ASGIApp, rules: AccessRules, clock_s: Callable[[], float] = time.monotonic
@@ -113,7 +138,7 @@ class Access:
             answer.headers.update(refusal.headers or {})
             await answer(scope, receive, exchange.send)
             return
-        scope.setdefault("state", {})["reader"] = reader
+        scope.setdefault("state", {})["reader"] = reader or NOBODY
         still_in = partial(self._still_accepted, reader, self._rules.keys, headers, address)
         await self.app(scope, exchange.receive, _while_let_in(exchange.send, still_in))
 
@@ -147,12 +172,23 @@ class Access:
         if wait_s > 0:
             line = f"more than {self._rules.requests_per_s:g} requests a second; ask more slowly"
             return HTTPException(429, line, {"Retry-After": str(max(1, round(wait_s)))})
-        if reader is None and scope["path"] not in OPEN_PATHS:
+        if reader is None and not self._is_open(scope["path"]):
             line = "a key is needed: Authorization: Bearer KEY, or as the password of a browser's prompt"
             return HTTPException(
                 401, line, {"WWW-Authenticate": 'Basic realm="private counts", charset="UTF-8"'}
             )
+        opens = None if reader is None else reader.paths
+        if opens is not None and scope["path"] not in opens and not self._is_open(scope["path"]):
+            opened = ", ".join(sorted((reader or NOBODY).boards or ()))
+            line = f"this key opens the board {opened} only, with what its panels show; use a key of streams"
+            return HTTPException(403, line)
         return None
+
+    def _is_open(self, path: str) -> bool:
+        """Return whether everybody may have a path. A frame loads a page and its files without a key."""
+        if path in OPEN_PATHS:
+            return True
+        return self._rules.frames and path.startswith((PAGE_FILES, FRAMED_PAGES))
 
     def _reader(self, headers: Headers, address: str) -> Reader | None:
         """Return the request's reader, or None if authentication is required and missing."""
@@ -164,11 +200,24 @@ class Access:
             if user:
                 return Reader(f"proxy:{user}")
         digest = digest_of(_key_in(headers.get("authorization", "")))
-        found = None
+        found: ApiKey | None = None
         for key in rules.keys or ():  # compare all keys, so that the time does not show which one matches
             if hmac.compare_digest(key.sha256, digest):
-                found = Reader(f"key:{key.name}", key.streams)
-        return found
+                found = key
+        return None if found is None else self._of_key(found, address)
+
+    def _of_key(self, key: ApiKey, address: str) -> Reader:
+        """Return the reader who holds a key.
+
+        A key of boards stands in a page that many people open, so each of their addresses is a reader: the
+        limits of one do not stop the others.
+        """
+        if key.boards is None:
+            return Reader(f"key:{key.name}", key.streams)
+        boards = [board for name, board in self._rules.boards.items() if name in key.boards]
+        streams = frozenset[str]().union(*(board.streams for board in boards))
+        paths = frozenset[str]().union(*(board.paths() for board in boards))
+        return Reader(f"key:{key.name}@{client_of(address)}", streams, key.boards, paths)
 
 
 def _while_let_in(send: Send, still_in: Callable[[], bool]) -> Send:

@@ -1,0 +1,153 @@
+"""Boards as their operator declares them, and one connection that tells of releases of several streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from stream_app.api import errors
+from stream_app.api.admission.access import may_read, may_read_board
+from stream_app.api.answers.streams import as_told
+from stream_app.api.replica import Replicas
+from stream_app.api.routes import Nothing, all_replicas, followed
+from stream_app.api.schemas import AnnotationAnswer, NoQuery
+from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
+from stream_app.core.boards import Board, Measure, Show
+
+LOOK_S = 0.25
+_MOST_STREAMS = 200
+
+router = APIRouter(prefix="/v1", responses=errors.REPLIES)
+
+
+class PanelAnswer(BaseModel):
+    """One panel of a board."""
+
+    name: str
+    title: str = Field(description="empty: the panel is headed by what it shows")
+    show: Show
+    streams: list[str] = Field(description="each a stream, or STREAM/KEY for one of its keys")
+    measure: Measure
+    range_seconds: float | None = Field(description="how much of the newest time; null: as the board")
+
+
+class BoardAnswer(BaseModel):
+    """A board: its panels, and the annotations of its charts."""
+
+    board: str
+    title: str
+    range_seconds: float | None = Field(description="how much of the newest time; null: everything")
+    panels: list[PanelAnswer]
+    annotations: list[AnnotationAnswer]
+
+
+class BoardName(BaseModel):
+    """A board in the list of boards."""
+
+    board: str
+    title: str
+
+
+class BoardList(BaseModel):
+    """The boards that the reader may read, in the order of the configuration."""
+
+    boards: list[BoardName]
+
+
+class ChangesQuery(NoQuery):
+    """The streams to hear of."""
+
+    stream: list[str] = Field(min_length=1, max_length=_MOST_STREAMS, description="may be repeated")
+
+
+def readable_boards(request: Request) -> dict[str, Board]:
+    """Return the boards that the request's reader may read."""
+    boards: Mapping[str, Board] = request.app.state.boards
+    return {name: board for name, board in boards.items() if may_read_board(request, board)}
+
+
+@router.get("/boards", response_model=BoardList)
+async def list_boards(request: Request, _query: Nothing) -> BoardList:
+    """The boards that the configuration declares: pages of panels, at /boards/NAME."""
+    found = readable_boards(request).values()
+    return BoardList(boards=[BoardName(board=board.name, title=board.title) for board in found])
+
+
+@router.get("/boards/{board}", response_model=BoardAnswer)
+async def show_board(request: Request, board: str, _query: Nothing) -> BoardAnswer:
+    """What a board shows: panels, streams, ranges and annotations. It holds no values."""
+    found = readable_boards(request)
+    if board not in found:
+        known = ", ".join(found) or "none"
+        raise HTTPException(404, f"board {board[:80]!r} is not known here; known boards: {known}")
+    return _answer(found[board])
+
+
+@router.get(
+    "/changes",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "one event per changed stream"}},
+)
+async def changes(request: Request, query: Annotated[ChangesQuery, Query()]) -> StreamingResponse:
+    """Which of these streams have released something, now and whenever one does. It holds no values."""
+    readable = {name for name in query.stream if may_read(request, name)}
+    return followed(request, _follow(all_replicas(request), readable.__contains__))
+
+
+async def _follow(replicas: Replicas, wanted: Callable[[str], bool]) -> AsyncIterator[bytes]:
+    """Yield the seq of each wanted stream, then that of a stream whenever it, or its promise, has changed."""
+    yield b"retry: %d\n\n" % RETRY_MS
+    told: dict[str, tuple[int, bool]] = {}
+    quiet_since = time.monotonic()
+    while not replicas.closed:
+        now = {
+            name: (one.seq, one.private)
+            for name, one in replicas.by_name.items()
+            if wanted(name) and one.view is not None
+        }
+        changed = [name for name in sorted(now) if told.get(name) != now[name]]
+        told = now
+        if changed:
+            quiet_since = time.monotonic()
+            yield b"".join(_event(name, *now[name]) for name in changed)
+        elif time.monotonic() - quiet_since > HEARTBEAT_S:
+            quiet_since = time.monotonic()
+            yield b": nothing new yet\n\n"
+        await asyncio.sleep(LOOK_S)
+
+
+def _event(stream: str, seq: int, private: bool) -> bytes:
+    said = json.dumps({"stream": stream, "seq": seq, "private": private}, separators=(",", ":"))
+    return b"event: changed\ndata: %b\n\n" % said.encode()
+
+
+def _answer(board: Board) -> BoardAnswer:
+    return BoardAnswer(
+        board=board.name,
+        title=board.title,
+        range_seconds=_seconds(board.range_us),
+        panels=[
+            PanelAnswer(
+                name=panel.name,
+                title=panel.title,
+                show=panel.show,
+                streams=[str(line) for line in panel.lines],
+                measure=panel.measure,
+                range_seconds=_seconds(panel.range_us),
+            )
+            for panel in board.panels
+        ],
+        annotations=as_told(board.annotations),
+    )
+
+
+def _seconds(us: int | None) -> float | None:
+    return None if us is None else us / 1e6

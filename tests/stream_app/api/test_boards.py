@@ -1,0 +1,216 @@
+"""Boards over HTTP: who may read one, and what the key of a board does not open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stream_app.api.admission.access import AccessRules
+from stream_app.api.app import create_app
+from stream_app.api.boards import _follow
+from stream_app.config.key_file import add_key, read_keys
+from stream_app.core.boards import Board, Line, Panel
+from stream_app.ports import OperatorError
+from stream_app.ports.access import ApiKey, digest_of
+from tests.models.memory import MemoryStore
+from tests.stream_app.api.client import SHARED
+from tests.stream_app.published import Published
+
+ORIGIN = "https://intranet.example.org"
+SHOP = Board("shop", "The shop", (Panel("visits", "bins", (Line("clicks"),)),), embed=(ORIGIN,))
+BOTH = Board("both", "Both", (Panel("all", "running", (Line("clicks"), Line("views"))),))
+BOARDS = {"shop": SHOP, "both": BOTH}
+KEYS = (
+    ApiKey("all", digest_of("k-all"), None),
+    ApiKey("one", digest_of("k-one"), frozenset({"clicks"})),
+    ApiKey("framed", digest_of("k-shop"), frozenset(), frozenset({"shop"})),
+)
+
+
+def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run an asynchronous test."""
+
+    @wraps(test)
+    def run() -> None:
+        asyncio.run(test())
+
+    return run
+
+
+@asynccontextmanager
+async def asking(
+    rules: AccessRules | None = None, key: str | None = None, address: str = "10.0.0.9"
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client of a service with two streams and two boards."""
+    store = MemoryStore()
+    for name in ("clicks", "views"):
+        stream = Published(store, name=name, source=f"{name}.ndjson")
+        await stream.open()
+        await stream.close([1, 2, 3])
+    app = create_app(store.reader(), rules or AccessRules(keys=KEYS, boards=BOARDS), apart=SHARED)
+    await app.state.replicas.refresh()
+    transport = httpx.ASGITransport(app=app, client=(address, 5_000))
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+        yield client
+
+
+async def statuses(client: httpx.AsyncClient, paths: tuple[str, ...]) -> dict[str, int]:
+    return {path: (await client.get(path)).status_code for path in paths}
+
+
+OPENED = (
+    "/v1/boards/shop",
+    "/v1/streams/clicks",
+    "/v1/streams/clicks/series?kind=bin",
+    "/v1/streams/clicks/count",
+    "/embed/shop",
+    "/dashboard/embed.html",
+)
+CLOSED = (
+    *("/v1/streams/views", "/v1/streams/views/series", "/v1/boards/both", "/v1/boards", "/v1/streams"),
+    *("/v1/streams/clicks/nodes", "/v1/streams/clicks/privacy", "/v1/streams/clicks/events"),
+    *("/v1/streams/clicks/marks", "/v1/streams/clicks/transitions", "/v1/streams/clicks/preview"),
+    *("/v1/overview", "/v1/overview/events", "/v1/alerts", "/metrics", "/openapi.json", "/docs", "/"),
+    *("/api/v1/query?query=private_counts_running", "/api/v1/rows", "/api/v1/series", "/streams/clicks"),
+    *("/v1/streams/clicks/series/", "/v1/streams//clicks", "/v1/streams/clicks/../views", "/V1/boards/both"),
+    *("/v1/streams/clicks%2F..%2Fviews", "/v1/boards/shop%2F..%2Fboth", "/dashboard/../v1/streams/views"),
+    *("/boards/shop", "/boards", "/nowhere"),
+)
+
+
+@in_a_loop
+async def test_the_key_of_a_board_opens_what_its_panels_show_and_nothing_else() -> None:
+    async with asking(key="k-shop") as client:
+        assert await statuses(client, OPENED) == dict.fromkeys(OPENED, 200)
+        refused = await statuses(client, CLOSED)
+        assert set(refused.values()) <= {403, 404}, refused
+        answer = await client.get("/v1/streams/views")
+        assert answer.status_code == 403
+        assert answer.json()["error"].startswith("this key opens the board shop only, with what its panels")
+
+
+@in_a_loop
+async def test_nobody_without_a_key_gets_more_than_the_files_of_a_page() -> None:
+    async with asking() as client:
+        assert await statuses(client, OPENED) == dict(
+            zip(OPENED, (401, 401, 401, 401, 200, 200), strict=True)
+        )
+        without = await statuses(client, CLOSED)
+        assert set(without.values()) <= {401, 404}, without
+
+
+@in_a_loop
+async def test_files_of_pages_need_a_key_where_no_board_may_be_framed() -> None:
+    rules = AccessRules(keys=KEYS, boards={"both": BOTH})
+    async with asking(rules) as client:
+        assert set((await statuses(client, ("/embed/both", "/dashboard/board.js"))).values()) == {401}
+
+
+@in_a_loop
+async def test_a_board_is_visible_to_keys_that_open_all_of_its_streams() -> None:
+    async def names(key: str) -> list[str]:
+        async with asking(key=key) as client:
+            listed = (await client.get("/v1/boards")).json()["boards"]
+            return [one["board"] for one in listed]
+
+    assert await names("k-all") == ["shop", "both"]
+    assert await names("k-one") == ["shop"]
+    async with asking(key="k-one") as client:
+        answer = await client.get("/v1/boards/both")
+        assert (answer.status_code, answer.json()["error"]) == (
+            404,
+            "board 'both' is not known here; known boards: shop",
+        )
+
+
+@in_a_loop
+async def test_a_frame_is_allowed_on_the_pages_of_the_boards_origins_only() -> None:
+    async def ancestors(path: str) -> str:
+        async with asking(key="k-all") as client:
+            policies = (await client.get(path)).headers.get_list("content-security-policy")
+            assert len(policies) == 1
+            return next(part for part in policies[0].split("; ") if part.startswith("frame-ancestors"))
+
+    assert await ancestors("/embed/shop") == f"frame-ancestors {ORIGIN}"
+    for path in ("/embed/both", "/embed/unknown", "/boards/shop", "/boards", "/", "/streams/clicks"):
+        assert await ancestors(path) == "frame-ancestors 'none'"
+
+
+@in_a_loop
+async def test_another_origin_gets_no_answer_that_its_script_may_read() -> None:
+    async with asking(key="k-shop") as client:
+        answer = await client.get("/v1/boards/shop", headers={"Origin": ORIGIN})
+        assert "access-control-allow-origin" not in answer.headers
+
+
+@in_a_loop
+async def test_changes_name_readable_streams_only() -> None:
+    store = MemoryStore()
+    for name in ("clicks", "views"):
+        stream = Published(store, name=name, source=f"{name}.ndjson")
+        await stream.open()
+        await stream.close([1, 2, 3])
+    replicas = create_app(store.reader(), AccessRules(), apart=SHARED).state.replicas
+    await replicas.refresh()
+    events = _follow(replicas, {"clicks", "none"}.__contains__)
+    assert (await anext(events)).startswith(b"retry: ")
+    told = (await anext(events)).decode()
+    assert told == 'event: changed\ndata: {"stream":"clicks","seq":3,"private":true}\n\n'
+    later = asyncio.ensure_future(anext(events))
+    await stream.close([4])  # of views, which is not asked
+    await replicas.refresh()
+    await asyncio.sleep(0.6)
+    assert not later.done()
+    later.cancel()
+
+
+@in_a_loop
+async def test_each_address_with_the_key_of_a_board_has_its_own_limit() -> None:
+    rules = AccessRules(keys=KEYS, boards=BOARDS, requests_per_s=0.5)
+    app = None
+    async with asking(rules, key="k-shop") as client:
+        assert (await client.get("/v1/boards/shop")).status_code == 200
+        assert (await client.get("/v1/boards/shop")).status_code == 429
+        app = client._transport.app  # type: ignore[attr-defined]
+        other = httpx.ASGITransport(app=app, client=("10.0.0.10", 5_000))
+        async with httpx.AsyncClient(
+            transport=other, base_url="http://localhost", headers=client.headers
+        ) as second:
+            assert (await second.get("/v1/boards/shop")).status_code == 200
+
+
+@in_a_loop
+async def test_a_revoked_key_of_a_board_opens_nothing() -> None:
+    rules = AccessRules(keys=KEYS, boards=BOARDS)
+    async with asking(rules, key="k-shop") as client:
+        assert (await client.get("/v1/boards/shop")).status_code == 200
+        rules.keys = KEYS[:2]
+        assert (await client.get("/v1/boards/shop")).status_code == 401
+
+
+def test_the_key_file_has_keys_of_boards(tmp_path: Path) -> None:
+    path = tmp_path / "keys.ndjson"
+    key = add_key(path, "intranet", (), ("shop",))
+    (read,) = read_keys(path)
+    assert read == ApiKey("intranet", digest_of(key), frozenset(), frozenset({"shop"}))
+    assert json.loads(path.read_text())["boards"] == ["shop"]
+    with pytest.raises(OperatorError, match="a key opens streams or boards"):
+        add_key(path, "other", ("clicks",), ("shop",))
+    for row in (
+        '"boards": []',
+        '"boards": "shop"',
+        '"boards": ["shop"], "streams": "*"',
+        '"boards": ["A b"]',
+    ):
+        path.write_text(f'{{"name": "x", "sha256": "{digest_of("x")}", {row}}}\n')
+        with pytest.raises(OperatorError, match=":1 is not a key"):
+            read_keys(path)
