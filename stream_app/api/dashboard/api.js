@@ -1,5 +1,7 @@
 // Functions that send requests to the service.
 
+import { KeyedEvents } from "./keyed_events.js";
+
 export class ApiError extends Error {
   name = "ApiError";
 
@@ -14,6 +16,15 @@ export class ApiError extends Error {
   }
 }
 
+let key = null; // the key of a page in a frame: its address has it behind the #, so no server and no log sees it there
+
+// Send a key with every request from now on. Without one, the browser sends what it knows.
+export function useKey(text) {
+  key = text;
+}
+
+const keyed = () => (key === null ? {} : { headers: { Authorization: `Bearer ${key}` }, credentials: "omit" });
+
 let ahead = 0; // seconds by which the service's clock is ahead of the browser's clock
 
 // Return the time of the service's clock, in seconds since 1970.
@@ -23,7 +34,7 @@ export async function get(path, query = {}, signal = undefined) {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined);
   const search = new URLSearchParams(given.flatMap(([name, value]) => [value].flat().map((one) => [name, one])));
   const text = search.toString();
-  const response = await fetch(text ? `${path}?${text}` : path, { signal });
+  const response = await fetch(text ? `${path}?${text}` : path, { signal, ...keyed() });
   const date = Date.parse(response.headers.get("date") ?? "");
   if (!Number.isNaN(date)) ahead = (date - Date.now()) / 1000;
   const body = await response.json();
@@ -41,5 +52,15 @@ export function follow(stream, after, { onRelease, onState, onPrivacy }) {
   events.onerror = () => onState(events.readyState === EventSource.CLOSED ? "closed" : "connecting");
   events.addEventListener("privacy", (event) => onPrivacy?.(JSON.parse(event.data).private));
   events.addEventListener("release", (event) => onRelease(Number(event.lastEventId), event.data));
+  return () => events.close();
+}
+
+// Receive which of some streams have released something, over one connection. Returns a function that stops.
+export function followChanges(streams, { onChange, onState }) {
+  const url = `/v1/changes?${new URLSearchParams(streams.map((stream) => ["stream", stream]))}`;
+  const events = key === null ? new EventSource(url) : new KeyedEvents(url, keyed().headers);
+  events.onopen = () => onState("live");
+  events.onerror = () => onState(events.readyState === EventSource.CLOSED ? "closed" : "connecting");
+  events.addEventListener("changed", (event) => onChange(JSON.parse(event.data)));
   return () => events.close();
 }

@@ -1,4 +1,4 @@
-// Draws three things over a chart: thresholds, changes of alerts and the names of lines.
+// Draws four things over a chart: thresholds, changes of alerts, annotations and the names of lines.
 
 import { colour } from "./frame.js";
 
@@ -7,6 +7,10 @@ const ROWS = 3; // rows of names
 const REACH = 5; // pixels between a change and a pointer that points at it
 const DASH = { resolved: [4, 3], pending: [1, 3], inactive: [1, 3] };
 const INK = { firing: "--bad", resolved: "--good", pending: "--wait", inactive: "--muted" };
+
+// Return the colours of a line and of its band.
+export const inkOf = ({ quiet, ink }) => colour(quiet ? "--muted" : ink ?? "--accent");
+export const bandOf = ({ quiet, ink }) => (ink && !quiet ? `${colour(ink)}26` : colour(quiet ? "--band-quiet" : "--band"));
 
 // Return the ends of the vertical axis: extended to the thresholds, except to those so far away that the chart
 // would become too flat to read.
@@ -20,11 +24,12 @@ export function levelsWithin(levels, low, high) {
 export function drawAlone(u, lines, places) {
   const at = (value) => u.valToPos(value, "y", true);
   onPaper(u, (paper, ratio) => {
-    for (const { value, lower, upper, quiet } of lines) {
-      const ink = colour(quiet ? "--muted" : "--accent");
+    for (const line of lines) {
+      const { value, lower, upper } = line;
+      const ink = inkOf(line);
       for (const place of places.filter((one) => value[one] !== null)) {
         const x = u.valToPos(u.data[0][place], "x", true);
-        stroke(paper, [[x, at(lower[place])], [x, at(upper[place])]], colour(quiet ? "--band-quiet" : "--band"), 6 * ratio, []);
+        stroke(paper, [[x, at(lower[place])], [x, at(upper[place])]], bandOf(line), 6 * ratio, []);
         paper.beginPath();
         paper.arc(x, at(value[place]), 2.5 * ratio, 0, 2 * Math.PI);
         paper.fillStyle = ink;
@@ -79,6 +84,33 @@ export function marksUnder(u, marks) {
   return marks.filter(({ at }) => Math.abs(u.valToPos(at, "x") - left) <= REACH);
 }
 
+// Draw annotations: a line at an instant or a shade over a length of time, with the number that the list below has.
+export function drawAnnotations(u, annotations) {
+  const { min, max } = u.scales.x;
+  const within = annotations.filter(({ start, end }) => (end ?? start) >= min && start <= max);
+  if (!within.length) return;
+  onPaper(u, (paper, ratio, font) => {
+    const { left, top, width, height } = u.bbox;
+    const pixel = (at) => Math.min(Math.max(u.valToPos(at, "x", true), left), left + width);
+    for (const { start, end, number } of within) {
+      const [from, to] = [pixel(start), pixel(end ?? start)];
+      paper.fillStyle = colour("--band-quiet");
+      if (end !== null) paper.fillRect(from, top, to - from, height);
+      stroke(paper, [[from, top], [from, top + height]], colour("--muted"), ratio, [ratio, 3 * ratio]);
+      const x = Math.min(from + 4 * ratio, left + width - 14 * ratio);
+      text(paper, String(number), x, top + height - 6 * ratio, colour("--ink"), `600 ${font}`);
+    }
+  });
+}
+
+// Return the annotations at the pointer: an instant at most REACH pixels away, or a length of time around it.
+export function annotationsUnder(u, annotations) {
+  const { left } = u.cursor;
+  if (left === undefined || left < 0) return [];
+  const at = (instant) => u.valToPos(instant, "x");
+  return annotations.filter(({ start, end }) => at(start) - REACH <= left && left <= at(end ?? start) + REACH);
+}
+
 // Return how many pixels the names of lines need at the right of a chart.
 export function roomForNames(lines) {
   const paper = document.createElement("canvas").getContext("2d");
@@ -98,7 +130,7 @@ export function drawNames(u, lines) {
     for (const { line, y } of ends) {
       const place = Math.max(y, free);
       free = place + 15 * ratio;
-      text(paper, line.name, u.bbox.left + u.bbox.width + 6 * ratio, place + 4 * ratio, colour(line.quiet ? "--muted" : "--accent"), font);
+      text(paper, line.name, u.bbox.left + u.bbox.width + 6 * ratio, place + 4 * ratio, inkOf(line), font);
     }
   });
 }

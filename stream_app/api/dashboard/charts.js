@@ -3,13 +3,14 @@
 //
 // A chart draws a picture: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` has the position of each
 // point on the horizontal axis. If each point counts a span of that axis, ``start`` has the starts of the spans.
-// A line is {name, value, lower, upper}. A line with ``dash`` is dashed; a line with ``quiet`` has a muted colour.
+// A line is {name, value, lower, upper}. A line with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a
+// muted colour, and one with ``ink`` the colour of this variable.
 // ``numbers`` writes the lines' values, and ``counted`` names them; without them the options of the chart do.
 // With ``afloat`` the vertical axis need not begin at 0.
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 import { colour } from "./frame.js";
-import { drawAlone, drawLevels, drawMarks, drawNames, levelsWithin, marksUnder, roomForNames } from "./chart_marks.js";
+import { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawLevels, drawMarks, drawNames, inkOf, levelsWithin, marksUnder, roomForNames } from "./chart_marks.js";
 import { breaksAfter, pointsAlone } from "./gaps.js";
 import { amount, around, COUNTS } from "./words.js";
 
@@ -26,12 +27,14 @@ export class BandChart {
   //   fromZero: the vertical axis starts at 0.
   //   numbers: how to write the lines' values. times(): how to write instants.
   //   gaps(): times that nobody measured, pairs [start, end]; lines break there.
+  //   annotations(): texts beside times, {start, end, number, text}.
+  //   legend: the names of lines stand above the chart, not at their ends.
   //   sync: charts with the same key move their cursors together.
   //   title(): the chart's title. onZoom(start, end), onReset(): called when the reader zooms in or out.
   //   readout(point), speak(text): show or speak the point under the cursor.
   constructor(host, options) {
     this.host = host;
-    this.options = { numbers: COUNTS, gaps: () => [], ...options };
+    this.options = { numbers: COUNTS, gaps: () => [], annotations: () => [], ...options };
     this.picture = null;
     this.plot = null;
     new ResizeObserver(() => this.#resize()).observe(host);
@@ -120,12 +123,12 @@ export class BandChart {
   }
 
   #plotOptions() {
-    const { stepped, strip, sync, value: overValue, place, times, onZoom } = this.options;
+    const { stepped, strip, sync, value: overValue, place, times, onZoom, legend, annotations } = this.options;
     const paths = stepped ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
     const font = `12px ${getComputedStyle(document.body).fontFamily}`;
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false }, font };
     const lines = this.picture.lines;
-    const ink = (line) => (line.quiet ? colour("--muted") : colour("--accent"));
+    const named = lines.length > 1 && !strip && !legend;
     const gaps = (u, line, first, last, unknown) => this.#breaksIn(u, unknown);
     const edge = { paths, gaps, stroke: "transparent", width: 0, points: { show: false } };
     const dots = (pick) => (u, index) => (index % 3 === 1 ? pick(lines[(index - 1) / 3]) : "transparent");
@@ -134,14 +137,14 @@ export class BandChart {
     return {
       ...this.#size(),
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), this.options.times().clockZone),
-      padding: [10, () => (lines.length > 1 && !strip ? roomForNames(this.picture.lines) : 32), strip ? 8 : 0, 0],
+      padding: [10, () => (named ? roomForNames(this.picture.lines) : 32), strip ? 8 : 0, 0],
       legend: { show: false },
       cursor: {
         y: false,
         dataIdx: (u, line, nearest) => this.#under(u, nearest),
         drag: { x: Boolean(onZoom), y: false, setScale: false },
         sync: sync ? { key: sync, setSeries: false } : undefined,
-        points: { size: 9, width: 2, fill: dots(ink), stroke: dots(() => colour("--card")) },
+        points: { size: 9, width: 2, fill: dots(inkOf), stroke: dots(() => colour("--card")) },
       },
       scales: { x: { time: !overValue, range: () => this.domain }, y: { range: (u, low, high) => this.#limits(low, high) } },
       axes: [
@@ -151,12 +154,12 @@ export class BandChart {
       series: [
         {},
         ...lines.flatMap((line) => [
-          { paths, gaps, stroke: ink(line), width: stepped || strip ? 1.25 : 2, dash: line.dash ? [6, 5] : undefined, points: { show: false } },
+          { paths, gaps, stroke: inkOf(line), width: stepped || strip ? 1.25 : 2, dash: line.dash === true ? [6, 5] : line.dash, points: { show: false } },
           edge,
           edge,
         ]),
       ],
-      bands: lines.map((line, i) => ({ series: [3 * i + 3, 3 * i + 2], fill: colour(line.quiet ? "--band-quiet" : "--band") })),
+      bands: lines.map((line, i) => ({ series: [3 * i + 3, 3 * i + 2], fill: bandOf(line) })),
       hooks: {
         setCursor: [(u) => this.#read(this.#under(u, u.cursor.idx))],
         setSelect: [(u) => this.#zoom(u)],
@@ -164,7 +167,8 @@ export class BandChart {
           if (!stepped) drawAlone(u, lines, pointsAlone(u.data[0].length, this.breaks));
           drawLevels(u, this.picture.levels ?? []);
           drawMarks(u, this.picture.marks ?? []);
-          if (lines.length > 1 && !strip) drawNames(u, this.picture.lines);
+          drawAnnotations(u, annotations());
+          if (named) drawNames(u, this.picture.lines);
         }],
       },
     };
@@ -220,6 +224,7 @@ export class BandChart {
     const point = this.point(at);
     const near = at === index ? marksUnder(this.plot, this.picture.marks ?? []) : [];
     if (near.length) point.changes = this.#told(near);
+    if (at === index) point.annotations = annotationsUnder(this.plot, this.options.annotations());
     return this.options.readout(point);
   }
 

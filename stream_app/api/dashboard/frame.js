@@ -20,10 +20,10 @@ export function isDark() {
 // Switch the theme when its button is clicked. Then call ``changed``, because charts read the theme's colours.
 export function watchTheme(changed) {
   const tell = () => {
-    at("theme").setAttribute("aria-label", isDark() ? "Switch to light colours" : "Switch to dark colours");
+    at("theme")?.setAttribute("aria-label", isDark() ? "Switch to light colours" : "Switch to dark colours");
     changed();
   };
-  at("theme").addEventListener("click", () => {
+  at("theme")?.addEventListener("click", () => { // a page in a frame has no button
     const next = isDark() ? "light" : "dark";
     document.documentElement.dataset.theme = next;
     localStorage.setItem("theme", next);

@@ -148,12 +148,19 @@ function follow() {
   });
 }
 
+// Link the boards that the reader may open.
+async function showBoards() {
+  const { boards } = await get("/v1/boards");
+  at("boards").prepend(...boards.map(({ board, title }) => make("a", { href: `/boards/${encodeURIComponent(board)}` }, title)));
+}
+
 async function start() {
   const said = await get("/v1/overview");
   ahead = seconds(said.now) - Date.now() / 1000;
   said.streams.forEach(show);
   showSummary();
   follow();
+  await showBoards();
 }
 
 watchTheme(() => cards.forEach((card) => card.draw()));

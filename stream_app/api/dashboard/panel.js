@@ -14,13 +14,13 @@ export class Panel {
   // one BandChart also defines table(), csv() and canvases().
   constructor(page, name, title, about = "") {
     this.page = page;
-    this.name = name;
+    this.name = name = page.place(name);
     this.heading = make("h2", { id: `${name}-title` }, title);
     this.readout = make("p", { className: "readout", id: `${name}-readout` });
     this.tools = make("div", { className: "tools" });
     this.body = make("div", { className: "panel-body" });
     this.note = make("p", { className: "note" });
-    this.numbers = make("div", { tabIndex: 0, role: "region", id: `${name}-table`, "aria-label": `Numbers: ${title}` });
+    this.numbers = make("div", { tabIndex: 0, role: "region", id: `${name}-table`, "aria-label": `Numbers: ${page.heads(title)}` });
     this.details = make("details", { className: "numbers" }, make("summary", {}, "Numbers"), this.numbers);
     this.details.addEventListener("toggle", () => this.fillTable());
     this.saving = make("div", { className: "saving", role: "group", "aria-label": `Save: ${title}` },
@@ -46,17 +46,18 @@ export class Panel {
     return true;
   }
 
-  chart(options = {}, name = this.name) {
+  chart(options = {}, own = null) {
+    const name = own === null ? this.name : this.page.place(own);
     const host = make("div", { className: "chart", id: `${name}-chart`, tabIndex: 0, role: "img", "aria-describedby": this.describedBy });
     host.classList.toggle("strip", Boolean(options.strip));
     this.body.append(host);
     const page = this.page;
     return new BandChart(host, {
       times: () => page.times,
-      title: () => this.heading.textContent,
+      title: () => page.heads(this.heading.textContent),
       readout: (point) => showPoint(this.readout, point),
       speak: (text) => page.speak(text),
-      ...(options.value ? {} : { gaps: () => gapsOf(page.detail), sync: "time", onZoom: (start, end) => page.zoom(start, end), onReset: () => page.zoom(null, null) }),
+      ...(options.value ? {} : { gaps: () => gapsOf(page.detail), annotations: () => page.annotations, sync: "time", onZoom: (start, end) => page.zoom(start, end), onReset: () => page.zoom(null, null) }),
       ...options,
     });
   }
@@ -77,7 +78,7 @@ export class Panel {
       this.show(this.answer, this.page);
       say(this.note, this.answer.note ?? "");
       if (!this.page.detail.shape) say(this.meaning, answer.meaning ?? this.page.detail.warning);
-      this.#nameSavers();
+      this.#nameParts();
       this.element.dataset.seq = String(this.answer.seq);
       this.fillTable();
     } catch (error) {
@@ -149,8 +150,9 @@ export class Panel {
     return [this.page.stream, ...this.page.keys.slice(0, 4), this.name].join("-").replace(/[^\w-]+/g, "-");
   }
 
-  // Name the buttons by the heading, which may have changed with what the panel shows.
-  #nameSavers() {
+  // Name the table and the buttons by the heading, which may have changed with what the panel shows.
+  #nameParts() {
+    this.numbers.setAttribute("aria-label", `Numbers: ${this.page.heads(this.heading.textContent)}`);
     for (const button of this.saving.children) button.setAttribute("aria-label", `Save ${this.heading.textContent} as ${button.textContent}`);
   }
 
@@ -186,5 +188,6 @@ export function showPoint(host, point) {
   if (point.nodes) parts.push(`from ${point.nodes.toLocaleString("en")} noisy ${point.nodes === 1 ? "count" : "counts"}`);
   const [newest, ...others] = point.changes.toReversed();
   if (newest) parts.push(make("span", { className: "change", dataset: { kind: newest.kind } }, `  ${newest.words}`), others.length ? ` and ${others.length} more` : "");
+  for (const { number, text } of point.annotations ?? []) parts.push(make("span", { className: "annotation" }, `  ${number} ${text}`));
   return host.replaceChildren(...parts);
 }

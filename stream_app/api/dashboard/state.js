@@ -1,6 +1,7 @@
 // The reader's choices on a stream's page, and values that follow from them. The address of the page contains the
 // choices, so a copied address shows the same page.
 
+import { numbered } from "./annotations.js";
 import { get, streamPath } from "./api.js";
 import { isKnown, nameOf } from "./key_choice.js";
 import { measuresOf } from "./measures.js";
@@ -152,6 +153,26 @@ export class StreamPage {
     const [first, last] = [days.of(start), days.of(end)];
     const from = days.start(first) === start ? start : days.start(first + 1);
     return from < days.start(last) ? { start: from, end: days.start(last) } : null;
+  }
+
+  // Return the ends of the charts' axis of time.
+  domain() {
+    return this.range();
+  }
+
+  // Return the id of a part of the page.
+  place(name) {
+    return name;
+  }
+
+  // Return the name of a chart for screen readers. Args: title, its heading.
+  heads(title) {
+    return title;
+  }
+
+  // Return the texts beside times that the operator has written.
+  get annotations() {
+    return numbered(this.detail.annotations);
   }
 
   async ask(path, query) {

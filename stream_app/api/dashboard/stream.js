@@ -5,11 +5,13 @@
 // bins are released together.
 
 import { showUnknownChoices } from "./address.js";
+import { listAnnotations } from "./annotations.js";
 import { ApiError, follow, get, serverNow, streamPath } from "./api.js";
 import { listenToControls, showControls } from "./controls.js";
 import { at, make, say } from "./elements.js";
 import { isConnected, setConnection, watchTheme } from "./frame.js";
 import { readHeadline, showHeadline } from "./headline.js";
+import { LoadedPanels, REFRESH_MS } from "./panel_loading.js";
 import { Alerts } from "./panels/alerts.js";
 import { Bins } from "./panels/bins.js";
 import { Cdf } from "./panels/cdf.js";
@@ -29,16 +31,11 @@ import { promise } from "./words.js";
 const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
 // Choices that change one panel only. All other choices change all panels.
 const OWN = [["epsilon", Preview], ["by", Keys], ["window", Rate], ["compare", Bins], ["ending", Windows], ["histogram", Windows], ["cumulative", Windows]];
-const REFRESH_MS = 1000;
-const SHARE_OF_SERVER = 4; // a panel that took t seconds to load is not loaded again for 3 t seconds
 const PRIVACY_MS = 15000;
 const ALERTS_MS = 3000;
 
 const panels = new Map(); // panels by their class
-const inSight = new Set();
-const loading = new Set();
-const again = new Set(); // panels to load again after their current load
-const stale = new Set();
+const shown = new LoadedPanels(() => page.detail?.released_until);
 let newest = null; // the newest release as JSON, if it is not drawn yet
 let refreshing = null;
 let watched = null; // what the page has seen of the stream's releases
@@ -51,22 +48,13 @@ const page = new StreamPage(window.location.href, {
     showControls(page);
     showUnknownChoices(page);
     const own = OWN.find(([name]) => name in chosen);
-    if (own) load(panels.get(own[1]), true); // load it even if it is not visible, because the reader waits for it
-    else KINDS.forEach((kind) => load(panels.get(kind)));
+    if (own) shown.load(panels.get(own[1]), true); // load it even if it is not visible, because the reader waits for it
+    else KINDS.forEach((kind) => shown.load(panels.get(kind)));
     if ("zone" in chosen) showStream();
     if ("zone" in chosen) refreshPrivacy().catch(() => {});
     if (["keys", "view", "show", "zone"].some((name) => name in chosen)) refresh();
   },
 });
-
-const sight = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) {
-    const panel = [...panels.values()].find((one) => one.element === target);
-    if (isIntersecting) inSight.add(panel);
-    else inSight.delete(panel);
-    if (isIntersecting && stale.has(panel)) load(panel);
-  }
-}, { rootMargin: "200px" });
 
 // ---- the number -----------------------------------------------------------------------------------
 
@@ -94,41 +82,10 @@ function onRelease(seq, text) {
   if (newest === null) requestAnimationFrame(drawReleased);
   newest = text;
   behind = true;
-  panels.forEach((panel) => stale.add(panel));
+  shown.mark();
 }
 
 // ---- panels ---------------------------------------------------------------------------------------
-
-// Load a panel if it is visible. A panel has at most one request at a time. If it is loading already, it is loaded
-// once more afterwards.
-async function load(panel, awaited = inSight.has(panel)) {
-  if (!panel || !page.detail?.released_until) return;
-  stale.add(panel);
-  panel.element.setAttribute("aria-busy", "true"); // "false" again when the last requested load is done
-  if (document.hidden || !awaited) return;
-  if (loading.has(panel)) {
-    again.add(panel);
-    return;
-  }
-  const began = performance.now();
-  loading.add(panel);
-  stale.delete(panel);
-  try {
-    await panel.load();
-    panel.element.setAttribute("aria-busy", String(again.has(panel)));
-  } catch {
-    stale.add(panel); // the service is down; the next refresh loads the panel again
-  } finally {
-    loading.delete(panel);
-    panel.restUntil = performance.now() + Math.max(REFRESH_MS, (performance.now() - began) * (SHARE_OF_SERVER - 1));
-  }
-  if (again.delete(panel)) await load(panel, true);
-}
-
-function loadRested() {
-  const now = performance.now();
-  for (const panel of stale) if (inSight.has(panel) && panel.restUntil < now) load(panel);
-}
 
 // Read the stream's summary. Then load the visible stale panels that may be loaded again by now.
 async function refresh() {
@@ -139,7 +96,7 @@ async function refresh() {
     await refreshing;
     showControls(page);
     addPanels();
-    loadRested();
+    shown.loadRested();
   } catch (error) {
     behind = true;
     if (!(error instanceof ApiError)) setConnection("connecting");
@@ -153,13 +110,13 @@ async function refreshDetail() {
   behind = false;
   const [detail] = await Promise.all([get(base), readAlerts()]);
   // There are new bins, and panels that were loaded before do not show them.
-  if (page.detail && page.detail.seq !== detail.seq) panels.forEach((panel) => stale.add(panel));
+  if (page.detail && page.detail.seq !== detail.seq) shown.mark();
   page.take(detail);
   showUnknownChoices(page);
   if (detail.seq < page.seq) {
     // The stream was started anew and counts its seq from 1 again. Follow it from there.
     page.seq = detail.seq;
-    panels.forEach((panel) => stale.add(panel));
+    shown.mark();
     listen();
   }
   page.seq = Math.max(page.seq, detail.seq);
@@ -212,8 +169,7 @@ function addPanels() {
     panels.set(Kind, panel);
     const later = KINDS.slice(KINDS.indexOf(Kind) + 1).find((one) => panels.has(one));
     at("panels").insertBefore(panel.element, later ? panels.get(later).element : null);
-    stale.add(panel);
-    sight.observe(panel.element);
+    shown.add(panel);
   }
 }
 
@@ -228,7 +184,7 @@ function listen() {
       setConnection(state === "closed" ? "lost" : state);
       if (state === "live") { // releases may have been missed while the connection was down
         behind = true;
-        panels.forEach((panel) => stale.add(panel));
+        shown.mark();
       }
       if (state === "closed") setTimeout(start, 5000);
     },
@@ -251,6 +207,7 @@ function showStream() {
   showWhetherPrivate();
   at("epsilon").replaceChildren(`${promise(detail)} `, make("small", {}, "per epoch"));
   at("revised").hidden = !page.neverRevised;
+  listAnnotations(at("annotations"), page.annotations, times);
 }
 
 async function showPicker() {
@@ -271,7 +228,7 @@ async function readAlerts() {
   if (!changed) return;
   const { transitions, kept } = await get(`${base}/transitions`);
   Object.assign(page, { transitions, transitionsKept: kept });
-  panels.forEach((panel) => stale.add(panel));
+  shown.mark();
 }
 
 // Read the alerts on a timer, because a rule is decided shortly after the release that it is about.
@@ -324,7 +281,7 @@ setInterval(() => {
   if (!page.detail || document.hidden) return;
   showState();
   if (behind) refresh();
-  else loadRested();
+  else shown.loadRested();
 }, REFRESH_MS);
 setInterval(() => { if (page.detail && !document.hidden) refreshPrivacy().catch(() => {}); }, PRIVACY_MS);
 setInterval(() => { if (page.detail && !document.hidden) refreshAlerts().catch(() => {}); }, ALERTS_MS);

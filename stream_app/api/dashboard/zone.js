@@ -4,8 +4,17 @@ const KEY = "timezone";
 
 // Return the chosen time zone; null if the reader chose none, or one that the browser does not know.
 export function chosenZone(location = window.location.href) {
-  const asked = new URL(location).searchParams.get("tz") ?? localStorage.getItem(KEY);
+  const asked = new URL(location).searchParams.get("tz") ?? remembered();
   return asked && isZone(asked) ? asked : null;
+}
+
+// Return the zone that the browser remembers. A page in a frame of another site may have no storage.
+function remembered() {
+  try {
+    return localStorage.getItem(KEY);
+  } catch {
+    return null;
+  }
 }
 
 export const rememberZone = (zone) => localStorage.setItem(KEY, zone);

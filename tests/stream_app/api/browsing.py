@@ -82,6 +82,7 @@ class Backstage:
         self.store = MemoryStore()
         self.alerts = MemoryAlertStore()
         self.port = 0
+        self.rules = EVERYBODY  # those in force
         self._server: Any = None
 
     def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = PATIENCE_S) -> Any:
@@ -114,9 +115,10 @@ class Backstage:
             yield WithAlerts(self.store.reader(), self.alerts)
 
         self.port = self.port or free_port()  # no other process takes it while the server is down
+        self.rules = replace(rules, limits=PATIENT)
         listener = listen("127.0.0.1", self.port)
         self._server = asyncio.run_coroutine_threadsafe(
-            serve_on(listener, reader, replace(rules, limits=PATIENT), None, labels, publish_every_us),
+            serve_on(listener, reader, self.rules, None, labels, publish_every_us),
             self._loop,
         )
         return f"http://127.0.0.1:{self.port}"

@@ -12,10 +12,10 @@ export class Bins extends Panel {
   constructor(page) {
     super(page, "bins", "Events per bin");
     this.band = this.chart({ stepped: true, fromZero: true });
-    this.compare = make("input", { type: "checkbox", id: "compare", checked: page.compare });
+    this.compare = make("input", { type: "checkbox", id: page.place("compare"), checked: page.compare });
     this.compare.addEventListener("change", () => page.choose({ compare: this.compare.checked }));
     this.tools.append(make("label", { className: "check" }, this.compare, "Compare with the week before"));
-    this.difference = make("p", { className: "difference", id: "difference", hidden: true });
+    this.difference = make("p", { className: "difference", id: page.place("difference"), hidden: true });
     this.readout.after(this.difference);
   }
 
@@ -61,7 +61,7 @@ export class Bins extends Panel {
     picture.levels = page.levels(({ measure, window_bins: bins }) => measure === "sum" && bins === step);
     if (answer.earlier) picture.lines.push(this.#line(answer));
     const shown = step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
-    this.band.show(picture, shown, page.range());
+    this.band.show(picture, shown, page.domain());
     this.difference.hidden = !answer.earlier;
     if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier, page.measure));
   }

@@ -12,7 +12,7 @@ const LEFT = 58, RIGHT = 24, TOP = 8, BOTTOM = 26;
 export class Heat extends Panel {
   constructor(page) {
     super(page, "heat", "Heat map", `Each cell is a number of ${page.detail.noun}: the stronger the colour, the more. Point at a cell, or walk with the arrow keys, for its number and error.`);
-    this.canvas = make("canvas", { className: "heat", id: "heat-chart", tabIndex: 0, role: "img", "aria-describedby": this.describedBy });
+    this.canvas = make("canvas", { className: "heat", id: page.place("heat-chart"), tabIndex: 0, role: "img", "aria-describedby": this.describedBy });
     this.scale = make("p", { className: "heat-scale" });
     this.body.append(this.canvas, this.scale);
     this.at = null; // [slice, row] of the cell under the pointer

@@ -14,7 +14,7 @@ export class Keys extends Panel {
   constructor(page) {
     super(page, "keys", "By key", "Largest estimates in this range first. All charts have one scale. Choose a key to see the whole page for it; with Ctrl or Shift, add it to the keys that are chosen.");
     const fields = (page.detail.axes.key_fields ?? []).map(({ field }) => field);
-    this.by = make("select", { id: "keys-by" }, ...fields.map((field) => new Option(field, field)), new Option("each combination", "*"));
+    this.by = make("select", { id: page.place("keys-by") }, ...fields.map((field) => new Option(field, field)), new Option("each combination", "*"));
     this.by.addEventListener("change", () => page.choose({ by: this.by.value }));
     this.grouping = make("label", { className: "picker" }, make("span", {}, "Group by"), this.by);
     this.tools.append(this.grouping);

@@ -29,6 +29,6 @@ export class Quantiles extends Panel {
     this.heading.textContent = `Quantiles of ${page.field}`;
     const bin = end.length ? longest(start, end) : page.binSeconds;
     const levels = page.rules.filter((one) => one.measure === "quantile" && WANTED.includes(one.level)).map((one) => level(one, one.threshold));
-    this.band.show({ start, end, seq, lines, levels, marks: page.marks }, bin, page.range());
+    this.band.show({ start, end, seq, lines, levels, marks: page.marks }, bin, page.domain());
   }
 }

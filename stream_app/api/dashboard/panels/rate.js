@@ -12,7 +12,7 @@ export class Rate extends Panel {
   constructor(page) {
     super(page, "rate", "Rate");
     this.band = this.chart({ numbers: AMOUNTS, counted: "Rate", fromZero: true });
-    this.select = make("select", { id: "rate-window" });
+    this.select = make("select", { id: page.place("rate-window") });
     this.select.addEventListener("change", () => page.choose({ window: Number(this.select.value) }));
     this.tools.append(make("label", { className: "picker" }, make("span", {}, "Window"), this.select));
   }
@@ -44,7 +44,7 @@ export class Rate extends Panel {
     picture.lines = picture.lines.map((line) => ({ ...line, value: scaled(line.value), lower: scaled(line.lower), upper: scaled(line.upper) }));
     picture.stderr = scaled(answer.stderr);
     picture.levels = page.levels(({ measure, window_bins: bins }) => ["rate", "sum"].includes(measure) && bins === answer.window, scale);
-    this.band.show(picture, page.binSeconds, page.range());
+    this.band.show(picture, page.binSeconds, page.domain());
   }
 
   #window(page) {

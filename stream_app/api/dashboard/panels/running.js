@@ -8,12 +8,12 @@ export class Running extends Panel {
   constructor(page) {
     super(page, "running", page.detail.this_epoch ? "Running count, summed over epochs" : "Running count");
     this.band = this.chart();
-    const readout = make("p", { className: "readout", id: "band-readout" });
+    const readout = make("p", { className: "readout", id: page.place("band-readout") });
     this.body.append(make("div", { className: "card-head strip-head" }, make("h3", {}, "Its band: how far the true number may lie above or below"), readout));
     this.strip = this.chart({
       strip: true,
       numbers: { ...COUNTS, value: error },
-      title: () => "Band of the running count",
+      title: () => page.heads("Band of the running count"),
       readout: (point) => showPoint(readout, point),
     }, "band");
   }
@@ -27,12 +27,12 @@ export class Running extends Panel {
     this.heading.textContent = page.measure.running;
     const picture = pictureOf(answer, page);
     picture.levels = page.levels(({ measure }) => measure === "count");
-    this.band.show(picture, page.binSeconds, page.range());
+    this.band.show(picture, page.binSeconds, page.domain());
     const { value, lower, upper } = picture.lines[0];
     const from = (column) => column.map((end, i) => (end === null ? null : end - value[i]));
     const around = { name: "", half: true, value: value.map((one) => (one === null ? null : 0)), lower: from(lower), upper: from(upper) };
     const strip = { ...picture, numbers: undefined, counted: undefined, nodes: null, levels: [], marks: [], lines: [around] };
-    this.strip.show(strip, page.binSeconds, page.range());
+    this.strip.show(strip, page.binSeconds, page.domain());
   }
 
   restyle() {
