@@ -6,10 +6,10 @@
 
 import { listAnnotations } from "./annotations.js";
 import { ApiError, followChanges, get, serverNow, streamPath, useKey } from "./api.js";
-import { boardOf, describedBoard } from "./board_address.js";
-import { edit } from "./board_editor.js";
-import { annotationsAmong, BoardLine, wholeOf } from "./board_lines.js";
-import { Slot } from "./board_slots.js";
+import { boardOf, describedBoard } from "./boards/address.js";
+import { edit } from "./boards/editor.js";
+import { annotationsAmong, BoardLine, wholeOf } from "./boards/lines.js";
+import { Slot } from "./boards/slots.js";
 import { at, make, say } from "./elements.js";
 import { setConnection, watchTheme } from "./frame.js";
 import { LoadedPanels, REFRESH_MS } from "./panel_loading.js";

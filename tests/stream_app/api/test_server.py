@@ -226,11 +226,30 @@ def test_no_file_of_the_page_names_another_host() -> None:
         assert re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}", text) == [], path.name
 
 
+@pytest.mark.parametrize("page", ["stream", "board", "embed"])
+def test_a_page_names_every_module_that_it_loads(page: str) -> None:
+    """A browser then loads all of them at once, and not one after the other."""
+    begin = DASHBOARD / ("stream.js" if page == "stream" else "board.js")
+    wanted, open_ends = {begin}, [begin]
+    while open_ends:
+        module = open_ends.pop()
+        for path in re.findall(r'^import .*?"(\.[^"]+)";', module.read_text(), re.M):
+            found = (module.parent / path).resolve()
+            open_ends += [] if found in wanted else [found]
+            wanted.add(found)
+    text = (DASHBOARD / f"{page}.html").read_text()
+    named = re.findall(r'(?:modulepreload" href|script src)="/dashboard/((?!vendor|theme)[^"]+)"', text)
+    assert sorted(named) == sorted(str(path.relative_to(DASHBOARD)) for path in wanted)
+
+
 @with_api([1, 2, 3])
 async def test_openapi_page_covers_every_address(api: Api) -> None:
     spec = await api.json("/openapi.json")
     addresses = {
         "/v1/alerts",
+        "/v1/boards",
+        "/v1/boards/{board}",
+        "/v1/changes",
         "/v1/overview",
         "/v1/overview/events",
         "/v1/streams",

@@ -1,12 +1,12 @@
 // What the panels of a board are about: one stream or key, or several in one chart. Panels use them as they use the page
 // of a stream.
 
-import { numbered } from "./annotations.js";
-import { ApiError } from "./api.js";
-import { chooseStep } from "./ranges.js";
-import { StreamPage } from "./state.js";
-import { seconds, timesOf } from "./times.js";
-import { length } from "./words.js";
+import { numbered } from "../annotations.js";
+import { ApiError } from "../api.js";
+import { chooseStep } from "../ranges.js";
+import { StreamPage } from "../state.js";
+import { seconds, timesOf } from "../times.js";
+import { length } from "../words.js";
 
 // Return the stream and the key that a line names: "clicks/FR" is the key FR of clicks. The key may be null.
 export function partsOf(line) {

@@ -1,20 +1,20 @@
 // The place of a panel on a board: names of its lines with their states above, and below them the panel, or why there is
 // none yet.
 
-import { make, say } from "./elements.js";
-import { isConnected } from "./frame.js";
-import { Group } from "./board_lines.js";
-import { Alerts } from "./panels/alerts.js";
-import { Bins } from "./panels/bins.js";
-import { Cdf } from "./panels/cdf.js";
-import { Heat } from "./panels/heat.js";
-import { Keys } from "./panels/keys.js";
-import { OneNumber } from "./panels/number.js";
-import { Quantiles } from "./panels/quantiles.js";
-import { Rate } from "./panels/rate.js";
-import { Running } from "./panels/running.js";
-import { BinsTogether, lookOf, RunningTogether } from "./panels/together.js";
-import { stateOf } from "./stream_state.js";
+import { make, say } from "../elements.js";
+import { isConnected } from "../frame.js";
+import { Group } from "./lines.js";
+import { Alerts } from "../panels/alerts.js";
+import { Bins } from "../panels/bins.js";
+import { Cdf } from "../panels/cdf.js";
+import { Heat } from "../panels/heat.js";
+import { Keys } from "../panels/keys.js";
+import { OneNumber } from "./number.js";
+import { Quantiles } from "../panels/quantiles.js";
+import { Rate } from "../panels/rate.js";
+import { Running } from "../panels/running.js";
+import { BinsTogether, RunningTogether } from "./together.js";
+import { stateOf } from "../stream_state.js";
 
 // What a panel can show: the word of the configuration, its name for readers, and its classes for one line and several.
 export const SHOWS = [

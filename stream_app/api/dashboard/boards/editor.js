@@ -1,11 +1,11 @@
 // The page /boards without a name: the reader chooses panels. The address holds the board, so it can be shared; nothing is
 // stored in the service.
 
-import { get } from "./api.js";
-import { boardOf, configurationOf, describe } from "./board_address.js";
-import { SHOWS } from "./board_slots.js";
-import { at, make, say } from "./elements.js";
-import { setConnection } from "./frame.js";
+import { get } from "../api.js";
+import { boardOf, configurationOf, describe } from "./address.js";
+import { SHOWS } from "./slots.js";
+import { at, make, say } from "../elements.js";
+import { setConnection } from "../frame.js";
 
 // Let the reader choose. Args: first, the board of the address; show(board), called after every choice.
 export async function edit(first, show) {
