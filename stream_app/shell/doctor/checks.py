@@ -22,6 +22,7 @@ from stream_app.shell.doctor.findings import Finding, capped, filling, sampled
 from stream_app.shell.doctor.grace import arrivals_in_file, grace_findings
 from stream_app.shell.doctor.ports import port_findings
 from stream_app.shell.doctor.redis import key_file_findings, redis_findings
+from stream_app.shell.doctor.room import LEAST_FREE_BYTES, MIB, free_space
 from stream_app.shell.doctor.stored import check_stored
 from stream_app.shell.doctor.times import time_findings
 from stream_app.shell.working import Step, silent
@@ -30,10 +31,6 @@ from stream_app.sources.times import TimeFormat
 from stream_app.spool import bytes_kept
 from stream_app.wiring.event_logs import time_field, why_unreadable
 from stream_app.wiring.workers import outside_ledger
-
-MIB = 1 << 20
-LEAST_FREE_BYTES = 256 * MIB  # with less, a release may fail to be written
-FEW_FREE_BYTES = 2048 * MIB
 
 
 async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
@@ -154,17 +151,7 @@ def _directory(what: str, directory: Path) -> Iterator[Finding]:
         yield Finding(what, "warn", f"{directory} holds secrets and others may enter it; chmod 700")
     else:
         yield Finding(what, "ok", f"{directory} can be written")
-    yield _room(what, nearest)
-
-
-def _room(what: str, directory: Path) -> Finding:
-    free = shutil.disk_usage(directory).free
-    said = f"{free // MIB:,} MiB are free on its disk"
-    if free < LEAST_FREE_BYTES:
-        return Finding(what, "fail", f"{said}; make room, or releases stop")
-    if free < FEW_FREE_BYTES:
-        return Finding(what, "warn", f"{said}; make room soon")
-    return Finding(what, "ok", said)
+    yield free_space(what, nearest)
 
 
 def _room_for_spools(settings: Settings, ingest: IngestSettings) -> Finding:

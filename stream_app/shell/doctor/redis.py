@@ -12,6 +12,7 @@ from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.ports import ACCEPT_MANAGED, NoiseKeys, OperatorError
 from stream_app.shell.doctor.findings import Finding
+from stream_app.shell.doctor.room import redis_room
 from stream_app.state.connection import batch, connect, execute
 from stream_app.state.embedded import find_server
 from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREAM_NAMES, StreamKeys
@@ -41,7 +42,7 @@ async def redis_findings(settings: Settings) -> list[Finding]:
         first = Finding(
             "redis.accept", "warn", "may lose acknowledged writes; a lost release would be made twice"
         )
-    found = [first, await _clock(url), await _readers(settings.redis.api_url, url)]
+    found = [first, *await redis_room(url), await _clock(url), await _readers(settings.redis.api_url, url)]
     if settings.alerts.rules:
         found.append(await _alerts(settings.redis.alerts_url, url))
     found += await _noise_findings(settings, url)

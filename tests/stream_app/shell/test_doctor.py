@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+import redis
 from rich.console import Console
 
 from deploy.ports import free_port
@@ -24,6 +25,7 @@ from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import ACCEPT_LOSS
 from stream_app.shell.doctor import checks as doctor
 from stream_app.shell.doctor import redis as doctor_redis
+from stream_app.shell.doctor import room as doctor_room
 from stream_app.shell.doctor.findings import Finding, show
 from stream_app.wiring.workers import new_ledger
 from tests.contracts.servers import server_paths
@@ -154,7 +156,7 @@ def test_occupied_port_fails_unless_the_service_itself_serves_it(folder: Path) -
 def test_doctor_finds_an_operator_endpoint_that_is_open_to_others(folder: Path) -> None:
     found = examined(folder, more=f"operator: {{host: 0.0.0.0, port: {free_port()}}}")
     assert bad(found) == {"operator.host": "fail"}
-    assert "0.0.0.0 is not loopback, and a worker's metrics are secret" in found["operator.host"][0].said
+    assert "0.0.0.0 is not loopback, and the metrics there are secret" in found["operator.host"][0].said
 
 
 @pytest.mark.redis
@@ -199,6 +201,33 @@ class TestOverAServer:
                 found = examined(folder, server.worker_url, more_redis=api_url)
                 assert bad(found) == {"redis clock": state}
                 assert "NTP" in found["redis clock"][0].said
+
+    def test_memory_and_disk_of_redis_are_looked_at(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with deployed(folder / "redis", server_paths()["bundled"]) as server:
+            api_url = f', api_url: "{server.api_url}"'
+
+            def found() -> dict[str, list[Finding]]:
+                return examined(folder, server.worker_url, more_redis=api_url)
+
+            good = found()
+            assert f"127.0.0.1:{server.port} uses " in good["redis memory"][0].said
+            assert str(folder / "redis" / "data") in good["redis disk"][0].said
+            with redis.Redis.from_url(server.url("operator"), protocol=2) as operator:
+                used = operator.info("memory")["used_memory"]
+                for share, state in ((0.85, "warn"), (0.97, "fail")):
+                    operator.config_set("maxmemory", int(used / share))
+                    [memory] = found()["redis memory"]
+                    assert (memory.state, "noeviction" in memory.said) == (state, True), memory.said
+                operator.config_set("maxmemory", 0)
+            monkeypatch.setattr(doctor_room, "FRAGMENTED", 0.001)
+            monkeypatch.setattr(doctor_room, "_SMALL_BYTES", 0)
+            assert bad(broken := found()) == {"redis memory": "warn"}
+            assert "fragmented" in broken["redis memory"][0].said
+            usage = shutil.disk_usage(folder)._replace(free=100 << 20)
+            monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+            assert bad(found())["redis disk"] == "fail"
 
     def test_store_that_may_lose_releases_is_found(self, folder: Path) -> None:
         port = free_port()
