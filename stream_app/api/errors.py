@@ -48,6 +48,14 @@ def unknown_stream(name: str, known: list[str]) -> HTTPException:
     return HTTPException(404, f"stream {name!r} is not known here; known streams: {there}")
 
 
+def not_open(name: str) -> HTTPException:
+    """Return the error for a stream that is configured and was never opened."""
+    return HTTPException(
+        404,
+        f"stream {name!r} is not open yet: its worker prepares it or is down, the worker's log says which",
+    )
+
+
 def reply(status: int, line: str, **more: Any) -> JSONResponse:
     """Return an error answer."""
     return JSONResponse(ErrorAnswer(error=line, **more).model_dump(exclude_none=True), status)

@@ -247,6 +247,10 @@ class Replicas:
         """Seconds since everything was last read from the store; None before the first time."""
         return None if self._fresh_at is None else time.monotonic() - self._fresh_at
 
+    def expects(self, stream: str) -> bool:
+        """Return whether a stream is configured, whether a worker has opened it or not."""
+        return stream in self._labels.titles
+
     async def refresh(self) -> None:
         """Read newly visible releases of every stream."""
         alerts, transitions = await self._read_alerts()  # first: no state is ahead of its releases

@@ -47,6 +47,8 @@ def replica_of(request: Request, stream: str) -> StreamReplica:
     by_name = all_replicas(request).by_name
     replica = by_name.get(stream)
     if replica is None or replica.view is None or not may_read(request, stream):
+        if all_replicas(request).expects(stream) and may_read(request, stream):
+            raise errors.not_open(stream)
         raise errors.unknown_stream(stream, sorted(name for name in by_name if may_read(request, name)))
     return replica
 

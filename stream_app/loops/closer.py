@@ -53,7 +53,7 @@ class Closer:
     """
 
     def __init__(self, ports: Ports, stream: Stream, has_reached: HasReached | None = None) -> None:
-        self._name = name = stream.strategy.stream
+        self.name = name = stream.strategy.stream
         self._noise = noise = ports.noise[name]
         if not noise.private:
             raise ValueError(
@@ -110,7 +110,7 @@ class Closer:
                 log.warning(
                     "stream %s: one more epoch would exceed its total, so nothing is counted until a start "
                     "with a larger streams.%s.privacy.total",
-                    *(self._name, self._name),
+                    *(self.name, self.name),
                 )
         self._stopped = stopped
 
@@ -125,12 +125,12 @@ class Closer:
             if await self._leadership.leads():
                 await self.reconcile()
                 return
-            if await agrees(self._store, self._ports.witnesses[self._name], self._strategy):
+            if await agrees(self._store, self._ports.witnesses[self.name], self._strategy):
                 if await self._ahead.shares_keys():
                     return
                 if followed_s > PATIENCE_S:  # a live worker keeps the lease, or it would be ours by now
                     raise OperatorError(
-                        f"stream {self._name}: another worker closes it, and this one cannot read its stored "
+                        f"stream {self.name}: another worker closes it, and this one cannot read its stored "
                         "noise; give all workers one secrets.key_file, or write tree.release: causal; if "
                         "they have one, the noise is lost: start this worker again"
                     )
@@ -164,7 +164,7 @@ class Closer:
                     self._strategy.declared.time.closing.instant_us(next_bin)
                 )
                 if self._has_reached is not None and not self._ports.clock.virtual:
-                    await self._has_reached(self._name, next_bin, REACH_S)
+                    await self._has_reached(self.name, next_bin, REACH_S)
             else:
                 await self._until_sealed(next_bin)
 
@@ -174,7 +174,7 @@ class Closer:
         Once this worker's reader is there, the store is asked ``POLLS`` times, because other workers read the
         other partitions. The pauses grow, so that many streams that wait leave the processor to the reader.
         """
-        if self._has_reached is not None and not await self._has_reached(self._name, bin, REACH_S):
+        if self._has_reached is not None and not await self._has_reached(self.name, bin, REACH_S):
             return
         for poll in range(POLLS):
             await asyncio.sleep(POLL_S * 2**poll)
@@ -188,7 +188,7 @@ class Closer:
 
     async def _next_fits(self) -> bool:
         """Return whether the stream's total allows an epoch after the running one."""
-        state, ledger = await self._store.load(self._name), self._stream.ledger
+        state, ledger = await self._store.load(self.name), self._stream.ledger
         if state is None or state.stopped:
             return False
         return ledger is None or await next_epoch_fits(ledger, self._strategy, state)
@@ -232,7 +232,7 @@ class Closer:
     async def _sealed(self, bin: int) -> int:
         listed = await self._ports.source.partitions()
         try:
-            return await self._store.seal(self._name, self._strategy.hash, listed, bin)
+            return await self._store.seal(self.name, self._strategy.hash, listed, bin)
         except LookupError as lost:
             # The stream was there: an empty store has taken its place, and perhaps another loop has noticed.
             raise ConnectionError(f"redis: {lost}") from lost
@@ -246,13 +246,13 @@ class Closer:
                 ahead = await self._ahead.of_bins(self._strategy, state, last_bin)
             except NoiseLost as loss:
                 log.error("%s; its epoch ends here, the next one begins", str(loss))
-                reply = await self._store.end_epoch(self._name, state.epoch.epoch, state.seq, NOISE_LOST)
+                reply = await self._store.end_epoch(self.name, state.epoch.epoch, state.seq, NOISE_LOST)
                 if reply is Reply.DONE:
                     self._recovery.on_end(Ending.NOISE_LOST, 0)
                 return
             last_bin = state.released_bin + len(ahead.errors)
         await self._tally(last_bin)
-        counts = await self._store.read_cells(self._name, first_bin, last_bin, width)
+        counts = await self._store.read_cells(self.name, first_bin, last_bin, width)
         noise = self._pool or self._noise
         arguments = state, self._strategy, counts, noise, self._ports.make_nonce(), ahead
         if self._strategy.kind.slow:
@@ -260,8 +260,8 @@ class Closer:
             release = await noise_ahead.in_thread(noise_ahead.OWN, make_release, *arguments)
         else:
             release = make_release(*arguments)
-        reply = await self._store.release(self._name, release)
-        check_strategy(self._name, reply)
+        reply = await self._store.release(self.name, release)
+        check_strategy(self.name, reply)
 
     async def _tally(self, last_bin: int) -> None:
         """For capped streams, choose the users' records that count in all bins up to this one."""
@@ -269,8 +269,8 @@ class Closer:
         reply = Reply.ALREADY if bounds is None else Reply.DONE
         while bounds is not None and reply is Reply.DONE:
             await self._leadership.leads()  # tallying many users may outlast the lease
-            reply = await self._store.tally(self._name, self._strategy.hash, bounds, last_bin)
-        check_strategy(self._name, reply)
+            reply = await self._store.tally(self.name, self._strategy.hash, bounds, last_bin)
+        check_strategy(self.name, reply)
 
     def _wake_forget(self, epoch: int) -> None:
         """Wake ``_forget`` at the first call, in each new epoch, and once a replay has ended."""

@@ -120,7 +120,8 @@ def _with_health(alive: SignsOfLife, waiting: Waiting, answer: Wsgi) -> Wsgi:
         if still_s > STUCK_S:
             bad, said = True, f"stuck for {still_s:.0f} s"
         elif path == "/readyz" and service is not None:
-            bad, said = True, f"waits for {service}"
+            detail = str(waiting.detail)
+            bad, said = True, f"waits for {service}" + (f": {detail}" if detail else "")
         status = "503 Service Unavailable" if bad else "200 OK"
         start(status, [("Content-Type", "text/plain; charset=utf-8")])
         return [f"{said}\n".encode()]

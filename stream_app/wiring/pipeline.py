@@ -85,14 +85,15 @@ class Pipeline:
         leases = [stream.lease for stream in streams if stream.lease is not None]
         return cls(ports.source, ports.wall, counting, list(closers.values()), leases)
 
-    async def agree(self) -> None:
+    async def agree(self, opened: Callable[[str], None] = lambda stream: None) -> None:
         """Return when store and witness agree about every stream; only then may ``run`` start.
 
+        Args: opened, called for each stream when that is true of it.
         Streams begin beside each other. Only a stream for which the order matters begins alone, in its turn.
         """
         for alone, some in groupby(self.closers, lambda closer: closer.begins_in_turn):
             for together in ([closer] for closer in some) if alone else [some]:
-                await until_all_end(*(closer.agree() for closer in together))
+                await until_all_end(*(_agree(closer, opened) for closer in together))
 
     async def run(self) -> None:
         """Run until cancelled; a replay returns when its last bin is visible."""
@@ -104,3 +105,8 @@ class Pipeline:
             loops.append(outage.outlast(keeping))
         await until_one_ends(*loops)
         await self.source.close()
+
+
+async def _agree(closer: Closer, opened: Callable[[str], None]) -> None:
+    await closer.agree()
+    opened(closer.name)

@@ -51,6 +51,7 @@ from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.event_logs import check_files, named_by, open_source
 from stream_app.wiring.operator_endpoint import operator_endpoint
 from stream_app.wiring.pipeline import Pipeline
+from stream_app.wiring.preparing import Preparing
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.starting import check_start, ledger_of
@@ -151,7 +152,10 @@ async def _start_and_run(
         logs = [await _opened(streams, adapters) for streams in by_log(settings.streams)]
         waiting.now = START
         measuring = _by_source(logs, adapters)
-        pipelines = [await _pipeline(log, measuring, adapters) for log in logs]
+        preparing = Preparing(stream.name for stream in settings.streams)
+        waiting.detail = preparing
+        async with preparing.said():
+            pipelines = [await _pipeline(log, measuring, adapters, preparing.opened) for log in logs]
         deleting = [
             delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us, is_stopped)
             for streams in by_log(settings.streams)
@@ -346,8 +350,16 @@ def _by_source(logs: Sequence[_OpenLog], adapters: Adapters) -> dict[str, list[S
     return {source: [opened[one.name] for one in together] for source, together in groups.items()}
 
 
-async def _pipeline(log: _OpenLog, measuring: Mapping[str, Sequence[Stream]], adapters: Adapters) -> Pipeline:
-    """Open the streams of one log and join their loops. Args: measuring, the streams of each source."""
+async def _pipeline(
+    log: _OpenLog,
+    measuring: Mapping[str, Sequence[Stream]],
+    adapters: Adapters,
+    opened: Callable[[str], None],
+) -> Pipeline:
+    """Open the streams of one log and join their loops.
+
+    Args: measuring, the streams of each source; opened, called for each stream that is open.
+    """
     clock, pairs = log.ports.clock, list(zip(log.streams, log.strategies, strict=True))
     has_users = any(stream.declared.privacy.per_user is not None for stream in log.streams)
     pipeline = Pipeline.over(
@@ -359,7 +371,7 @@ async def _pipeline(log: _OpenLog, measuring: Mapping[str, Sequence[Stream]], ad
     adapters.resources.push_async_callback(_close, partial(give_up, pipeline.leases))
     for stream in log.streams:
         adapters.metrics.know(stream.name, stream.declared.time.bin_us / 1e6)
-    await pipeline.agree()
+    await pipeline.agree(opened)
     if isinstance(clock, ReplayClock):
         states = [await closer.reconcile() for closer in pipeline.closers]
         closings = [strategy.declared.time.closing for strategy in log.strategies]
