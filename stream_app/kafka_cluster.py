@@ -162,6 +162,7 @@ class TopicFacts:
     partitions: int
     cleanup_policy: str
     largest_message_bytes: int
+    retention_ms: int | None = None
 
 
 async def topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
@@ -185,8 +186,13 @@ def check_keeps_records(topic: str, facts: TopicFacts) -> None:
 
 async def create_compacted(cluster: Cluster, topic: str) -> None:
     """Create a compacted topic with one partition; an existing topic stays as it is."""
+    await create_topic(cluster, topic, {"cleanup.policy": "compact"})
+
+
+async def create_topic(cluster: Cluster, topic: str, settings: Mapping[str, str]) -> None:
+    """Create a topic with one partition and these settings; an existing topic stays as it is."""
     await reach(cluster)
-    await asyncio.to_thread(_create_compacted, cluster, topic)
+    await asyncio.to_thread(_create_topic, cluster, topic, settings)
 
 
 async def reach(cluster: Cluster) -> None:
@@ -345,7 +351,7 @@ def _topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
         [described] = client.describe_topics([topic])
         if described["error_code"] == errors.UnknownTopicOrPartitionError.errno:
             return None
-        wanted = ["cleanup.policy", "max.message.bytes"]
+        wanted = ["cleanup.policy", "max.message.bytes", "retention.ms"]
         asked = ConfigResource(ConfigResourceType.TOPIC, topic, wanted)
         settings = client.describe_configs([asked], config_filter="all")
         values = {name: entry["value"] for name, entry in settings["topic"][topic].items()}
@@ -356,13 +362,13 @@ def _topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
             # A user without the right to describe settings gets none of them.
             cleanup_policy=values.get("cleanup.policy", ""),
             largest_message_bytes=int(values.get("max.message.bytes", 0)),
+            retention_ms=int(values["retention.ms"]) if "retention.ms" in values else None,
         )
 
 
-def _create_compacted(cluster: Cluster, topic: str) -> None:
-    settings = {"cleanup.policy": "compact"}
+def _create_topic(cluster: Cluster, topic: str, settings: Mapping[str, str]) -> None:
     with _admin(cluster) as client:
         try:
-            client.create_topics([NewTopic(topic, 1, -1, topic_configs=settings)])
+            client.create_topics([NewTopic(topic, 1, -1, topic_configs=dict(settings))])
         except admin_errors.TopicAlreadyExistsError:
             return

@@ -162,7 +162,8 @@ def _check_topics(document: Section, settings: Settings) -> None:
     written = {(output.cluster, output.topic) for output in settings.outputs}
     alerts = (settings.alerts.cluster, settings.alerts.topic)
     ledger = ("", None) if settings.ledger is None else (settings.ledger.cluster, settings.ledger.topic)
-    named = {place for place in (*read, *written, alerts, ledger) if place[1] is not None}
+    letters = (settings.dead_letters.cluster, settings.dead_letters.topic)
+    named = {place for place in (*read, *written, alerts, ledger, letters) if place[1] is not None}
     if named and settings.kafka is None:
         raise document.error("kafka", "is missing, and topics are named; add kafka: {bootstrap_servers: ...}")
     known = {} if settings.kafka is None else settings.kafka.clusters
@@ -175,6 +176,10 @@ def _check_topics(document: Section, settings: Settings) -> None:
     if ledger[1] is not None and ledger in read | written | {alerts}:
         raise document.error(
             "ledger", f"goes into {ledger[1]}, which holds something else; name another topic"
+        )
+    if letters[1] is not None and letters in read | written | {alerts, ledger}:
+        raise document.error(
+            "dead_letters", f"go into {letters[1]}, which holds something else; name another topic"
         )
     names = {stream.name for stream in settings.streams}
     for output in settings.outputs:

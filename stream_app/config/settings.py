@@ -249,11 +249,16 @@ class LedgerSettings:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSettings:
-    """How refused records are kept: how long, how many bytes per source, with or without content."""
+    """How refused records are kept: how long, how many bytes per source, with or without content.
+
+    Args: topic, that gets the letters, too; None: files only. cluster, of that topic.
+    """
 
     keep_us: int
     most_bytes: int
     content: bool
+    topic: str | None = None
+    cluster: str = ""
 
 
 @dataclass(frozen=True)

@@ -133,13 +133,29 @@ def read_ledger(
     return LedgerSettings(copy, None)
 
 
+READ_LETTERS = "whoever may read the topic reads refused records"
+
+
 def read_dead_letters(section: Section) -> DeadLetterSettings:
-    """Read how refused records are kept, and for how long."""
+    """Read how refused records are kept, and for how long. Their content in a topic needs ``accept``."""
     settings = DeadLetterSettings(
         keep_us=section.take("keep", _keep_us, 7 * DAY_US),
         most_bytes=section.take("max_size", _letters_size, 100 * 10**6),
         content=section.take("content", values.flag, False),
+        topic=section.take("topic", topic_name, None),
+        cluster=section.take("cluster", cluster_name, ""),
     )
+    accept = section.take("accept", values.one_of(READ_LETTERS), None)
+    if settings.topic is None:
+        for key in ("cluster", "accept"):
+            section.refuse(
+                key, "is of a topic, and dead_letters.topic is missing; write it, or take this out"
+            )
+    elif settings.content and accept is None:
+        said = (
+            f'would put whole records into {settings.topic}; leave it out, or write accept: "{READ_LETTERS}"'
+        )
+        raise section.error("content", said)
     section.finish()
     return settings
 

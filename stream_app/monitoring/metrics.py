@@ -61,6 +61,9 @@ class Metrics:
             "Records refused to the dead letters, each once; without a stream: not decodable for any",
             ["source", "stream"],
         )
+        self.letters_unsent = counter(
+            "dead_letters_unsent", "Letters that dead_letters.topic did not get; their files have them", []
+        )
         self.clock_ahead = gauge(
             "clock_ahead_seconds", "How far the clock of Redis is ahead of this worker's", []
         )

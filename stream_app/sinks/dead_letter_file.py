@@ -11,10 +11,11 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from stream_app.core.records import Refusal
 from stream_app.durable import LineLog
@@ -23,6 +24,7 @@ from stream_app.ports import DeadLetters, OperatorError
 _FILES = 8  # the longest age, and the size, are divided into this many files
 _REMEMBERED = 100_000  # letters, plus all letters of the last write
 _SUFFIX = ".ndjson"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 LOOK_EVERY_S = 30.0  # for letters that are too old, also while none are written
 
 log = logging.getLogger(__name__)
@@ -62,12 +64,7 @@ class DeadLetterFiles(DeadLetters):
         self._alone = threading.Lock()
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        placed = {(stream, refusal.partition, refusal.position): refusal for refusal in refusals}
-        new = {
-            place: refusal
-            for place, refusal in placed.items()
-            if place not in self._newer and place not in self._older
-        }
+        new = self._new(refusals, stream)
         if new:
             try:
                 await asyncio.to_thread(self._append, list(new.values()), stream)
@@ -79,6 +76,18 @@ class DeadLetterFiles(DeadLetters):
                 self._older, self._newer = self._newer, set()
         return len(new)
 
+    def new(self, refusals: Sequence[Refusal], stream: str | None) -> list[Refusal]:
+        """Return the records that have no letter yet, as far as this object remembers."""
+        return list(self._new(refusals, stream).values())
+
+    def _new(self, refusals: Sequence[Refusal], stream: str | None) -> dict[_Place, Refusal]:
+        placed = {(stream, refusal.partition, refusal.position): refusal for refusal in refusals}
+        return {
+            place: refusal
+            for place, refusal in placed.items()
+            if place not in self._newer and place not in self._older
+        }
+
     def close(self) -> None:
         """Close the file."""
         with self._alone:
@@ -86,11 +95,12 @@ class DeadLetterFiles(DeadLetters):
 
     def _append(self, refusals: Sequence[Refusal], stream: str | None) -> None:
         with self._alone:
-            for lines in self._parts(self._line(refusal, stream) for refusal in refusals):
+            for lines in self._parts(self.line(refusal, stream) for refusal in refusals):
                 self._file_for(sum(map(len, lines)) + len(lines)).append(lines)
 
-    def _line(self, refusal: Refusal, stream: str | None) -> bytes:
-        place = {"partition": refusal.partition, "position": refusal.position}
+    def line(self, refusal: Refusal, stream: str | None, more: Mapping[str, str] = _NOTHING) -> bytes:
+        """Return a letter as JSON. Args: more, which it says first."""
+        place = {**more, "partition": refusal.partition, "position": refusal.position}
         why = place | ({} if stream is None else {"stream": stream}) | {"reason": str(refusal.reason)}
         if self._keeping.content:
             line = _json(why | _text(refusal.record))

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dphist import SystemNoise
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
@@ -49,12 +50,16 @@ from stream_app.together import until_all_end, until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.event_logs import check_files, named_by, open_source
+from stream_app.wiring.letters import in_both, letters_topic
 from stream_app.wiring.operator_endpoint import operator_endpoint
 from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.preparing import Preparing
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.starting import check_start, ledger_of
+
+if TYPE_CHECKING:
+    from stream_app.sinks.dead_letter_topic import DeadLetterTopic
 
 PREDECESSOR_S = 20.0
 START_AGAIN_S = 1.0
@@ -77,6 +82,7 @@ class Adapters:
     noise_keys: NoiseKeys
     metrics: Metrics
     resources: AsyncExitStack
+    letters: DeadLetterTopic | None = None
     worker: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
@@ -145,10 +151,11 @@ async def _start_and_run(
             await store.need_format(ENTRIES)
         anew = {one.name for one in settings.streams if not await _has_begun(one.name, store, witnesses)}
         keys = noise_keys(settings)
-        adapters = Adapters(
-            settings, directory, new_store, store, witnesses, outside, keys, metrics, resources
-        )
         waiting.now = START if settings.kafka is None else KAFKA
+        letters = await resources.enter_async_context(letters_topic(settings, metrics.letters_unsent.inc))
+        adapters = Adapters(
+            settings, directory, new_store, store, witnesses, outside, keys, metrics, resources, letters
+        )
         logs = [await _opened(streams, adapters) for streams in by_log(settings.streams)]
         waiting.now = START
         measuring = _by_source(logs, adapters)
@@ -327,13 +334,14 @@ async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _Ope
     )
     adapters.resources.callback(letters.close)
     identity = streams[0].declared.source.name
+    kept_in = in_both(letters, adapters.letters, identity)
     ports = Ports(
         store=store,
         source=watch_source(log, identity, adapters.metrics),
         clock=clock,
         wall=wall,
         witnesses=adapters.witnesses,
-        dead_letters=watch_dead_letters(letters, identity, adapters.metrics),
+        dead_letters=watch_dead_letters(kept_in, identity, adapters.metrics),
         noise=dict.fromkeys(adapters.witnesses, SystemNoise()),
         keys=adapters.noise_keys,
         new_store=adapters.new_store,

@@ -12,8 +12,10 @@ import httpx
 import pytest
 
 from deploy.ports import free_port
+from stream_app.config.storage import READ_LETTERS
 from tests.brokers import Topic
 from tests.e2e.service import Service
+from tests.stream_app.sinks.test_dead_letter_topic import letters_in
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
@@ -96,6 +98,8 @@ def test_no_event_of_a_topic_shows_either(tmp_path: Path, bootstrap_servers: str
     topic = asyncio.run(Topic.create(bootstrap_servers, 2))
     text = CONFIGURATION.format(port=port, operator_port=operator_port)
     text = text.replace("file: clicks.ndjson", f"topic: {topic.name}")
+    letters, accept = f"{topic.name}-letters", f'accept: "{READ_LETTERS}"'
+    text = text.replace("content: true", f"content: true, topic: {letters}, {accept}")
     (tmp_path / "app.yaml").write_text(f'{text}kafka: {{bootstrap_servers: "{bootstrap_servers}"}}\n')
     with Service(["-v", "run", "--config", "app.yaml"], tmp_path) as service:
         service.until("bins closed")
@@ -109,8 +113,11 @@ def test_no_event_of_a_topic_shows_either(tmp_path: Path, bootstrap_servers: str
         public = [
             httpx.get(f"http://127.0.0.1:{port}{path}", timeout=60, verify=False).text for path in _PUBLIC
         ]
+        in_topic = asyncio.run(letters_in(bootstrap_servers, letters, UNDECODABLE))
         assert service.interrupt() == 0
     assert SENTINEL in _letters(tmp_path)
+    assert SENTINEL in json.dumps(in_topic)
+    assert {letter["reason"] for letter in in_topic} >= {"undecodable"}
     for shown in (service.output, scraped, *public):
         assert SENTINEL.lower() not in shown.lower()
     assert not _names(service.output, UNDECODABLE)

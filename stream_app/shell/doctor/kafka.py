@@ -26,6 +26,7 @@ from stream_app.shell.doctor.findings import Finding, capped, filling, sampled
 from stream_app.shell.doctor.grace import grace_findings
 from stream_app.shell.doctor.times import time_findings
 from stream_app.shell.doctor.topic_sample import newest_records
+from stream_app.sinks.dead_letter_topic import check_topic
 from stream_app.sources.decode import Decoded, TimeField
 from stream_app.sources.times import TimeFormat
 from stream_app.wiring.event_logs import decoder_of, time_field
@@ -57,6 +58,10 @@ async def _cluster_findings(settings: Settings, name: str) -> list[Finding]:
                 found.append(_output_topic(output.topic, await topic_facts(cluster, output.topic)))
         if (alerts := settings.alerts.topic) is not None and settings.alerts.cluster == name:
             found.append(_alerts_topic(alerts, await topic_facts(cluster, alerts)))
+        letters = settings.dead_letters
+        if letters.topic is not None and letters.cluster == name:
+            facts = await topic_facts(cluster, letters.topic)
+            found.append(_letters_topic(letters.topic, facts, letters.keep_us))
     except (OSError, OperatorError) as failure:
         what = f"{cluster.where}.bootstrap_servers"
         return [*found, Finding(what, "fail", f"{failure}; correct it, or start the broker")]
@@ -163,6 +168,18 @@ def _output_topic(topic: str, facts: TopicFacts | None) -> Finding:
         said = f"{topic} must be compacted, and nothing else, and have one partition; name another topic"
         return Finding("outputs", "fail", f"{said}: what it forgets could be released a second time")
     return Finding("outputs", "ok", f"{topic} is compacted and has one partition")
+
+
+def _letters_topic(topic: str, facts: TopicFacts | None, keep_us: int) -> Finding:
+    """Return whether the topic for dead letters deletes them as soon as their files are deleted."""
+    what = "dead_letters.topic"
+    if facts is None:
+        return Finding(what, "ok", f"{topic} does not exist yet; the first start creates it")
+    try:
+        check_topic(topic, facts, keep_us)
+    except OperatorError as refusal:
+        return Finding(what, "fail", str(refusal).removeprefix(f"{what}: "))
+    return Finding(what, "ok", f"{topic} deletes letters within dead_letters.keep")
 
 
 def _alerts_topic(topic: str, facts: TopicFacts | None) -> Finding:

@@ -32,6 +32,27 @@ def test_all_settings_are_read() -> None:
     assert settings == DeadLetterSettings(36 * 3_600_000_000, 2_000_000_000, content=True)
 
 
+ACCEPT = "whoever may read the topic reads refused records"
+KAFKA = 'kafka: {bootstrap_servers: "localhost:9092"}\n'
+
+
+def test_a_topic_gets_records_only_if_the_operator_accepts_it() -> None:
+    assert read(f"dead_letters: {{topic: refused}}\n{KAFKA}").topic == "refused"
+    with pytest.raises(ConfigError, match="content would put whole records into refused; leave it out"):
+        read(f"dead_letters: {{topic: refused, content: true}}\n{KAFKA}")
+    section = f'dead_letters: {{topic: refused, content: true, accept: "{ACCEPT}"}}\n{KAFKA}'
+    assert read(section).content
+
+
+def test_a_topic_of_letters_needs_a_cluster_and_holds_nothing_else() -> None:
+    with pytest.raises(ConfigError, match="kafka is missing, and topics are named"):
+        read("dead_letters: {topic: refused}\n")
+    with pytest.raises(ConfigError, match=r"has no clusters\.far"):
+        read(f"dead_letters: {{topic: refused, cluster: far}}\n{KAFKA}")
+    with pytest.raises(ConfigError, match="dead_letters go into out, which holds something else"):
+        read(f"dead_letters: {{topic: out}}\noutputs: [{{stream: clicks, topic: out}}]\n{KAFKA}")
+
+
 @pytest.mark.parametrize(
     ("section", "said"),
     [
@@ -41,6 +62,8 @@ def test_all_settings_are_read() -> None:
         ("max_size: 100", "max_size 100: must be a size with its unit, for example 100MB"),
         ("max_size: 1kB", 'max_size "1kB": must be at least 1MB'),
         ("content: some", 'content "some": '),
+        (f'accept: "{ACCEPT}"', "accept is of a topic, and dead_letters.topic is missing"),
+        ("cluster: far", "cluster is of a topic, and dead_letters.topic is missing"),
         ("retention: 7d", "retention is not a known key"),
     ],
 )
