@@ -52,7 +52,8 @@ class Summary:
     """A stream in short: what it counts and how much so far.
 
     Args: running, from the stream's start; None before the first release. this_epoch, the users first seen in
-        the last epoch with a release; None for streams of events. The rest as of a ``Count``.
+        the last epoch with a release; None for streams of events. next_release, when the next bin of a live
+        stream becomes visible if no worker is late; ends, where a replay ends. The rest as of a ``Count``.
     """
 
     stream: str
@@ -70,6 +71,9 @@ class Summary:
     meaning: str = ""
     intervals: str = ""
     unmeasured: tuple[Gap, ...] = ()
+    title: str = ""
+    next_release: str | None = None
+    ends: str | None = None
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Summary:

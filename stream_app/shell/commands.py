@@ -59,7 +59,7 @@ _ELSEWHERE = {
         "Ask a running service for a count, a sum or a mean of STREAM, a series, or a distribution.",
     ),
     "watch": (
-        "readers",
+        "watching",
         "Follow the running count of STREAM: a live chart on a terminal, otherwise a line per release.",
     ),
     "rules": (

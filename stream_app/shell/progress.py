@@ -187,10 +187,12 @@ def _lines(stream: StreamProgress, rate: float) -> list[str]:
         done = min(_BAR_CELLS, stream.bins * _BAR_CELLS // stream.of_bins)
         bar = f"  [cyan]{'━' * done}[/][dim]{'━' * (_BAR_CELLS - done)}[/]"
     of_bins = f"/{stream.of_bins:,}" if stream.of_bins is not None else ""
-    pace = "[green]complete[/]" if stream.complete else f"[dim]{rate:,.0f} bins/s[/]"
+    slow = stream.of_bins is None and rate < 1  # a live stream that has caught up
+    pace = "[green]complete[/]" if stream.complete else "" if slow else f"[dim]{rate:,.0f} bins/s[/]"
     count = "count" if stream.private else "[red]NOT PRIVATE[/] count"
     until = format_instant(stream.until_us)
+    bins = "1 bin" if stream.bins == 1 and not of_bins else f"{stream.bins:,}{of_bins} bins"
     return [
-        f"[bold]{stream.stream}[/]{bar}  {stream.bins:,}{of_bins} bins  {pace}",
+        f"[bold]{stream.stream}[/]{bar}  {bins}  {pace}".rstrip(),
         f"  {count} [bold green]{stream.value:z,.0f}[/] [dim]({stream.interval})[/]  until {until}",
     ]

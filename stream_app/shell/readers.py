@@ -5,18 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import islice
 from typing import Any, Literal
 
 import click
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
 from stream_app.client import (
@@ -27,7 +23,6 @@ from stream_app.client import (
     Gap,
     Mean,
     Quantiles,
-    Release,
     Series,
     Total,
     Window,
@@ -37,17 +32,16 @@ from stream_app.core.meaning import EVERY_EVENT
 from stream_app.ports import OperatorError
 from stream_app.shell.numbers import outward, supported
 from stream_app.shell.options import STREAM, Finite, service_options
-from stream_app.shell.running_numbers import noting_epochs, numbers_of
-from stream_app.shell.terminal import RunningChart, days_in_words, not_measured, print_whole, span_in_words
+from stream_app.shell.terminal import days_in_words, not_measured, print_whole, span_in_words
 
 Form = Literal["table", "csv", "json"]
 _Answer = Count | Total | Mean | Series | Cdf | Quantiles | Window
 _MOST_DRAWN = 512
-_NONE = "too few events"
+NONE = "too few events"
 _WORDS = ("counted", "meaning", "intervals")
 
 
-_of_option = click.option(
+of_option = click.option(
     "--of",
     type=click.Choice(["count", "sum", "mean"]),
     default="count",
@@ -57,7 +51,7 @@ _of_option = click.option(
 
 
 @contextmanager
-def _service(url: str, api_key: str | None) -> Iterator[Client]:
+def service(url: str, api_key: str | None) -> Iterator[Client]:
     """Yield a client whose errors become the operator's one-line errors."""
     try:
         with Client(url, api_key) as client:
@@ -72,7 +66,7 @@ def _service(url: str, api_key: str | None) -> Iterator[Client]:
 @click.option("--start", help="An edge of a bin, RFC 3339.  [default: the first]")
 @click.option("--end", help="An edge of a bin, RFC 3339.  [default: the last released]")
 @click.option("--confidence", type=Finite(0.5, 0.999999), default=0.95, show_default=True)
-@_of_option
+@of_option
 @click.option("--series", type=click.Choice(["running", "bin", "window"]), help="A series, not one count.")
 @click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Bins per point.")
 @click.option("--window", type=click.IntRange(min=1), help="Bins in a window, for --series window.")
@@ -123,7 +117,7 @@ def query(
     if histogram and (len(keys) > 1 or not_keys):
         raise OperatorError("--key: a window has one histogram for each key; name one key")
     of_keys: dict[str, Any] = {"key": keys or None, "not_key": not_keys or None}
-    with _service(url, api_key) as client:
+    with service(url, api_key) as client:
         zone = client.timezone(stream) if form == "table" else None  # other formats use UTC
         if form == "table" and (title := client.titles().get(stream, stream)) != stream:
             click.echo(title)
@@ -152,70 +146,6 @@ def query(
             _print_number(ask[of](stream, start, end, confidence, **of_keys), form, zone)
 
 
-@click.command()
-@click.argument("stream", type=STREAM)
-@service_options
-@click.option("--after", type=click.IntRange(min=0), help="Begin after this release.  [default: the last]")
-@click.option("--releases", type=click.IntRange(min=1), help="End after this many releases.")
-@_of_option
-def watch(
-    stream: str, url: str, api_key: str | None, after: int | None, releases: int | None, of: Of
-) -> None:
-    """Follow the running count of STREAM: a live chart on a terminal, otherwise a line per release.
-
-    With --of sum or mean, the running sum or mean of the stream's amounts in its epoch instead.
-
-    \b
-    Examples:
-      stream-app watch departures
-      stream-app watch sales --of sum
-    """
-    console = Console()
-    with suppress(KeyboardInterrupt), _service(url, api_key) as client:
-        client.streams()  # ``follow`` waits for an unreachable service; this call reports it at the start
-        followed = numbers_of(client, stream, of, islice(client.follow(stream, after), releases))
-        followed = noting_epochs(followed)
-        if console.is_terminal:
-            title = client.titles().get(stream, stream)
-            _draw(console, title, followed, client.timezone(stream), 0 if of == "count" else 2)
-        else:
-            _print_lines(followed)
-
-
-def _draw(
-    console: Console, title: str, releases: Iterator[Release], zone: str | None, most_places: int
-) -> None:
-    kept: deque[Release] = deque(maxlen=_MOST_DRAWN)
-    with Live(console=console, refresh_per_second=8) as live:
-        for release in releases:
-            if release.value == release.value:  # a mean of too few events is no point of a chart
-                kept.append(release)
-            if kept:
-                live.update(RunningChart(title, list(kept), zone, most_places))
-
-
-def _print_lines(releases: Iterator[Release]) -> None:
-    """Print a line per release; say on the error output what is counted, if that is not every event."""
-    said = ""
-    for release in releases:
-        words = _meaning(release)
-        if words != said:
-            said = words
-            click.echo(said, err=True)
-        click.echo(_line(release))
-
-
-def _meaning(release: Release) -> str:
-    return release.meaning + (f" Each line: {release.counted}." if release.counted else "")
-
-
-def _line(release: Release) -> str:
-    ends = () if release.interval is None else outward(*release.interval, 2)
-    value = f"{release.value:z.2f}" if release.value == release.value else _NONE
-    numbers = "\t".join([value, *(end.replace(",", "") for end in ends)])
-    return f"{release.end}\t{numbers}" + ("" if release.private else "\tNOT PRIVATE")
-
-
 def _print_number(count: Count | Total | Mean, form: Form, zone: str | None) -> None:
     own = {name: value for name, value in asdict(count).items() if name not in (*_WORDS, "unmeasured")}
     if form == "json":
@@ -226,7 +156,7 @@ def _print_number(count: Count | Total | Mean, form: Form, zone: str | None) -> 
     else:
         places = supported((count.upper - count.lower) / 2)
         sure = f"{_percent(count.confidence)}: {' to '.join(outward(count.lower, count.upper, places))}"
-        value = _NONE if count.value is None else f"{count.value:z,.{places}f}"
+        value = NONE if count.value is None else f"{count.value:z,.{places}f}"
         click.echo(f"{value}  ({sure})  {span_in_words(count.start, count.end, zone)}")
         if _words(count):
             click.echo(f"{_caution(count)} This number is of {count.counted}.")
@@ -303,7 +233,7 @@ def _texts(names: Sequence[str], cells: Iterable[Any]) -> Iterator[str]:
 
 def _text(cell: str | float | None) -> str:
     if cell is None:
-        return _NONE
+        return NONE
     return cell if isinstance(cell, str) else f"{cell:z,.2f}"
 
 

@@ -9,7 +9,8 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 
 import click
@@ -23,7 +24,8 @@ from stream_app.core.counting.bins import Binning
 from stream_app.core.instants import parse_instant
 from stream_app.shell.numbers import outward, supported
 
-_HEIGHT = 14
+_HEIGHT, _LEAST_HEIGHT = 14, 4
+_LINES_BESIDE = 8  # of a chart, so that all of it stays on the screen
 _LABEL_CELLS = 12
 _UNLIMITED = 100_000  # columns
 _MOST_GAPS = 3  # named in a line
@@ -52,40 +54,78 @@ def echo_wrapped(line: str) -> None:
     click.echo("\n".join(textwrap.wrap(line, columns, break_on_hyphens=False)))
 
 
+@dataclass(frozen=True)
+class State:
+    """How a stream is, in one word, and a sentence about it."""
+
+    word: str
+    said: str
+    colour: str
+
+
+@dataclass(frozen=True)
 class RunningChart:
     """A chart of a stream's last releases across the terminal: values and their intervals.
 
-    Args: zone, whose calendar days the bins are; most_places, decimals that a value may have: 0 for counts.
+    Args:
+        zone: whose calendar days the bins are.
+        most_places: decimals that a value may have: 0 for counts.
+        noun: what is counted.
+        bin: the length of a bin, in words.
     """
 
-    def __init__(
-        self, stream: str, releases: Sequence[Release], zone: str | None = None, most_places: int = 0
-    ) -> None:
-        self.stream, self.releases, self.zone, self.most_places = stream, releases, zone, most_places
+    stream: str
+    releases: Sequence[Release]
+    zone: str | None = None
+    most_places: int = 0
+    state: State | None = None
+    noun: str = ""
+    bin: str = ""
 
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        state = self.state and Text.assemble(
+            (self.state.word, f"bold {self.state.colour}"), f": {self.state.said}"
+        )
+        if not self.releases:
+            yield Text(self.stream, "bold")
+            yield state or Text("waiting for the first bin to close")
+            return
         shown = self.releases[-max(options.max_width - _LABEL_CELLS - 1, 1) :]
         last = shown[-1]
-        low, high = last.interval or (last.value, last.value)
-        places = supported((high - low) / 2, self.most_places)
-        yield Text.assemble(
-            (f"{self.stream} ", "bold"),
-            (f"{last.value:z,.{places}f}", "bold green"),
-            "" if last.interval is None else f"  ({' to '.join(outward(*last.interval, places))})",
-            f"  until {_end_in_words(last.end, self.zone)}",
-            f"  {last.counted}" if last.counted else "",
-            ("" if last.private else "  NOT PRIVATE", "red"),
-        )
+        yield self._number(last)
+        yield Text(f"until {_end_in_words(last.end, self.zone)}")
+        if state:
+            yield state
         if last.meaning:
             yield Text(last.meaning, "dim")
+        yield from self._chart(shown, max(min(_HEIGHT, console.size.height - _LINES_BESIDE), _LEAST_HEIGHT))
+
+    def _number(self, last: Release) -> Text:
+        low, high = last.interval or (last.value, last.value)
+        places = supported((high - low) / 2, self.most_places)
+        sure = ""
+        if last.interval is not None:
+            said = f"{100 * last.row['confidence']:g} %: " if "confidence" in last.row else ""
+            sure = f"  ({said}{' to '.join(outward(*last.interval, places))})"
+        return Text.assemble(
+            (f"{self.stream}  ", "bold"),
+            (f"{last.value:z,.{places}f}", "bold green"),
+            f" {last.counted or self.noun}".rstrip(),
+            sure,
+            ("" if last.private else "  NOT PRIVATE", "red"),
+        )
+
+    def _chart(self, shown: Sequence[Release], height: int) -> Iterator[Text]:
         points = [(one.value, *(one.interval or (one.value, one.value))) for one in shown]
         top, bottom = max(point[2] for point in points), min(point[1] for point in points)
-        for row, line in enumerate(_drawn(points, _HEIGHT)):
-            label = top if row == 0 else bottom if row == _HEIGHT - 1 else None
+        for row, line in enumerate(_drawn(points, height)):
+            label = top if row == 0 else bottom if row == height - 1 else None
             yield Text.assemble(
                 (f"{label:>z{_LABEL_CELLS},.0f} " if label is not None else " " * (_LABEL_CELLS + 1), "dim"),
                 line,
             )
+        legend = f"{len(shown):,} bins{f' of {self.bin}' if self.bin else ''}, from {shown[0].start}"
+        yield Text(f"{legend}; ● value, ░ its interval; Ctrl-C ends the view", "dim")
 
 
 def _drawn(points: Sequence[tuple[float, float, float]], height: int) -> list[str]:

@@ -1,9 +1,9 @@
 """``python -m tests.tutorial.first_minutes``: install from nothing, run README and first lesson, time them.
 
-Takes a fresh copy of the last commit, runs ``make demo``, installs the copy as docs/tutorial/index.md says and
-takes the first lesson as written. Then it runs the demo of the built wheel with the real pipx and uvx. Downloads
-come from the caches of pip and uv if they are warm. Writes benchmarks/results/first_minutes.json with
-``--write``; a word such as ``demo`` runs only the steps whose name has it.
+Takes a fresh copy of the last commit, runs ``make demo``, installs the copy as docs/tutorial/index.md says,
+and takes the first lesson as written. Then it runs the demo of the built wheel with the real pipx and uvx.
+Downloads come from the caches of pip and uv if they are warm. Writes benchmarks/results/first_minutes.json
+with ``--write``; a word such as ``demo`` runs only the steps whose name has it.
 """
 
 from __future__ import annotations
@@ -77,18 +77,11 @@ def of_wheel(*program: str) -> Callable[[Path], None]:
     def step(copy: Path) -> None:
         (wheel,) = (copy / "wheel").glob("*.whl")
         port = free_port()
-        demo = ("stream-app", "demo", "--port", str(port))
-        command = [
-            copy / "tools" / "bin" / program[0],
-            *program[1:],
-            f"private-counts[demo] @ file://{wheel}",
-            *demo,
-        ]
+        packages, (tool, *options) = f"private-counts[demo] @ file://{wheel}", program
+        command = [f"{copy}/tools/bin/{tool}", *options, packages, "stream-app", "demo", "--port", str(port)]
         with tempfile.TemporaryDirectory() as empty:
             environment = os.environ | {"PIPX_HOME": f"{copy}/pipx"}
-            run = subprocess.Popen(
-                [*command, "--port", str(port)], cwd=empty, env=environment, start_new_session=True
-            )
+            run = subprocess.Popen(command, cwd=empty, env=environment, start_new_session=True)
             _until_answered(run, COUNT.format(port=port, stream="departures"))
 
     return step

@@ -1,0 +1,186 @@
+"""``stream-app watch``: the releases of a running service as they come."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, MutableSequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from stream_app.client import Client, ClientError, Release
+from stream_app.client.answers import Summary
+from stream_app.client.questions import Of
+from stream_app.core.instants import parse_instant
+from stream_app.shell.numbers import outward
+from stream_app.shell.options import STREAM, service_options
+from stream_app.shell.readers import NONE, of_option, service
+from stream_app.shell.running_numbers import noting_epochs, numbers_of
+from stream_app.shell.terminal import RunningChart, State
+
+_MOST_DRAWN = 512
+_DRAWN_EVERY_S = 0.25
+_ASKED_EVERY_S = 2.0
+_LATE_US = 5_000_000  # a bin that is later than this is behind
+
+
+@click.command()
+@click.argument("stream", type=STREAM)
+@service_options
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    help="Begin after this release.  [default: a terminal is filled, otherwise the last]",
+)
+@click.option("--releases", type=click.IntRange(min=1), help="End after this many releases.")
+@of_option
+def watch(
+    stream: str, url: str, api_key: str | None, after: int | None, releases: int | None, of: Of
+) -> None:
+    """Follow the running count of STREAM: a live chart on a terminal, otherwise a line per release.
+
+    With --of sum or mean, the running sum or mean of the stream's amounts in its epoch instead. A terminal
+    also shows whether the stream is live, behind, complete, or waiting for its first bin, and whether the
+    service answers.
+
+    \b
+    Examples:
+      stream-app watch departures
+      stream-app watch sales --of sum
+    """
+    console = Console()
+    with suppress(KeyboardInterrupt), service(url, api_key) as client:
+        summary = client.summary(stream)  # ``follow`` waits for an unreachable service; this reports it
+        if console.is_terminal and after is None and releases is None:
+            after = max(summary.seq - shutil.get_terminal_size().columns, 0)
+        followed = numbers_of(client, stream, of, islice(client.follow(stream, after), releases))
+        followed = noting_epochs(followed)
+        if console.is_terminal:
+            _draw(console, Watched(client, url, summary), followed, 0 if of == "count" else 2)
+        else:
+            _print_lines(followed)
+
+
+@dataclass
+class Watched:
+    """What the service said last about a stream, and since when it has not answered.
+
+    Args: lost_since_s, by the monotonic clock; None while it answers.
+    """
+
+    client: Client
+    url: str
+    summary: Summary
+    lost_since_s: float | None = None
+
+    def keep_asking(self) -> None:
+        """Ask again and again, in a thread of its own."""
+        while True:
+            time.sleep(_ASKED_EVERY_S)
+            try:
+                self.summary, self.lost_since_s = self.client.summary(self.summary.stream), None
+            except ClientError:
+                self.lost_since_s = self.lost_since_s or time.monotonic()
+
+    def state(self) -> State:
+        """Return the state of the stream now."""
+        lost_s = None if self.lost_since_s is None else time.monotonic() - self.lost_since_s
+        return state_of(self.summary, time.time_ns() // 1_000, self.url, lost_s)
+
+
+def state_of(summary: Summary, now_us: int, url: str, lost_s: float | None) -> State:
+    """Return the state of a stream in a word, and what follows from it.
+
+    Args: lost_s, how long the service has not answered; None if it does.
+    """
+    if lost_s is not None:
+        return State("lost", f"{url} has not answered for {lost_s:.0f} s; trying again", "red")
+    due = summary.next_release
+    if summary.seq == 0 or summary.released_until is None:
+        return State("waiting", f"for the first bin to close{f', at {due}' if due else ''}", "yellow")
+    if summary.ends is not None:
+        if parse_instant(summary.released_until) >= parse_instant(summary.ends):
+            return State("complete", "no more bins will be released", "green")
+        return State("replay", f"until {summary.ends}", "cyan")
+    if due is None:
+        return State("waiting", "for an epoch to begin", "yellow")
+    if now_us > parse_instant(due) + _LATE_US:
+        return State("behind", f"the next bin was due at {due}", "yellow")
+    return State("live", f"next bin at {due}", "green")
+
+
+def _draw(console: Console, watched: Watched, releases: Iterator[Release], most_places: int) -> None:
+    """Draw a chart until the releases end, or for ever; a thread waits for them."""
+    kept: deque[Release] = deque(maxlen=_MOST_DRAWN)
+    arriving: queue.Queue[Release | Exception | None] = queue.Queue()
+
+    def follow() -> None:
+        try:
+            for release in releases:
+                arriving.put(release)
+            arriving.put(None)
+        except Exception as failure:  # raised again below
+            arriving.put(failure)
+
+    for work in (follow, watched.keep_asking):
+        threading.Thread(target=work, daemon=True).start()
+    chart = RunningChart(
+        watched.summary.title or watched.summary.stream, [], watched.summary.timezone, most_places
+    )
+    with Live(chart, console=console, auto_refresh=False) as live:
+        while True:
+            more = _arrived(arriving, kept)
+            noun = watched.summary.counted if most_places == 0 else ""
+            drawn = replace(
+                chart, releases=list(kept), state=watched.state(), noun=noun, bin=watched.summary.bin
+            )
+            live.update(drawn, refresh=True)
+            if not more:
+                return
+
+
+def _arrived(arriving: queue.Queue[Release | Exception | None], kept: MutableSequence[Release]) -> bool:
+    """Take what arrives within a quarter of a second; return False after the last release."""
+    until_s = time.monotonic() + _DRAWN_EVERY_S
+    while (left_s := until_s - time.monotonic()) > 0:
+        try:
+            release = arriving.get(timeout=left_s)
+        except queue.Empty:
+            return True
+        if release is None:
+            return False
+        if isinstance(release, Exception):
+            raise release
+        if release.value == release.value:  # a mean of too few events is no point of a chart
+            kept.append(release)
+    return True
+
+
+def _print_lines(releases: Iterator[Release]) -> None:
+    """Print a line per release; say on the error output what is counted, if that is not every event."""
+    said = ""
+    for release in releases:
+        words = _meaning(release)
+        if words != said:
+            said = words
+            click.echo(said, err=True)
+        click.echo(_line(release))
+
+
+def _meaning(release: Release) -> str:
+    return release.meaning + (f" Each line: {release.counted}." if release.counted else "")
+
+
+def _line(release: Release) -> str:
+    ends = () if release.interval is None else outward(*release.interval, 2)
+    value = f"{release.value:z.2f}" if release.value == release.value else NONE
+    numbers = "\t".join([value, *(end.replace(",", "") for end in ends)])
+    return f"{release.end}\t{numbers}" + ("" if release.private else "\tNOT PRIVATE")
