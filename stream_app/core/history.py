@@ -18,6 +18,8 @@ _VERSION = 2
 # The hash under which the store keeps the state of a history: no worker's strategy has it, so every script
 # refuses what a worker sends.
 HISTORY_HASH = "history"
+# A stream of which stream-app rebuild has not put back all rows yet; as history, so that no worker counts it.
+REBUILDING = History(imported_us=0)
 
 
 def history_text(strategy: bytes, history: History) -> bytes:
@@ -40,6 +42,8 @@ def in_words(history: History) -> str:
     >>> in_words(History(retired_us=1_700_000_000_000_000))
     'was retired on 2023-11-14'
     """
+    if history == REBUILDING:
+        return "is rebuilt in part only (stream-app rebuild puts back the rest)"
     if history.imported_us is not None:
         return f"was imported on {_day(history.imported_us)} and is history only"
     return f"was retired on {_day(history.retired_us or 0)}"

@@ -54,6 +54,10 @@ _ELSEWHERE = {
         "histories",
         "End STREAM for good: delete its secrets, keep its releases and its ledger.",
     ),
+    "rebuild": (
+        "histories",
+        "Put back what readers saw of every stream that the store has lost, from its witness.",
+    ),
     "query": (
         "readers",
         "Ask a running service for a count, a sum or a mean of STREAM, a series, or a distribution.",

@@ -1,4 +1,4 @@
-"""``stream-app export``, ``import`` and ``retire``: streams as history."""
+"""``stream-app export``, ``import``, ``retire`` and ``rebuild``: what was released, moved or put back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
 from stream_app.shell.options import STREAM, config_option
 from stream_app.shell.working import working
-from stream_app.wiring import histories
+from stream_app.wiring import histories, rebuilding
 
 _FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
@@ -87,3 +87,21 @@ def retire(config: Path, stream: str) -> None:
     with working("retiring the stream"):
         said = asyncio.run(histories.retire(load(config), stream))
     click.echo(said)
+
+
+@click.command()
+@config_option
+def rebuild(config: Path) -> None:
+    """Put back what readers saw of every stream that the store has lost, from its witness.
+
+    Nothing is counted, no noise is drawn and no epoch opens. Workers do the same when they start, and then go
+    on; use this command if readers must see the history before workers can start. Stop the workers first.
+
+    \b
+    Example:
+      stream-app rebuild --config app.yaml
+    """
+    with working("putting back what the store has lost"):
+        said = asyncio.run(rebuilding.rebuild(load(config)))
+    for line in said:
+        click.echo(line)

@@ -112,10 +112,16 @@ class Histories:
             return Reply.ALREADY
         return await self._store.put_back(stream, replace(step, strategy_hash=HISTORY_HASH))
 
-    async def end_import(self, stream: str, last: RowLink) -> Reply:
-        """Show an imported stream to readers, now that all its rows are stored."""
+    async def end_import(self, stream: str, last: RowLink, rebuilt: Strategy | None = None) -> Reply:
+        """Show an imported stream to readers, now that all its rows are stored.
+
+        Args: rebuilt, its strategy if it is not history: it keeps no state then, so that a worker takes it
+            for lost, puts nothing back that is here, and opens its next epoch.
+        """
         keys = StreamKeys(stream)
         reply = await script("end_import")(
-            self._redis, [keys.state, keys.chain, keys.visible], [HISTORY_HASH, last.seq]
+            self._redis,
+            [keys.state, keys.chain, keys.visible, keys.strategy, keys.epochs],
+            [HISTORY_HASH, last.seq, b"" if rebuilt is None else rebuilt.to_json()],
         )
         return codec.decode_reply(reply)

@@ -168,7 +168,7 @@ class RedisStore(Store):
                 ],
             )
             invisible = []
-            if held:
+            if held and seq is not None:  # a rebuilt stream has no state, and all its rows are visible
                 known, running = codec.decode_epochs(epochs), Strategy.from_json(held)
                 invisible = invisible_slices(running, known, int(released_bin), int(visible or 0))
             reply = await script("open_epoch")(

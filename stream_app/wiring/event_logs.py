@@ -72,12 +72,30 @@ def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
     state directory, which records how far it was read: for two workers, the same path may be two files.
     """
     if isinstance(source, OneFile):
-        place = {"state_id": _id_of(state_dir)}
-    else:
-        from stream_app.sources.kafka import KafkaSource
+        return _of_log(strategy, state_id=_id_of(state_dir))
+    from stream_app.sources.kafka import KafkaSource
 
-        assert isinstance(source, KafkaSource)
-        place = {"cluster_id": source.facts.cluster_id, "topic_id": source.facts.topic_id}
+    assert isinstance(source, KafkaSource)
+    return _of_log(strategy, cluster_id=source.facts.cluster_id, topic_id=source.facts.topic_id)
+
+
+async def named_as_begun(stream: StreamSettings, strategy: Strategy, settings: Settings) -> Strategy:
+    """Return the strategy with its log's identity declared, without opening the log.
+
+    Raises: OperatorError for a topic that does not exist.
+    """
+    if not isinstance(stream.source, TopicSettings):
+        return _of_log(strategy, state_id=_id_of(settings.state_dir))
+    from stream_app.kafka_cluster import topic_facts
+    from stream_app.wiring.topics import cluster_of
+
+    facts = await topic_facts(cluster_of(settings, stream.source.cluster), stream.source.topic)
+    if facts is None:
+        raise OperatorError(f"streams.{stream.name}.source.topic: {stream.source.topic} is not there")
+    return _of_log(strategy, cluster_id=facts.cluster_id, topic_id=facts.topic_id)
+
+
+def _of_log(strategy: Strategy, **place: str) -> Strategy:
     log = structs.replace(strategy.declared.source, **place)
     return replace(strategy, declared=structs.replace(strategy.declared, source=log))
 

@@ -133,7 +133,7 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
         if (name := one.strategy.stream) in configured:
             raise OperatorError(f"streams.{name}: the export has a stream of this name; rename the new one")
     outside = outside_ledger(settings)
-    async with _writing(settings) as url:
+    async with writing(settings) as url:
         store = store_of(settings, url)
         try:
             await store.check_format()
@@ -240,7 +240,7 @@ async def retire(settings: Settings, name: str) -> str:
 
     Raises: OperatorError if there is no such stream, or a worker runs it.
     """
-    async with _alone(settings, name), _writing(settings) as url:
+    async with _alone(settings, name), writing(settings) as url:
         store = store_of(settings, url)
         reader = RedisReader(url)
         try:
@@ -288,7 +288,7 @@ async def _visible(settings: Settings, name: str, store: RedisStore, reader: Red
 
 
 @asynccontextmanager
-async def _writing(settings: Settings) -> AsyncIterator[str]:
+async def writing(settings: Settings) -> AsyncIterator[str]:
     """Yield the worker's URL of the store; an embedded one may be running, or is started for the block."""
     embedded = settings.redis.embedded
     if embedded is not None and (url := running_url(embedded)) is not None:
@@ -304,7 +304,7 @@ async def _writing(settings: Settings) -> AsyncIterator[str]:
 async def _reading(settings: Settings) -> AsyncIterator[str]:
     """Yield a URL at which the store's public keys can be read, best as a user who may read nothing else."""
     if settings.redis.embedded is not None or settings.redis.api_url is None:
-        async with _writing(settings) as url:
+        async with writing(settings) as url:
             yield url
         return
     await check_reading("redis.api_url", settings.redis.api_url)

@@ -144,7 +144,7 @@ async def _start_and_run(
             return state is not None and state.stopped
 
         waiting.now = KAFKA if settings.outputs else START
-        witnesses = await _open_witnesses(settings, resources)
+        witnesses = await open_witnesses(settings, resources)
         outside = outside_ledger(settings)
         await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
         if any(stream.declared.privacy.per_user is not None for stream in settings.streams):
@@ -257,7 +257,7 @@ async def own_directory(settings: Settings) -> AsyncIterator[Path]:
         await asyncio.sleep(0.05)
 
 
-async def _open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:
+async def open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:
     """Return each stream's witness: a topic, or a file on this machine."""
     opened: dict[tuple[str, str], Witness] = {}
     for cluster, topic in dict.fromkeys((output.cluster, output.topic) for output in settings.outputs):

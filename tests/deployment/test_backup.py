@@ -88,47 +88,71 @@ def visible_rows(redis: DeployedRedis, stream: str) -> dict[int, bytes]:
     return {int(id.split(b"-")[0]): fields[b"row"] for id, fields in found}
 
 
-def test_a_restored_backup_releases_no_bin_twice(tmp_path: Path) -> None:
+def test_a_restored_backup_and_a_rebuilt_store_release_no_bin_twice(tmp_path: Path) -> None:
     sent, rows = Counter[int](), dict[str, dict[int, bytes]]()
     (tmp_path / "visits.ndjson").touch()
     with deployed(tmp_path, find_server()) as redis, sending(tmp_path / "visits.ndjson", sent):
         (tmp_path / "app.yaml").write_text(CONFIGURATION.format(url=redis.worker_url))
-
-        def worker() -> Service:
-            return Service(["worker", "--config", "app.yaml"], tmp_path)
-
-        with worker() as first:
+        with worker(tmp_path) as first:
             first.until_true(lambda: len(visible_rows(redis, "noisy")) >= 2, "it releases")
             run("backup", tmp_path, redis)
             copied = len(visible_rows(redis, "noisy"))
             first.until_true(lambda: len(visible_rows(redis, "noisy")) >= copied + 2, "it goes on")
-            before = {stream: visible_rows(redis, stream) for stream in STREAMS}
-        redis.kill()
-        shutil.rmtree(redis.folder / "data")
-        (redis.folder / "data").mkdir()
+            rows = seen(redis, rows)
+        lose(redis)
         shutil.copy(tmp_path / "backup.rdb", redis.folder / "data")
         run("restore", tmp_path, redis)
         redis.start()
-        with worker() as second:
-            wanted = {stream: max(before[stream]) + 3 for stream in STREAMS}
-            second.until_true(
-                lambda: all(max(visible_rows(redis, one), default=0) >= wanted[one] for one in STREAMS),
-                "it releases again",
-            )
-            assert "the store was set back: epoch 0 has ended" in second.output
-            rows = {stream: visible_rows(redis, stream) for stream in STREAMS}
+        rows = goes_on(tmp_path, redis, rows, "the store was set back: epoch 0 has ended")
+        lose(redis)
+        redis.start()
+        with Service(["rebuild", "--config", "app.yaml"], tmp_path) as rebuilding:
+            assert rebuilding.wait() == 0, rebuilding.output
+        rows = seen(redis, rows)  # all of them are back, before any worker runs
+        rows = goes_on(tmp_path, redis, rows, "the store was lost: epoch 1 has ended")
     for stream in STREAMS:
-        assert rows[stream].items() >= before[stream].items(), "a row has another value, or is gone"
-        witnessed = {row.seq: row.row for row in witnessed_rows(tmp_path / "state" / "witness", stream)}
-        assert witnessed.items() >= rows[stream].items()
-        told = [json.loads(row) for _, row in sorted(witnessed.items())]
+        told = [json.loads(row) for _, row in sorted(rows[stream].items())]
         assert {after["bin"] - one["bin"] for one, after in pairwise(told)} == {1}, (
             "no bin twice, none missing"
         )
-        assert {row["epoch"] for row in told} == {0, 1}
+        assert {row["epoch"] for row in told} == {0, 1, 2}
     counted, running, epoch = dict[int, int](), 0, 0
     for row in (json.loads(row) for _, row in sorted(rows["visits"].items())):
         running, epoch = (running if row["epoch"] == epoch else 0), row["epoch"]
         counted[row["bin"]] = round(row["estimate"][0]) - running
         running = round(row["estimate"][0])
     assert counted == {bin: sent[bin] for bin in counted}
+
+
+def worker(folder: Path) -> Service:
+    return Service(["worker", "--config", "app.yaml"], folder)
+
+
+def lose(redis: DeployedRedis) -> None:
+    """kill -9 the server, and delete its data."""
+    redis.kill()
+    shutil.rmtree(redis.folder / "data")
+    (redis.folder / "data").mkdir()
+
+
+def seen(redis: DeployedRedis, before: dict[str, dict[int, bytes]]) -> dict[str, dict[int, bytes]]:
+    """Return all rows that readers see; check that those of before are the same, and in the witness."""
+    now = {stream: visible_rows(redis, stream) for stream in STREAMS}
+    for stream in STREAMS:
+        witnessed = witnessed_rows(redis.folder / "state" / "witness", stream)
+        assert now[stream].items() >= before.get(stream, {}).items(), "a row has another value, or is gone"
+        assert {row.seq: row.row for row in witnessed}.items() >= now[stream].items()
+    return now
+
+
+def goes_on(
+    folder: Path, redis: DeployedRedis, before: dict[str, dict[int, bytes]], said: str
+) -> dict[str, dict[int, bytes]]:
+    """Start a worker, and return what readers see once it has released more of every stream."""
+    with worker(folder) as running:
+        running.until_true(
+            lambda: all(max(visible_rows(redis, one), default=0) >= max(before[one]) + 3 for one in STREAMS),
+            "it releases again",
+        )
+        assert said in running.output
+        return seen(redis, before)

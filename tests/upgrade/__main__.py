@@ -66,6 +66,24 @@ def back_without_backup(folder: Path, old: Build) -> None:
         deployment.close()
 
 
+def rebuilt(folder: Path) -> None:
+    """This build loses its store; a command puts back what readers saw, and the worker goes on."""
+    deployment = Deployment(folder)
+    try:
+        deployment.run(current(), SECONDS)
+        deployment.end_worker()
+        before = deployment.visible()
+        deployment.lose_store()
+        status, line = current().ended(folder, "rebuild")
+        assert status == 0, line
+        assert deployment.visible() == before, "not all of it is back"
+        deployment.run(current(), SECONDS)
+        deployment.end_worker()
+        say("this build went on after it had lost its store, which was rebuilt", deployment)
+    finally:
+        deployment.close()
+
+
 def refusals(folder: Path, old: Build, format_2: Build) -> None:
     """What older builds do with streams that protect users, whose stored format they do not know."""
     deployment = Deployment(folder, (USERS,))
@@ -110,7 +128,9 @@ def main() -> int:
     """Run all parts."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--builds", type=Path, default=REPOSITORY / "state" / "builds")
-    parser.add_argument("parts", nargs="*", help="upgrade, back, refusals, shares; all if none is named")
+    parser.add_argument(
+        "parts", nargs="*", help="upgrade, back, rebuilt, refusals, shares; all if none is named"
+    )
     asked = parser.parse_args()
     asked.builds.mkdir(parents=True, exist_ok=True)
     old = with_environment(BEFORE_NUMBERS, asked.builds / BEFORE_NUMBERS)
@@ -119,6 +139,7 @@ def main() -> int:
     parts = {
         "upgrade": lambda at: upgrade_and_back(at, old),
         "back": lambda at: back_without_backup(at, old),
+        "rebuilt": rebuilt,
         "refusals": lambda at: refusals(at, old, format_2),
         "shares": lambda at: shares_per_node(at, shares),
     }

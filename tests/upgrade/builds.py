@@ -38,7 +38,7 @@ class Build:
             check=False,
             timeout=PATIENCE_S,
         )
-        return done.returncode, done.stderr.strip().splitlines()[-1]
+        return done.returncode, done.stderr.strip().rpartition("\n")[2]
 
     def refused(self, folder: Path, command: str) -> str:
         """Run a command that must end with status 2; return the line in which it says why."""

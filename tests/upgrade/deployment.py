@@ -181,6 +181,11 @@ class Deployment:
         shutil.copy2(backup, self.folder / "redis" / "appendonly.aof")
         self.redis.start()
 
+    def lose_store(self) -> None:
+        """Empty the store."""
+        with Redis.from_url(self.redis.operator_url, protocol=2) as redis:
+            redis.flushall()
+
     def said(self) -> str:
         """Return the end of the worker's log."""
         log = self.folder / "worker.log"

@@ -1,10 +1,15 @@
--- Show an imported stream once all its rows are there.
--- KEYS: state, chain, visible
--- ARGV: hash of a history, its last seq
-local state, chain, visible = unpack(KEYS)
-local history_hash, seq = unpack(ARGV)
+-- Show an imported stream once all its rows are there. One that was rebuilt then has no state, like a lost stream.
+-- KEYS: state, chain, visible, strategy, epochs
+-- ARGV: hash of a history, its last seq, the strategy's text if the stream was rebuilt, otherwise nothing
+local state, chain, visible, strategy, epochs = unpack(KEYS)
+local history_hash, seq, text = unpack(ARGV)
 if redis.call('HGET', state, 'strategy_hash') ~= history_hash then return 'conflict' end
 local newest = redis.call('XREVRANGE', chain, '+', '-', 'COUNT', 1)[1]
 if not newest or newest[1] ~= seq .. '-0' then return 'conflict' end
 redis.call('SET', visible, seq)
+if text ~= '' then
+  redis.call('SET', strategy, text)
+  redis.call('HDEL', epochs, 'format')
+  redis.call('UNLINK', state)
+end
 return 'done'

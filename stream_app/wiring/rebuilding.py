@@ -1,0 +1,95 @@
+"""Puts back what readers saw of streams into a store that has lost it, from their witnesses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from stream_app.config import Settings, StreamSettings
+from stream_app.config.plans import planned
+from stream_app.core.history import REBUILDING, read_strategy
+from stream_app.core.records import Reply, WitnessRow
+from stream_app.core.releases.release import RowLink
+from stream_app.core.releases.restored import Restored, epochs_of, restored
+from stream_app.core.strategy import Strategy
+from stream_app.ports import OperatorError, Witness
+from stream_app.state.history import Histories
+from stream_app.state.redis_store import RedisStore
+from stream_app.wiring.event_logs import named_as_begun
+from stream_app.wiring.histories import writing
+from stream_app.wiring.starting import check_start
+from stream_app.wiring.workers import open_witnesses, outside_ledger, own_directory, store_of
+
+
+async def rebuild(settings: Settings) -> list[str]:
+    """Put back every configured stream that the store does not know; return a line about each stream.
+
+    Guarantee: no noise is drawn and no epoch opens. A stream gets rows, nodes and epochs as readers saw them,
+        and no state: a worker that starts later takes it for lost, as without this call. It may be repeated.
+    Raises: OperatorError for a stream that a start would refuse, or whose witness lacks values.
+    """
+    async with AsyncExitStack() as resources:
+        await resources.enter_async_context(own_directory(settings))
+        url = await resources.enter_async_context(writing(settings))
+        store = store_of(settings, url)
+        resources.push_async_callback(store.close)
+        await store.check_format()
+        witnesses = await open_witnesses(settings, resources)
+        # The first call has checked those of which it has put back a part.
+        unchecked = tuple([one for one in settings.streams if not await _is_in_part(store, one.name)])
+        now_us, outside = time.time_ns() // 1_000, outside_ledger(settings)
+        await check_start(replace(settings, streams=unchecked), store, witnesses, outside, now_us)
+        return [
+            f"{one.name}: {await _rebuilt(one, settings, store, witnesses[one.name])}"
+            for one in settings.streams
+        ]
+
+
+async def _rebuilt(stream: StreamSettings, settings: Settings, store: RedisStore, witness: Witness) -> str:
+    rows = await witness.rows(stream.name, 0)
+    if not rows:
+        return "its witness has no rows, so there is nothing to put back"
+    last = rows[-1]
+    if await _has(store, stream.name, last):
+        return f"the store has all {len(rows):,} bins of its witness"
+    strategy = await named_as_begun(stream, planned(stream), settings)
+    if json.loads(last.row)["strategy"] != strategy.hash:
+        raise OperatorError(
+            f"stream {stream.name}: the witness holds releases of another strategy under this name; put its "
+            "declaration back as it was"
+        )
+    steps = await asyncio.to_thread(_steps, strategy, rows)
+    histories, link, epochs = Histories(store), RowLink.of(last.row), epochs_of(strategy, rows)
+    # Until the last row is back, the store refuses workers for this stream, as it does for history.
+    reply = await histories.begin_import(strategy, epochs, link, REBUILDING)
+    for step in steps:
+        if reply is Reply.CONFLICT:
+            break
+        reply = await histories.put(stream.name, step)
+    if reply is Reply.CONFLICT or await histories.end_import(stream.name, link, strategy) is not Reply.DONE:
+        return "the store has a part of it; its worker puts back the rest at a start"
+    return f"{len(rows):,} bins were put back from its witness; its worker goes on after them"
+
+
+async def _has(store: RedisStore, stream: str, last: WitnessRow) -> bool:
+    """Return whether the store has a row, and all rows before it."""
+    has_row = await store.rows(stream, last.seq - 1, 1) == [(last.seq, last.row)]
+    return has_row and not await _is_in_part(store, stream)
+
+
+async def _is_in_part(store: RedisStore, stream: str) -> bool:
+    """Return whether an earlier call died before it had put back all rows of a stream."""
+    state = await store.load(stream)
+    return state is not None and read_strategy(state.strategy)[1] == REBUILDING
+
+
+def _steps(strategy: Strategy, rows: list[WitnessRow]) -> list[Restored]:
+    try:
+        return list(restored(strategy, rows, 0))
+    except ValueError as refusal:
+        raise OperatorError(
+            f"stream {strategy.stream}: it cannot be rebuilt: {refusal}; restore a backup of the store"
+        ) from None
