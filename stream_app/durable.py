@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -19,6 +20,26 @@ _OWNER_ONLY = 0o600
 _OF_OTHERS = 0o077
 _LOOK_BACK_BYTES = 1 << 16
 _LOOK_AGAIN_S = 0.01
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class NoRoomError(OSError):
+    """A disk is full. Its text names the directory."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+@contextmanager
+def naming_full_disk(directory: Path) -> Iterator[None]:
+    """Name a directory in the error if its disk is full. Raises: NoRoomError; any other OSError unchanged."""
+    try:
+        yield
+    except OSError as failure:
+        if failure.errno not in _NO_ROOM:
+            raise
+        said = f"{directory}: no room is left on its disk ({failure.strerror}); make room there"
+        raise NoRoomError(failure.errno, said) from None
 
 
 def secret_directory(path: Path) -> Path:
@@ -75,17 +96,18 @@ def check_directory(key: str, path: Path) -> None:
 
 def write_durably(path: Path, parts: Iterable[bytes]) -> None:
     """Write a whole file, readable by its owner only; on failure the old file stays."""
-    secret_directory(path.parent)
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.unlink(missing_ok=True)
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
-    with open(descriptor, "wb") as file:
-        for part in parts:
-            file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-    sync_directory(path.parent)
+    with naming_full_disk(path.parent):
+        secret_directory(path.parent)
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        unfinished.unlink(missing_ok=True)
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
+        with open(descriptor, "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+        sync_directory(path.parent)
 
 
 def locked(descriptor: int) -> bool:
@@ -133,9 +155,8 @@ class LineLog:
                 self.close()
                 raise
         except OSError as failure:
-            raise OperatorError(
-                f"{path}: cannot be opened: {failure.strerror}; check that this user may"
-            ) from None
+            remedy = "make room on its disk" if failure.errno in _NO_ROOM else "check that this user may"
+            raise OperatorError(f"{path}: cannot be opened: {failure.strerror}; {remedy}") from None
         self.size = os.fstat(self._descriptor).st_size
         self._cut_torn_line()
         sync_directory(path.parent)
@@ -147,13 +168,14 @@ class LineLog:
         """
         data = b"".join(line + b"\n" for line in lines)
         left = memoryview(data)
-        try:
-            while left:
-                left = left[os.write(self._descriptor, left) :]
-            os.fsync(self._descriptor)
-        except OSError:
-            os.ftruncate(self._descriptor, self.size)
-            raise
+        with naming_full_disk(self.path.parent):
+            try:
+                while left:
+                    left = left[os.write(self._descriptor, left) :]
+                os.fsync(self._descriptor)
+            except OSError:
+                os.ftruncate(self._descriptor, self.size)
+                raise
         self.size += len(data)
 
     def lines(self) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from stream_app.durable import sync_directory, waited_for
+from stream_app.durable import NoRoomError, naming_full_disk, sync_directory, waited_for
 from stream_app.ports import OperatorError
 
 FIRST = 1
@@ -53,13 +53,17 @@ def mark_directory(key: str, directory: Path, needed: int = FIRST) -> None:
 
     Several processes may do this at the same time.
     """
-    descriptor = os.open(directory / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        with waited_for(descriptor):
-            check_directory_format(key, directory)
-            if int(os.pread(descriptor, 20, 0) or b"0") < needed:
-                os.pwrite(descriptor, b"%d\n" % needed, 0)
-                os.fsync(descriptor)
-                sync_directory(directory)
-    finally:
-        os.close(descriptor)
+        with naming_full_disk(directory):
+            descriptor = os.open(directory / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                with waited_for(descriptor):
+                    check_directory_format(key, directory)
+                    if int(os.pread(descriptor, 20, 0) or b"0") < needed:
+                        os.pwrite(descriptor, b"%d\n" % needed, 0)
+                        os.fsync(descriptor)
+                        sync_directory(directory)
+            finally:
+                os.close(descriptor)
+    except NoRoomError as failure:
+        raise OperatorError(f"{key}: {failure}") from None

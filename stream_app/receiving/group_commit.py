@@ -110,4 +110,5 @@ class GroupCommit:
                 self._writer.directory,
             )
         else:
-            log.error("%s: events cannot be stored (%s); trying again", self._writer.directory, failure)
+            why = failure.strerror or failure
+            log.error("%s: events cannot be stored (%s); trying again", self._writer.directory, why)

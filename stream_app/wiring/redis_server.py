@@ -50,7 +50,7 @@ async def _keep_running(server: EmbeddedRedis) -> None:
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         if not server.running:
-            log.warning("the embedded Redis ended; starting it again")
+            log.warning("the embedded Redis ended%s; starting it again", server.why_it_may_have_ended())
             try:
                 server.restart()
             except OperatorError as refusal:
