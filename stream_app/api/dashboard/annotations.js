@@ -5,7 +5,7 @@ import { make } from "./elements.js";
 import { seconds } from "./times.js";
 
 // Return annotations by time, each with its number and its times in seconds. Args: as the service answers them.
-export function numbered(annotations) {
+export function numbered(annotations = []) {
   return annotations
     .map(({ start, end, text, link }) => ({ start: seconds(start), end: end === null ? null : seconds(end), text, link }))
     .sort((one, other) => one.start - other.start)

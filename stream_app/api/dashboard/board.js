@@ -188,6 +188,7 @@ function show(declared) {
   for (const [stream, source] of sources) if (!wanted.has(source)) sources.delete(stream);
   at("panels").replaceChildren(...slots.map(({ element }) => element));
   at("empty").hidden = slots.length > 0;
+  document.body.classList.toggle("no-panels", !slots.length);
   showRanges();
   sources.forEach(read);
   follow();
@@ -220,9 +221,16 @@ function asked(declared) {
   return { ...declared, panels };
 }
 
+// Show the board that the address describes, and let the reader change it.
+async function startDescribed() {
+  const described = describedBoard();
+  at("described").hidden = !described.panels.length;
+  await edit(described, show);
+}
+
 async function start() {
   try {
-    if (!name) return edit(describedBoard(), show);
+    if (!name) return await startDescribed();
     const declared = asked(boardOf(await get(`/v1/boards/${encodeURIComponent(name)}`)));
     show(declared);
     if (!isFramed) at("change").href = `/boards#${new URLSearchParams({ board: JSON.stringify(declared) })}`;
@@ -242,6 +250,18 @@ if (isFramed) {
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 }
 watchTheme(() => slots.forEach((slot) => slot.panel?.restyle()));
+// Paper is light, and charts read the theme's colours when they are made.
+let printed = null;
+window.addEventListener("beforeprint", () => {
+  printed = document.documentElement.dataset.theme ?? "";
+  document.documentElement.dataset.theme = "light";
+  slots.forEach((slot) => slot.panel?.restyle());
+});
+window.addEventListener("afterprint", () => {
+  if (printed) document.documentElement.dataset.theme = printed;
+  else delete document.documentElement.dataset.theme;
+  slots.forEach((slot) => slot.panel?.restyle());
+});
 at("ranges")?.addEventListener("change", chooseRange);
 window.addEventListener("hashchange", () => window.location.reload());
 document.addEventListener("visibilitychange", () => sources.forEach((source) => { source.behind = true; }));
