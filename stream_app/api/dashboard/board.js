@@ -41,7 +41,7 @@ const board = {
     if (!isFramed) window.location.assign(`/streams/${encodeURIComponent(stream)}?${query}`);
   },
   zoom(start, end) {
-    this.closer = start === null ? null : [start, end];
+    this.closer = start === null ? null : widened(start, end);
     showRanges();
     loadAll();
   },
@@ -54,6 +54,13 @@ const board = {
     return seconds === null ? { start: wholeOf(lines).start, end } : { start: Math.max(end - seconds, first), end };
   },
 };
+
+// Return a range that holds a whole point of every chart.
+function widened(start, end) {
+  const lengths = slots.filter(({ panel }) => panel).map(({ page }) => page.common ?? page.binSeconds ?? 86400);
+  const missing = Math.max(2 * Math.max(...lengths) - (end - start), 0);
+  return [start - missing / 2, end + missing / 2];
+}
 
 // Return the annotations of lines, with their numbers in the list of the page.
 function numberedAsListed(lines) {

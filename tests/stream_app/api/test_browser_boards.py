@@ -126,7 +126,10 @@ def test_a_board_shows_its_panels_and_says_why_others_are_empty(browser: Browser
             assert faults(page) == []
         page.emulate_media(media="print")
         expect(page.locator(".bar")).to_be_hidden()
-        for event, theme in (("beforeprint", "light"), ("afterprint", None)):  # dark charts are no use on paper
+        for event, theme in (
+            ("beforeprint", "light"),
+            ("afterprint", None),
+        ):  # dark charts are no use on paper
             page.evaluate("name => window.dispatchEvent(new Event(name))", event)
             assert page.evaluate("document.documentElement.dataset.theme ?? null") == theme
 
