@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from stream_app.core.budget import Total
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import ACCEPTED, check_measurement, composed, place_of
+from stream_app.core.ledger import ACCEPTED, certainly_small, check_measurement, composed, place_of
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.ports import OperatorError, OutsideLedger, Store
 from stream_app.ports.reader import PublicReader
@@ -212,6 +212,12 @@ class SourceLedger:
             await self._outside.append(entries)
 
     async def _ask(self, new: LedgerEntry) -> None:
+        if self._accept == ACCEPTED and not self._logs:
+            ledger = await self._store.ledger(new.source)
+            # What costs little together costs little before the stream's own entry, too.
+            place = place_of(new)
+            if _small(ledger) and any(place_of(entry) == place for entry in ledger):
+                return
         before = await self._before(new)
         try:
             check_measurement(before, new, self._accept)
@@ -231,6 +237,26 @@ class SourceLedger:
                 own = entry if entry.source == new.source else replace(entry, source=new.source)
                 found[entry.stream, entry.epoch] = own
         return tuple(found.values())
+
+
+class _Small:
+    """Whether the entries of a ledger certainly cost little, under one name of their log.
+
+    Streams that begin together get the same answer from the store, and one of them works it out.
+    """
+
+    def __init__(self) -> None:
+        self._last: Sequence[LedgerEntry] = ()
+        self._is_small = False
+
+    def __call__(self, ledger: Sequence[LedgerEntry]) -> bool:
+        if ledger is not self._last:
+            self._is_small = all(entry.log is None for entry in ledger) and certainly_small(ledger)
+            self._last = ledger
+        return self._is_small
+
+
+_small = _Small()
 
 
 async def put_back(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:

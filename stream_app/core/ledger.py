@@ -252,7 +252,7 @@ def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: 
 
     Raises: ValueError, one line, with the total cost if accepted.
     """
-    if accept == ACCEPTED and _certainly_small([*entries, new]):
+    if accept == ACCEPTED and certainly_small([*entries, new]):
         return
     before = measured_before(entries, new)
     if not before:
@@ -274,7 +274,7 @@ def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: 
         )
 
 
-def _certainly_small(entries: Sequence[LedgerEntry]) -> bool:
+def certainly_small(entries: Sequence[LedgerEntry]) -> bool:
     """Return True only if the entries together cost at most ``LARGEST_PRIVATE_EPSILON``; False: perhaps not.
 
     A worker with many streams asks at its start for each of them; ``statement`` would take milliseconds each

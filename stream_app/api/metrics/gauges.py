@@ -35,3 +35,20 @@ def parts_of(counts: Estimate, width: int) -> dict[str, FloatArray]:
 def new_gauge(name: str, what: str, labels: Sequence[str]) -> GaugeMetricFamily:
     """Return an empty gauge. Args: name, without the prefix of all; what it is; names of its labels."""
     return GaugeMetricFamily(f"private_counts_{name}", what, labels=labels)
+
+
+def add_keys(
+    gauges: Mapping[str, GaugeMetricFamily],
+    own: Mapping[str, str],
+    keys: Sequence[Mapping[str, str]],
+    counts: Estimate,
+    most: int,
+) -> int:
+    """Add a sample of each key to the gauge of each part; return how many samples are left out.
+
+    Args: own, the labels of the stream; keys, the labels of each key; most, keys beyond it are left out.
+    """
+    for part, column in parts_of(counts, len(keys)).items():
+        for labels, value in zip(keys[:most], column[:most].tolist(), strict=True):
+            gauges[part].add_sample(gauges[part].name, {**own, **labels}, value)
+    return len(gauges) * max(len(keys) - most, 0)

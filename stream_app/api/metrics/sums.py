@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily
 
 from dphist.tree.estimate import Estimate
-from stream_app.api.metrics.gauges import new_gauge, parts_of, with_words
+from stream_app.api.metrics.gauges import add_keys, new_gauge, parts_of, with_words
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import epoch_filled, mean_over, sum_of, sums_of_keys
@@ -57,14 +57,16 @@ class NewestSums:
 
 
 def of_sums(
-    streams: Mapping[str, tuple[str, Sequence[Mapping[str, str]], NewestSums]],
-) -> Iterable[GaugeMetricFamily]:
-    """Return gauges of sums and means; none without streams.
+    streams: Mapping[str, tuple[str, Sequence[Mapping[str, str]], NewestSums]], most: int
+) -> tuple[list[GaugeMetricFamily], int]:
+    """Return gauges of sums and means, none without streams; and how many samples are left out.
 
-    Args: streams, of each whether it is private, the labels of its keys, and its sums.
+    Args: streams, of each whether it is private, the labels of its keys, and its sums; most, keys of a stream
+        that can have samples.
     """
+    left_out = 0
     if not streams:
-        return []
+        return [], left_out
     words = {stream: sums.counts for stream, (_, _, sums) in streams.items()}
     whole, each = ["stream", "private"], ["stream", "key", "private"]
     gauges = {name: new_gauge(name, with_words(what, words), whole) for name, what in _SUMS.items()}
@@ -77,8 +79,6 @@ def of_sums(
         for name, value in sums.values.items():
             gauges[name].add_metric([stream, private], value)
         if sums.of_keys is not None:
-            for part, column in parts_of(sums.of_keys, len(keys)).items():
-                for labels, value in zip(keys, column.tolist(), strict=True):
-                    own = {"stream": stream, "private": private, **labels}
-                    of_keys[part].add_sample(of_keys[part].name, own, value)
-    return [*gauges.values(), *of_keys.values()]
+            own = {"stream": stream, "private": private}
+            left_out += add_keys(of_keys, own, keys, sums.of_keys, most)
+    return [*gauges.values(), *of_keys.values()], left_out

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
 from stream_app.api.answers.streams import users_of_epoch
-from stream_app.api.metrics.gauges import new_gauge, parts_of, with_words
+from stream_app.api.metrics.gauges import add_keys, new_gauge, parts_of, with_words
 from stream_app.api.metrics.sums import NewestSums, of_sums
 from stream_app.api.schemas import DEFAULT_CONFIDENCE, EpochCount
 from stream_app.core.alerts.states import State
@@ -116,8 +116,10 @@ def exposition(
     registry = CollectorRegistry(auto_describe=False)
     summed = {one.stream: (one.private, one.key_labels, one.sums) for one in streams if one.sums}
     gauges = [*_of_streams(streams), *_of_epochs(streams), *_of_deltas(streams)]
-    gauges += [*_of_keys(streams), *of_sums(summed)]
-    left_out = _cap(gauges, most_series)
+    of_keys, counts_left_out = _of_keys(streams, most_series)
+    sums, sums_left_out = of_sums(summed, most_series)
+    gauges += [*of_keys, *sums]
+    left_out = _cap(gauges, most_series, counts_left_out + sums_left_out)
     registry.register(_Gauges([*gauges, left_out, _of_alerts(alerts), _age(store_age_s)]))
     return generate_latest(registry)
 
@@ -150,10 +152,11 @@ def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     return gauges.values()
 
 
-def _cap(gauges: Sequence[GaugeMetricFamily], most: int) -> GaugeMetricFamily:
+def _cap(gauges: Sequence[GaugeMetricFamily], most: int, left_out_before: int) -> GaugeMetricFamily:
     """Leave out series beyond the limit, in place; return the gauge of how many were left out.
 
     Streams come first, then keys, each in order. All series of a stream, and of a key, stay together.
+    Args: left_out_before, how many were left out before.
     """
     series: dict[tuple[tuple[str, str], ...], int] = {}  # how many there are, by their labels
     named = [[(tuple(sample.labels.items()), sample) for sample in gauge.samples] for gauge in gauges]
@@ -165,7 +168,8 @@ def _cap(gauges: Sequence[GaugeMetricFamily], most: int) -> GaugeMetricFamily:
         gauge.samples = [sample for labels, sample in samples if labels in kept]
     what = "Series of streams and keys that this scrape leaves out; api.metrics.most_series is the limit"
     left_out = new_gauge("series_left_out", what, [])
-    left_out.add_metric([], sum(number for labels, number in series.items() if labels not in kept))
+    beyond = sum(number for labels, number in series.items() if labels not in kept)
+    left_out.add_metric([], left_out_before + beyond)
     return left_out
 
 
@@ -199,8 +203,12 @@ def _of_epochs(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     return gauges.values() if counting else ()
 
 
-def _of_keys(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
-    """Return gauges of keys, under separate names, so that a sum over one name counts events once."""
+def _of_keys(streams: Sequence[Newest], most: int) -> tuple[list[GaugeMetricFamily], int]:
+    """Return gauges of keys, under separate names, so that a sum over one name counts events once.
+
+    Also return how many samples are left out. Args: most, keys of a stream that can have samples.
+    """
+    left_out = 0
     names, what = ["stream", "key", "private"], "of a key: estimated events since the stream's first bin"
     counts = {one.stream: one.counts for one in streams if one.key_labels}
     gauges = {
@@ -209,11 +217,9 @@ def _of_keys(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     }
     for one in streams:
         if one.of_keys is not None:
-            for part, column in parts_of(one.of_keys, len(one.key_labels)).items():
-                for labels, value in zip(one.key_labels, column.tolist(), strict=True):
-                    own = {"stream": one.stream, "private": one.private, **labels}
-                    gauges[part].add_sample(gauges[part].name, own, value)
-    return gauges.values()
+            own = {"stream": one.stream, "private": one.private}
+            left_out += add_keys(gauges, own, one.key_labels, one.of_keys, most)
+    return list(gauges.values()), left_out
 
 
 def _of_alerts(alerts: Mapping[str, State]) -> GaugeMetricFamily:
