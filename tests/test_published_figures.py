@@ -138,6 +138,26 @@ def of_wide_streams() -> list[str]:
     ]
 
 
+def of_limits() -> list[str]:
+    ingest, long, product = results("ingest")["contenders"]["worker"], results("long"), results("product")
+    keys = next(run for run in results("many_keys")["runs"] if run["keys"] == 100_000)
+    used, answers, pages = keys["processes"], keys["answers"], keys["pages"]
+    peaks = ", ".join(str(used[role]["peak_mb"]) for role in ("worker", "api", "redis"))
+    panel, stream = (
+        answers[name] for name in ("the panel of keys (/keys)", "the stream (/v1/streams/clicks)")
+    )
+    return [
+        f"one worker | {ingest['events_per_s']:,} |",
+        f"per million events | {rounded(ingest['cpu_s_per_million'], 2)} s |",
+        f"| {rounded(max(long[kind]['median_ms'] for kind in ('causal', 'anticipating')), 1)} ms |",
+        f"100,000 keys | {rounded(product['100000 keys, anticipating']['total'], 2)} s |",
+        f"worker, API, Redis | {peaks} MB |",
+        f"until the first release | {used['worker']['cpu_s']:.1f} s |",
+        f"an empty cache | {pages['overview']['kb']} kB, {pages['stream']['kb']:,} kB |",
+        f"the stream's own answer | {panel['kb']} kB, {stream['kb']:,} kB |",
+    ]
+
+
 @pytest.mark.parametrize(
     ("page", "figures"),
     [
@@ -147,6 +167,7 @@ def of_wide_streams() -> list[str]:
         ("README.md", of_readme),
         ("docs/index.md", of_topics),
         ("docs/decisions/0009-product-axes.md", of_wide_streams),
+        ("docs/limits.md", of_limits),
     ],
 )
 def test_figures_in_sentences_equal_the_results(page, figures):
