@@ -25,7 +25,7 @@ SOAK_FOLDER ?= state/soak
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos upgrade soak audit docs docs-serve first-minutes clean
+.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos upgrade soak audit docs docs-serve first-minutes pictures clean
 .PHONY: bench bench-visible bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -179,6 +179,10 @@ docs: $(DOCS_STAMP) ## build the documentation site into site/, strictly, and ta
 
 docs-serve: $(DOCS_STAMP) ## show the documentation site on 127.0.0.1:8000 while you write it
 	$(DOCS)/bin/mkdocs serve --dev-addr 127.0.0.1:8000
+
+pictures: $(STAMP) ## photograph every page in every state into artifacts/pages/, and examine each with axe-core
+	$(BIN)/python tests/services.py install
+	$(BIN)/python -m tests.page_pictures
 
 first-minutes: ## install from nothing and run README and first lesson as written, with the time that each step takes
 	$(PYTHON) -m tests.tutorial.first_minutes

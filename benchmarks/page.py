@@ -5,8 +5,8 @@
 A service over a memory store and a headless Chromium run on the same machine. Each page is opened several
 times with an empty cache. Two streams of 100,000 bins are served, one causal and one anticipating. Two times
 are measured from the start of navigation: the browser's first contentful paint, and the time when the first
-chart is there (on the overview: the last card). Each is compared with the same page over a stream of 100
-bins.
+chart is there (on the overview the last card, on other pages what they are for). Each is compared with the
+same page over a stream of 100 bins.
 """
 
 from __future__ import annotations
@@ -62,10 +62,15 @@ def measured() -> dict[str, Any]:
             release(behind, f"{kind}-many", BINS, kind)
             release(behind, f"{kind}-few", FEW, kind)
         address = behind.start()
-        pages = {"overview": ("/", "article:nth-of-type(4) .number[data-seq]")}
+        pages = {
+            "overview": ("/", "article:nth-of-type(4) .number[data-seq]"),
+            "API": ("/docs", "#operations[data-examples]"),
+            "unknown stream": ("/streams/nothing", "#unknown a"),
+            "unknown address": ("/nothing", "main a"),
+        }
         for kind in ("causal", "anticipating"):
             for size in ("few", "many"):
-                pages[f"{kind}, {size}"] = (f"/streams/{kind}-{size}", "#running-chart[data-points]")
+                pages[f"{kind}, {size}"] = (f"/streams/{kind}-{size}", "#bins-chart[data-points]")
         load = [round(one, 1) for one in os.getloadavg()]
         found: dict[str, Any] = {"processors": os.cpu_count(), "load_average": load}
         found |= {"bins": {"few": FEW, "many": BINS}, "times": TIMES, "pages": {}}

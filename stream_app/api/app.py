@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from stream_app.api import boards, errors, flat_rows, pages, routes
+from stream_app.api import boards, errors, flat_rows, openapi, pages, routes
 from stream_app.api.admission.access import Access, AccessRules
 from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.connections import BoundedProtocol, Entrance, run_server
@@ -105,6 +105,7 @@ def create_app(
     app.include_router(prometheus.router)
     app.add_middleware(Access, rules=rules)
     pages.install(app)
+    openapi.install(app, rules.keys is not None)
     if rules.origins:  # outermost, because a browser's preflight request has no key
         headers = ["Authorization", "Last-Event-ID"]
         app.add_middleware(

@@ -74,14 +74,14 @@ def readable_boards(request: Request) -> dict[str, Board]:
     return {name: board for name, board in boards.items() if may_read_board(request, board)}
 
 
-@router.get("/boards", response_model=BoardList)
+@router.get("/boards", tags=["Boards"], response_model=BoardList)
 async def list_boards(request: Request, _query: Nothing) -> BoardList:
     """The boards that the configuration declares: pages of panels, at /boards/NAME."""
     found = readable_boards(request).values()
     return BoardList(boards=[BoardName(board=board.name, title=board.title) for board in found])
 
 
-@router.get("/boards/{board}", response_model=BoardAnswer)
+@router.get("/boards/{board}", tags=["Boards"], response_model=BoardAnswer)
 async def show_board(request: Request, board: str, _query: Nothing) -> BoardAnswer:
     """What a board shows: panels, streams, ranges and annotations. It holds no values."""
     found = readable_boards(request)
@@ -93,6 +93,7 @@ async def show_board(request: Request, board: str, _query: Nothing) -> BoardAnsw
 
 @router.get(
     "/changes",
+    tags=["Releases"],
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}, "description": "one event per changed stream"}},
 )

@@ -116,13 +116,13 @@ def _page(name: str) -> FileResponse:
     return FileResponse(DASHBOARD / name, headers={"Cache-Control": "no-cache"})
 
 
-@router.get("/healthz", response_model=Health)
+@router.get("/healthz", tags=["Operation"], response_model=Health)
 async def healthz(_query: Nothing) -> Health:
     """Whether this process is alive."""
     return Health(status="alive")
 
 
-@router.get("/readyz", response_model=Health, responses={503: {"model": Health}})
+@router.get("/readyz", tags=["Operation"], response_model=Health, responses={503: {"model": Health}})
 async def readyz(request: Request, _query: Nothing) -> JSONResponse:
     """Whether this process can answer: it has read the store. From then on it answers from memory."""
     if all_replicas(request).store_age_s is not None:
@@ -130,7 +130,9 @@ async def readyz(request: Request, _query: Nothing) -> JSONResponse:
     return errors.reply(503, "the store was not read yet; is Redis up, and may the api user read it?")
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@router.get(
+    "/metrics", tags=["Operation"], response_class=Response, responses={200: {"content": {"text/plain": {}}}}
+)
 async def metrics_text(request: Request, _query: Nothing) -> Response:
     """Private values in Prometheus' text format."""
     scrapes: Scrapes = request.app.state.scrapes

@@ -62,13 +62,13 @@ Known = Annotated[StreamReplica, Depends(known_replica)]
 Nothing = Annotated[schemas.NoQuery, Query()]
 
 
-@router.get("/streams", response_model=schemas.StreamList)
+@router.get("/streams", tags=["Streams"], response_model=schemas.StreamList)
 async def list_streams(request: Request, _query: Nothing) -> schemas.StreamList:
     """All streams, each with the best current estimate of its running count."""
     return schemas.StreamList(streams=[streams.summary(one.view) for one in readable(request) if one.view])
 
 
-@router.get("/alerts", response_model=schemas.AlertList)
+@router.get("/alerts", tags=["Alerts"], response_model=schemas.AlertList)
 async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
     """Every alert rule: its state, since when it is watched, its last change and what it reads now."""
     replicas, now = all_replicas(request), dict[str, Shown]()
@@ -82,7 +82,7 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
     return schemas.AlertList(alerts=[one for one in found.alerts if may_read(request, one.stream)])
 
 
-@router.get("/streams/{stream}", response_model=schemas.StreamDetail)
+@router.get("/streams/{stream}", tags=["Streams"], response_model=schemas.StreamDetail)
 async def show_stream(request: Request, replica: Known, _query: Nothing) -> Response:
     """One stream: its running count, its tree and its epochs."""
     return await answered(
@@ -90,26 +90,31 @@ async def show_stream(request: Request, replica: Known, _query: Nothing) -> Resp
     )
 
 
-@router.get("/streams/{stream}/count", response_model=schemas.CountAnswer)
+@router.get("/streams/{stream}/count", tags=["Counts"], response_model=schemas.CountAnswer)
 async def count(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Number of events from start to end: the best linear unbiased estimate from all released nodes."""
     us = LONG_US if query.of_group else epochs_us(replica.view)
     return await answered(request, replica, counts.count, query, us=us)
 
 
-@router.get("/streams/{stream}/sum", response_model=schemas.SumAnswer)
+@router.get("/streams/{stream}/sum", tags=["Amounts"], response_model=schemas.SumAnswer)
 async def total(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Sum of the stream's amounts from start to end, each clamped and rounded as the stream declares."""
     return await answered(request, replica, sums.total, query)
 
 
-@router.get("/streams/{stream}/mean", response_model=schemas.MeanAnswer)
+@router.get("/streams/{stream}/mean", tags=["Amounts"], response_model=schemas.MeanAnswer)
 async def mean(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Mean of the stream's amounts from start to end, with an interval from the exact law."""
     return await answered(request, replica, sums.mean, query)
 
 
-@router.get("/streams/{stream}/sum/series", response_model=schemas.SumSeriesAnswer, responses=_OTHER_FORMATS)
+@router.get(
+    "/streams/{stream}/sum/series",
+    tags=["Amounts"],
+    response_model=schemas.SumSeriesAnswer,
+    responses=_OTHER_FORMATS,
+)
 async def total_series(
     request: Request,
     replica: Known,
@@ -122,7 +127,10 @@ async def total_series(
 
 
 @router.get(
-    "/streams/{stream}/mean/series", response_model=schemas.MeanSeriesAnswer, responses=_OTHER_FORMATS
+    "/streams/{stream}/mean/series",
+    tags=["Amounts"],
+    response_model=schemas.MeanSeriesAnswer,
+    responses=_OTHER_FORMATS,
 )
 async def mean_series(
     request: Request,
@@ -135,7 +143,9 @@ async def mean_series(
     return await rendered(request, replica, sums.rendered_means, query, form, form=form)
 
 
-@router.get("/streams/{stream}/series", response_model=schemas.SeriesAnswer, responses=_OTHER_FORMATS)
+@router.get(
+    "/streams/{stream}/series", tags=["Counts"], response_model=schemas.SeriesAnswer, responses=_OTHER_FORMATS
+)
 async def series(
     request: Request,
     replica: Known,
@@ -150,13 +160,13 @@ async def series(
     return await rendered(request, replica, counts.rendered_series, query, form, form=form)
 
 
-@router.get("/streams/{stream}/cdf", response_model=schemas.CdfAnswer)
+@router.get("/streams/{stream}/cdf", tags=["Values"], response_model=schemas.CdfAnswer)
 async def cdf(request: Request, replica: Known, query: Annotated[schemas.CdfQuery, Query()]) -> Response:
     """The distribution of the value from start to end, with a simultaneous band."""
     return await answered(request, replica, values.cdf, query)
 
 
-@router.get("/streams/{stream}/quantile", response_model=schemas.QuantilesAnswer)
+@router.get("/streams/{stream}/quantile", tags=["Values"], response_model=schemas.QuantilesAnswer)
 async def quantile(
     request: Request, replica: Known, query: Annotated[schemas.QuantileQuery, Query()]
 ) -> Response:
@@ -164,7 +174,7 @@ async def quantile(
     return await answered(request, replica, values.quantiles, query)
 
 
-@router.get("/streams/{stream}/window", response_model=schemas.WindowAnswer)
+@router.get("/streams/{stream}/window", tags=["Values"], response_model=schemas.WindowAnswer)
 async def window(
     request: Request, replica: Known, query: Annotated[schemas.WindowQuery, Query()]
 ) -> Response:
@@ -177,13 +187,13 @@ async def window(
     return await answered(request, replica, windows.window, query, {key: known[key]})
 
 
-@router.get("/streams/{stream}/nodes", response_model=schemas.NodesAnswer)
+@router.get("/streams/{stream}/nodes", tags=["Streams"], response_model=schemas.NodesAnswer)
 async def nodes(request: Request, replica: Known, query: Annotated[schemas.NodesQuery, Query()]) -> Response:
     """Released noisy values of the tree's nodes, so that anyone can recompute every answer."""
     return await answered(request, replica, counts.nodes, query)
 
 
-@router.get("/streams/{stream}/privacy", response_model=schemas.PrivacyAnswer)
+@router.get("/streams/{stream}/privacy", tags=["Streams"], response_model=schemas.PrivacyAnswer)
 async def privacy(request: Request, replica: Known, _query: Nothing) -> schemas.PrivacyAnswer:
     """What is protected and how strongly: in words, in numbers, and the ledger of the source."""
     assert replica.view is not None
@@ -193,6 +203,7 @@ async def privacy(request: Request, replica: Known, _query: Nothing) -> schemas.
 
 @router.get(
     "/streams/{stream}/events",
+    tags=["Releases"],
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}, "description": "one event per released bin"}},
 )

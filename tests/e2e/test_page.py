@@ -24,9 +24,9 @@ HOURS = 20 * 24
 DASHBOARD = Path(__file__).parents[2] / "stream_app" / "api" / "dashboard"
 # The panels of each page, from top to bottom. Together these are all panels.
 PANELS = {
-    "delays": ("running", "bins", "rate", "keys", "quantiles", "heat", "cdf", "preview"),
-    "departures": ("alerts", "running", "bins", "rate", "preview"),
-    "daily": ("running", "bins", "rate", "windows", "preview"),
+    "delays": ("bins", "running", "rate", "keys", "quantiles", "heat", "cdf", "preview"),
+    "departures": ("alerts", "bins", "running", "rate", "preview"),
+    "daily": ("bins", "running", "rate", "windows", "preview"),
 }
 
 
@@ -150,14 +150,14 @@ def test_every_panel_follows_the_flights(tmp_path: Path, flights: Path) -> None:
             assert worker.interrupt() == 0
         with ExitStack() as opened_by:
             pages = all_open(browser, address, opened_by)
-            rule_stands(pages["departures"], "young", "firing.*since")
+            rule_stands(pages["departures"], "young", "firing.*Since")
             before = [seq_of(pages[stream], name) for stream, names in PANELS.items() for name in names]
             assert max(before) < HOURS
             window = window_of(pages["daily"]).inner_text()
             assert "Jan 2013" in window
             with worker_at(tmp_path, configuration(flights, port, redis, 20)) as worker:
                 expect(window_of(pages["daily"])).not_to_have_text(window)
-                rule_stands(pages["departures"], "young", "inactive.*resolved")
+                rule_stands(pages["departures"], "young", "inactive.*Resolved")
                 assert worker.wait() == 0
             for stream, page in pages.items():  # each page shows what was released meanwhile
                 walked(page, stream, HOURS)
@@ -168,7 +168,7 @@ def test_every_panel_follows_the_flights(tmp_path: Path, flights: Path) -> None:
                 expect(page.get_by_test_id("value")).to_have_text(number)
                 photograph(page, f"flights-{stream}")
             last_window_stands(pages["daily"], port)
-            rule_stands(pages["departures"], "busy", "firing.*since")
+            rule_stands(pages["departures"], "busy", "firing.*Since")
             pages["delays"].get_by_role("link", name="All streams").click()
             departures = pages["delays"].get_by_role("article", name="departures")
             expect(departures.get_by_test_id("value")).to_have_attribute("data-seq", str(HOURS))

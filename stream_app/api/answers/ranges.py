@@ -21,6 +21,8 @@ from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import Span
 from stream_app.core.meaning import EVERY_EVENT, Meaning, meaning_of, range_in_words
 
+OWN_POINT = "Each interval is for one point. Of many 95 % intervals, about 1 in 20 misses the true number."
+
 
 def released(view: StreamView) -> dict[str, Any]:
     """Return the fields that every answer about a stream carries."""
@@ -219,7 +221,7 @@ def _note(found: SeriesPoints, left_out: Sequence[str]) -> str:
             f"Shown are {shown:,} of {found.available:,} points: the least and the greatest of every stretch."
         )
     lines += [*left_out, *points_left_out(found.unmeasured)]
-    lines.append("Each interval holds for its own point, not for the worst of many.")
+    lines.append(OWN_POINT)
     return " ".join(lines)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from stream_app.api import schemas
 from stream_app.api.answers import formats
 from stream_app.api.answers.ranges import (
+    OWN_POINT,
     about_keys,
     days_answered,
     edges_s,
@@ -74,8 +75,9 @@ def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSerie
     ranges = ranges_of(view, query, span)
     found = means_over(view, query.kind, *ranges, query.keys_asked, query.confidence, query.points)
     fewer = len(found.spans) + found.unmeasured < found.available
-    own = "Each interval holds for its own point, not for the worst of many."
-    note = " ".join([*ends_left_out(view, query, span, ranges), *points_left_out(found.unmeasured), own])
+    note = " ".join(
+        [*ends_left_out(view, query, span, ranges), *points_left_out(found.unmeasured), OWN_POINT]
+    )
     if fewer:
         note = f"Shown are {len(found.spans):,} of {found.available:,} points, evenly spaced. {note}"
     return schemas.MeanSeriesAnswer(

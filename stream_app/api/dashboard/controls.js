@@ -5,6 +5,13 @@ import { KeyPicker } from "./key_picker.js";
 import { presets } from "./ranges.js";
 import { offeredZones } from "./zone.js";
 
+// What the values of each view are, for the line above the charts.
+const VIEW_MEANINGS = {
+  unbiased: "Values are the best estimates as now known: right on average, so small ones may be below 0.",
+  first_published: "Values are those that were published when each bin was released.",
+  consistent: "Values are whole, never below 0, and add up; in return they are a little biased.",
+};
+
 let keyPicker;
 
 export function listenToControls(page) {
@@ -15,6 +22,11 @@ export function listenToControls(page) {
   at("views").addEventListener("change", (event) => page.choose({ view: event.target.value }));
   at("measures").addEventListener("change", (event) => page.choose({ show: event.target.value }));
   keyPicker = new KeyPicker(page);
+  at("exact").addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !at("exact").open) return;
+    at("exact").open = false;
+    at("exact").querySelector("summary").focus();
+  });
   at("zone-select").addEventListener("change", (event) => page.choose({ zone: event.target.value }));
   at("exact-form").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -34,6 +46,7 @@ export function showControls(page) {
   const shown = page.neverRevised && page.view === "first_published" ? "unbiased" : page.view;
   at("views").querySelector(`[value=${shown}]`).checked = true;
   at("views").hidden = page.measure.name !== "count"; // only counts have other views
+  say(at("view-meaning"), page.measure.name === "count" ? VIEW_MEANINGS[shown] : "");
   keyPicker.show();
 }
 

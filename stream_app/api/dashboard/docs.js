@@ -1,61 +1,82 @@
-// Makes the page /docs from /openapi.json: every address, its parameters and its answer.
+// Makes the page /docs from /openapi.json: a table of contents, and a card for each route with an example that works.
 
-import { get } from "./api.js";
-import { grid } from "./tables.js";
+import { get, streamPath } from "./api.js";
+import { at, make, say } from "./elements.js";
+import { exampleOf, sufficeForAll } from "./examples.js";
+import { watchTheme } from "./frame.js";
+import { Operation, paragraphs } from "./operations.js";
 
-const spec = await get("/openapi.json");
-const resolve = (schema) => (schema?.$ref ? spec.components.schemas[schema.$ref.split("/").pop()] : schema ?? {});
+const MOST_STREAMS = 60, TOGETHER = 6; // of which the page reads what they can answer, and how many at a time
+const WIDE = "(min-width: 980px)";
 
-function make(name, text, className = "") {
-  return Object.assign(document.createElement(name), { textContent: text, className });
+// Return the groups of the document, each with its operations, in its order: [{name, description, operations}].
+function groupsOf(spec) {
+  const speak = (text) => say(at("spoken"), text);
+  const operations = Object.entries(spec.paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => new Operation(spec, path, method, operation, speak)));
+  const named = spec.tags.map(({ name, description }) => ({ name, description, operations: operations.filter(({ operation }) => operation.tags?.[0] === name) }));
+  const others = operations.filter(({ operation }) => !spec.tags.some(({ name }) => name === operation.tags?.[0]));
+  return [...named, { name: "More", description: "", operations: others }].filter((group) => group.operations.length);
 }
 
-function typeOf(schema) {
-  if (schema.$ref) return schema.$ref.split("/").pop();
-  const options = schema.anyOf ?? schema.oneOf;
-  if (options) return options.map(typeOf).filter((one) => one !== "null").join(" or ");
-  if (schema.enum) return schema.enum.join(" | ");
-  if (schema.const !== undefined) return String(schema.const);
-  if (schema.type === "array") return `list of ${schema.items ? typeOf(schema.items) : typeOf(schema.prefixItems[0])}`;
-  return schema.type ?? "any";
+function contents(groups) {
+  const list = ({ name, operations }) => [
+    make("p", { className: "group" }, make("a", { href: `#${name.toLowerCase()}` }, name)),
+    make("ul", {}, ...operations.map(({ id, path }) => make("li", {}, make("a", { href: `#${id}` }, short(path))))),
+  ];
+  return make("details", { open: window.matchMedia(WIDE).matches }, make("summary", {}, "Routes"), ...groups.flatMap(list));
 }
 
-function limitsOf(schema) {
-  const bounds = [schema, ...(schema.anyOf ?? [])];
-  const least = bounds.map((one) => one.minimum).find((one) => one !== undefined);
-  const most = bounds.map((one) => one.maximum).find((one) => one !== undefined);
-  if (least === undefined && most === undefined) return "";
-  return most === undefined ? ` (at least ${least})` : ` (${least} to ${most})`;
+// Return a path without the part that nearly all paths have, for the table of contents.
+const short = (path) => path.replace("/v1/streams/{stream}/", "…/");
+
+// Return what a reader must know before the first question. Args: key, whether the service asks for one.
+function before({ info }, key) {
+  const words = key
+    ? ["This service asks for a key. Give yours to your shell once; the commands below read it from there, and no page shows it: ",
+      make("code", {}, "read -rs PRIVATE_COUNTS_KEY")]
+    : ["This service asks you for no key. Each command below works as it is pasted into a shell."];
+  return [...paragraphs(info.description), make("p", { id: "key-words" }, ...words)];
 }
 
-function parameterRow({ name, in: place, required, schema, description }) {
-  const initial = required ? "required" : schema.default ?? "";
-  return [name, place, `${typeOf(schema)}${limitsOf(schema)}`, String(initial), description ?? schema.description ?? ""];
-}
-
-function fieldRows(schema) {
-  return Object.entries(resolve(schema).properties ?? {}).map(([name, field]) => [name, typeOf(field), field.description ?? ""]);
-}
-
-function card(path, method, operation) {
-  const section = make("section", "", "card");
-  section.tabIndex = 0; // makes wide tables scrollable with the keyboard
-  section.setAttribute("aria-label", `${method.toUpperCase()} ${path}`);
-  const head = document.createElement("h2");
-  head.append(make("span", method.toUpperCase(), "method"), make("code", path));
-  section.append(head, make("p", operation.description ?? operation.summary ?? ""));
-  if (operation.parameters?.length) {
-    section.append(make("h3", "Parameters"), grid("", ["Name", "Where", "Type", "Default", "Meaning"], operation.parameters.map(parameterRow)));
+// Return details of streams, the chosen one first, until there is one for every example.
+async function detailsOf(streams, chosen) {
+  const names = [chosen, ...streams.map(({ stream }) => stream).filter((name) => name !== chosen)].slice(0, MOST_STREAMS);
+  const details = [];
+  for (let first = 0; first < names.length && !sufficeForAll(details); first += TOGETHER) {
+    const found = await Promise.allSettled(names.slice(first, first + TOGETHER).map((name) => get(streamPath(name))));
+    details.push(...found.filter(({ status }) => status === "fulfilled").map(({ value }) => value));
   }
-  const answer = operation.responses["200"]?.content?.["application/json"]?.schema;
-  const fields = answer ? fieldRows(answer) : [];
-  if (fields.length) section.append(make("h3", "Answer"), grid("", ["Field", "Type", "Meaning"], fields));
-  const others = Object.entries(operation.responses).filter(([status]) => status !== "200");
-  if (others.length) section.append(make("h3", "Errors"), grid("", ["Status", "When"], others.map(([status, one]) => [status, one.description])));
-  return section;
+  return details;
 }
 
-document.getElementById("about").replaceChildren(...spec.info.description.trim().split("\n\n").map((text) => make("p", text.replaceAll("`", ""))));
-document.getElementById("operations").replaceChildren(
-  ...Object.entries(spec.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, operation]) => card(path, method, operation))),
-);
+async function start() {
+  const [spec, { streams }, { boards }] = await Promise.all([get("/openapi.json"), get("/v1/streams"), get("/v1/boards")]);
+  const groups = groupsOf(spec);
+  at("contents").replaceChildren(contents(groups));
+  at("about").replaceChildren(...before(spec, Boolean(spec.security?.length)));
+  at("operations").replaceChildren(...groups.flatMap(({ name, description, operations }) => [
+    make("h2", { id: name.toLowerCase() }, name), ...paragraphs(description), ...operations.map(({ element }) => element)]));
+  await showExamples(groups, streams, boards.map(({ board }) => board));
+  if (window.location.hash) document.getElementById(window.location.hash.slice(1))?.scrollIntoView();
+}
+
+async function showExamples(groups, streams, boards) {
+  const released = streams.find(({ running }) => running) ?? streams[0];
+  const select = at("stream-select");
+  select.replaceChildren(...streams.map(({ stream, title }) => new Option(title, stream, false, stream === released?.stream)));
+  at("picker").hidden = streams.length < 2;
+  const show = async () => {
+    const details = streams.length ? await detailsOf(streams, select.value) : [];
+    groups.forEach(({ operations }) => operations.forEach((one) => one.show(exampleOf(one.path, details, boards))));
+    at("operations").dataset.examples = select.value || "none";
+  };
+  select.addEventListener("change", show);
+  await show();
+}
+
+watchTheme(() => {});
+start().catch(() => {
+  say(at("about"), "The service does not answer. This page tries again every 5 seconds.");
+  setTimeout(() => window.location.reload(), 5000);
+});

@@ -1,12 +1,27 @@
-// Two parts that all pages have: the button for the theme, and the state of the connection.
+// Parts that all pages have: the button for the theme, and the state of the connection.
 
-import { at, say } from "./elements.js";
+import { at, make, say } from "./elements.js";
 
 const SAID = { live: "Connected", connecting: "Reconnecting", lost: "Disconnected" };
+
+const LOST_MS = 5000; // a connection that is back sooner is not worth a word
+let losing = null;
+let wasLive = false;
 
 export function setConnection(state) {
   at("connection").dataset.state = state;
   say(at("connection"), SAID[state]);
+  if (state === "live") {
+    wasLive = true;
+    clearTimeout(losing);
+    losing = null;
+    document.getElementById("offline")?.remove();
+  } else if (wasLive) losing ??= setTimeout(sayOffline, LOST_MS);
+}
+
+function sayOffline() {
+  const words = "This page has lost its connection. It shows what it received before, and connects again by itself.";
+  document.querySelector("header.bar")?.after(make("p", { className: "alarm offline", id: "offline", role: "status" }, words));
 }
 
 // Return whether the page hears of releases.

@@ -49,7 +49,7 @@ export function showHeadline(page, found, until, seq) {
   at("value").textContent = shown ?? "–";
   at("value").dataset.seq = String(seq);
   at("value").style.setProperty("--letters", String(shown?.length ?? 1)); // a long number is written smaller
-  at("interval").replaceChildren(...(now ? intervalWords(page, now) : ["Nothing is released yet: the first bin is still open."]));
+  at("interval").replaceChildren(...(now ? intervalWords(page, now) : ["Nothing is released yet."]));
   at("stderr").textContent = now?.stderr === undefined ? "–" : words.error(now.stderr);
   at("released-until").textContent = until ? times.onPage(times.until(seconds(until))) : "–";
   at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${times.oneBin}`));

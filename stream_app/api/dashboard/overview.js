@@ -52,7 +52,7 @@ class StreamCard {
     this.value.textContent = headline ? numbers.value(headline.value, headline.interval) : "–";
     this.value.dataset.seq = String(told.seq);
     this.value.style.setProperty("--letters", String(this.value.textContent.length));
-    this.interval.replaceChildren(...(headline ? sure(headline, numbers) : ["Nothing is released yet: the first bin is still open."]));
+    this.interval.replaceChildren(...(headline ? sure(headline, numbers) : ["Nothing is released yet."]));
     this.canvas.hidden = !sparkline;
     if (sparkline) this.showLast(sparkline, numbers);
     this.showState();
@@ -131,9 +131,10 @@ function showSummary() {
   const told = [...cards.values()].map((card) => card.told);
   const firing = told.flatMap((one) => one.firing).length;
   const alerts = firing ? `${firing} ${firing === 1 ? "alert fires" : "alerts fire"}.` : "No alert fires.";
+  document.body.classList.remove("loading");
   say(at("summary"), told.length
-    ? `${told.length} ${told.length === 1 ? "stream" : "streams"}: each number is what was counted so far, with the interval that holds the true one with 95 % probability. ${alerts}`
-    : "No stream has begun yet. This page shows the first one as soon as it does.");
+    ? `${told.length} ${told.length === 1 ? "stream" : "streams"}. Each large number is what was counted so far; the true number is in the interval below it with 95 % probability. ${alerts}`
+    : "No stream has begun yet. This page shows the first one as soon as a worker begins to count.");
 }
 
 function follow() {
@@ -165,4 +166,9 @@ async function start() {
 
 watchTheme(() => cards.forEach((card) => card.draw()));
 setInterval(() => { if (!document.hidden) cards.forEach((card) => card.tick()); }, 1000);
-start().catch(() => { setConnection("lost"); setTimeout(() => window.location.reload(), 5000); });
+start().catch(() => {
+  setConnection("lost");
+  document.body.classList.remove("loading");
+  say(at("summary"), "The service does not answer. This page tries again every 5 seconds.");
+  setTimeout(() => window.location.reload(), 5000);
+});

@@ -84,8 +84,13 @@ export class Panel {
     } catch (error) {
       if (error.name !== "ApiError" || error.passing) throw error;
       this.element.classList.add("failed");
-      say(this.note, error.message);
+      say(this.note, `No chart: ${error.message}.`);
     }
+  }
+
+  // Say that there is no chart yet, because the service did not answer.
+  sayUnanswered() {
+    if (!this.answer) say(this.note, "The service is busy or does not answer. This chart is asked for again.");
   }
 
   restyle() {

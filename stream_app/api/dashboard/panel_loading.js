@@ -54,6 +54,7 @@ export class LoadedPanels {
       panel.element.setAttribute("aria-busy", String(this.#again.has(panel)));
     } catch {
       this.#stale.add(panel); // the service is down; the next refresh loads the panel again
+      panel.sayUnanswered();
     } finally {
       this.#loading.delete(panel);
       panel.restUntil = performance.now() + Math.max(REFRESH_MS, (performance.now() - began) * (SHARE_OF_SERVER - 1));

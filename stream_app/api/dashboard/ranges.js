@@ -45,9 +45,11 @@ export function windows(whole, binSeconds) {
   return lengths.filter((seconds) => seconds % binSeconds === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
 }
 
-// Return the range with its start moved to the next round time, so that slices start at round times too.
+// Return the whole steps of a range, from its first round time on, so that slices start at round times too.
 export function snapRange({ start, end }, stepSeconds, first) {
   if (!stepSeconds) return { start, end };
   const round = Math.ceil(start / stepSeconds) * stepSeconds;
-  return round + stepSeconds <= end ? { start: Math.max(round, first), end } : { start, end };
+  const from = Math.max(round, first);
+  const steps = Math.floor((end - from) / stepSeconds);
+  return steps ? { start: from, end: from + steps * stepSeconds } : { start, end };
 }

@@ -24,11 +24,11 @@ import { Running } from "./panels/running.js";
 import { Windows } from "./panels/windows.js";
 import { showPrivacy } from "./privacy.js";
 import { StreamPage } from "./state.js";
-import { stateOf, Watched } from "./stream_state.js";
+import { stateOf, stateWords, Watched } from "./stream_state.js";
 import { seconds } from "./times.js";
-import { promise } from "./words.js";
+import { promise, sentence } from "./words.js";
 
-const KINDS = [Alerts, Running, Bins, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
+const KINDS = [Alerts, Bins, Running, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
 // Choices that change one panel only. All other choices change all panels.
 const OWN = [["epsilon", Preview], ["by", Keys], ["window", Rate], ["compare", Bins], ["ending", Windows], ["histogram", Windows], ["cumulative", Windows]];
 const PRIVACY_MS = 15000;
@@ -140,6 +140,22 @@ function showState() {
   const { state, text } = stateOf(page.detail, serverNow(), watched, isConnected());
   at("stream-state").dataset.state = state;
   say(at("stream-state"), text);
+  const words = stateWords(state, page.detail);
+  at("state-words").hidden = !words;
+  say(at("state-words"), words);
+  document.body.classList.toggle("waiting", !page.detail.released_until);
+  showFirstRelease();
+}
+
+// In place of charts, say when the first number comes.
+function showFirstRelease() {
+  const { released_until: until, next_release: next, start: began } = page.detail;
+  at("first-release").hidden = Boolean(until);
+  if (until) return;
+  const { times } = page;
+  const bin = `The first ${times.bin} of this stream begins at ${times.onPage(times.from(seconds(began)))}.`;
+  const when = next ? ` Its number comes at ${times.onPage(times.moment(seconds(next)))} at the earliest.` : "";
+  say(at("first-release-words"), `${bin}${when} Nothing is shown before, because a number that changes with each event would give single events away. You need not reload this page.`);
 }
 
 // Show which streams there are, for an address that names no stream of this reader.
@@ -148,6 +164,7 @@ async function showUnknown() {
   setConnection("live");
   at("unknown").hidden = false;
   document.title = "No such stream · Private counts";
+  document.body.classList.remove("loading");
   document.body.classList.add("unknown");
   at("stream-name").textContent = `There is no stream “${page.stream}” here`;
   say(at("stream-about"), "The address may be misspelled, your key may not open this stream, or it has not begun yet. This page looks again every few seconds.");
@@ -247,8 +264,15 @@ async function start() {
     await show();
   } catch {
     setConnection("lost");
+    if (!page.detail) sayNotShown("The service does not answer. This page tries again every 5 seconds.");
     setTimeout(start, 5000);
   }
+}
+
+// Say why no stream is shown yet.
+function sayNotShown(words) {
+  document.body.classList.add("unanswered");
+  say(at("stream-about"), words);
 }
 
 async function show() {
@@ -257,14 +281,11 @@ async function show() {
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     if (error.status === 404) await showUnknown();
-    else {
-      at("stream-name").textContent = page.stream;
-      say(at("stream-about"), `${error.message}. This page looks again every few seconds.`);
-    }
+    else sayNotShown(`${sentence(error.message)}. This page tries again every 3 seconds.`);
     setTimeout(start, 3000);
     return;
   }
-  document.body.classList.remove("unknown");
+  document.body.classList.remove("unknown", "loading", "unanswered");
   at("unknown").hidden = true;
   showStream();
   showControls(page);
@@ -273,6 +294,7 @@ async function show() {
   await Promise.all([showPicker(), refreshPrivacy()]);
 }
 
+at("stream-name").textContent = page.stream;
 at("stream-select").addEventListener("change", (event) => window.location.assign(`/streams/${encodeURIComponent(event.target.value)}`));
 listenToControls(page);
 watchTheme(() => panels.forEach((panel) => panel.restyle()));

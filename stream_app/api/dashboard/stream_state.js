@@ -17,6 +17,13 @@ export class Watched {
   }
 }
 
+// Return what a state means for the numbers on the page, in a sentence; empty for states that need none.
+export function stateWords(state, { released_until: until }) {
+  if (state === "stopped" && until) return "Nothing new has been released for a while. All numbers on this page end at the time under “Released until”.";
+  if (state === "stopped") return "Nothing has been released yet, although the first bin has ended.";
+  return "";
+}
+
 // Args: what the service says of a stream: released_until; next_release, when a live stream's next bin becomes visible;
 // ends, where a replay ends; bin_seconds; retired, imported, since when nobody counts a stream that is history. now, by the service's clock. watched, what the page has seen; connected,
 // whether the page hears of releases.

@@ -15,6 +15,7 @@ from dphist.product.answers import Histogram
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import check_work, slices_us
 from stream_app.api.answers.ranges import (
+    OWN_POINT,
     about_keys,
     days_of,
     edge,
@@ -43,7 +44,6 @@ _RISING = (
     "Whole counts that fall neither over the value nor over time; they are biased, and stderr is that of the "
     "unbiased ones. /cdf has those of one end, with a band."
 )
-OWN_POINT = "Each interval holds for its own point, not for the worst of many."
 
 
 def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:

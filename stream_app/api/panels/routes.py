@@ -25,7 +25,7 @@ def glances(request: Request) -> Glances:
     return found
 
 
-@router.get("/overview", response_model=schemas.Overview)
+@router.get("/overview", tags=["Streams"], response_model=schemas.Overview)
 async def show_overview(request: Request, _query: Nothing) -> schemas.Overview:
     """An overview of all streams: count, last bins, next release, alerts."""
     return await glances(request).all(lambda stream: may_read(request, stream))
@@ -33,6 +33,7 @@ async def show_overview(request: Request, _query: Nothing) -> schemas.Overview:
 
 @router.get(
     "/overview/events",
+    tags=["Releases"],
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}, "description": "one event per changed stream"}},
 )
@@ -41,13 +42,13 @@ async def overview_events(request: Request, _query: Nothing) -> StreamingRespons
     return followed(request, glances(request).follow(lambda stream: may_read(request, stream)))
 
 
-@router.get("/streams/{stream}/keys", response_model=schemas.KeysAnswer)
+@router.get("/streams/{stream}/keys", tags=["Counts"], response_model=schemas.KeysAnswer)
 async def keys(request: Request, replica: Known, query: Annotated[schemas.KeysQuery, Query()]) -> Response:
     """The keys with the largest estimates, over the range and in slices of it."""
     return await answered(request, replica, panels.keys, query)
 
 
-@router.get("/streams/{stream}/sum/keys", response_model=schemas.SumKeysAnswer)
+@router.get("/streams/{stream}/sum/keys", tags=["Amounts"], response_model=schemas.SumKeysAnswer)
 async def sum_keys(
     request: Request, replica: Known, query: Annotated[schemas.KeysQuery, Query()]
 ) -> Response:
@@ -55,7 +56,7 @@ async def sum_keys(
     return await answered(request, replica, sums.sums_by_key, query)
 
 
-@router.get("/streams/{stream}/mean/keys", response_model=schemas.MeanKeysAnswer)
+@router.get("/streams/{stream}/mean/keys", tags=["Amounts"], response_model=schemas.MeanKeysAnswer)
 async def mean_keys(
     request: Request, replica: Known, query: Annotated[schemas.KeysQuery, Query()]
 ) -> Response:
@@ -63,13 +64,13 @@ async def mean_keys(
     return await answered(request, replica, sums.means_by_key, query)
 
 
-@router.get("/streams/{stream}/heat", response_model=schemas.HeatAnswer)
+@router.get("/streams/{stream}/heat", tags=["Values"], response_model=schemas.HeatAnswer)
 async def heat(request: Request, replica: Known, query: Annotated[schemas.HeatQuery, Query()]) -> Response:
     """Events by value and time."""
     return await answered(request, replica, panels.heat, query)
 
 
-@router.get("/streams/{stream}/quantiles", response_model=schemas.QuantileSlicesAnswer)
+@router.get("/streams/{stream}/quantiles", tags=["Values"], response_model=schemas.QuantileSlicesAnswer)
 async def quantiles(
     request: Request, replica: Known, query: Annotated[schemas.QuantileSlicesQuery, Query()]
 ) -> Response:
@@ -77,13 +78,13 @@ async def quantiles(
     return await answered(request, replica, panels.quantile_slices, query)
 
 
-@router.get("/streams/{stream}/cdfs", response_model=schemas.CdfsAnswer)
+@router.get("/streams/{stream}/cdfs", tags=["Values"], response_model=schemas.CdfsAnswer)
 async def cdfs(request: Request, replica: Known, query: Annotated[schemas.SlicesQuery, Query()]) -> Response:
     """The distribution of the value from start to the end of every step, rising over value and time."""
     return await answered(request, replica, panels.running_cdfs, query)
 
 
-@router.get("/streams/{stream}/preview", response_model=schemas.PreviewAnswer)
+@router.get("/streams/{stream}/preview", tags=["Counts"], response_model=schemas.PreviewAnswer)
 async def show_preview(
     request: Request, replica: Known, query: Annotated[schemas.PreviewQuery, Query()]
 ) -> Response:
@@ -94,7 +95,7 @@ async def show_preview(
     return await answered(request, replica, preview, query)
 
 
-@router.get("/streams/{stream}/marks", response_model=schemas.AlertMarks)
+@router.get("/streams/{stream}/marks", tags=["Alerts"], response_model=schemas.AlertMarks)
 async def marks(request: Request, replica: Known, _query: Nothing) -> schemas.AlertMarks:
     """Alert rules over a stream, with their thresholds in events."""
     assert replica.view is not None
@@ -102,7 +103,7 @@ async def marks(request: Request, replica: Known, _query: Nothing) -> schemas.Al
     return panels.marks(replica.view, all_replicas(request).alerts, now)
 
 
-@router.get("/streams/{stream}/transitions", response_model=schemas.AlertTransitions)
+@router.get("/streams/{stream}/transitions", tags=["Alerts"], response_model=schemas.AlertTransitions)
 async def transitions(request: Request, replica: Known, _query: Nothing) -> schemas.AlertTransitions:
     """The last 1,000 changes of the alert rules over a stream, each a function of released rows."""
     assert replica.view is not None

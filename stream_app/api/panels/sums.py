@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from dphist.tree.estimate import Estimate
-from stream_app.api.answers.ranges import edges_s, estimated, measured_of, reach, released, span_of
+from stream_app.api.answers.ranges import OWN_POINT, edges_s, estimated, measured_of, reach, released, span_of
 from stream_app.api.answers.sums import described
-from stream_app.api.panels.answers import OWN_POINT, at_places, slices_of, uneven_in_words
+from stream_app.api.panels.answers import at_places, slices_of, uneven_in_words
 from stream_app.api.panels.schemas import KeyCounts, KeyMean, KeysQuery, MeanKeysAnswer, SumKeysAnswer
 from stream_app.core.answers.answered import QueryError, declared_keys
 from stream_app.core.answers.query import StreamView

@@ -142,8 +142,17 @@ class Backstage:
 
 
 @contextmanager
-def opened(browser: Browser, address: str, expect_errors: bool = False, **options: Any) -> Iterator[Page]:
-    """Yield a page. At the end, fail if a request left this machine or the page logged an error."""
+def opened(
+    browser: Browser,
+    address: str,
+    expect_errors: bool = False,
+    before: Callable[[Page], object] = lambda _page: None,
+    **options: Any,
+) -> Iterator[Page]:
+    """Yield a page. At the end, fail if a request left this machine or the page logged an error.
+
+    Args: before, what to do with the page before it asks for the address.
+    """
     context: BrowserContext = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -152,6 +161,7 @@ def opened(browser: Browser, address: str, expect_errors: bool = False, **option
     page.on("request", lambda one: None if one.url.startswith(origin) else strangers.append(one.url))
     page.on("console", lambda one: faults.append(one.text) if one.type in {"error", "warning"} else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
+    before(page)
     page.goto(address)
     yield page
     context.close()

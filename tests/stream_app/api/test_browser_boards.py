@@ -22,8 +22,8 @@ from stream_app.config import load, load_text
 from stream_app.core.answers.labels import AllLabels
 from stream_app.core.boards import Board, Line, Panel
 from stream_app.ports.access import ApiKey, digest_of
+from tests.stream_app.api.accessibility import faults
 from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, eventually, fits, opened, photograph
-from tests.stream_app.api.test_browser_access import faults
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 from tests.stream_app.published_axes import PublishedAxes, delays
 

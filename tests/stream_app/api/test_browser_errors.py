@@ -82,4 +82,6 @@ def test_alert_on_a_rate_shows_the_rate_in_the_unit_of_its_condition(
     backstage.run(stream.close([240] * 6))
     backstage.run(watcher.look())
     with opened(browser, backstage.start() + "/streams/departures") as page:
-        expect(panel(page, "alerts").locator("li")).to_contain_text("then 90/h")  # not 540, the events of 6 h
+        expect(panel(page, "alerts").locator("li")).to_contain_text(
+            "when it read 90/h"
+        )  # not 540, the events of 6 h

@@ -15,7 +15,7 @@ from tests.stream_app.published_sums import PublishedSums, sales_of
 
 pytestmark = pytest.mark.browser
 
-HOUR_US = 3_600_000_000
+MINUTE_US = 60_000_000
 
 
 def card(page: Page, stream: str) -> Any:
@@ -75,8 +75,9 @@ def test_overview_shows_a_lost_connection_and_then_missed_releases(
 
 
 def test_overview_counts_down_to_the_next_release(browser: Browser, backstage: Backstage) -> None:
-    this_hour = time.time_ns() // 1000 // HOUR_US
-    backstage.stream([40] * 11, first_bin=this_hour - 10)  # the next bin ends in more than an hour
+    this_minute = time.time_ns() // 1000 // MINUTE_US
+    # The next bin ends in half an hour, so its text changes every second.
+    backstage.stream([40] * 10, first_bin=this_minute + 20, bin_us=MINUTE_US)
     backstage.stream([40] * 10, name="stopped")
     with opened(browser, backstage.start()) as page:
         expect(card(page, "departures").locator(".next")).to_contain_text("next in")

@@ -291,7 +291,7 @@ def test_alerts_have_thresholds_and_marks(browser: Browser, backstage: Backstage
         expect(rules).to_have_count(3)
         expect(rules.first).to_contain_text("busy")
         expect(rules.first.locator(".chip")).to_have_text("firing")
-        expect(rules.first).to_contain_text("since 3 Jan 2013, 02:00 UTC")
+        expect(rules.first).to_contain_text("Since 3 Jan 2013, 02:00 UTC")
         for name in ("bins", "running"):
             panel(page, name)
             assert _red(page, f"#{name}-chart canvas") > 100, name

@@ -112,7 +112,7 @@ def test_page_reports_the_rate_in_its_list_its_tables_and_its_file(
     fire(backstage)
     with opened(browser, backstage.start() + "/streams/departures") as page:
         line = panel(page, "alerts").locator("li")
-        expect(line).to_contain_text("then 90/h")
+        expect(line).to_contain_text("when it read 90/h")
         expect(line).to_contain_text("now reads 100/h")
         table(page, "alerts")
         words = page.locator("#alerts").inner_text()

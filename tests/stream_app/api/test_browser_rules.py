@@ -26,8 +26,8 @@ def test_page_lists_rules_that_never_changed(browser: Browser, backstage: Backst
     with opened(browser, backstage.start() + "/streams/departures") as page:
         lines = panel(page, "alerts").locator("li")
         expect(lines).to_have_count(2)
-        expect(lines.first).to_contain_text("never changed, now reads 90")
-        expect(lines.first).to_contain_text("watched since 1 Jan 2013, 02:00")
+        expect(lines.first).to_contain_text("Never changed; it now reads 90")
+        expect(lines.first).to_contain_text("Watched since 1 Jan 2013, 02:00")
         expect(lines.last).to_contain_text("now reads 0.75/m")
         assert len(table(page, "alerts")) == 2
         photograph(page, "alerts-desktop")

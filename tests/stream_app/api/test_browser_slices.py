@@ -64,7 +64,5 @@ def test_slices_begin_and_end_with_the_range(browser: Browser, address: str, nam
 def test_events_per_group_say_what_is_not_shown(browser: Browser, address: str) -> None:
     with opened(browser, address + PAGE, viewport={"width": 390, "height": 844}) as page:
         panel(page, "bins")
-        expect(page.locator("#bins .note")).to_contain_text(
-            "Not shown, because these are no whole groups of bins: "
-        )
+        expect(page.locator("#bins .note")).to_contain_text("Not drawn, because shorter than ")
         photograph(page, "slices-phone")

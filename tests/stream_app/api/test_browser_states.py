@@ -100,7 +100,7 @@ def test_reader_learns_of_no_stream_that_the_key_does_not_open(
         backstage.stream([5, 6, 7], name=name)
     key, digest = "k" * 40, hashlib.sha256(b"k" * 40).hexdigest()
     rules = AccessRules(keys=(ApiKey("reader", digest, frozenset({"departures"})),))
-    password = {"http_credentials": {"username": "reader", "password": key}}
+    password: dict[str, Any] = {"http_credentials": {"username": "reader", "password": key}}
     said = {}
     address = backstage.start(rules)
     for name in ("secret", "nosuch"):
@@ -136,7 +136,7 @@ def test_unknown_stream_gets_a_page_that_helps(
     browser: Browser, backstage: Backstage, scheme: str, width: int
 ) -> None:
     backstage.stream([5, 6, 7])
-    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+    options: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
     with opened(browser, backstage.start() + "/streams/departuers", True, **options) as page:
         expect(page.locator("h1")).to_have_text("There is no stream “departuers” here")
         expect(page.locator("#panels")).to_be_hidden()

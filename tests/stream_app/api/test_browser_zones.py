@@ -44,7 +44,7 @@ def test_days_of_the_chosen_zone_are_counted_exactly_over_hours(browser: Browser
         assert [whole(row[1]) for row in rows] == [round(value) for value in days_of(page, "Europe/Paris")]
         expect(page.locator("#stream-about")).to_contain_text("since 1 Mar 2013, 01:00 Europe/Paris")
         expect(page.locator("#released-until")).to_have_text("24 Apr 2013, 06:00 Europe/Paris")
-        expect(page.locator("#bins .note")).to_contain_text("Not shown")
+        expect(page.locator("#bins .note")).to_contain_text("Not drawn")
         expect(page.locator("#utc-days")).to_be_empty()
         page.locator("#exact summary").click()
         expect(page.get_by_label("From (Europe/Paris)")).to_have_value(re.compile("2013-03-01T01:00"))

@@ -37,10 +37,10 @@ def at(hour: int) -> str:
 
 
 async def sold(
-    epsilon: str, store: MemoryStore | None = None
+    epsilon: str, store: MemoryStore | None = None, **options: Any
 ) -> tuple[PublishedSums, np.ndarray, np.ndarray]:
     """Return a stream with three epochs, and the sales and cents of each hour; gaps have sales, too."""
-    stream = PublishedSums(store or MemoryStore(), epsilon=epsilon, epoch_bins=8)
+    stream = PublishedSums(store or MemoryStore(), epsilon=epsilon, epoch_bins=8, **options)
     cells, cents = sales_of(stream, LAST, busiest=60)
     cells[:, 0, 1] += stream.amounts.range.weight  # one more sale of the largest amount, so no hour is empty
     cents[:, 0] += stream.amounts.range.weight

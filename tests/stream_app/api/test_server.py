@@ -226,10 +226,10 @@ def test_no_file_of_the_page_names_another_host() -> None:
         assert re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}", text) == [], path.name
 
 
-@pytest.mark.parametrize("page", ["stream", "board", "embed"])
+@pytest.mark.parametrize("page", ["stream", "board", "docs", "embed"])
 def test_a_page_names_every_module_that_it_loads(page: str) -> None:
     """A browser then loads all of them at once, and not one after the other."""
-    begin = DASHBOARD / ("stream.js" if page == "stream" else "board.js")
+    begin = DASHBOARD / f"{'board' if page == 'embed' else page}.js"
     wanted, open_ends = {begin}, [begin]
     while open_ends:
         module = open_ends.pop()

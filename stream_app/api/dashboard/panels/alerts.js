@@ -4,7 +4,7 @@
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";
 import { grid } from "../tables.js";
-import { amount, count, error, percent } from "../words.js";
+import { amount, count, error, percent, sentence } from "../words.js";
 
 export class Alerts extends Panel {
   constructor(page) {
@@ -35,16 +35,16 @@ export class Alerts extends Panel {
 
   #words(one) {
     const { confidence, watched, value_now: value, stderr_now: stderr, unit, summary } = one;
-    const since = watched === null ? "" : `, watched since ${this.page.times.onPage(this.page.times.until(watched))}`;
-    const now = value === null ? "" : `, now reads ${estimate(value, stderr, unit)}`;
-    return `${this.#change(one)}${now}${since}, confidence ${percent(confidence)}${summary ? `. ${summary}` : ""}`;
+    const since = watched === null ? "" : ` Watched since ${this.page.times.onPage(this.page.times.until(watched))}.`;
+    const now = value === null ? "" : `; it now reads ${estimate(value, stderr, unit)}`;
+    return `${this.#change(one)}${now}.${since} Fires when the condition holds with ${percent(confidence)} confidence.${summary ? ` ${summary}` : ""}`;
   }
 
   #change({ phase, kind, since, changed, value, stderr, unit }) {
-    if (changed === null) return "never changed";
+    if (changed === null) return "Never changed";
     const { times } = this.page;
-    const when = times.onPage(phase === "inactive" ? `${kind} ${times.moment(changed)}` : `since ${times.until(since)}`);
-    return value === null ? when : `${when}, then ${estimate(value, stderr, unit)}`;
+    const when = times.onPage(phase === "inactive" ? `${sentence(kind)} ${times.moment(changed)}` : `Since ${times.until(since)}`);
+    return value === null ? when : `${when}, when it read ${estimate(value, stderr, unit)}`;
   }
 
   table() {
@@ -63,8 +63,8 @@ export class Alerts extends Panel {
   }
 }
 
-// Return an estimate with its standard error, in the unit of the condition: "4.2/h, standard error 0.3/h".
+// Return an estimate with its standard error, in the unit of the condition: "4.2/h (standard error 0.3/h)".
 function estimate(value, stderr, unit) {
   const said = Number.isInteger(value) ? count(value) : amount(value);
-  return stderr === null ? `${said}${unit}` : `${said}${unit}, standard error ${error(stderr)}${unit}`;
+  return stderr === null ? `${said}${unit}` : `${said}${unit} (standard error ${error(stderr)}${unit})`;
 }

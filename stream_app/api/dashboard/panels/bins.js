@@ -39,7 +39,8 @@ export class Bins extends Panel {
     const { times } = page;
     const range = page.range();
     const parts = [[range.start, start[0]], [end.at(-1), range.end]].filter(([from, to]) => from < to);
-    return parts.length ? `Not shown, because these are no whole groups of bins: ${parts.map(([from, to]) => times.period(from, to)).join("; ")}.` : "";
+    const one = length((end[0] - start[0]));
+    return parts.length ? `Not drawn, because shorter than ${one.replace(/^(?=[a-z])/, "one ")}: ${parts.map(([from, to]) => times.period(from, to)).join("; ")}.` : "";
   }
 
   async #earlier(page, asked, calendar) {
