@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -53,10 +54,16 @@ def audit(config: Path, report: Path | None, bins: int, seed: int) -> int:
     return run_audit(load(config), examination.Depth(bins, seed), report)
 
 
+def _say(line: str) -> None:
+    """Say what is done next, if a person watches."""
+    if sys.stderr.isatty():
+        click.echo(f"      {line}", err=True)
+
+
 def run_audit(settings: Settings, depth: examination.Depth, report: Path | None) -> int:
     """Audit, print each check when it is done, write the report; return the exit status."""
     checks: list[Check] = []
-    for check in examination.examine(settings, depth, lambda line: click.echo(f"      {line}", err=True)):
+    for check in examination.examine(settings, depth, _say):
         checks.append(check)
         click.echo(f"{_MARKS[check.passed]:<5} {check.part}, {check.subject}: {check.asked}")
         click.echo(f"      {check.found}")

@@ -1,7 +1,8 @@
-"""Says on standard error what a command is doing, if it takes long; its results are on standard output."""
+"""Says on a terminal what a command is doing, if it takes long; its results are on standard output."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,6 @@ from contextlib import contextmanager
 from rich.console import Console
 
 AFTER_S = 2.0
-EVERY_S = 15.0  # without a terminal
 _REDRAW_S = 0.2
 
 Step = Callable[[str], None]  # takes what is done next, for example "asking Redis"
@@ -24,9 +24,12 @@ def silent(_doing: str) -> None:
 def working(doing: str) -> Iterator[Step]:
     """Say what is done while the block runs, from the third second on; yield a function for the next step.
 
-    On a terminal one line shows the step and its time and disappears at the end; elsewhere a line is written
-    now and then.
+    One line of the terminal shows the step and its time, and disappears at the end. If standard error is no
+    terminal, nothing is said: a log or a mail of cron has no use for it.
     """
+    if not sys.stderr.isatty():
+        yield silent
+        return
     began_s, done, current = time.monotonic(), threading.Event(), [doing]
 
     def step(doing: str) -> None:
@@ -38,15 +41,9 @@ def working(doing: str) -> Iterator[Step]:
     def say() -> None:
         if done.wait(AFTER_S):
             return
-        console = Console(stderr=True)
-        if console.is_terminal:
-            with console.status(line()) as status:
-                while not done.wait(_REDRAW_S):
-                    status.update(line())
-            return
-        console.print(line(), markup=False, highlight=False, soft_wrap=True)
-        while not done.wait(EVERY_S):
-            console.print(line(), markup=False, highlight=False, soft_wrap=True)
+        with Console(stderr=True).status(line()) as status:
+            while not done.wait(_REDRAW_S):
+                status.update(line())
 
     saying = threading.Thread(target=say, name="working", daemon=True)
     saying.start()

@@ -88,5 +88,7 @@ def statement(config: Path, stream: str) -> None:
       stream-app statement departures --config examples/flights.yaml
     """
     (chosen,) = chosen_streams(load_to_begin(config), stream)
-    for line in page(chosen, time.time_ns() // 1_000):
+    with working("planning the stream"):
+        lines = list(page(chosen, time.time_ns() // 1_000))
+    for line in lines:
         click.echo(line)

@@ -10,12 +10,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from docs.site import reference
 from stream_app import config
 from stream_app.monitoring.logs import LOG_FORMAT
 from stream_app.ports import OperatorError
 from stream_app.shell import options
-from stream_app.shell.processes import COMPLETE, child_environment, run_child, until_stopped
+from stream_app.shell.commands import main
+from stream_app.shell.processes import (
+    COMPLETE,
+    CRASHED,
+    MEANINGS,
+    child_environment,
+    exit_status,
+    run_child,
+    until_stopped,
+)
 from stream_app.shell.replay import replay_settings
 from tests.patience import PATIENCE_S
 from tests.stream_app.shell.test_replay import OPTIONS
@@ -208,3 +219,19 @@ def test_children_get_no_setting_in_their_environment(monkeypatch: pytest.Monkey
     for name in variables:
         monkeypatch.setenv(name, "hunter2")
     assert "hunter2" not in child_environment().values()
+
+
+def test_every_status_of_a_command_is_explained_in_the_reference_and_in_the_help():
+    def end(failure: BaseException | None) -> int:
+        def work() -> None:
+            if failure is not None:
+                raise failure
+
+        return exit_status(work)
+
+    ends = {end(None), end(OperatorError("wrong")), end(KeyboardInterrupt()), CRASHED}
+    assert ends == set(MEANINGS)
+    page, shown = reference.commands(), CliRunner().invoke(main, ["--help"]).output
+    for status, text in MEANINGS.items():
+        assert f"| {status} | {text} |" in page
+        assert f"{status:<3}  {text}" in shown

@@ -1,10 +1,10 @@
-"""A command that takes long says what it does on standard error, and nothing if it is quick."""
+"""A command that takes long says on a terminal what it does; nothing without one, or if it is quick."""
 
 from __future__ import annotations
 
 import json
+import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +16,12 @@ from deploy.ports import free_port
 from stream_app.shell import working as module
 from stream_app.shell.behind import Behind, ReplayPace, ReplayWatch
 from stream_app.shell.commands import main
+from stream_app.shell.planning import commands, shown
 from stream_app.shell.progress import StreamProgress
 from stream_app.shell.replay import replay_settings
 from stream_app.shell.working import Step, working
 from tests.stream_app.shell.test_replay import OPTIONS
+from tests.terminal import in_terminal
 
 CONFIGURATION = """
 redis: {{url: "embedded:./redis"}}
@@ -39,25 +41,34 @@ def test_a_quick_command_says_nothing(capfd: pytest.CaptureFixture[str]) -> None
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_long_command_says_each_step_on_standard_error(
+def test_a_long_command_says_nothing_without_a_terminal(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "AFTER_S", 0.01)
-    monkeypatch.setattr(module, "EVERY_S", 0.01)
-    said = ""
-
-    def await_line(text: str) -> None:
-        nonlocal said
-        while text not in said:
-            time.sleep(0.01)
-            said += capfd.readouterr().err
-
+    monkeypatch.setattr(module, "AFTER_S", 0.0)
     with working("planning") as step:
-        await_line("planning (0 s so far)\n")
         step("asking Redis")
-        await_line("asking Redis (")
-    assert not any(thread.name == "working" for thread in threading.enumerate())
-    assert "\x1b" not in said
+        assert not any(thread.name == "working" for thread in threading.enumerate())
+    assert capfd.readouterr() == ("", "")
+
+
+PROGRAM = """
+from stream_app.shell import working
+working.AFTER_S = 0.01
+with working.working("planning") as step:
+    input()
+    step("asking Redis")
+    input()
+print("done")
+"""
+
+
+def test_a_long_command_says_each_step_on_a_terminal_and_clears_it(tmp_path: Path) -> None:
+    with in_terminal([sys.executable, "-c", PROGRAM], tmp_path) as terminal:
+        terminal.answer("planning (0 s so far)")
+        terminal.answer("asking Redis (")
+        terminal.await_text("\x1b[2K")  # the line is erased
+        assert terminal.status() == 0
+        assert terminal.text.endswith("done\n")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +92,8 @@ def test_commands_that_may_take_long_say_what_they_do(
         done.append(doing)
         yield done.append
 
-    monkeypatch.setattr(module, "working", recorded)
+    for place in (module, commands, shown):
+        monkeypatch.setattr(place, "working", recorded)
     (tmp_path / "clicks.ndjson").write_text(json.dumps({"at": 1_700_000_000}) + "\n")
     (tmp_path / "app.yaml").write_text(CONFIGURATION.format(port=free_port()))
     if words != ["new-ledger"]:
