@@ -26,6 +26,7 @@ from stream_app.api.panels import routes as panel_routes
 from stream_app.api.prometheus import routes as prometheus
 from stream_app.api.replica import Replicas
 from stream_app.api.rule_readings import RuleReadings
+from stream_app.certificates import following
 from stream_app.core.answers.labels import NO_LABELS, AllLabels
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
@@ -161,7 +162,8 @@ async def serve_on(
         except OSError as failure:  # ssl.SSLError is one
             raise OperatorError(f"api.tls: the certificate or its key cannot be used ({failure})") from None
         server = _Server(config, app.state.replicas, listener, rules)
-        await run_server(server)
+        async with following(config.ssl, tls, "api.tls"):
+            await run_server(server)
 
 
 class _Server(uvicorn.Server):

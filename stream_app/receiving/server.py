@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from stream_app.api.admission.connections import BoundedProtocol, Entrance, run_server
+from stream_app.certificates import following
 from stream_app.ports import OperatorError
 from stream_app.ports.access import Limits
 
@@ -63,7 +64,8 @@ async def serve(listener: socket.socket, app: ASGIApp, rules: ServerRules) -> No
     except OSError as failure:  # ssl.SSLError is one
         raise OperatorError(f"ingest.tls: the certificate or its key cannot be used ({failure})") from None
     server = _Server(config, listener, rules)
-    await run_server(server)
+    async with following(config.ssl, rules.tls, "ingest.tls"):
+        await run_server(server)
 
 
 class _Server(uvicorn.Server):

@@ -37,8 +37,8 @@ MEANINGS = {
 NOTHING_COUNTED = 3  # of a child that is a worker: its replays are complete, and no record was counted
 
 _RELOADED = (
-    "SIGHUP: files of API keys are read again whenever they change; anything else of the configuration takes "
-    "effect at the next start"
+    "SIGHUP: files of API keys and the certificates of api.tls and ingest.tls are read again whenever they "
+    "change; anything else of the configuration takes effect at the next start"
 )
 _VARIABLES = "STREAM_APP_"  # every environment variable of this service begins with this
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0)

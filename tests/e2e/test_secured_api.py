@@ -148,6 +148,12 @@ def test_only_tls_that_is_verified_gets_an_answer(door: Door) -> None:
         assert connection.version() in ("TLSv1.2", "TLSv1.3")
 
 
+def test_the_certificate_is_replaced_while_it_serves(door: Door) -> None:
+    write_certificate(door.folder)
+    door.trust = ssl.create_default_context(cafile=str(door.folder / "server.pem"))
+    eventually(lambda: healthy(door), "a new connection gets the new certificate")
+
+
 def test_a_client_with_a_key_reads_and_follows_over_tls(door: Door) -> None:
     def client(key: str | None) -> Client:
         return Client(door.url, key, transport=httpx.HTTPTransport(verify=door.trust))

@@ -166,6 +166,16 @@ def test_events_arrive_over_tls(tmp_path: Path) -> None:
             plain.sendall(f"{HEAD}Content-Length: 2\r\n\r\n2\n".encode())
             assert not plain.recv(1000).startswith(b"HTTP")
         assert running.stored() == b"1\n"
+        write_certificates(tmp_path, "server")  # by another authority
+
+        def trusted() -> bool:
+            trust = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+            with contextlib.suppress(ssl.SSLError), running.connection() as plain:
+                trust.wrap_socket(plain, server_hostname="127.0.0.1").close()
+                return True
+            return False
+
+        eventually(trusted, "a new connection gets the new certificate")
 
 
 def test_a_stop_answers_the_requests_in_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
