@@ -39,6 +39,11 @@ streams:
     source: {{file: departures.ndjson}}
     time: {{field: at, format: iso8601, bin: 1h, grace: 0s, epoch: 1d}}
     privacy: {{epsilon: 1.0}}
+    annotations: [{{at: 2013-01-01T00:00:00Z, text: New year}}]
+boards:
+  wall:
+    panels: {{hours: {{show: bins, streams: [departures]}}}}
+    embed: ["https://intranet.example.org"]
 api:
   port: {port}
   keys: keys.ndjson
@@ -179,6 +184,35 @@ def test_a_key_is_granted_and_revoked_while_the_service_runs(door: Door) -> None
     path.write_text(before)
     until(401)
     assert door.ask("/v1/streams", "ann").status_code == 200
+
+
+def test_the_key_of_a_board_opens_its_board_until_it_is_revoked(door: Door) -> None:
+    def until(status: int) -> None:
+        eventually(lambda: door.ask("/v1/boards/wall", "frame").status_code == status, f"{status}", 0.2)
+
+    path = door.folder / "keys.ndjson"
+    before = path.read_text()
+    door.keys["frame"] = add_key(path, "frame", (), ("wall",))
+    until(200)
+    detail = door.ask("/v1/streams/departures", "frame").json()
+    assert [one["text"] for one in detail["annotations"]] == ["New year"]
+    for closed in (
+        "/v1/streams",
+        "/v1/streams/departures/nodes",
+        "/v1/streams/departures/events",
+        "/metrics",
+    ):
+        assert door.ask(closed, "frame").status_code == 403
+    asked = {"Origin": "https://intranet.example.org", "Access-Control-Request-Method": "GET"}
+    answer = door.ask("/v1/boards/wall", method="OPTIONS", headers=asked)
+    assert (
+        "access-control-allow-origin" not in answer.headers
+    )  # its pages may frame, their scripts may not ask
+    page = door.ask("/embed/wall")  # a frame loads it without a key
+    assert (page.status_code, door.ask("/boards/wall").status_code) == (200, 401)
+    assert "frame-ancestors https://intranet.example.org;" in page.headers["content-security-policy"]
+    path.write_text(before)
+    until(401)
 
 
 def test_a_header_lets_in_from_the_proxys_address_only(door: Door) -> None:
