@@ -45,13 +45,13 @@ const board = {
     showRanges();
     loadAll();
   },
-  // Return the range of a panel: its newest part ends for all panels when the newest stream of the board does.
+  // Return the range of a panel: all that its lines have, or a newest part, which ends for all panels at the same time.
   rangeOf(panel, lines) {
     if (this.closer) return { start: this.closer[0], end: this.closer[1] };
     const { start: first, end } = wholeOf(slots.flatMap((slot) => slot.lines));
     const asked = PRESETS.find(({ name: one }) => one === this.preset)?.seconds;
     const seconds = this.preset === "all" ? null : asked ?? panel.range_seconds ?? this.declared.range_seconds;
-    return seconds === null ? { start: wholeOf(lines).start, end } : { start: Math.max(end - seconds, first), end };
+    return seconds === null ? wholeOf(lines) : { start: Math.max(end - seconds, first), end };
   },
 };
 

@@ -36,8 +36,12 @@ class Together extends Panel {
 
   // Return what a reader must know to compare the lines.
   remark(group, answers) {
-    const without = group.lines.filter((_, i) => !answers[i]).map(({ subject }) => subject);
-    return without.length ? `Nothing in this range: ${without.join(", ")}.` : "";
+    const { start, end } = group.domain();
+    const isWithin = (line) => line.whole().start < end && line.whole().end > start;
+    const each = this.each(group);
+    const without = group.lines.filter((_, i) => !answers[i]).map((line) => (isWithin(line) ? `${line.subject} has no whole ${each} in this range.` : `${line.subject} has nothing in this range.`));
+    const isCut = group.lines.some((line) => group.binsOf(line, this.step) > 1);
+    return [...without, ...(isCut ? [`Time at the ends that fills no whole point (${each}) is not shown.`] : [])].join(" ");
   }
 
   show({ lines, seq }, group) {
@@ -53,6 +57,11 @@ class Together extends Panel {
     this.heading.textContent = this.title(group);
     const start = this.kind === "bin" ? ends.map((to) => starts.get(to)) : null;
     this.band.show({ start, end: ends, seq, lines: drawn, numbers, counted: group.measure.counted, afloat: group.measure.name === "mean" }, group.spanOf(this.step), group.domain());
+  }
+
+  // Return how long each point counts, in words: "hour", "3 hours".
+  each(group) {
+    return length(group.secondsOf(this.step));
   }
 
   csv() {
@@ -78,7 +87,7 @@ export class BinsTogether extends Together {
   }
 
   title(group) {
-    return `${group.measure.title} per ${length(group.secondsOf(this.step))}`;
+    return `${group.measure.title} per ${this.each(group)}`;
   }
 }
 
