@@ -56,7 +56,7 @@ export class BoardLine extends StreamPage {
     const last = this.bins.of(end);
     const to = Math.min(this.bins.start(last) < end ? this.bins.start(last + 1) : end, whole.end);
     if (from < to) return { start: from, end: to };
-    throw new ApiError(`Nothing of ${this.title} is released in this range; its values are of ${this.times.onPage(this.times.period(whole.start, whole.end))}.`, 400);
+    throw new ApiError(`nothing of ${this.title} is released in this range, its values are of ${this.times.onPage(this.times.period(whole.start, whole.end))}`, 400);
   }
 
   // A reader's choice changes the panel only. The address of the page stays that of the board.
