@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hiredis import pack_command
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError, TimeoutError
@@ -144,7 +145,7 @@ class ServerRoundTrips(RoundTrips):
 
     async def _exchange(self, connection: AbstractConnection, asked: Sequence[_Asked]) -> None:
         commands = [command for one in asked for command in one.sent()]
-        await connection.send_packed_command(connection.pack_commands(commands))
+        await connection.send_packed_command(packed(commands))
         is_primary = True
         try:
             async with asyncio.timeout(connection.socket_timeout) as patience:
@@ -157,6 +158,12 @@ class ServerRoundTrips(RoundTrips):
             raise TimeoutError(f"it says nothing for {connection.socket_timeout:g} s") from None
         if not is_primary:
             await connection.disconnect(nowait=True)  # the next connection asks the Sentinels again
+
+
+def packed(commands: Sequence[Command]) -> bytes:
+    """Return commands as bytes for the server. The client packs in Python and takes seven times as long."""
+    words = ((*str(command[0]).split(), *command[1:]) for command in commands)  # "CONFIG GET" is two words
+    return b"".join([pack_command(command) for command in words])  # type: ignore[arg-type]  # stubs: one item
 
 
 async def _reply(connection: AbstractConnection) -> Any:

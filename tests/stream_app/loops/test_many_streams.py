@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis.asyncio.connection import AbstractConnection
 
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.strategy import Strategy
 from stream_app.loops import slices
 from stream_app.loops.lease import Lease, give_up, renew
 from stream_app.loops.loaded_streams import LoadedStreams
+from stream_app.state import round_trips
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
 from tests.patience import PATIENCE_S
@@ -95,17 +95,17 @@ def test_exchanges_with_redis_do_not_grow_with_the_number_of_streams(
         store = RedisStore(url)
         ingest = await opened(one, store)
         one.append(*[now_us / BIN_US] * 7)
-        exchanges = counted_calls(monkeypatch, AbstractConnection, "pack_commands")
+        exchanges = counted_calls(monkeypatch, round_trips, "packed")
         assert await ingest.counting.ingest.step() == 7
         # The second exchange sends the script, which the server does not have yet.
-        assert [len(commands) for _, commands in exchanges] == [STREAMS, STREAMS]
+        assert [len(commands) for (commands,) in exchanges] == [STREAMS, STREAMS]
         exchanges.clear()
         leases = [Lease(store, strategy.stream, "a") for strategy in one.strategies]
         await renew(leases)
         assert all([await lease.held() for lease in leases])
         assert not await Lease(store, "s00", "b").held()
         await give_up(leases)
-        assert [len(commands) for _, commands in exchanges] == [STREAMS, STREAMS, 1, STREAMS]
+        assert [len(commands) for (commands,) in exchanges] == [STREAMS, STREAMS, 1, STREAMS]
         assert await Lease(store, "s00", "b").held()
         await store.close()
 

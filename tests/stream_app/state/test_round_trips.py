@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from redis import exceptions
-from redis.asyncio.connection import AbstractConnection
 
+from stream_app.state import round_trips
 from stream_app.state.connection import batch, connect, execute, transaction
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.round_trips import RoundTrips
@@ -40,14 +40,14 @@ def run(server: EmbeddedRedis, test: Test, connections: int = 16) -> None:
 def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Yield a list to which each write to the server appends its number of commands."""
     sizes: list[int] = []
-    pack = AbstractConnection.pack_commands
+    pack = round_trips.packed
 
-    def packed(self: Any, commands: Any) -> Any:
+    def packed(commands: Any) -> bytes:
         sizes.append(len(commands))
-        return pack(self, commands)
+        return pack(commands)
 
     with monkeypatch.context() as patch:
-        patch.setattr(AbstractConnection, "pack_commands", packed)
+        patch.setattr(round_trips, "packed", packed)
         yield sizes
 
 
