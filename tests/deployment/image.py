@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,7 +27,8 @@ from tests.deployment.test_redis import DeployedRedis, deployed
 from tests.e2e.service import get
 
 REPOSITORY = Path(__file__).parents[2]
-TAG = "localhost/private-counts:checked"
+VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+TAG = f"localhost/private-counts:{VERSION}"
 LARGEST_COMPRESSED_BYTES = 300_000_000
 PACKAGES = "opt/private-counts/lib/python3.*/site-packages"
 # What an image of the service has no use for. A process that was taken over must not find it either.
@@ -68,10 +70,16 @@ def debian_base() -> str:
     return name
 
 
+def revision() -> str:
+    """Return the commit that is built."""
+    return subprocess.check_output(("git", "rev-parse", "HEAD"), cwd=REPOSITORY, text=True).strip()
+
+
 def build(base: str) -> None:
     """Build the image. The host's settings of pip hold in the build, and no longer."""
     seen = [f"-v={path}:{path}:ro" for path in ("/etc/pip.conf", "/etc/ssl/certs") if Path(path).exists()]
     options = ("--isolation=chroot", "--network=host", *seen, f"--build-arg=BASE={base}")
+    options += (f"--build-arg=VERSION={VERSION}", f"--build-arg=REVISION={revision()}", "--format=docker")
     podman("build", "-q", *options, "-f", "deploy/Dockerfile", "-t", TAG, ".")
 
 
@@ -141,6 +149,9 @@ def check_settings() -> None:
     labels = settings["Labels"]
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0 AND MIT"
     assert labels["org.opencontainers.image.title"] == "private-counts"
+    assert labels["org.opencontainers.image.version"] == VERSION
+    assert labels["org.opencontainers.image.revision"] == revision()
+    assert settings["Healthcheck"]["Test"] == ["CMD", "python", "-m", "stream_app.health"]
 
 
 def count(root: Path, redis: DeployedRedis) -> None:
@@ -167,6 +178,10 @@ def count(root: Path, redis: DeployedRedis) -> None:
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
         assert answer["value"] == EVENTS, answer
+        asking = ("chroot", "--userspec=10001:10001", root, "/opt/private-counts/bin/python")
+        for asked, status in ((port, 0), (free_port(), 1)):
+            done = subprocess.run((*asking, "-m", "stream_app.health", str(asked)), check=False)
+            assert done.returncode == status
         api.terminate()
         assert api.wait(30) == 0
     finally:

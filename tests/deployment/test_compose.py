@@ -15,6 +15,7 @@ import yaml
 from deploy.kafka import make_secrets
 from deploy.redis import make_users
 from deploy.redis.make_users import VARIABLES
+from stream_app import health
 from stream_app.config import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, load
 from stream_app.config.access import OPERATOR_TOKEN, check_operator
 from stream_app.ports import OperatorError
@@ -91,16 +92,27 @@ def test_each_process_gets_its_own_password_only(compose: Any) -> None:
     assert len(set(directories)) == len(workers)
 
 
-def test_every_service_of_ours_has_a_health_check_at_a_port_of_its_configuration(compose: Any) -> None:
+def test_the_image_s_health_check_asks_a_port_that_each_of_our_services_has(compose: Any) -> None:
+    assert 'CMD ["python", "-m", "stream_app.health"]' in (DEPLOY / "Dockerfile").read_text()
+    asked = set()
     for name, service in compose["services"].items():
         if not service["image"].startswith("private-counts") or name == "noise-key":
             continue
+        assert "healthcheck" not in service
         (configured,) = [volume.split(":")[0] for volume in service["volumes"] if "stream-app" in volume]
         written = yaml.safe_load((DEPLOY / configured).read_text())
-        role = service["command"][0]
-        section = written[{"worker": "operator"}.get(role, role)]
-        *_, script = service["healthcheck"]["test"]
-        assert f":{section.get('port') or section['operator_port']}/healthz" in script, name
+        section = written[{"worker": "operator"}.get(service["command"][0], service["command"][0])]
+        asked.add(section.get("port") or section["operator_port"])
+    assert asked == set(health.PORTS)
+
+
+def test_the_image_is_labelled_with_the_version_that_it_is_named_by(compose: Any) -> None:
+    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+    built = [one for one in compose["services"].values() if "build" in one]
+    assert len(built) >= 4
+    for service in built:
+        assert service["image"] == f"private-counts:{version}"
+        assert service["build"]["args"] == {"VERSION": version, "REVISION": "${REVISION:-unknown}"}
 
 
 WORKERS = {"worker-1", "worker-2"}

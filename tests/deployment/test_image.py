@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from deploy import release
+from deploy.ports import free_port
+from stream_app.monitoring import listener
+from stream_app.monitoring.waiting import Waiting
+from tests.patience import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = (REPOSITORY / "deploy" / "Dockerfile").read_text().replace("\\\n", " ")
@@ -45,6 +53,34 @@ def test_the_image_runs_as_a_user_without_a_name_or_rights() -> None:
     after = [name for name, _ in INSTRUCTIONS[INSTRUCTIONS.index(["USER", "10001:10001"]) :]]
     assert "RUN" not in after
     assert "COPY" not in after
+
+
+def test_the_health_check_asks_whoever_listens_and_says_who_does_not() -> None:
+    listening = Readiness()
+
+    async def run() -> None:
+        port, silent = free_port(), free_port()
+        async with listener.serving(listening, "127.0.0.1", port, "0123456789abcdef"):
+            await asyncio.to_thread(said, [silent, port], "", 0)
+            await asyncio.to_thread(
+                said, [silent], f"nobody answers on {silent}; name the port of operator", 1
+            )
+        await asyncio.to_thread(said, [port], f"nobody answers on {port}", 1)
+
+    def said(ports: list[int], line: str, status: int) -> None:
+        words = [sys.executable, "-m", "stream_app.health", *map(str, ports)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        assert (done.returncode, done.stderr) == (status, "")
+        assert done.stdout.startswith(line)
+
+    asyncio.run(run())
+
+
+class Readiness:
+    """A process without metrics that waits for nobody."""
+
+    registry = CollectorRegistry()
+    waiting = Waiting(registry)
 
 
 def test_the_base_can_be_given_by_digest_and_is_the_same_for_both_stages() -> None:
