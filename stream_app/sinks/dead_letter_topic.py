@@ -138,13 +138,29 @@ class DeadLetterTopic:
             await self._check()
             producer = await self._started()
             with translating_errors(self._cluster):
-                sent = [await producer.send(self._topic, text, key) for key, text in letters]
-                await asyncio.gather(*sent)
+                too_large = await self._sent(producer, letters)
         except BaseException:
             await self._stop()  # letters that this producer still holds must not overtake the next ones
             raise
         self._outage.over()
         self._take(len(letters))
+        self._leave_out(too_large)
+
+    async def _sent(self, producer: AIOKafkaProducer, letters: Sequence[Letter]) -> int:
+        """Send letters; return how many are too large for a record. Raises: the cluster's error."""
+        outcomes: list[object] = []
+        for key, text in letters:
+            try:
+                outcomes.append(await producer.send(self._topic, text, key))
+            except errors.MessageSizeTooLargeError as refusal:
+                outcomes.append(refusal)
+        waiting = [outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)]
+        outcomes += await asyncio.gather(*waiting, return_exceptions=True)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, errors.MessageSizeTooLargeError):
+                raise failure
+        return len(failures)
 
     def _take(self, letters: int) -> None:
         """Take letters out of the queue."""

@@ -58,7 +58,11 @@ def ended(connection: socket.socket) -> bool:
     return True
 
 
-def test_silent_connections_use_few_threads_and_give_way_to_new_ones() -> None:
+def test_silent_connections_use_few_threads_and_give_way_to_new_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listener, "_GIVES_WAY_S", PATIENCE_S)
+
     def attack(port: int) -> None:
         before = threading.active_count()
         with ExitStack() as stack:

@@ -131,10 +131,11 @@ def test_letters_arrive_in_order_after_an_outage_in_a_topic_made_for_them(
     async def run() -> Sequence[dict[str, object]]:
         topic = opened(Cluster(f"127.0.0.1:{free_port()}"), name, unsent)
         await topic.open()
-        files = DeadLetterFiles(tmp_path, Keeping(60, 10**6, content=False))
+        files = DeadLetterFiles(tmp_path, Keeping(60, 10**8, content=True))
         both = LettersInBoth(files, topic, "file:clicks")
         async with sending(topic):
             await both.write(refusals(3, 5), "clicks")
+            await both.write([Refusal("0", 6, Reason.LATE, b"x" * 2_000_000)])  # no record takes so much
             topic._cluster = Cluster(bootstrap_servers)  # the brokers are up
             found = await letters_when_there(name)
             await both.write(refusals(8))
@@ -156,10 +157,11 @@ def test_letters_arrive_in_order_after_an_outage_in_a_topic_made_for_them(
 
     found = asyncio.run(run())
     place = {"source": "file:clicks", "partition": "0"}
-    assert found[0] == {**place, "position": 3, "stream": "clicks", "reason": "late", "bytes": 2}
+    assert found[0] == {**place, "position": 3, "stream": "clicks", "reason": "late", "record": "{}"}
     assert [letter["position"] for letter in found] == [3, 5, 8]
     assert "stream" not in found[2]
-    assert unsent == []
+    assert unsent == [1]
+    assert letters_of(tmp_path) == [3, 5, 6, 8]
 
 
 @pytest.mark.kafka
