@@ -12,6 +12,7 @@ DOCS_STAMP := $(DOCS)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEMO_SECONDS ?= 0
 DEMO_OPTIONS ?=
+DEMO_PAGE ?=
 SCHEDULES ?= 10000
 DIFFERENTIAL ?= 100
 SPOOLS ?= 1000
@@ -25,7 +26,7 @@ SOAK_FOLDER ?= state/soak
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos upgrade soak audit docs docs-serve first-minutes pictures clean
+.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos upgrade soak audit demo-page docs docs-serve first-minutes pictures clean
 .PHONY: bench bench-visible bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -171,6 +172,9 @@ bench-mechanisms: $(STAMP) ## error and time of every mechanism (DPHIST_DATA: th
 
 # MkDocs prints advice about its own future before each build; it is not about these pages.
 export NO_MKDOCS_2_WARNING := 1
+
+demo-page: $(STAMP) ## build demo-page/ from its sources and the dashboard; DEMO_PAGE=release: from new releases, in many minutes
+	$(BIN)/python -m deploy.demo_page $(DEMO_PAGE)
 
 docs: $(DOCS_STAMP) ## build the documentation site into site/, strictly, and take all lessons of the tutorial
 	$(DOCS)/bin/mkdocs build --strict --quiet

@@ -68,6 +68,13 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_site_has_the_demo_page_with_a_link_to_the_first_page(site: Path) -> None:
+    for own in (REPOSITORY / "demo-page").glob("*.*"):
+        said = own.read_text(encoding="utf-8").replace("../README.md", "../index.html")
+        assert (site / "demo-page" / own.name).read_text(encoding="utf-8") == said
+
+
+@pytest.mark.slow
 def test_search_finds_a_command_a_key_and_a_function_and_no_page_of_source(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
     found = {entry["location"]: entry["title"] for entry in index}

@@ -25,6 +25,7 @@ FENCE = re.compile(r"(^```.*?^```$)", re.M | re.S)
 SHOWN_AS_CODE = {".py": "python", ".lua": "lua", ".js": "javascript", ".sh": "bash", ".c": "c", "": "text"}
 SHOWN_AS_CODE |= {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".conf": "text"}
 HOME = "README.md"
+DEMO = [f"demo-page/{name}" for name in ("index.html", "style.css", "page.js", "released.js")]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -35,6 +36,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = [f"docs/{file.src_uri}" for file in files if file.src_uri.endswith(".md")]
     waiting = [name for name in pages if (REPOSITORY / name).is_file()]
     outside = [name for name in listed(config.nav) if files.get_file_from_path(name) is None]
+    outside = [*outside, *DEMO]
     known: set[str] = set()
     while waiting or outside:
         for target in outside:
@@ -59,6 +61,9 @@ def added(name: str, config: MkDocsConfig) -> File:
     path = REPOSITORY / name
     if path.suffix == ".md":
         return File.generated(config, name, content=path.read_text(encoding="utf-8"))
+    if name in DEMO:  # its link to the documents leads to the site's first page here
+        content = path.read_text(encoding="utf-8").replace('href="../README.md"', 'href="../index.html"')
+        return File.generated(config, name, content=content)
     if path.is_dir() or path.suffix in SHOWN_AS_CODE:
         return File.generated(config, place(name), content=shown(path, name))
     return File.generated(config, place(name), abs_src_path=str(path))
@@ -80,7 +85,7 @@ def place(name: str) -> str:
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
     path = REPOSITORY / name
-    if path.suffix == ".md":
+    if path.suffix == ".md" or name in DEMO:
         return name
     return f"source/{name}.md" if path.is_dir() or path.suffix in SHOWN_AS_CODE else f"source/{name}"
 

@@ -1,0 +1,129 @@
+// What one deployment of the service released in the year, and the service's answers about it.
+//
+// Nothing is estimated here. Running counts are the released ones; a count of a range is the difference of two of them,
+// as in the service, which the build checks. Every error, quantile and distribution is an answer of the service. No
+// value of these streams is ever revised, so what was known on a day of the replay is the part until that day.
+
+import { unpackedAll } from "./columns.js";
+
+const UNITS = 65536; // released counts are whole numbers of 1/65536
+const NONE = -32768; // a quantile without an estimate
+const HOUR = 3600;
+
+export class Recording {
+  // Args: start, of the year, in seconds since 1970; found, a deployment of released.js.
+  static async of(start, { departures, delays }) {
+    const { groups, ...running } = departures;
+    const names = Object.keys(groups);
+    const [counts, quantiles, cdfs, ...grouped] = await Promise.all(
+      [running, delays.quantiles, delays.cdfs, ...Object.values(groups)].map(unpackedAll));
+    return new Recording(start, counts, Object.fromEntries(names.map((name, i) => [name, grouped[i]])), { detail: delays.detail, quantiles, cdfs });
+  }
+
+  constructor(start, running, groups, delays) {
+    Object.assign(this, { start, running, groups, delays });
+  }
+
+  // Return the hours from the start of the year to the end of a day in New York. Args: day, 1 for 1 January.
+  hoursUntil(day) {
+    return this.groups["1d"].end[day - 1];
+  }
+
+  // Return the answers to the questions of the dashboard's modules, as of the end of a day, by their path.
+  departuresUntil(day) {
+    const hours = this.hoursUntil(day);
+    const { detail, privacy, stderr, half } = this.running;
+    const said = { seq: hours, released_until: rfc3339(this.#at(hours)) };
+    const value = this.#count(hours);
+    const running = { value, stderr: stderr[hours - 1], interval: [value - half[hours - 1], value + half[hours - 1]], confidence: 0.95 };
+    const epochs = detail.epochs.map((one) => ({ ...one, bins_released: hours }));
+    return {
+      "": () => ({ ...detail, ...said, running, epochs, shape: false }), // no cap leaves any event out here
+      privacy: () => ({ ...privacy, ...said }),
+      series: (query) => (query.kind === "running" ? this.#running(query, hours, said) : this.#bins(query, hours, said)),
+    };
+  }
+
+  delaysUntil(day) {
+    const { detail } = this.delays;
+    const hours = this.hoursUntil(day);
+    const said = { seq: hours, released_until: rfc3339(this.#at(hours)) };
+    return {
+      "": () => ({ ...detail, ...said, running: null, shape: false }),
+      quantiles: (query) => this.#quantiles(query, said),
+      cdf: (query) => this.#cdf(query, said),
+    };
+  }
+
+  // Return the end of the last week that has ended by the end of a day.
+  weekBefore(day) {
+    return this.delays.quantiles.end.findLast((one) => one <= this.#at(this.hoursUntil(day)));
+  }
+
+  // Return the number of the week that ends at an instant.
+  weekOf(end) {
+    return this.delays.quantiles.end.indexOf(end);
+  }
+
+  #at(hours) {
+    return this.start + hours * HOUR;
+  }
+
+  #count(hours) {
+    return hours ? this.running.published[hours - 1] / UNITS : 0;
+  }
+
+  #running({ start, end, points }, hours, said) {
+    const { template, stderr, half } = this.running;
+    const [first, last] = [Math.max((start - this.start) / HOUR, 0) + 1, Math.min((end - this.start) / HOUR, hours)];
+    const every = Math.ceil((last - first + 1) / points);
+    const shown = Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, i) => last - i * every).reverse();
+    const note = every > 1 ? `Shown is every ${every === 2 ? "second" : `${every}th`} of the released counts. ${template.note}` : template.note;
+    const of = (column) => shown.map((hour) => column[hour - 1]);
+    return { ...template, ...said, note, start: shown.map(() => this.start), end: shown.map((hour) => this.#at(hour)), stderr: of(stderr),
+      ...banded(shown.map((hour) => this.#count(hour)), of(half)) };
+  }
+
+  #bins({ start, end, step, days = null }, hours, said) {
+    const { template, ...group } = this.groups[days ? `${days}d` : `${step}h`];
+    const places = within(group.start, group.end, (start - this.start) / HOUR, Math.min((end - this.start) / HOUR, hours));
+    const of = (column) => places.map((i) => column[i]);
+    const note = this.groups["1h"].template.note; // the others name parts of the year that fill no group
+    return { ...template, ...said, note, start: of(group.start).map((hour) => this.#at(hour)), end: of(group.end).map((hour) => this.#at(hour)),
+      stderr: of(group.stderr),
+      ...banded(places.map((i) => this.#count(group.end[i]) - this.#count(group.start[i])), of(group.half)) };
+  }
+
+  #quantiles({ start, end }, said) {
+    const { template, q: asked, columns, ...weeks } = this.delays.quantiles;
+    const places = within(weeks.start, weeks.end, start, end);
+    const column = (which) => places.map((i) => columns[which * weeks.start.length + i]).map((minutes) => (minutes === NONE ? null : minutes));
+    const quantiles = asked.map((q, i) => ({ q, value: column(3 * i), lower: column(3 * i + 1), upper: column(3 * i + 2) }));
+    return { ...template, ...said, start: places.map((i) => weeks.start[i]), end: places.map((i) => weeks.end[i]), quantiles,
+      note: `A point is a week from Monday to Sunday; the first and the last week of the year are shorter. Delays over 120 minutes count as 120. ${template.note.replace(/^The first.*?\. /, "")}` };
+  }
+
+  // Return the distribution until the end of a week.
+  #cdf({ end }, said) {
+    const { template, upto, ...columns } = this.delays.cdfs;
+    const week = this.weekOf(end);
+    const weeks = this.delays.quantiles.end.length;
+    const of = (name) => upto.map((_, bucket) => columns[name][bucket * weeks + week]);
+    const [value, below, above] = ["value", "below", "above"].map(of);
+    return { ...template, ...said, start: rfc3339(this.start), end: rfc3339(this.delays.quantiles.end[week]), upto, value, stderr: of("stderr"), consistent: of("consistent"),
+      lower: value.map((one, i) => one - below[i]), upper: value.map((one, i) => one + above[i]) };
+  }
+}
+
+export const rfc3339 = (at) => new Date(at * 1000).toISOString().replace(".000Z", "Z");
+
+// Return the places of the groups that lie within a range.
+function within(starts, ends, from, to) {
+  const places = [];
+  starts.forEach((start, i) => { if (start >= from && ends[i] <= to) places.push(i); });
+  return places;
+}
+
+function banded(value, half) {
+  return { value, lower: value.map((one, i) => one - half[i]), upper: value.map((one, i) => one + half[i]) };
+}

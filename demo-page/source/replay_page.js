@@ -1,0 +1,27 @@
+// The state of a stream's page, as of a moment of the replay.
+
+import { StreamPage } from "../../stream_app/api/dashboard/state.js";
+
+const ZONE = "America/New_York";
+
+export class ReplayPage extends StreamPage {
+  constructor(stream, told) {
+    super(`https://replay.invalid/streams/${stream}${window.location.search}`, told);
+    Object.assign(this, { zone: ZONE, view: "unbiased", keys: [] });
+  }
+
+  // Return whether the charts show all of the year so far.
+  get isWhole() {
+    return this.stream === "delays" || (!this.closer && this.preset === "all");
+  }
+
+  // Charts of the whole year have points of the same length at every moment of the replay.
+  groups(most) {
+    return this.isWhole ? { ...this.range(), days: 365 <= most ? 1 : 7, timezone: ZONE } : super.groups(most);
+  }
+
+  // Distributions are recorded from the start of the year only, so their charts do not zoom.
+  zoom(start, end) {
+    return this.stream === "delays" ? null : super.zoom(start, end);
+  }
+}
