@@ -2604,7 +2604,11 @@ async function show(day) {
 }
 
 async function draw(page) {
-  await Promise.all(panels.filter((one) => one.page === page).map((one) => one.load()));
+  await Promise.all(panels.filter((one) => one.page === page).map(async (panel) => {
+    panel.element.setAttribute("aria-busy", "true");
+    await panel.load();
+    panel.element.setAttribute("aria-busy", "false");
+  }));
 }
 
 function showTruth() {

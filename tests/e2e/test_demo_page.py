@@ -130,7 +130,7 @@ def test_page_shows_what_the_service_had_released_by_each_day(flights: Path, tmp
             assert said[0] <= row["interval"][0][0] < row["interval"][0][1] <= said[1]
         hours = counts.series(views["departures"], schemas.SeriesQuery(kind="bin"))
         for row, i in zip(table(page, "bins"), range(seq - 1, seq - 61, -1), strict=True):
-            found = [whole(text.replace("-", "-")) for text in row[1:4]]
+            found = [whole(text) for text in row[1:4]]
             assert found[0] == round(hours.value[i])
             assert found[1:] == pytest.approx([hours.lower[i], hours.upper[i]], abs=1.1)
         weeks = panel_schemas.QuantileSlicesQuery(days=7, timezone=ZONE, q=QUANTILES)
