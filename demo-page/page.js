@@ -49,15 +49,30 @@ return { at, make, bold, facts, keepInWindow, say };
 })();
 
 const $stream_app_api_dashboard_frame = (() => {
-// Two parts that all pages have: the button for the theme, and the state of the connection.
+// Parts that all pages have: the button for the theme, and the state of the connection.
 
-const { at, say } = $stream_app_api_dashboard_elements;
+const { at, make, say } = $stream_app_api_dashboard_elements;
 
 const SAID = { live: "Connected", connecting: "Reconnecting", lost: "Disconnected" };
+
+const LOST_MS = 5000; // a connection that is back sooner is not worth a word
+let losing = null;
+let wasLive = false;
 
 function setConnection(state) {
   at("connection").dataset.state = state;
   say(at("connection"), SAID[state]);
+  if (state === "live") {
+    wasLive = true;
+    clearTimeout(losing);
+    losing = null;
+    document.getElementById("offline")?.remove();
+  } else if (wasLive) losing ??= setTimeout(sayOffline, LOST_MS);
+}
+
+function sayOffline() {
+  const words = "This page has lost its connection. It shows what it received before, and connects again by itself.";
+  document.querySelector("header.bar")?.after(make("p", { className: "alarm offline", id: "offline", role: "status" }, words));
 }
 
 // Return whether the page hears of releases.
@@ -71,10 +86,10 @@ function isDark() {
 // Switch the theme when its button is clicked. Then call ``changed``, because charts read the theme's colours.
 function watchTheme(changed) {
   const tell = () => {
-    at("theme").setAttribute("aria-label", isDark() ? "Switch to light colours" : "Switch to dark colours");
+    at("theme")?.setAttribute("aria-label", isDark() ? "Switch to light colours" : "Switch to dark colours");
     changed();
   };
-  at("theme").addEventListener("click", () => {
+  at("theme")?.addEventListener("click", () => { // a page in a frame has no button
     const next = isDark() ? "light" : "dark";
     document.documentElement.dataset.theme = next;
     localStorage.setItem("theme", next);
@@ -593,7 +608,7 @@ function showHeadline(page, found, until, seq) {
   at("value").textContent = shown ?? "–";
   at("value").dataset.seq = String(seq);
   at("value").style.setProperty("--letters", String(shown?.length ?? 1)); // a long number is written smaller
-  at("interval").replaceChildren(...(now ? intervalWords(page, now) : ["Nothing is released yet: the first bin is still open."]));
+  at("interval").replaceChildren(...(now ? intervalWords(page, now) : ["Nothing is released yet."]));
   at("stderr").textContent = now?.stderr === undefined ? "–" : words.error(now.stderr);
   at("released-until").textContent = until ? times.onPage(times.until(seconds(until))) : "–";
   at("bins-released").replaceChildren(`${words.count(seq)} `, make("small", {}, `of ${times.oneBin}`));
@@ -663,7 +678,7 @@ return { readHeadline, showHeadline };
 })();
 
 const $stream_app_api_dashboard_chart_marks = (() => {
-// Draws three things over a chart: thresholds, changes of alerts and the names of lines.
+// Draws four things over a chart: thresholds, changes of alerts, annotations and the names of lines.
 
 const { colour } = $stream_app_api_dashboard_frame;
 
@@ -672,6 +687,10 @@ const ROWS = 3; // rows of names
 const REACH = 5; // pixels between a change and a pointer that points at it
 const DASH = { resolved: [4, 3], pending: [1, 3], inactive: [1, 3] };
 const INK = { firing: "--bad", resolved: "--good", pending: "--wait", inactive: "--muted" };
+
+// Return the colours of a line and of its band.
+const inkOf = ({ quiet, ink }) => colour(quiet ? "--muted" : ink ?? "--accent");
+const bandOf = ({ quiet, ink }) => (ink && !quiet ? `${colour(ink)}26` : colour(quiet ? "--band-quiet" : "--band"));
 
 // Return the ends of the vertical axis: extended to the thresholds, except to those so far away that the chart
 // would become too flat to read.
@@ -685,11 +704,12 @@ function levelsWithin(levels, low, high) {
 function drawAlone(u, lines, places) {
   const at = (value) => u.valToPos(value, "y", true);
   onPaper(u, (paper, ratio) => {
-    for (const { value, lower, upper, quiet } of lines) {
-      const ink = colour(quiet ? "--muted" : "--accent");
+    for (const line of lines) {
+      const { value, lower, upper } = line;
+      const ink = inkOf(line);
       for (const place of places.filter((one) => value[one] !== null)) {
         const x = u.valToPos(u.data[0][place], "x", true);
-        stroke(paper, [[x, at(lower[place])], [x, at(upper[place])]], colour(quiet ? "--band-quiet" : "--band"), 6 * ratio, []);
+        stroke(paper, [[x, at(lower[place])], [x, at(upper[place])]], bandOf(line), 6 * ratio, []);
         paper.beginPath();
         paper.arc(x, at(value[place]), 2.5 * ratio, 0, 2 * Math.PI);
         paper.fillStyle = ink;
@@ -744,6 +764,33 @@ function marksUnder(u, marks) {
   return marks.filter(({ at }) => Math.abs(u.valToPos(at, "x") - left) <= REACH);
 }
 
+// Draw annotations: a line at an instant or a shade over a length of time, with the number that the list below has.
+function drawAnnotations(u, annotations) {
+  const { min, max } = u.scales.x;
+  const within = annotations.filter(({ start, end }) => (end ?? start) >= min && start <= max);
+  if (!within.length) return;
+  onPaper(u, (paper, ratio, font) => {
+    const { left, top, width, height } = u.bbox;
+    const pixel = (at) => Math.min(Math.max(u.valToPos(at, "x", true), left), left + width);
+    for (const { start, end, number } of within) {
+      const [from, to] = [pixel(start), pixel(end ?? start)];
+      paper.fillStyle = colour("--band-quiet");
+      if (end !== null) paper.fillRect(from, top, to - from, height);
+      stroke(paper, [[from, top], [from, top + height]], colour("--muted"), ratio, [ratio, 3 * ratio]);
+      const x = Math.min(from + 4 * ratio, left + width - 14 * ratio);
+      text(paper, String(number), x, top + height - 6 * ratio, colour("--ink"), `600 ${font}`);
+    }
+  });
+}
+
+// Return the annotations at the pointer: an instant at most REACH pixels away, or a length of time around it.
+function annotationsUnder(u, annotations) {
+  const { left } = u.cursor;
+  if (left === undefined || left < 0) return [];
+  const at = (instant) => u.valToPos(instant, "x");
+  return annotations.filter(({ start, end }) => at(start) - REACH <= left && left <= at(end ?? start) + REACH);
+}
+
 // Return how many pixels the names of lines need at the right of a chart.
 function roomForNames(lines) {
   const paper = document.createElement("canvas").getContext("2d");
@@ -763,7 +810,7 @@ function drawNames(u, lines) {
     for (const { line, y } of ends) {
       const place = Math.max(y, free);
       free = place + 15 * ratio;
-      text(paper, line.name, u.bbox.left + u.bbox.width + 6 * ratio, place + 4 * ratio, colour(line.quiet ? "--muted" : "--accent"), font);
+      text(paper, line.name, u.bbox.left + u.bbox.width + 6 * ratio, place + 4 * ratio, inkOf(line), font);
     }
   });
 }
@@ -792,7 +839,7 @@ function text(paper, words, x, y, ink, font, align = "left") {
   paper.strokeText(words, x, y);
   paper.fillText(words, x, y);
 }
-return { levelsWithin, drawAlone, drawLevels, drawMarks, marksUnder, roomForNames, drawNames };
+return { inkOf, bandOf, levelsWithin, drawAlone, drawLevels, drawMarks, marksUnder, drawAnnotations, annotationsUnder, roomForNames, drawNames };
 })();
 
 const $stream_app_api_dashboard_gaps = (() => {
@@ -826,13 +873,14 @@ const $stream_app_api_dashboard_charts = (() => {
 //
 // A chart draws a picture: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` has the position of each
 // point on the horizontal axis. If each point counts a span of that axis, ``start`` has the starts of the spans.
-// A line is {name, value, lower, upper}. A line with ``dash`` is dashed; a line with ``quiet`` has a muted colour.
+// A line is {name, value, lower, upper}. A line with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a
+// muted colour, and one with ``ink`` the colour of this variable.
 // ``numbers`` writes the lines' values, and ``counted`` names them; without them the options of the chart do.
 // With ``afloat`` the vertical axis need not begin at 0.
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 const { colour } = $stream_app_api_dashboard_frame;
-const { drawAlone, drawLevels, drawMarks, drawNames, levelsWithin, marksUnder, roomForNames } = $stream_app_api_dashboard_chart_marks;
+const { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawLevels, drawMarks, drawNames, inkOf, levelsWithin, marksUnder, roomForNames } = $stream_app_api_dashboard_chart_marks;
 const { breaksAfter, pointsAlone } = $stream_app_api_dashboard_gaps;
 const { amount, around, COUNTS } = $stream_app_api_dashboard_words;
 
@@ -849,12 +897,14 @@ class BandChart {
   //   fromZero: the vertical axis starts at 0.
   //   numbers: how to write the lines' values. times(): how to write instants.
   //   gaps(): times that nobody measured, pairs [start, end]; lines break there.
+  //   annotations(): texts beside times, {start, end, number, text}.
+  //   legend: the names of lines stand above the chart, not at their ends.
   //   sync: charts with the same key move their cursors together.
   //   title(): the chart's title. onZoom(start, end), onReset(): called when the reader zooms in or out.
   //   readout(point), speak(text): show or speak the point under the cursor.
   constructor(host, options) {
     this.host = host;
-    this.options = { numbers: COUNTS, gaps: () => [], ...options };
+    this.options = { numbers: COUNTS, gaps: () => [], annotations: () => [], ...options };
     this.picture = null;
     this.plot = null;
     new ResizeObserver(() => this.#resize()).observe(host);
@@ -943,12 +993,12 @@ class BandChart {
   }
 
   #plotOptions() {
-    const { stepped, strip, sync, value: overValue, place, times, onZoom } = this.options;
+    const { stepped, strip, sync, value: overValue, place, times, onZoom, legend, annotations } = this.options;
     const paths = stepped ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
     const font = `12px ${getComputedStyle(document.body).fontFamily}`;
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false }, font };
     const lines = this.picture.lines;
-    const ink = (line) => (line.quiet ? colour("--muted") : colour("--accent"));
+    const named = lines.length > 1 && !strip && !legend;
     const gaps = (u, line, first, last, unknown) => this.#breaksIn(u, unknown);
     const edge = { paths, gaps, stroke: "transparent", width: 0, points: { show: false } };
     const dots = (pick) => (u, index) => (index % 3 === 1 ? pick(lines[(index - 1) / 3]) : "transparent");
@@ -957,14 +1007,14 @@ class BandChart {
     return {
       ...this.#size(),
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), this.options.times().clockZone),
-      padding: [10, () => (lines.length > 1 && !strip ? roomForNames(this.picture.lines) : 32), strip ? 8 : 0, 0],
+      padding: [10, () => (named ? roomForNames(this.picture.lines) : 32), strip ? 8 : 0, 0],
       legend: { show: false },
       cursor: {
         y: false,
         dataIdx: (u, line, nearest) => this.#under(u, nearest),
         drag: { x: Boolean(onZoom), y: false, setScale: false },
         sync: sync ? { key: sync, setSeries: false } : undefined,
-        points: { size: 9, width: 2, fill: dots(ink), stroke: dots(() => colour("--card")) },
+        points: { size: 9, width: 2, fill: dots(inkOf), stroke: dots(() => colour("--card")) },
       },
       scales: { x: { time: !overValue, range: () => this.domain }, y: { range: (u, low, high) => this.#limits(low, high) } },
       axes: [
@@ -974,12 +1024,12 @@ class BandChart {
       series: [
         {},
         ...lines.flatMap((line) => [
-          { paths, gaps, stroke: ink(line), width: stepped || strip ? 1.25 : 2, dash: line.dash ? [6, 5] : undefined, points: { show: false } },
+          { paths, gaps, stroke: inkOf(line), width: stepped || strip ? 1.25 : 2, dash: line.dash === true ? [6, 5] : line.dash, points: { show: false } },
           edge,
           edge,
         ]),
       ],
-      bands: lines.map((line, i) => ({ series: [3 * i + 3, 3 * i + 2], fill: colour(line.quiet ? "--band-quiet" : "--band") })),
+      bands: lines.map((line, i) => ({ series: [3 * i + 3, 3 * i + 2], fill: bandOf(line) })),
       hooks: {
         setCursor: [(u) => this.#read(this.#under(u, u.cursor.idx))],
         setSelect: [(u) => this.#zoom(u)],
@@ -987,7 +1037,8 @@ class BandChart {
           if (!stepped) drawAlone(u, lines, pointsAlone(u.data[0].length, this.breaks));
           drawLevels(u, this.picture.levels ?? []);
           drawMarks(u, this.picture.marks ?? []);
-          if (lines.length > 1 && !strip) drawNames(u, this.picture.lines);
+          drawAnnotations(u, annotations());
+          if (named) drawNames(u, this.picture.lines);
         }],
       },
     };
@@ -1043,6 +1094,7 @@ class BandChart {
     const point = this.point(at);
     const near = at === index ? marksUnder(this.plot, this.picture.marks ?? []) : [];
     if (near.length) point.changes = this.#told(near);
+    if (at === index) point.annotations = annotationsUnder(this.plot, this.options.annotations());
     return this.options.readout(point);
   }
 
@@ -1199,13 +1251,13 @@ class Panel {
   // one BandChart also defines table(), csv() and canvases().
   constructor(page, name, title, about = "") {
     this.page = page;
-    this.name = name;
+    this.name = name = page.place(name);
     this.heading = make("h2", { id: `${name}-title` }, title);
     this.readout = make("p", { className: "readout", id: `${name}-readout` });
     this.tools = make("div", { className: "tools" });
     this.body = make("div", { className: "panel-body" });
     this.note = make("p", { className: "note" });
-    this.numbers = make("div", { tabIndex: 0, role: "region", id: `${name}-table`, "aria-label": `Numbers: ${title}` });
+    this.numbers = make("div", { tabIndex: 0, role: "region", id: `${name}-table`, "aria-label": `Numbers: ${page.heads(title)}` });
     this.details = make("details", { className: "numbers" }, make("summary", {}, "Numbers"), this.numbers);
     this.details.addEventListener("toggle", () => this.fillTable());
     this.saving = make("div", { className: "saving", role: "group", "aria-label": `Save: ${title}` },
@@ -1231,17 +1283,18 @@ class Panel {
     return true;
   }
 
-  chart(options = {}, name = this.name) {
+  chart(options = {}, own = null) {
+    const name = own === null ? this.name : this.page.place(own);
     const host = make("div", { className: "chart", id: `${name}-chart`, tabIndex: 0, role: "img", "aria-describedby": this.describedBy });
     host.classList.toggle("strip", Boolean(options.strip));
     this.body.append(host);
     const page = this.page;
     return new BandChart(host, {
       times: () => page.times,
-      title: () => this.heading.textContent,
+      title: () => page.heads(this.heading.textContent),
       readout: (point) => showPoint(this.readout, point),
       speak: (text) => page.speak(text),
-      ...(options.value ? {} : { gaps: () => gapsOf(page.detail), sync: "time", onZoom: (start, end) => page.zoom(start, end), onReset: () => page.zoom(null, null) }),
+      ...(options.value ? {} : { gaps: () => gapsOf(page.detail), annotations: () => page.annotations, sync: "time", onZoom: (start, end) => page.zoom(start, end), onReset: () => page.zoom(null, null) }),
       ...options,
     });
   }
@@ -1262,14 +1315,19 @@ class Panel {
       this.show(this.answer, this.page);
       say(this.note, this.answer.note ?? "");
       if (!this.page.detail.shape) say(this.meaning, answer.meaning ?? this.page.detail.warning);
-      this.#nameSavers();
+      this.#nameParts();
       this.element.dataset.seq = String(this.answer.seq);
       this.fillTable();
     } catch (error) {
       if (error.name !== "ApiError" || error.passing) throw error;
       this.element.classList.add("failed");
-      say(this.note, error.message);
+      say(this.note, `No chart: ${error.message}.`);
     }
+  }
+
+  // Say that there is no chart yet, because the service did not answer.
+  sayUnanswered() {
+    if (!this.answer) say(this.note, "The service is busy or does not answer. This chart is asked for again.");
   }
 
   restyle() {
@@ -1334,8 +1392,9 @@ class Panel {
     return [this.page.stream, ...this.page.keys.slice(0, 4), this.name].join("-").replace(/[^\w-]+/g, "-");
   }
 
-  // Name the buttons by the heading, which may have changed with what the panel shows.
-  #nameSavers() {
+  // Name the table and the buttons by the heading, which may have changed with what the panel shows.
+  #nameParts() {
+    this.numbers.setAttribute("aria-label", `Numbers: ${this.page.heads(this.heading.textContent)}`);
     for (const button of this.saving.children) button.setAttribute("aria-label", `Save ${this.heading.textContent} as ${button.textContent}`);
   }
 
@@ -1371,6 +1430,7 @@ function showPoint(host, point) {
   if (point.nodes) parts.push(`from ${point.nodes.toLocaleString("en")} noisy ${point.nodes === 1 ? "count" : "counts"}`);
   const [newest, ...others] = point.changes.toReversed();
   if (newest) parts.push(make("span", { className: "change", dataset: { kind: newest.kind } }, `  ${newest.words}`), others.length ? ` and ${others.length} more` : "");
+  for (const { number, text } of point.annotations ?? []) parts.push(make("span", { className: "annotation" }, `  ${number} ${text}`));
   return host.replaceChildren(...parts);
 }
 return { Panel, pictureOf, showPoint };
@@ -1424,11 +1484,13 @@ function windows(whole, binSeconds) {
   return lengths.filter((seconds) => seconds % binSeconds === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
 }
 
-// Return the range with its start moved to the next round time, so that slices start at round times too.
+// Return the whole steps of a range, from its first round time on, so that slices start at round times too.
 function snapRange({ start, end }, stepSeconds, first) {
   if (!stepSeconds) return { start, end };
   const round = Math.ceil(start / stepSeconds) * stepSeconds;
-  return round + stepSeconds <= end ? { start: Math.max(round, first), end } : { start, end };
+  const from = Math.max(round, first);
+  const steps = Math.floor((end - from) / stepSeconds);
+  return steps ? { start: from, end: from + steps * stepSeconds } : { start, end };
 }
 return { PRESETS, presets, chooseStep, longest, roomFor, windows, snapRange };
 })();
@@ -1448,10 +1510,10 @@ class Bins extends Panel {
   constructor(page) {
     super(page, "bins", "Events per bin");
     this.band = this.chart({ stepped: true, fromZero: true });
-    this.compare = make("input", { type: "checkbox", id: "compare", checked: page.compare });
+    this.compare = make("input", { type: "checkbox", id: page.place("compare"), checked: page.compare });
     this.compare.addEventListener("change", () => page.choose({ compare: this.compare.checked }));
     this.tools.append(make("label", { className: "check" }, this.compare, "Compare with the week before"));
-    this.difference = make("p", { className: "difference", id: "difference", hidden: true });
+    this.difference = make("p", { className: "difference", id: page.place("difference"), hidden: true });
     this.readout.after(this.difference);
   }
 
@@ -1475,7 +1537,8 @@ class Bins extends Panel {
     const { times } = page;
     const range = page.range();
     const parts = [[range.start, start[0]], [end.at(-1), range.end]].filter(([from, to]) => from < to);
-    return parts.length ? `Not shown, because these are no whole groups of bins: ${parts.map(([from, to]) => times.period(from, to)).join("; ")}.` : "";
+    const one = length((end[0] - start[0]));
+    return parts.length ? `Not drawn, because shorter than ${one.replace(/^(?=[a-z])/, "one ")}: ${parts.map(([from, to]) => times.period(from, to)).join("; ")}.` : "";
   }
 
   async #earlier(page, asked, calendar) {
@@ -1497,7 +1560,7 @@ class Bins extends Panel {
     picture.levels = page.levels(({ measure, window_bins: bins }) => measure === "sum" && bins === step);
     if (answer.earlier) picture.lines.push(this.#line(answer));
     const shown = step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
-    this.band.show(picture, shown, page.range());
+    this.band.show(picture, shown, page.domain());
     this.difference.hidden = !answer.earlier;
     if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier, page.measure));
   }
@@ -1575,6 +1638,34 @@ class Cdf extends Panel {
   }
 }
 return { Cdf };
+})();
+
+const $stream_app_api_dashboard_annotations = (() => {
+// Annotations: texts beside times of charts, which the operator has written. Each has a number; charts show the number,
+// and a list below them the text.
+
+const { make } = $stream_app_api_dashboard_elements;
+const { seconds } = $stream_app_api_dashboard_times;
+
+// Return annotations by time, each with its number and its times in seconds. Args: as the service answers them.
+function numbered(annotations = []) {
+  return annotations
+    .map(({ start, end, text, link }) => ({ start: seconds(start), end: end === null ? null : seconds(end), text, link }))
+    .sort((one, other) => one.start - other.start)
+    .map((one, i) => ({ ...one, number: i + 1 }));
+}
+
+// List annotations for readers. Args: annotations, numbered; times, which write their instants.
+function listAnnotations(host, annotations, times) {
+  const said = JSON.stringify([annotations, times?.zone]);
+  host.hidden = !annotations.length;
+  if (host.dataset.said === said) return; // or a link that has the focus would lose it
+  host.dataset.said = said;
+  host.replaceChildren(...annotations.map((one) => make("li", { value: one.number },
+    `${times.onPage(one.end === null ? times.moment(one.start) : times.period(one.start, one.end))}: `,
+    one.link ? make("a", { href: one.link, rel: "noopener noreferrer", target: "_blank" }, one.text) : one.text)));
+}
+return { numbered, listAnnotations };
 })();
 
 const $demo_page_source_api = (() => {
@@ -1712,8 +1803,17 @@ const KEY = "timezone";
 
 // Return the chosen time zone; null if the reader chose none, or one that the browser does not know.
 function chosenZone(location = window.location.href) {
-  const asked = new URL(location).searchParams.get("tz") ?? localStorage.getItem(KEY);
+  const asked = new URL(location).searchParams.get("tz") ?? remembered();
   return asked && isZone(asked) ? asked : null;
+}
+
+// Return the zone that the browser remembers. A page in a frame of another site may have no storage.
+function remembered() {
+  try {
+    return localStorage.getItem(KEY);
+  } catch {
+    return null;
+  }
 }
 
 const rememberZone = (zone) => localStorage.setItem(KEY, zone);
@@ -1737,6 +1837,7 @@ const $stream_app_api_dashboard_state = (() => {
 // The reader's choices on a stream's page, and values that follow from them. The address of the page contains the
 // choices, so a copied address shows the same page.
 
+const { numbered } = $stream_app_api_dashboard_annotations;
 const { get, streamPath } = $demo_page_source_api;
 const { isKnown, nameOf } = $stream_app_api_dashboard_key_choice;
 const { measuresOf } = $stream_app_api_dashboard_measures;
@@ -1890,6 +1991,26 @@ class StreamPage {
     return from < days.start(last) ? { start: from, end: days.start(last) } : null;
   }
 
+  // Return the ends of the charts' axis of time.
+  domain() {
+    return this.range();
+  }
+
+  // Return the id of a part of the page.
+  place(name) {
+    return name;
+  }
+
+  // Return the name of a chart for screen readers. Args: title, its heading.
+  heads(title) {
+    return title;
+  }
+
+  // Return the texts beside times that the operator has written.
+  get annotations() {
+    return numbered(this.detail.annotations);
+  }
+
   async ask(path, query) {
     return get(`${streamPath(this.stream)}/${path}`, { key: this.keys, ...query });
   }
@@ -2029,7 +2150,7 @@ class Quantiles extends Panel {
     this.heading.textContent = `Quantiles of ${page.field}`;
     const bin = end.length ? longest(start, end) : page.binSeconds;
     const levels = page.rules.filter((one) => one.measure === "quantile" && WANTED.includes(one.level)).map((one) => level(one, one.threshold));
-    this.band.show({ start, end, seq, lines, levels, marks: page.marks }, bin, page.range());
+    this.band.show({ start, end, seq, lines, levels, marks: page.marks }, bin, page.domain());
   }
 }
 return { Quantiles };
@@ -2046,12 +2167,12 @@ class Running extends Panel {
   constructor(page) {
     super(page, "running", page.detail.this_epoch ? "Running count, summed over epochs" : "Running count");
     this.band = this.chart();
-    const readout = make("p", { className: "readout", id: "band-readout" });
+    const readout = make("p", { className: "readout", id: page.place("band-readout") });
     this.body.append(make("div", { className: "card-head strip-head" }, make("h3", {}, "Its band: how far the true number may lie above or below"), readout));
     this.strip = this.chart({
       strip: true,
       numbers: { ...COUNTS, value: error },
-      title: () => "Band of the running count",
+      title: () => page.heads("Band of the running count"),
       readout: (point) => showPoint(readout, point),
     }, "band");
   }
@@ -2065,12 +2186,12 @@ class Running extends Panel {
     this.heading.textContent = page.measure.running;
     const picture = pictureOf(answer, page);
     picture.levels = page.levels(({ measure }) => measure === "count");
-    this.band.show(picture, page.binSeconds, page.range());
+    this.band.show(picture, page.binSeconds, page.domain());
     const { value, lower, upper } = picture.lines[0];
     const from = (column) => column.map((end, i) => (end === null ? null : end - value[i]));
     const around = { name: "", half: true, value: value.map((one) => (one === null ? null : 0)), lower: from(lower), upper: from(upper) };
     const strip = { ...picture, numbers: undefined, counted: undefined, nodes: null, levels: [], marks: [], lines: [around] };
-    this.strip.show(strip, page.binSeconds, page.range());
+    this.strip.show(strip, page.binSeconds, page.domain());
   }
 
   restyle() {
@@ -2418,6 +2539,12 @@ class ReplayPage extends StreamPage {
     return this.stream === "delays" || (!this.closer && this.preset === "all");
   }
 
+  // The axis of the whole year does not grow while the replay moves.
+  domain() {
+    const { start, days } = window.RELEASED;
+    return this.isWhole ? { start, end: start + days * 86400 } : this.range();
+  }
+
   // Charts of the whole year have points of the same length at every moment of the replay.
   groups(most) {
     return this.isWhole ? { ...this.range(), days: 365 <= most ? 1 : 7, timezone: ZONE } : super.groups(most);
@@ -2629,22 +2756,22 @@ function showRanges() {
 
 // ---- the page -------------------------------------------------------------------------------------
 
-// Draw the truth into a chart of a panel, and the whole year's axis while nothing closer is chosen.
-function beside(band, page, lines, name = "") {
+// Draw the truth into a chart of a panel.
+function beside(band, lines, name = "") {
   const draw = band.show.bind(band);
   band.show = (picture, span, domain) => {
     const named = picture.lines.map((line) => ({ ...line, name: line.name || name }));
-    draw({ ...picture, lines: [...named, ...lines(picture)] }, span, page.isWhole && domain.start === RELEASED.start ? { start: RELEASED.start, end: RELEASED.start + RELEASED.days * 86400 } : domain);
+    draw({ ...picture, lines: [...named, ...lines(picture)] }, span, domain);
   };
 }
 
 function addPanels() {
   const [bins, running, quantiles, cdf] = [new Bins(counts), new Running(counts), new Quantiles(delays), new Cdf(delays)];
-  beside(bins.band, counts, (picture) => truth.ofBins(picture), "released");
-  beside(running.band, counts, (picture) => truth.ofRunning(picture), "released");
-  beside(running.strip, counts, (picture) => truth.ofBand(picture, running.band.picture.lines[0].value));
-  beside(quantiles.band, delays, (picture) => truth.ofQuantiles(picture, picture.start.map((_, i) => i)));
-  beside(cdf.band, delays, (picture) => truth.ofDistribution(picture, recording.weekOf(delays.range().end)), "released");
+  beside(bins.band, (picture) => truth.ofBins(picture), "released");
+  beside(running.band, (picture) => truth.ofRunning(picture), "released");
+  beside(running.strip, (picture) => truth.ofBand(picture, running.band.picture.lines[0].value));
+  beside(quantiles.band, (picture) => truth.ofQuantiles(picture, picture.start.map((_, i) => i)));
+  beside(cdf.band, (picture) => truth.ofDistribution(picture, recording.weekOf(delays.range().end)), "released");
   say(cdf.element.querySelector(".about"), `${delays.noun} with a delay of up to each point, since the start of the year. The band holds the whole true curve at once with 95 % probability.`);
   at("panels").append(bins.element, running.element);
   at("distributions").append(quantiles.element, cdf.element);

@@ -131,22 +131,22 @@ function showRanges() {
 
 // ---- the page -------------------------------------------------------------------------------------
 
-// Draw the truth into a chart of a panel, and the whole year's axis while nothing closer is chosen.
-function beside(band, page, lines, name = "") {
+// Draw the truth into a chart of a panel.
+function beside(band, lines, name = "") {
   const draw = band.show.bind(band);
   band.show = (picture, span, domain) => {
     const named = picture.lines.map((line) => ({ ...line, name: line.name || name }));
-    draw({ ...picture, lines: [...named, ...lines(picture)] }, span, page.isWhole && domain.start === RELEASED.start ? { start: RELEASED.start, end: RELEASED.start + RELEASED.days * 86400 } : domain);
+    draw({ ...picture, lines: [...named, ...lines(picture)] }, span, domain);
   };
 }
 
 function addPanels() {
   const [bins, running, quantiles, cdf] = [new Bins(counts), new Running(counts), new Quantiles(delays), new Cdf(delays)];
-  beside(bins.band, counts, (picture) => truth.ofBins(picture), "released");
-  beside(running.band, counts, (picture) => truth.ofRunning(picture), "released");
-  beside(running.strip, counts, (picture) => truth.ofBand(picture, running.band.picture.lines[0].value));
-  beside(quantiles.band, delays, (picture) => truth.ofQuantiles(picture, picture.start.map((_, i) => i)));
-  beside(cdf.band, delays, (picture) => truth.ofDistribution(picture, recording.weekOf(delays.range().end)), "released");
+  beside(bins.band, (picture) => truth.ofBins(picture), "released");
+  beside(running.band, (picture) => truth.ofRunning(picture), "released");
+  beside(running.strip, (picture) => truth.ofBand(picture, running.band.picture.lines[0].value));
+  beside(quantiles.band, (picture) => truth.ofQuantiles(picture, picture.start.map((_, i) => i)));
+  beside(cdf.band, (picture) => truth.ofDistribution(picture, recording.weekOf(delays.range().end)), "released");
   say(cdf.element.querySelector(".about"), `${delays.noun} with a delay of up to each point, since the start of the year. The band holds the whole true curve at once with 95 % probability.`);
   at("panels").append(bins.element, running.element);
   at("distributions").append(quantiles.element, cdf.element);

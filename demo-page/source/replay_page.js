@@ -15,6 +15,12 @@ export class ReplayPage extends StreamPage {
     return this.stream === "delays" || (!this.closer && this.preset === "all");
   }
 
+  // The axis of the whole year does not grow while the replay moves.
+  domain() {
+    const { start, days } = window.RELEASED;
+    return this.isWhole ? { start, end: start + days * 86400 } : this.range();
+  }
+
   // Charts of the whole year have points of the same length at every moment of the replay.
   groups(most) {
     return this.isWhole ? { ...this.range(), days: 365 <= most ? 1 : 7, timezone: ZONE } : super.groups(most);
