@@ -62,7 +62,7 @@ def candidate_table(rows: Sequence[Candidate], title: str, workload: Workload, c
             f"{row.worst_error:,.2f}",
             f"{row.mean_draws:,.2f}/{row.most_draws:,}" if row.most_draws else "ahead",
             f"{row.draws:,}",
-            _bytes(row.memory),
+            bytes_in_words(row.memory),
             style="bold" if row.name == chosen else "",
         )
     for column in table.columns:
@@ -219,7 +219,12 @@ def _outline(variances: FloatArray) -> tuple[FloatArray, FloatArray]:
     return starts + lengths / 2.0, np.sqrt(np.add.reduceat(variances, starts) / lengths)
 
 
-def _bytes(count: int) -> str:
+def bytes_in_words(count: float) -> str:
+    """Return a number of bytes with its unit.
+
+    >>> bytes_in_words(17), bytes_in_words(23_800), bytes_in_words(2_500_000_000)
+    ('17 B', '23.8 kB', '2.5 GB')
+    """
     size = float(count)
     for unit in ("B", "kB", "MB"):
         if size < 1000:

@@ -24,7 +24,7 @@ _ELSEWHERE = {
     ),
     "plan": (
         "planning.commands",
-        "Show the errors of readers' answers, the trees of streams, and the errors of other ways to count.",
+        "Show the errors of readers' answers and the plans of streams, before anything is counted.",
     ),
     "privacy": (
         "planning.commands",

@@ -30,10 +30,11 @@ from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.strategy import Strategy
 
 CONFIDENCE = 0.95
-_CAPTION = (
-    "95 % error: half the width of the 95 % interval, as the API answers when the epoch is complete. For a "
-    "quantile: by how many events its rank may be wrong. For a mean: divide by the number of events in the "
-    "range; amounts in the middle of sum.min and sum.max have the least error, amounts at an end the largest"
+_CAPTION = "95 % error: half the width of the 95 % interval, as the API answers when the epoch is complete."
+_OF_QUANTILE = " For a quantile: by how many events its rank may be wrong."
+_OF_MEAN = (
+    " For a mean: divide by the number of events in the range; amounts in the middle of sum.min and sum.max "
+    "have the least error, amounts at an end the largest."
 )
 
 Row = tuple[str, str]  # what is asked for, its error
@@ -49,7 +50,7 @@ def answers_table(streams: Sequence[StreamSettings]) -> Table:
         "95 % error",
         title="What readers get",
         title_justify="left",
-        caption=_CAPTION,
+        caption=_caption(streams),
         caption_justify="left",
     )
     for stream in streams:
@@ -59,6 +60,13 @@ def answers_table(streams: Sequence[StreamSettings]) -> Table:
             table.add_row(f"  {asked}", error)
         table.add_section()
     return table
+
+
+def _caption(streams: Sequence[StreamSettings]) -> str:
+    """Return what the errors are, for the questions that the streams answer."""
+    quantiles = any(stream.declared.value for stream in streams)
+    means = any(stream.declared.amounts for stream in streams)
+    return _CAPTION + _OF_QUANTILE * quantiles + _OF_MEAN * means
 
 
 def rows_of(stream: StreamSettings) -> Iterator[Row]:

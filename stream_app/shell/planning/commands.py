@@ -21,6 +21,7 @@ from stream_app.shell.working import working
 @click.command()
 @config_option
 @click.option("--stream", type=STREAM, help="This stream only.")
+@click.option("--compare", is_flag=True, help="Add other ways to count, and both modes of the promise.")
 @click.option(
     "--target-rmse",
     type=Finite(min=0, min_open=True),
@@ -35,13 +36,19 @@ from stream_app.shell.working import working
     help="Show what caps on a user's events would cost, by this file of events.",
 )
 def plan(
-    config: Path, stream: str | None, target_rmse: float | None, plot: Path | None, caps: Path | None
+    config: Path,
+    stream: str | None,
+    compare: bool,
+    target_rmse: float | None,
+    plot: Path | None,
+    caps: Path | None,
 ) -> None:
-    """Show the errors of readers' answers, the trees of streams, and the errors of other ways to count.
+    """Show the errors of readers' answers and the plans of streams, before anything is counted.
 
     \b
     Examples:
       stream-app plan --config examples/flights.yaml
+      stream-app plan --config examples/flights.yaml --compare
       stream-app plan --config examples/flights.yaml --target-rmse 20
       stream-app plan --config examples/flights.yaml --stream departures --plot error.png
       stream-app plan --config app.yaml --stream visits --caps sample.ndjson
@@ -58,7 +65,7 @@ def plan(
         for line in lines:
             echo_wrapped(line)
     else:
-        print_plan(streams, plot)
+        print_plan(streams, compare=compare, plot=plot)
 
 
 @click.command()

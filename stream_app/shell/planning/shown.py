@@ -16,18 +16,23 @@ from stream_app.shell.terminal import echo_wrapped
 from stream_app.shell.working import working
 
 
-def print_plan(streams: tuple[StreamSettings, ...], plot: Path | None = None) -> None:
+def print_plan(
+    streams: tuple[StreamSettings, ...], *, compare: bool = False, plot: Path | None = None
+) -> None:
     """Print the errors of readers' answers, the plan of every stream, and what else is to be known.
 
-    Args: plot, a file to draw the errors in. Raises: OperatorError if no plan fits.
+    Args: compare, whether other ways to count follow; plot, a file to draw their errors in.
+    Raises: OperatorError if no plan fits.
     """
+    lines: list[str] = []
     with working("planning") as step:
         shown = [answers_table(streams), *tables(streams)]
-        step("comparing other ways to count")
-        shown += [*modes_table(streams), *comparisons(streams, plot)]
+        if compare or plot is not None:
+            step("comparing other ways to count")
+            shown += [*modes_table(streams), *comparisons(streams, plot)]
+            lines += mode_sentences(streams)
         step("reading a sample of the events")
-        costs = costs_over_epochs(streams, time.time_ns() // 1_000)
-        lines = [*mode_sentences(streams), *meanings(streams), *costs]
+        lines += [*meanings(streams), *costs_over_epochs(streams, time.time_ns() // 1_000)]
     for table in shown:
         print_whole(table)
     for line in lines:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from dphist.epochs.levels import EpochLevels
 from dphist.planning.product import Load
-from dphist.planning.report import in_decimals
+from dphist.planning.report import bytes_in_words, in_decimals
 from dphist.product.columns import MOST_WEIGHT, column_sum
 from dphist.product.design import ProductDesign
 from dphist.product.sums import sum_columns
@@ -137,8 +137,8 @@ def _axes(stream: StreamSettings, kind: Kind, product: ProductDesign) -> Facts:
         "shares of time": _by_level(time.branching, time.shares),
         "error of a key": f"{running.laws.deviations()[0]:,.1f}",
         "noise draws": draws,
-        "released per epoch": f"{load.released_bytes / 1e6:,.1f} MB",
-        "noise ahead": f"{load.ahead_bytes / 1e6:,.1f} MB" if load.ahead_bytes else "as bins close",
+        "released per epoch": bytes_in_words(load.released_bytes),
+        "noise ahead": bytes_in_words(load.ahead_bytes) if load.ahead_bytes else "as bins close",
     }
 
 
@@ -146,7 +146,9 @@ def _of_values(stream: StreamSettings, product: ProductDesign) -> Facts:
     """Return the facts about a stream's values: their buckets, or their sum."""
     values, amounts, horizon = product.values, stream.declared.amounts, product.time.horizon
     if amounts is None:
-        shares = _by_level(values.shape.branching, values.shares) if values.buckets > 1 else ""
+        if values.buckets == 1:
+            return {}
+        shares = _by_level(values.shape.branching, values.shares)
         return {"buckets": f"{values.buckets:,}", "shares of value": shares}
     running = sum_columns(product, amounts.range, 0)
     laws = (
@@ -181,5 +183,5 @@ def _windows(stream: StreamSettings, design: WindowDesign) -> Facts:
         "error of a bucket": "depends on the data" if mean is None else f"{mean:,.1f}",
         "noise draws of a window, empty / most": f"{load.window_draws[0]:,} / {load.window_draws[1]:,}",
         "time to release one": f"at most {load.seconds:,.2g} s for a bin of {format_duration(bin_us)}",
-        "released per epoch": f"{load.released_bytes / 1e6:,.1f} MB",
+        "released per epoch": bytes_in_words(load.released_bytes),
     }

@@ -63,7 +63,7 @@ def test_plan_says_which_mode_is_better_and_which_is_configured(
     tmp_path: Path, delta: str, chosen: str
 ) -> None:
     shown = CliRunner(env={"COLUMNS": "80"}).invoke(
-        main, ["plan", "--config", str(written(tmp_path, 9, delta))]
+        main, ["plan", "--config", str(written(tmp_path, 9, delta)), "--compare"]
     )
     assert shown.exit_code == 0, shown.output
     said = " ".join(shown.output.split())  # without the line breaks of a terminal
@@ -85,6 +85,6 @@ def test_alerts_of_an_approximate_stream_are_forecast_from_its_noise(tmp_path: P
 def test_stream_that_is_not_private_is_planned_without_modes(tmp_path: Path) -> None:
     config = written(tmp_path, 3)
     config.write_text(config.read_text().replace("epsilon: 1,", "epsilon: 1.0e9, not_private: true,"))
-    said = CliRunner().invoke(main, ["plan", "--config", str(config)])
+    said = CliRunner().invoke(main, ["plan", "--config", str(config), "--compare"])
     assert said.exit_code == 0, said.output
     assert "Both modes of the promise" not in said.output

@@ -40,7 +40,7 @@ streams:
 def plan(tmp_path: Path, *options: str) -> Result:
     config = tmp_path / "app.yaml"
     config.write_text(TWO_STREAMS)
-    return CliRunner().invoke(main, ["plan", "--config", str(config), *options])
+    return CliRunner().invoke(main, ["plan", "--config", str(config), "--compare", *options])
 
 
 def test_every_stream_is_compared(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_tables_fit_80_columns(tmp_path: Path) -> None:
     value: {field: seconds, min: 0, max: 60, buckets: 120}
 """
     )
-    shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["plan", "--config", str(config)])
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["plan", "--config", str(config), "--compare"])
     lines = shown.output.splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in shown.output
@@ -85,7 +85,9 @@ streams:
     privacy: {{epsilon: 0.001, unit: {{user: user.id, max_events: {max_events}}}}}
     tree: {{workload: ranges}}
 """)
-    return CliRunner(env={"COLUMNS": "200"}).invoke(main, ["plan", "--config", str(config), *options])
+    return CliRunner(env={"COLUMNS": "200"}).invoke(
+        main, ["plan", "--config", str(config), "--compare", *options]
+    )
 
 
 def test_every_way_to_count_protects_all_events_of_a_user(tmp_path: Path) -> None:
@@ -157,7 +159,7 @@ def epsilon_of_a_tree(stream: StreamSettings) -> Fraction:
 @pytest.mark.parametrize("name", ["given", "cells", "windows", "endless"])
 def test_configured_tree_is_compared_with_others_at_the_same_epsilon(tmp_path: Path, name: str) -> None:
     config, streams = every_kind(tmp_path)
-    command = ["plan", "--config", str(config), "--stream", name]
+    command = ["plan", "--config", str(config), "--compare", "--stream", name]
     shown = CliRunner(env={"COLUMNS": "300"}).invoke(main, command)
     assert shown.exit_code == 0
     rows = {re.split("  +", line)[0]: re.split("  +", line.strip()) for line in shown.output.splitlines()}
@@ -249,16 +251,16 @@ streams:
     privacy: {epsilon: 1.0}
     value: {field: delay, min: 0, max: 100, buckets: 20, mode: window, window: 1d, mechanism: identity}
 """)
-    shown = CliRunner().invoke(main, ["plan", "--config", str(config)])
+    shown = CliRunner().invoke(main, ["plan", "--config", str(config), "--compare"])
     assert shown.exit_code == 0
     assert "identity" in shown.output
     # Discrete Laplace noise of scale 5/4: standard deviation 1.73.
     assert "1.7" in shown.output
     # One draw for each of 20 buckets, whatever their counts; 7 windows with 8 bytes per bucket.
     assert "20 / 20" in shown.output
-    assert "0.0 MB" in shown.output
+    assert "1.12 kB" in shown.output
     config.write_text(config.read_text().replace("identity", "hb, options: {branching: 20}"))
-    shown = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["plan", "--config", str(config)])
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["plan", "--config", str(config), "--compare"])
     # One level of 20 nodes. With a second level, and half of the budget each, the error would be 3.5.
     assert "hb: branching 20" in shown.output
 
@@ -266,7 +268,7 @@ streams:
 def test_levels_over_epochs_are_compared_with_added_totals(tmp_path: Path) -> None:
     config = tmp_path / "app.yaml"
     config.write_text(TWO_STREAMS.replace("tree: {workload: sliding(24)}", "tree: {epochs: 12}"))
-    shown = CliRunner().invoke(main, ["plan", "--config", str(config), "--stream", "clicks"])
+    shown = CliRunner().invoke(main, ["plan", "--config", str(config), "--compare", "--stream", "clicks"])
     assert shown.exit_code == 0
     assert "Over epochs" in shown.output
     asked = ["plan", "--config", str(config), "--stream", "clicks", "--target-rmse", "20"]
@@ -287,7 +289,9 @@ streams:
     keys: {field: country, list: [DE, FR, US]}
     value: {field: seconds, min: 0, max: 60, buckets: 120}
 """)
-    shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["plan", "--config", str(tmp_path / "app.yaml")])
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(
+        main, ["plan", "--config", str(tmp_path / "app.yaml"), "--compare"]
+    )
     compared = shown.output[shown.output.index("way to count") :].splitlines()
     assert compared[0].rstrip().endswith("memory")
     rows = [line.rstrip() for line in compared if line.rstrip().endswith("B")]
