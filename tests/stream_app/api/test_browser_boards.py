@@ -248,12 +248,16 @@ def test_an_address_that_describes_no_board_is_said_to_be_none(browser: Browser,
         expect(page.locator("#board-name")).to_have_text("There is no board “none” here")
         expect(page.locator("#panels a")).to_have_text("Departures and visits")
         lines = (("pie", ["departures"]), ("bins", ["delays/XX"]), ("bins", ["departures", "daily"]))
-        odd = {"panels": [7, *({"show": show, "streams": streams} for show, streams in lines)]}
+        old = {"show": "bins", "streams": ["daily"], "range_seconds": 86_400}  # the newest day of the board
+        odd = {"panels": [7, *({"show": show, "streams": streams} for show, streams in lines), old]}
         page.goto(f"{address}/boards#board={quote(json.dumps(odd))}")
         expect(page.locator("#panel-1")).to_contain_text("There is no panel “pie”. Known: number, bins,")
         expect(page.locator("#panel-2")).to_contain_text("delays has no key “XX”.")
         expect(page.locator("#panel-3")).to_contain_text(
             "daily have bins of other kinds, so they share no chart."
+        )
+        expect(page.locator("#panel-4")).to_contain_text(
+            "No chart: nothing of daily is released in this range,"
         )
         expect(page.locator("#described")).to_contain_text("whoever made the address chose its panels")
         page.goto(address)
