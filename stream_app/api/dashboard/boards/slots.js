@@ -14,7 +14,7 @@ import { Quantiles } from "../panels/quantiles.js";
 import { Rate } from "../panels/rate.js";
 import { Running } from "../panels/running.js";
 import { BinsTogether, RunningTogether } from "./together.js";
-import { stateOf } from "../stream_state.js";
+import { stateOf, stateWords } from "../stream_state.js";
 
 // What a panel can show: the word of the configuration, its name for readers, and its classes for one line and several.
 export const SHOWS = [
@@ -74,6 +74,7 @@ export class Slot {
       const { state, text } = detail ? stateOf(detail, now, watched, isConnected()) : { state: "quiet", text: "" };
       this.chips[i].dataset.state = state;
       say(this.chips[i], text);
+      if (detail && !detail.released_until && !this.panel) say(this.words, unreleased(line, state));
     });
   }
 
@@ -94,9 +95,8 @@ export class Slot {
     const missing = this.lines.find(({ source }) => source.refused !== null);
     if (missing) return missing.source.refused;
     if (this.lines.some(({ detail }) => !detail)) return "Loading";
-    const young = this.lines.filter(({ detail }) => !detail.released_until);
-    if (young.length === this.lines.length) return "Nothing is released yet: the first bin is still open.";
-    if (young.length) return `Nothing of ${young[0].subject} is released yet: its first bin is still open.`;
+    const young = this.lines.find(({ detail }) => !detail.released_until);
+    if (young) return unreleased(young, "waiting");
     for (const line of this.lines) {
       if (line.unknownKey) return `${line.title} has no key “${line.unknownKey}”.`;
       if (line.measure.name !== this.declared.measure) return `${line.title} adds up no amounts, so it has no ${this.declared.measure}.`;
@@ -105,6 +105,9 @@ export class Slot {
     return this.lines.length > 1 ? this.page.refusal() : null;
   }
 }
+
+// Return why a line has no values yet. Args: state, as ``stateOf`` returns it.
+const unreleased = ({ subject, detail }, state) => `${subject}: ${stateWords(state, detail) || "Nothing is released yet: the first bin is still open."}`;
 
 const NOT_OFFERED = {
   rate: "This stream is too short for a rate: it needs two windows of several bins.",
