@@ -20,7 +20,7 @@ from stream_app.config import ConfigError, Settings, load
 from stream_app.durable import state_directory
 from stream_app.monitoring.logs import dict_config, log_crashes
 from stream_app.ports import OperatorError
-from stream_app.shell.processes import exit_status
+from stream_app.shell.processes import exit_status, outlive_sighup
 from stream_app.wiring.workers import run_worker
 
 CONFIG = "STREAM_APP_CONFIG"  # the configuration file, for Faust's own command line
@@ -37,6 +37,7 @@ class Counting(Service):
 
     async def on_start(self) -> None:
         """Start the loops."""
+        outlive_sighup()
         self.loops = asyncio.create_task(run_worker(self._settings))
 
     async def on_stop(self) -> None:

@@ -261,10 +261,15 @@ def _signals(asked: asyncio.Event) -> Iterator[None]:
     caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in caught:
         loop.add_signal_handler(number, asked.set)
-    if not sys.stderr.isatty():  # otherwise the signal says that the terminal was closed
-        loop.add_signal_handler(signal.SIGHUP, log.warning, _RELOADED)
+    outlive_sighup()
     try:
         yield
     finally:
         for number in caught:
             loop.remove_signal_handler(number)
+
+
+def outlive_sighup() -> None:
+    """Log what SIGHUP reloads instead of ending, unless it says that the terminal was closed."""
+    if not sys.stderr.isatty():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, log.warning, _RELOADED)

@@ -39,6 +39,7 @@ def test_workers_come_and_go_and_every_event_counts_once(cell: Cell) -> None:
     cell.redis.restart()
     cell.send(50)
     rows = cell.rows(cell.sent)
+    two.send_signal(signal.SIGHUP)  # supervisors send it to reload
     assert two.poll() is None, cell.said()
     assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1)), "a bin twice, or none"
     assert {row["epoch"] for row in rows} == {0}
@@ -51,6 +52,8 @@ def test_workers_come_and_go_and_every_event_counts_once(cell: Cell) -> None:
     assert [row["seq"] for row in approximate] == list(range(1, len(approximate) + 1))
     assert {row["epoch"] for row in approximate} == {0}
     assert approximate[-1]["estimate"] == [pytest.approx(cell.sent, abs=0.01)]
+    assert "SIGHUP: files of API keys" in cell.said()
+    assert two.poll() is None, cell.said()
     two.send_signal(signal.SIGTERM)
     two.wait(PATIENCE_S)
     _follow(cell, [sys.executable, str(REPOSITORY / "examples/releases_consumer.py")], f": {cell.sent} (")
