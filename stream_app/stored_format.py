@@ -8,6 +8,7 @@ older build ends with one line. docs/decisions/0040-stored-format.md has the rul
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from stream_app.durable import NoRoomError, naming_full_disk, sync_directory, waited_for
@@ -18,9 +19,16 @@ FIRST = 1
 HISTORY = 2
 # Format 3: users' records wait as entries in strings (state/lua/waiting.lua), not in hashes.
 ENTRIES = 3
-NEWEST = ENTRIES  # the newest format that this build knows
+# Format 4: a stream's settings may have changed (core/changes.py): it has several strategies.
+CHANGES = 4
+NEWEST = CHANGES  # the newest format that this build knows
 
 _FILE = "format"
+
+
+def format_of(texts: Sequence[bytes], least: int) -> int:
+    """Return the format that a stream with these strategies needs, at least ``least``."""
+    return max(least, CHANGES if len(texts) > 1 else FIRST)
 
 
 def check_format(place: str, stored: bytes | str | int | None) -> None:

@@ -5,7 +5,9 @@ such a node inside the range. All other roots of the forest, and all other child
 inside or outside. So each term of ``weights.py`` is an array here, with one entry per range.
 """
 
-from collections.abc import Iterable, Iterator
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -45,6 +47,14 @@ class RangeErrors(NamedTuple):
     def error(self, row: int) -> tuple[WeightedNoise, float]:
         """Return the law and the rounding of one range."""
         return self.laws.law(row), float(self.roundings[row])
+
+    @classmethod
+    def added(cls, parts: Sequence[RangeErrors]) -> RangeErrors:
+        """Return the errors of sums of independent estimates, of the same ranges in each part."""
+        if len(parts) == 1:
+            return parts[0]
+        roundings = np.sum([one.roundings for one in parts], axis=0)
+        return cls(LawTable.joined([one.laws for one in parts]), roundings)
 
 
 def forest_errors(design: TreeDesign, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:

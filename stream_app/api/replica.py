@@ -21,6 +21,7 @@ from stream_app.core.alerts.states import State
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.visible import width_of
 from stream_app.core.budget import Left, left
 from stream_app.core.ledger import statement
 from stream_app.core.measured import KnownEpochs
@@ -96,14 +97,13 @@ class StreamReplica:
             return
         view = self.view
         if view is None or not view.continues_to(state):
-            view = StreamView(state.strategy)  # nobody reads it yet
+            view = StreamView(state.strategy, state.earlier)  # nobody reads it yet
             view.labels = self.labels
             self._recent.clear()
         wanted = view.missing(state)
-        width = view.strategy.kind.tables
         tables, rows = await asyncio.gather(
             asyncio.gather(
-                *(self._reader.tile_rows(self.stream, *want, width[want.table]) for want in wanted)
+                *(self._reader.tile_rows(self.stream, *want, width_of(state, want)) for want in wanted)
             ),
             self._new_rows(state.visible_seq),
         )

@@ -9,7 +9,8 @@ from stream_app.audit.stored import Stored
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.source import ledgers_of
 from stream_app.core.answers.visible import visible_rows
-from stream_app.core.records import EpochRecord, LedgerEntry, WitnessRow
+from stream_app.core.changes import strategy_of
+from stream_app.core.records import LedgerEntry, PublicState, WitnessRow
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import witnessed_rows
@@ -54,10 +55,11 @@ async def _stored(
     return Stored(
         configured=_configured(stream, strategy),
         strategy=strategy,
+        earlier=tuple(map(Strategy.from_json, public.earlier)),
         epochs=public.epochs,
         rows=await _rows(store, stream.name),
         visible_seq=public.visible_seq,
-        tables=await _tables(reader, strategy, public.epochs, public.visible_seq),
+        tables=await _tables(reader, public),
         witness=await _witnessed(settings, stream.name),
         ledger=await measured(store, source, names),
         outside=None if outside is None else _of(await outside.entries(), source),
@@ -86,13 +88,12 @@ async def _rows(store: RedisStore, stream: str) -> list[tuple[int, bytes]]:
     return rows
 
 
-async def _tables(
-    reader: RedisReader, strategy: Strategy, epochs: Sequence[EpochRecord], visible_seq: int
-) -> dict[tuple[int, str], Int64Array]:
+async def _tables(reader: RedisReader, public: PublicState) -> dict[tuple[int, str], Int64Array]:
     tables = {}
-    for record in epochs:
+    for record in public.epochs:
+        strategy = strategy_of(public.texts, record)
         for name, width in strategy.kind.tables.items():
-            count = visible_rows(strategy, record, visible_seq, name)
+            count = visible_rows(strategy, record, public.visible_seq, name)
             values = await reader.tile_rows(strategy.stream, record.epoch, name, 0, count, width)
             tables[record.epoch, name] = values
     return tables

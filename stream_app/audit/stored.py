@@ -23,10 +23,10 @@ from stream_app.core.measured import ledger_entry
 from stream_app.core.promise import in_words, promise_in_words
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, WitnessRow
 from stream_app.core.releases.release import row_hash
-from stream_app.core.releases.restored import restored
+from stream_app.core.releases.restored import restored, strategies_of
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.strategy import Strategy
-from stream_app.loops.opening import differences
+from stream_app.loops.configured import differences
 
 PART = "stored"
 _ROUNDING = 1e-6  # of the floats with which a delta is computed again
@@ -55,6 +55,12 @@ class Stored:
     witness: Sequence[WitnessRow]
     ledger: Sequence[LedgerEntry]
     outside: Sequence[LedgerEntry] | None
+    earlier: tuple[Strategy, ...] = ()  # in use before the stream's settings changed
+
+    def strategy_of(self, strategy_hash: str) -> Strategy | None:
+        """Return the stream's strategy of this hash; None if there is none."""
+        known = (*self.earlier, self.strategy)
+        return next((one for one in known if one.hash == strategy_hash), None)
 
 
 def check_stored(stored: Stored) -> Iterator[Check]:
@@ -91,14 +97,14 @@ def check_stored(stored: Stored) -> Iterator[Check]:
         list(_unrecorded(stored)),
         f"{len(stored.epochs)} epochs of epsilon {in_words(stored.strategy.epsilon)}",
     )
-    spent = _spent(stored.strategy)
+    drawn = [(one, _spent(one)) for one in (*stored.earlier, stored.strategy)]
     yield check(
         "The noise is large enough for the stated epsilon",
-        [f"the scales cost {spent}"] if spent > stored.strategy.epsilon else [],
-        f"the scales cost {float(spent):.12g} of {in_words(stored.strategy.epsilon)}",
+        [f"the scales cost {spent}" for one, spent in drawn if spent > one.epsilon],
+        ", ".join(f"the scales cost {float(spent):.12g} of {in_words(one.epsilon)}" for one, spent in drawn),
     )
     yield check(
-        "The configuration is the one that the stream began with",
+        "The configuration is the one with which the stream runs",
         [
             f"{fact} was {then} and is {now}"
             for fact, then, now in differences(stored.strategy.declared.plain(), stored.configured)
@@ -138,7 +144,7 @@ def _chain_faults(stored: Stored) -> Iterator[str]:
             yield f"row {expected} has the number {message['seq']}"
         if message["prev"] != prev:
             yield f"row {seq} does not follow row {seq - 1}"
-        if message["strategy"] != stored.strategy.hash:
+        if stored.strategy_of(message["strategy"]) is None:
             yield f"row {seq} is of another strategy"
         place = message["epoch"], message["bin"]
         if last is not None and not (place == (last[0], last[1] + 1) or place[0] > last[0]):
@@ -184,7 +190,8 @@ def _other_values(stored: Stored) -> Iterator[str]:
 def _tiles_of_witness(stored: Stored) -> dict[TileKey, bytes]:
     tiles: dict[TileKey, bytearray] = {}
     rows = sorted({row.seq: row for row in stored.witness}.values(), key=lambda row: row.seq)
-    for step in restored(stored.strategy, rows, 0):
+    known = strategies_of(rows, (*stored.earlier, stored.strategy))
+    for step in restored(known, rows, 0, stored.strategy.hash):
         for tile in step.tiles:
             tiles.setdefault(tile.key, bytearray()).extend(tile.data)
     return {key: bytes(data) for key, data in tiles.items()}
@@ -202,7 +209,8 @@ def _unrecorded(stored: Stored) -> Iterator[str]:
             if entry is None:
                 yield f"epoch {record.epoch} is not in {where}"
             else:
-                yield from _other_entry(entry, ledger_entry(strategy, record), where)
+                own_strategy = stored.strategy_of(record.strategy_hash) or strategy
+                yield from _other_entry(entry, ledger_entry(own_strategy, record), where)
 
 
 def _other_entry(entry: LedgerEntry, right: LedgerEntry, where: str) -> Iterator[str]:

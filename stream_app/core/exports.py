@@ -8,16 +8,17 @@ from __future__ import annotations
 import hashlib
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import EpochRecord, History, LedgerEntry, WitnessRow
 from stream_app.core.releases.release import RowLink, row_hash
+from stream_app.core.releases.restored import strategies_of
 from stream_app.core.strategy import Strategy, canonical_json
 
-VERSION = 1
+VERSION = 2  # of a file with a stream whose settings changed; other files have version 1, as before
 _HEADER = "private_counts_export"
 
 
@@ -56,7 +57,8 @@ def lines_of(export: Export) -> Iterator[bytes]:
 
 def _lines(export: Export) -> Iterator[bytes]:
     names = [one.strategy.stream for one in export.streams]
-    yield canonical_json({_HEADER: VERSION, "streams": names})
+    several = any(epoch.changed_from for stream in export.streams for epoch in stream.epochs)
+    yield canonical_json({_HEADER: VERSION if several else 1, "streams": names})
     for stream in export.streams:
         facts = {
             "stream": stream.strategy.stream,
@@ -81,10 +83,10 @@ def read_export(lines: Iterable[bytes]) -> Export:
     found = list(_checked(lines))
     if not found or _HEADER not in found[0]:
         raise ValueError("it is no export of this service; write one with stream-app export")
-    if found[0][_HEADER] != VERSION:
+    if found[0][_HEADER] not in range(1, VERSION + 1):
         raise ValueError(
-            f"it has version {found[0][_HEADER]}, and this build knows version {VERSION}; use the build that "
-            "wrote it, or a newer one"
+            f"it has version {found[0][_HEADER]}, and this build knows versions up to {VERSION}; use the "
+            "build that wrote it, or a newer one"
         )
     if "end" not in found[-1]:
         raise ValueError("it is cut off: its last line is missing; copy it again")
@@ -128,13 +130,17 @@ def _stream(fields: dict[str, Any], rest: Iterator[dict[str, Any]]) -> ExportedS
     return ExportedStream(strategy, epochs, tuple(witnessed), history)
 
 
-def _check_chain(strategy: Strategy, rows: Iterable[WitnessRow]) -> None:
+def _check_chain(strategy: Strategy, rows: Sequence[WitnessRow]) -> None:
+    try:
+        known = strategies_of(rows, [strategy])
+    except ValueError:
+        known = {}
     before: bytes | None = None
     seq = 0
     for row in rows:
         link = RowLink.of(row.row)
         follows = before is None or link.prev == row_hash(before)
-        if not follows or link.seq <= seq or json.loads(row.row)["strategy"] != strategy.hash:
+        if not follows or link.seq <= seq or json.loads(row.row)["strategy"] not in known:
             raise ValueError(
                 f"stream {strategy.stream}: row {link.seq} does not follow the row before it; export it again"
             )

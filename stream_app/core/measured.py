@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
+from stream_app.core.changes import strategy_of
 from stream_app.core.ledger import entry_of
 from stream_app.core.records import EpochRecord, LedgerEntry, PublicState
 from stream_app.core.strategy import Strategy
@@ -26,25 +27,27 @@ class KnownEpochs:
     """The epochs that a reader knows: part of what their source costs, even if its ledger has lost them."""
 
     def __init__(self) -> None:
-        self._learned: dict[str, tuple[str, bytes]] = {}  # by stream: its source and its strategy's text
+        # By stream: its source and its strategies' texts.
+        self._learned: dict[str, tuple[str, tuple[bytes, ...]]] = {}
         self._by_source: dict[str, dict[str, dict[EpochRecord, LedgerEntry]]] = defaultdict(dict)
 
     def learn(self, stream: str, state: PublicState | None) -> None:
         """Take over which epochs a stream has; None: the stream is gone."""
-        source, text = self._learned.get(stream, ("", b""))
+        source, texts = self._learned.get(stream, ("", ()))
         before = self._by_source[source].get(stream, {})
-        if state is None or state.strategy != text:
+        if state is None or state.texts[: len(texts)] != texts:
             self._by_source[source].pop(stream, None)
             self._learned.pop(stream, None)
             before = {}
-        elif tuple(before) == state.epochs:
+        elif tuple(before) == state.epochs and texts:
             return
         if state is None:
             return
-        strategy = Strategy.from_json(state.strategy)
-        self._learned[stream] = strategy.source, state.strategy
-        self._by_source[strategy.source][stream] = {
-            record: before.get(record) or ledger_entry(strategy, record) for record in state.epochs
+        source = Strategy.from_json(state.strategy).source
+        self._learned[stream] = source, state.texts
+        self._by_source[source][stream] = {
+            record: before.get(record) or ledger_entry(strategy_of(state.texts, record), record)
+            for record in state.epochs
         }
 
     def forget_all_but(self, streams: Iterable[str]) -> None:

@@ -143,6 +143,12 @@ class StreamState:
     partitions: Mapping[str, PartitionState] = field(default_factory=dict)
     noise: str = ""  # the nonce of the epoch's stored noise; empty if none was drawn ahead
     stopped: bool = False  # no record is counted until an epoch opens
+    earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
+
+    @property
+    def texts(self) -> tuple[bytes, ...]:
+        """The texts of all strategies of the stream, the running epoch's last."""
+        return *self.earlier, self.strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +321,14 @@ class PublicState:
     epochs: tuple[EpochRecord, ...]
     visible_seq: int
     history: History | None = None  # None: a worker may count the stream
+    earlier: tuple[
+        bytes, ...
+    ] = ()  # the other strategies of these epochs, before the stream's settings changed
+
+    @property
+    def texts(self) -> tuple[bytes, ...]:
+        """The texts of all strategies of these epochs, the last epoch's last."""
+        return *self.earlier, self.strategy
 
 
 class Reason(StrEnum):

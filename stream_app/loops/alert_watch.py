@@ -24,7 +24,7 @@ from stream_app.core.alerts.states import (
 )
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.query import StreamView
-from stream_app.core.answers.visible import visible_epochs
+from stream_app.core.answers.visible import visible_epochs, width_of
 from stream_app.core.ledger import statement
 from stream_app.core.measured import KnownEpochs
 from stream_app.core.promise import Statement
@@ -191,16 +191,16 @@ class AlertWatcher:
             raise ConnectionError("alerts: another watcher decided first")
 
     async def _view_at(self, stream: str, public: PublicState, seq: int) -> StreamView:
-        state, view = _state_at(public, min(seq, public.visible_seq)), StreamView(public.strategy)
+        state = _state_at(public, min(seq, public.visible_seq))
+        view = StreamView(state.strategy, state.earlier)
         view.extend(state, await self._read(stream, view, state))
         return view
 
     async def _read(
         self, stream: str, view: StreamView, state: PublicState
     ) -> list[tuple[Missing, Int64Array]]:
-        width = view.strategy.kind.tables
         return [
-            (want, await self._reader.tile_rows(stream, *want, width[want.table]))
+            (want, await self._reader.tile_rows(stream, *want, width_of(state, want)))
             for want in view.missing(state)
         ]
 

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.releases.release import make_release
+from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.loops.lease import LEASE_S, Leadership
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
@@ -22,7 +23,7 @@ from stream_app.loops.noise_pool import NoisePool
 from stream_app.loops.opening import agrees, is_finished, next_epoch_fits, open_stream
 from stream_app.loops.publishing import Publisher
 from stream_app.loops.recovery import Recovery
-from stream_app.loops.stream import Ports, Stream, check_strategy
+from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.together import until_all_end, until_one_ends
@@ -64,6 +65,8 @@ class Closer:
         self._store = ports.store
         self._stream = stream
         self._strategy = stream.strategy  # after reconcile(): the strategy under which the stream runs
+        self._ran: Strategy | None = None  # the strategy after the last reconcile()
+        self._wanted = stream.strategy  # the strategy under which the next epoch opens
         self._leadership = Leadership(name, ports.witnesses[name], ports.wall, stream.lease)
         self.publisher = Publisher(ports, stream, self._leadership)
         self._ahead = NoiseAhead(ports.store, ports.keys, noise, name, ports.make_nonce)
@@ -87,9 +90,11 @@ class Closer:
         Ingest may start after the first return.
         Raises: OperatorError if the stream may not run; OSError if the store did not answer.
         """
+        before = self._ran
         self._strategy, state = await open_stream(
-            self._ports, self._stream, self._strategy, self._ahead, self._recovery
+            self._ports, self._stream, self._strategy, self._wanted, self._ahead, self._recovery
         )
+        self._note_change(before, state)
         await self.publisher.witness_released(self._strategy, state.epoch.epoch, state.seq)
         self._note_stop(state.stopped)
         self._finished = is_finished(self._strategy, state) or (
@@ -102,6 +107,22 @@ class Closer:
         if not state.stopped:
             self._ahead.want_next(state, self._strategy.declared.last_bin)
         return state
+
+    def _note_change(self, before: Strategy | None, state: StreamState) -> None:
+        """Go on with settings that another worker has changed, because it read a newer configuration."""
+        now = self._ran = self._strategy
+        wanted = self._wanted
+        if now.declared == wanted.declared:
+            self._wanted = now
+        elif before is not None and before.declared == wanted.declared:
+            self._wanted = now
+            log.warning(
+                "stream %s: another worker changed its settings from epoch %d on; this worker goes on with "
+                "them until it starts again with its own configuration",
+                *(self.name, state.epoch.epoch),
+            )
+        if before is not None and now.hash != before.hash:
+            self._pool = None
 
     def _note_stop(self, stopped: bool) -> None:
         if stopped:
@@ -125,7 +146,7 @@ class Closer:
             if await self._leadership.leads():
                 await self.reconcile()
                 return
-            if await agrees(self._store, self._ports.witnesses[self.name], self._strategy):
+            if await agrees(self._store, self._ports.witnesses[self.name], self._wanted):
                 if await self._ahead.shares_keys():
                     return
                 if followed_s > PATIENCE_S:  # a live worker keeps the lease, or it would be ours by now
@@ -183,7 +204,7 @@ class Closer:
 
     async def _draw_ahead(self, outage: Outage) -> None:
         while True:
-            await self._ahead.draw_wanted(self._strategy, self._next_fits)
+            await self._ahead.draw_wanted(lambda: self._wanted, self._next_fits)
             outage.over()
 
     async def _next_fits(self) -> bool:
@@ -191,7 +212,7 @@ class Closer:
         state, ledger = await self._store.load(self.name), self._stream.ledger
         if state is None or state.stopped:
             return False
-        return ledger is None or await next_epoch_fits(ledger, self._strategy, state)
+        return ledger is None or await next_epoch_fits(ledger, self._wanted, state)
 
     async def _fill_pool(self, _outage: Outage) -> None:
         """Draw noise between closings for the next closing of a causal stream over many columns."""
@@ -251,7 +272,8 @@ class Closer:
                     self._recovery.on_end(Ending.NOISE_LOST, 0)
                 return
             last_bin = state.released_bin + len(ahead.errors)
-        await self._tally(last_bin)
+        if not await self._tally(last_bin):
+            return  # another worker changed the stream's settings: the caller loads the stream again
         counts = await self._store.read_cells(self.name, first_bin, last_bin, width)
         noise = self._pool or self._noise
         arguments = state, self._strategy, counts, noise, self._ports.make_nonce(), ahead
@@ -260,17 +282,19 @@ class Closer:
             release = await noise_ahead.in_thread(noise_ahead.OWN, make_release, *arguments)
         else:
             release = make_release(*arguments)
-        reply = await self._store.release(self.name, release)
-        check_strategy(self.name, reply)
+        await self._store.release(self.name, release)
 
-    async def _tally(self, last_bin: int) -> None:
-        """For capped streams, choose the users' records that count in all bins up to this one."""
+    async def _tally(self, last_bin: int) -> bool:
+        """For capped streams, choose the users' records that count in all bins up to this one.
+
+        Returns: whether this is done, or is not needed.
+        """
         bounds = self._strategy.declared.bounds
         reply = Reply.ALREADY if bounds is None else Reply.DONE
         while bounds is not None and reply is Reply.DONE:
             await self._leadership.leads()  # tallying many users may outlast the lease
             reply = await self._store.tally(self.name, self._strategy.hash, bounds, last_bin)
-        check_strategy(self.name, reply)
+        return reply is Reply.ALREADY
 
     def _wake_forget(self, epoch: int) -> None:
         """Wake ``_forget`` at the first call, in each new epoch, and once a replay has ended."""

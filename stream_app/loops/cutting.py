@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from stream_app.core.records import Cut, Reply
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
 from stream_app.loops.refused_ahead import RefusedAhead
-from stream_app.loops.stream import Ports, check_strategy
+from stream_app.loops.stream import Ports
 from stream_app.outage import RETRY_S, Outage
 from stream_app.together import each_to_its_end, until_one_ends
 
@@ -174,7 +174,6 @@ class Cutter:
         )
         if has_aside:
             self._letters.expect(due.place)
-        check_strategy(view.name, reply)
         if reply is Reply.DONE:
             self._views.move(view, partition, view.partitions[partition].with_cuts(cuts))
         else:

@@ -25,7 +25,7 @@ from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
 from stream_app.loops.slices import Slice, Slices
-from stream_app.loops.stream import Ports, check_strategy
+from stream_app.loops.stream import Ports, check_user_key
 from stream_app.outage import Outage
 from stream_app.together import each_to_its_end
 
@@ -155,8 +155,7 @@ class Ingest:
     async def _started(self, stream: LoadedStream, positions: Mapping[str, int]) -> LoadedStream:
         """Start partitions of a stream at these positions; return the stream."""
         for partition, position in positions.items():
-            reply = await self._store.start_partition(stream.name, stream.strategy.hash, partition, position)
-            check_strategy(stream.name, reply)
+            await self._store.start_partition(stream.name, stream.strategy.hash, partition, position)
         return await self._views.load(stream.name, self._store)
 
     def _begins(self, stream: LoadedStream, partitions: Sequence[str]) -> list[_Begin]:
@@ -227,7 +226,7 @@ class Ingest:
             if change.ahead is not None:
                 stream.aside.add(change.partition)  # before the call, which may take effect without a reply
             reply = await self._store.apply(stream.name, change)
-            check_strategy(stream.name, reply)
+            check_user_key(stream.name, reply)
             if reply not in (Reply.DONE, Reply.ALREADY):
                 return reply
             state = stream.partitions[change.partition]

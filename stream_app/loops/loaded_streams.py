@@ -15,6 +15,7 @@ from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import PartitionState
 from stream_app.core.strategy import Strategy
+from stream_app.loops.configured import check_counted
 from stream_app.ports import OperatorError, Store
 from stream_app.together import each_to_its_end
 
@@ -167,6 +168,7 @@ class LoadedStreams:
         state = await store.load(name)
         if state is None:
             raise OperatorError(f"stream {name}: it is not open; open it before its events are counted")
+        check_counted(name, state)
         strategy = Strategy.from_json(state.strategy)
         view = LoadedStream(
             name=name,

@@ -53,7 +53,8 @@ class NoiseAhead:
         self._make_nonce = make_nonce
         self._drawing = asyncio.Lock()
         self._kept: list[str] = []  # the nonce of the noise that is being drawn or is ready
-        self._ready: tuple[int, StoredNoise] | None = None  # an epoch's number, and noise it may open with
+        # An epoch's number, the hash of the strategy for which noise was drawn, and the noise.
+        self._ready: tuple[int, str, StoredNoise] | None = None
         self._page: tuple[str, int, BinsNoise] | None = None
         self._settled: tuple[str, int] | None = None
         self._wanted = asyncio.Event()
@@ -70,15 +71,18 @@ class NoiseAhead:
         elif state.epoch.epoch >= self._next_number:
             self._wanted.clear()
 
-    async def draw_wanted(self, strategy: Strategy, may_open: Callable[[], Awaitable[bool]]) -> None:
+    async def draw_wanted(
+        self, strategy: Callable[[], Strategy], may_open: Callable[[], Awaitable[bool]]
+    ) -> None:
         """Wait until the next epoch's noise is wanted, and draw it before the epoch opens.
 
-        Args: may_open, says whether an epoch may follow; if not, nothing is drawn.
+        Args: strategy, returns the next epoch's; may_open, says whether an epoch may follow; if not, nothing
+            is drawn.
         """
         await self._wanted.wait()
         number = self._next_number
         if await may_open():
-            await self.stored(strategy, number)
+            await self.stored(strategy(), number)
         if number == self._next_number:
             self._wanted.clear()
 
@@ -87,10 +91,10 @@ class NoiseAhead:
         if not strategy.kind.drawn_ahead:
             return None
         async with self._drawing:
-            if self._ready is None or self._ready[0] != epoch:
+            if self._ready is None or self._ready[:2] != (epoch, strategy.hash):
                 self.give_up()
-                self._ready = epoch, await self._draw(strategy, epoch)
-            return self._ready[1]
+                self._ready = epoch, strategy.hash, await self._draw(strategy, epoch)
+            return self._ready[2]
 
     def no_epoch_follows(self) -> None:
         """Have ``settle`` delete noise that was drawn for an epoch that does not open."""

@@ -9,32 +9,35 @@ bin whose records are all still there. The rows of earlier bins are put back fro
 
 from __future__ import annotations
 
-import hashlib
 import json
+import logging
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from stream_app.core.history import in_words, read_strategy
+from stream_app.core.changes import by_hash, strategies_text, with_strategy
+from stream_app.core.instants import format_instant
 from stream_app.core.measured import ledger_entry
-from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, Reply, StreamState
+from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, Reply, StreamState, WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import epochs_of
 from stream_app.core.strategy import Strategy
+from stream_app.loops.configured import check_change, facts_in_words, running_strategy
+from stream_app.loops.lost_entries import ledger_of, restore_ledgers, witnessed_strategies
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.loops.recovery import Recovery
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import OperatorError, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger, TotalSpent
 
-_LONGEST_SHOWN = 200  # characters of a value in an error
+log = logging.getLogger(__name__)
+
 _ATTEMPTS = 5  # other workers may be opening the same stream; in each attempt one of them succeeds
 
 
 async def open_stream(
-    ports: Ports, stream: Stream, planned: Strategy, noise: NoiseAhead, recovery: Recovery
+    ports: Ports, stream: Stream, known: Strategy, wanted: Strategy, noise: NoiseAhead, recovery: Recovery
 ) -> tuple[Strategy, StreamState]:
     """Open the epoch that is due, if any; return the strategy and the state with which the stream runs.
 
@@ -43,66 +46,134 @@ async def open_stream(
         exceed the stream's total does not open: the stream is stopped, until a start with a larger total.
         Before an epoch opens, the ledger has every epoch that the stream's witness knows, or the ledger
         outside the store knows of other configurations; before a total of several streams is asked, also
-        every epoch that a witness of a configured stream knows.
-    Args: planned, the configured declaration and the tree planned for it now. An existing stream keeps the
-        tree it began with.
-    Raises: OperatorError for a changed declaration, a strategy that this version cannot read, a second
-        measurement without consent, a witness of another strategy, or a first epoch beyond its total.
+        every epoch that a witness of a configured stream knows. The epoch that opens has the wanted settings.
+    Args: known, the strategy under which the stream last ran here; wanted, the configured declaration and the
+        tree planned for it now. An existing stream keeps the tree it began with, as long as the declaration
+        stays the same.
+    Raises: OperatorError for a declaration that may not change so, a strategy that this version cannot read,
+        a second measurement without consent, a witness of another strategy, a first epoch beyond its total.
     """
-    store, witness = ports.store, ports.witnesses[planned.stream]
-    ledger = _ledger(stream, ports)
+    name = wanted.stream
+    store, witness = ports.store, ports.witnesses[name]
+    ledger = ledger_of(stream, ports)
     now_us = await ports.clock.now_us()
     for _ in range(_ATTEMPTS):
-        # Read the witness first: then a store that lost nothing has all of its rows, even if another worker
-        # releases rows meanwhile.
-        witnessed = await witness.head(planned.stream)
-        state = await store.load(planned.stream)
-        strategy = planned if state is None else running_strategy(state, planned)
-        head = _checked_head(witnessed, strategy)
-        if state is None:
-            begun = epochs_of(strategy, await witness.rows(strategy.stream, 0))
-            start = await _first(strategy, head, begun, ports.source, now_us)
-        elif head is not None and not await _follows(store, strategy.stream, state, head):
-            start = _after_witness(state, head)
-        elif state.epoch.end_reason is not None and not is_finished(strategy, state):
-            start = _next(strategy, state, now_us)
-        else:
+        seen = await _look(ports, known, wanted)
+        state, strategy, head = seen.state, seen.strategy, seen.head
+        following = strategy if strategy.declared == wanted.declared else wanted
+        if state is not None and following is not strategy:
+            await ledger.check_change(_next_entry(following, state))
+        start = await _due(seen, following, ports.source, now_us)
+        if start is None:
+            assert state is not None
             if head is not None:
                 await recovery.put_back(store, witness, strategy, state, head)
             return strategy, state
+        start = start.under(following, seen.last_hash)
         others = stream.measuring if start.ending is not None or ledger.counts_others else ()
-        await _restore_ledgers(ports, [*others, replace(stream, strategy=planned)])
+        await restore_ledgers(
+            ports, [*others, replace(stream, strategy=wanted)], (*seen.found.values(), known)
+        )
         await ledger.recall(strategy.source)
         try:
-            opened = await _open(store, noise, strategy, start, ledger)
+            opened = await _open(store, noise, following, start, ledger, seen)
         except TotalSpent:
             if state is None or start.ending is not None:
                 raise _cannot_begin(strategy, start) from None
-            await store.stop(strategy.stream, state.epoch.epoch, state.seq)
-            if (state := await store.load(strategy.stream)) is None or not state.stopped:
+            await store.stop(name, state.epoch.epoch, state.seq)
+            if (state := await store.load(name)) is None or not state.stopped:
                 continue
             if head is not None:
                 await recovery.put_back(store, witness, strategy, state, head)
             return strategy, state
+        if opened and following is not strategy:
+            _log_change(strategy, following, start.record)
         if opened and start.ending is not None:
             assert head is not None
             recovery.report_loss(strategy, start.ending, head, start.record)
     raise OperatorError(
-        f"stream {planned.stream}: the ledger of {planned.source} holds another measurement in the place of "
+        f"stream {name}: the ledger of {wanted.source} holds another measurement in the place of "
         "its next epoch; restore the store, or give the stream another name"
     )
 
 
+async def _due(seen: _Seen, following: Strategy, source: Source, now_us: int) -> _Start | None:
+    """Return the start of the epoch that is due; None if there is none."""
+    if seen.state is None:
+        begun = epochs_of(seen.found, seen.rows)
+        return await _first(following, seen.head, begun, source, now_us)
+    if seen.head is not None and seen.rows:
+        return _after_witness(seen.state, seen.head)
+    if seen.state.epoch.end_reason is not None and not is_finished(seen.strategy, seen.state):
+        return _next(seen.strategy, seen.state, now_us)
+    return None
+
+
+class _Seen(NamedTuple):
+    """What store and witness know of a stream.
+
+    Args: strategy, the last row's, or the configured one before the first row; found, all strategies of the
+        stream, by hash; head, the witness's last row; rows, all rows of the witness if the store lacks its
+        last one, else none.
+    """
+
+    state: StreamState | None
+    strategy: Strategy
+    found: dict[str, Strategy]
+    head: RowLink | None
+    rows: Sequence[WitnessRow]
+
+    @property
+    def last_hash(self) -> str | None:
+        """The hash of the last row's strategy; None if there is no row."""
+        if self.rows:
+            return _strategy_hash(self.rows[-1].row)
+        if self.state is None:
+            return None
+        epoch = self.state.epoch
+        released = self.state.released_bin >= epoch.first_bin
+        return epoch.strategy_hash if released else epoch.changed_from or epoch.strategy_hash
+
+
+async def _look(ports: Ports, known: Strategy, wanted: Strategy) -> _Seen:
+    """Read what store and witness know. Raises: OperatorError, as ``open_stream``."""
+    store, witness, name = ports.store, ports.witnesses[wanted.stream], wanted.stream
+    # Read the witness first: then a store that lost nothing has all of its rows, even if another worker
+    # releases rows meanwhile.
+    witnessed = await witness.head(name)
+    head = None if witnessed is None else RowLink.of(witnessed[1])
+    state = await store.load(name)
+    if state is not None:
+        strategy, found = running_strategy(state, wanted), dict(by_hash(state.texts))
+        if head is None or await _follows(store, name, state, head):
+            return _Seen(state, strategy, found, head, ())
+        rows = await witness.rows(name, 0)
+        found |= witnessed_strategies(name, rows, (*found.values(), known, wanted))
+        return _Seen(state, strategy, found, head, rows)
+    rows = [] if head is None else await witness.rows(name, 0)
+    found = witnessed_strategies(name, rows, (known, wanted))
+    strategy = found[_strategy_hash(rows[-1].row)] if rows else wanted
+    check_change(strategy, wanted)
+    return _Seen(None, strategy, found, head, rows)
+
+
 async def next_epoch_fits(ledger: SourceLedger, strategy: Strategy, state: StreamState) -> bool:
     """Return whether the epoch after the running one is within the stream's total, as far as is known now."""
+    return await ledger.fits(_next_entry(strategy, state))
+
+
+def _next_entry(strategy: Strategy, state: StreamState) -> LedgerEntry:
+    """Return the ledger entry of the epoch after the running one, if it is complete."""
     running = state.epoch
-    following = replace(
-        running,
+    following = EpochRecord(
         epoch=running.epoch + 1,
         first_bin=running.first_bin + running.bins,
         bins=strategy.time.horizon,
+        first_seq=state.seq + 1,
+        strategy_hash=strategy.hash,
+        changed_from=None if running.strategy_hash == strategy.hash else running.strategy_hash,
     )
-    return await ledger.fits(ledger_entry(strategy, following))
+    return ledger_entry(strategy, following)
 
 
 def _cannot_begin(strategy: Strategy, start: _Start) -> OperatorError:
@@ -114,17 +185,29 @@ def _cannot_begin(strategy: Strategy, start: _Start) -> OperatorError:
     )
 
 
+def _strategy_hash(row: bytes) -> str:
+    return str(json.loads(row)["strategy"])
+
+
+def _log_change(before: Strategy, now: Strategy, record: EpochRecord) -> None:
+    begins = format_instant(now.declared.time.binning.start_us(record.first_bin))
+    log.warning(
+        "stream %s: its settings change with epoch %d, from %s on: %s",
+        *(now.stream, record.epoch, begins, facts_in_words(before, now)),
+    )
+
+
 async def agrees(store: Store, witness: Witness, planned: Strategy) -> bool:
     """Return whether the stream is open and its chain contains the witness's last row.
 
-    Raises: OperatorError for a changed declaration or a witness of another strategy.
+    Raises: OperatorError for a declaration that may not change so.
     """
     witnessed = await witness.head(planned.stream)
     state = await store.load(planned.stream)
     if state is None:
         return False
-    head = _checked_head(witnessed, running_strategy(state, planned))
-    return head is None or await _follows(store, planned.stream, state, head)
+    running_strategy(state, planned)
+    return witnessed is None or await _follows(store, planned.stream, state, RowLink.of(witnessed[1]))
 
 
 async def _follows(store: Store, stream: str, state: StreamState, head: RowLink) -> bool:
@@ -141,71 +224,6 @@ def is_finished(strategy: Strategy, state: StreamState) -> bool:
     return last_bin is not None and state.released_bin >= last_bin
 
 
-def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
-    """Return the stored strategy. Raises: OperatorError if its declaration is not the configured one."""
-    check_counted(planned.stream, state)
-    try:
-        running = Strategy.from_json(state.strategy)
-    except ValueError as refusal:
-        raise OperatorError(f"stream {planned.stream}: {refusal}; give the new stream another name") from None
-    then, now = (
-        {"ledger": strategy.source, "width": strategy.width} | strategy.declared.plain()
-        for strategy in (running, planned)
-    )
-    for key, before, after in differences(then, now):
-        if key == "source.state_id":
-            if running.declared.source.state_id is None:
-                continue  # the stream began before state directories had ids
-            raise OperatorError(
-                f"stream {planned.stream}: its file is counted from another state directory, whose file id "
-                f"holds {before} (here {after}); go on with that one, or give the new stream another name"
-            )
-        raise OperatorError(
-            f"stream {planned.stream}: {key} was {before} when the stream began and is {after} now; put it "
-            "back, or give the new stream another name"
-        )
-    return running
-
-
-def check_counted(stream: str, state: StreamState) -> None:
-    """Check that a stream is not history. Raises: OperatorError, one line."""
-    _, history = read_strategy(state.strategy)
-    if history is not None:
-        raise OperatorError(
-            f"stream {stream}: it {in_words(history)}; take it out of the configuration, or give the new "
-            "stream another name"
-        )
-
-
-def differences(then: object, now: object, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield the name of each fact that differs between two JSON values, and both values as text."""
-    if isinstance(then, dict) and isinstance(now, dict):
-        for key in sorted(then.keys() | now.keys()):
-            yield from differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
-    elif then != now:
-        yield path, _shown(then), _shown(now)
-
-
-def _shown(value: object) -> str:
-    """Return a value as text; of a long list its length and its hash, that of a file with one item a line."""
-    text = json.dumps(value)
-    if len(text) <= _LONGEST_SHOWN or not isinstance(value, (list, tuple)):
-        return text
-    digest = hashlib.sha256("".join(f"{item}\n" for item in value).encode()).hexdigest()
-    return f"a list of {len(value):,} (SHA-256 {digest[:12]})"
-
-
-def _checked_head(head: tuple[int, bytes] | None, strategy: Strategy) -> RowLink | None:
-    if head is None:
-        return None
-    if json.loads(head[1])["strategy"] != strategy.hash:
-        raise OperatorError(
-            f"stream {strategy.stream}: the witness holds releases of another strategy under this name; "
-            "give the stream another name"
-        )
-    return RowLink.of(head[1])
-
-
 class _Start(NamedTuple):
     """The epoch that opens next."""
 
@@ -220,6 +238,12 @@ class _Start(NamedTuple):
     def may_begin_at(self, bin: int) -> bool:
         """Return whether an epoch that was reserved for this bin may open: no due bin may be left out."""
         return self.is_first or self.earliest_bin <= bin <= self.record.first_bin
+
+    def under(self, strategy: Strategy, last_hash: str | None) -> _Start:
+        """Return this start under a strategy. Args: last_hash, of the stream's last row, if it has one."""
+        changed_from = None if last_hash == strategy.hash else last_hash
+        record = replace(self.record, strategy_hash=strategy.hash, changed_from=changed_from)
+        return self._replace(record=record)
 
 
 async def _first(
@@ -285,90 +309,49 @@ def _after_witness(state: StreamState, head: RowLink) -> _Start:
     return _Start(record, head.hash, record.first_bin, state.epoch, ending=Ending.STORE_SET_BACK)
 
 
-async def with_lost_entries(
-    store: Store, witnesses: Mapping[str, Witness], ledgers: Mapping[str, Sequence[str]]
-) -> list[str]:
-    """Return the streams of which a ledger lacks the entry of an epoch that the witness knows.
-
-    Args: ledgers, the names of the ledgers that get a stream's entries, by stream.
-    """
-    known: dict[str, dict[str, set[int]]] = {}  # the epochs, by ledger and stream
-    found = []
-    for stream, names in ledgers.items():
-        if (witnessed := await witnesses[stream].head(stream)) is None:
-            continue
-        epochs = set(range(RowLink.of(witnessed[1]).epoch + 1))  # some numbers may never have been used
-        for name in names:
-            if name not in known:
-                known[name] = defaultdict(set)
-                for entry in await store.ledger(name):
-                    known[name][entry.stream].add(entry.epoch)
-        if any(epochs - known[name][stream] for name in names):
-            found.append(stream)
-    return found
-
-
-async def _restore_ledgers(ports: Ports, streams: Sequence[Stream]) -> None:
-    """Put back the ledger entries that the store has lost of all these streams.
-
-    Raises: OperatorError for a witness of another strategy, whose cost is not known here.
-    """
-    measuring = {stream.strategy.stream: stream for stream in streams}
-    ledgers = {
-        name: _ledger(stream, ports).names(stream.strategy.source) for name, stream in measuring.items()
-    }
-    for name in await with_lost_entries(ports.store, ports.witnesses, ledgers):
-        # The stream's own closer may have put them back meanwhile.
-        if not await with_lost_entries(ports.store, ports.witnesses, {name: ledgers[name]}):
-            continue
-        witness, planned = ports.witnesses[name], measuring[name].strategy
-        state = await ports.store.load(name)
-        strategy = planned if state is None else running_strategy(state, planned)
-        _checked_head(await witness.head(name), strategy)
-        await restore_ledger(_ledger(measuring[name], ports), witness, strategy)
-
-
-def _ledger(stream: Stream, ports: Ports) -> SourceLedger:
-    return stream.ledger or SourceLedger(ports.store)
-
-
-async def restore_ledger(ledger: SourceLedger, witness: Witness, strategy: Strategy) -> None:
-    """Put back the ledger entries of epochs that the witness knows: a store that was set back lost them."""
-    for record in epochs_of(strategy, await witness.rows(strategy.stream, 0)):
-        await ledger.reserve(ledger_entry(strategy, record))
-
-
 async def _open(
-    store: Store, noise: NoiseAhead, strategy: Strategy, start: _Start, ledger: SourceLedger
+    store: Store,
+    noise: NoiseAhead,
+    strategy: Strategy,
+    start: _Start,
+    ledger: SourceLedger,
+    seen: _Seen,
 ) -> bool:
     """Reserve the epoch in the ledger, then open it; return False if another worker was faster.
+
 
     Raises: TotalSpent, before anything is written or drawn.
     """
     outside = await ledger.outside(strategy.source)  # read first: the store knows all of these entries
-    record = _as_reserved(strategy, start, await store.ledger(strategy.source), outside)
+    record = _as_reserved(strategy, start, await store.ledger(strategy.source), outside, seen.found)
     entry = ledger_entry(strategy, record)
     reserve = ledger.begin if start.is_first else ledger.reserve_within_total
     if await reserve(entry) is Reply.CONFLICT:
         return False
     stored = await noise.stored(strategy, record.epoch)
-    reply = await store.open_epoch(
-        strategy.stream, strategy.to_json(), record, start.head, stored, start.carried
-    )
+    texts = with_strategy([one.to_json() for one in seen.found.values()], strategy.to_json())
+    text, before = strategies_text(texts), b"" if seen.state is None else strategies_text(seen.state.texts)
+    replaced = b"" if text == before else before
+    reply = await store.open_epoch(strategy.stream, text, record, start.head, stored, start.carried, replaced)
     if reply not in (Reply.DONE, Reply.ALREADY):
         noise.give_up()
     return reply is Reply.DONE
 
 
 def _as_reserved(
-    strategy: Strategy, start: _Start, ledger: Sequence[LedgerEntry], outside: Sequence[LedgerEntry]
+    strategy: Strategy,
+    start: _Start,
+    ledger: Sequence[LedgerEntry],
+    outside: Sequence[LedgerEntry],
+    found: Container[str],
 ) -> EpochRecord:
     """Return the epoch that an earlier start reserved, or a new one under the next free number.
 
     The earlier start may have stopped before it opened the epoch. Its reservation is used unless the stream
     has released more bins since, or fewer: a lost store may have reserved the epoch after rows that nobody
     has seen. A number is taken if the store has lost its epoch. The ledger outside the store then has it,
-    for another first bin, or the entry was copied from there and says so.
+    for another first bin, or the entry was copied from there and says so. It is taken, too, if the epoch was
+    reserved under settings that have changed again before it opened.
     """
     declared = strategy.declared
 
@@ -388,11 +371,14 @@ def _as_reserved(
         if entry.stream == strategy.stream
     }
     taken = {number for number, _, _ in elsewhere}
+    others = {
+        entry.epoch for entry in own if entry.strategy_hash != strategy.hash and entry.strategy_hash in found
+    }
     epoch = start.record.epoch
     while True:
         first_bin = reserved.get(epoch, start.record.first_bin)
         is_free = epoch not in taken or (epoch, strategy.hash, first_bin) in elsewhere
-        if is_free and epoch not in lost and start.may_begin_at(first_bin):
+        if is_free and epoch not in lost | others and start.may_begin_at(first_bin):
             break
         epoch += 1
     bins = declared.epoch_bins(first_bin, start.last, strategy.time.horizon)

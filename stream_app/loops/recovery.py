@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from stream_app.core.instants import format_instant
 from stream_app.core.records import Ending, EpochRecord, Reply, StreamState, WitnessRow
 from stream_app.core.releases.release import RowLink
-from stream_app.core.releases.restored import restored
+from stream_app.core.releases.restored import restored, strategies_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.ports import Store, Witness
@@ -69,7 +69,8 @@ class Recovery:
         rows = await witness.rows(stream, 0)
         kept = await _kept(store, stream, rows)
         try:
-            steps = restored(strategy, rows, rows[kept - 1].seq if kept else 0)
+            strategies = strategies_of(rows, map(Strategy.from_json, state.texts))
+            steps = restored(strategies, rows, rows[kept - 1].seq if kept else 0, strategy.hash)
             while (step := await noise_ahead.in_thread(noise_ahead.SHARED, next, steps, None)) is not None:
                 if await store.put_back(stream, step) not in (Reply.DONE, Reply.ALREADY):
                     self._give_up(head, stream, "the store holds other rows than the witness; these stay")

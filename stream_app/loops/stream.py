@@ -68,12 +68,10 @@ class Stream:
     on_end: OnEnd = lambda ending, skipped_bins: None
 
 
-def check_strategy(name: str, reply: Reply) -> None:
+def check_user_key(name: str, reply: Reply) -> None:
     """Raise OperatorError for a reply that only the operator can resolve."""
     if reply is Reply.USER_KEY:
         raise OperatorError(
             f"stream {name}: the users of this epoch were counted under another key; put the key of user ids "
             "back, or start the stream under another name"
         )
-    if reply is Reply.STRATEGY:
-        raise OperatorError(f"stream {name}: another strategy was started under its name; stop this worker")

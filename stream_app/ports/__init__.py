@@ -84,6 +84,7 @@ class Store(Protocol):
         head: str,
         noise: StoredNoise | None = None,
         carried: bytes = b"",
+        replaced: bytes = b"",
     ) -> Reply:
         """Open the epoch ``record`` if its number, first seq and first bin come after all in the store.
 
@@ -92,11 +93,14 @@ class Store(Protocol):
         visible bin if rows were discarded. Cells of bins before ``record.first_bin`` are deleted.
 
         Args:
+            strategy: the text of the epoch's strategy, or ``core.changes.strategies_text``.
             head: the hash of row ``record.first_seq - 1``, which the chain continues. If this is not the
                 store's own head, rows that were never visible are discarded first: the witness has others.
             noise: the epoch's only noise.
             carried: the counter's first state, SECRET; unused if the head is not the store's own.
-        Returns: ALREADY if the running epoch is equal; STRATEGY if the stream runs under another strategy;
+            replaced: the stored text that ``strategy`` replaces, if the settings change with this epoch.
+                Calls that carry the hash of the strategy before are refused from then on.
+        Returns: ALREADY if the running epoch is equal; STRATEGY if the stream has other strategies;
             CONFLICT in all other cases, also if a page of the noise is not stored.
         """
 

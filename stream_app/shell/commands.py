@@ -248,8 +248,10 @@ def check_config(config: Path) -> None:
     with working("planning every stream") as step:
         check_here(settings, step)
         step("comparing the streams with the store")
-        not_checked = asyncio.run(check_stored(settings))
-    for line in not_checked:
+        compared = asyncio.run(check_stored(settings))
+    for line in compared.changes:
+        click.echo(line)
+    for line in compared.not_compared:
         click.echo(f"not checked: {line}")
     for line in total_warnings(settings.streams):
         click.echo(f"warning: {line}")

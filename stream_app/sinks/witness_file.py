@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
+from stream_app.core.changes import is_change
 from stream_app.core.records import WitnessRow
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError, Witness
-from stream_app.stored_format import check_directory_format
+from stream_app.stored_format import CHANGES, check_directory_format, mark_directory
 from stream_app.together import in_thread_to_its_end
 
 _TAB = b"\t"  # never in a row: JSON escapes it
@@ -89,6 +90,8 @@ class WitnessFile(Witness):
         self._logs[stream] = log
 
     def _write(self, stream: str, log: LineLog, rows: Sequence[WitnessRow]) -> None:
+        if any(is_change(row.row) for row in rows):
+            mark_directory("state.dir", self._directory, CHANGES)
         log.append(map(_line, rows))
         self._heads[stream] = rows[-1].seq, rows[-1].row
 

@@ -18,6 +18,7 @@ from itertools import chain
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
+from stream_app.core.changes import is_change
 from stream_app.core.records import WitnessRow
 from stream_app.kafka_cluster import (
     Cluster,
@@ -28,7 +29,7 @@ from stream_app.kafka_cluster import (
     topic_facts,
 )
 from stream_app.ports import OperatorError, Witness
-from stream_app.stored_format import check_format
+from stream_app.stored_format import CHANGES, check_format
 
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
 _VALUES = "values"  # the header of a record
@@ -157,7 +158,7 @@ class WitnessTopic(Witness):
                     row.row,
                     _key(stream, row.row),
                     self._place.partition,
-                    headers=[(_VALUES, row.values)] if row.values else None,
+                    headers=_headers(row) or None,
                 )
                 sent.add_done_callback(ignore_failure)  # the commit reports the failure
 
@@ -228,6 +229,11 @@ def _key(stream: str, row: bytes) -> bytes:
 
 def _stream(record: ConsumerRecord[bytes, bytes]) -> str:
     return (record.key or b"").decode(errors="replace").split("/", 1)[0]
+
+
+def _headers(row: WitnessRow) -> list[tuple[str, bytes]]:
+    values = [(_VALUES, row.values)] if row.values else []
+    return [*values, (_FORMAT, b"%d" % CHANGES)] if is_change(row.row) else values
 
 
 def _row(record: ConsumerRecord[bytes, bytes]) -> WitnessRow:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import Int64Array
+from stream_app.core.changes import read_strategies
 from stream_app.core.counting.bounding import UserShard
 from stream_app.core.ledger import entry_from_json
 from stream_app.core.records import Cut, EpochRecord, LedgerEntry, PartitionState, Reply, StreamState
@@ -57,8 +58,10 @@ def decode_state(
     partitions: Mapping[str, PartitionState],
 ) -> StreamState:
     """Return a stream's state from its hash, with the running epoch from the hash of epochs. SECRET."""
+    *earlier, current = read_strategies(strategy)
     return StreamState(
-        strategy=strategy,
+        strategy=current,
+        earlier=tuple(earlier),
         epoch=decode_epoch(epochs, int(state[b"epoch"])),
         seq=int(state[b"seq"]),
         head=state[b"head"].decode(),

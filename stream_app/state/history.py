@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stream_app.core.answers.visible import last_bin_of, visible_bins
+from stream_app.core.changes import strategies_text
 from stream_app.core.history import HISTORY_HASH, history_text
 from stream_app.core.records import EpochRecord, History, Reply
 from stream_app.core.releases.release import RowLink
@@ -15,7 +16,7 @@ from stream_app.state import codec
 from stream_app.state.connection import batch, script, transaction
 from stream_app.state.keys import STREAM_NAMES, StreamKeys
 from stream_app.state.redis_store import RedisStore
-from stream_app.stored_format import HISTORY
+from stream_app.stored_format import FIRST, HISTORY, format_of
 
 
 class Histories:
@@ -29,14 +30,16 @@ class Histories:
         self._redis = store.connection
 
     async def retire(
-        self, strategy: Strategy, epochs: Sequence[EpochRecord], epoch: int, seq: int, history: History
+        self, texts: Sequence[bytes], epochs: Sequence[EpochRecord], epoch: int, seq: int, history: History
     ) -> Reply:
         """End a stream for good with its last visible bin.
 
         Guarantee: afterwards the store refuses everything that a worker sends for it.
-        Args: epochs, all of them; epoch, the last one's number; seq, the last visible one.
+        Args: texts, of the stream's strategies, the running one last; epochs, all of them; epoch, the last
+            one's number; seq, the last visible one.
         """
-        await self._store.need_format(HISTORY)
+        strategy, needed = Strategy.from_json(texts[-1]), format_of(texts, HISTORY)
+        await self._store.need_format(needed)
         keys, last = StreamKeys(strategy.stream), next(one for one in epochs if one.epoch == epoch)
         last_bin = last.first_bin + visible_bins(last, seq) - 1
         reply = await script("retire")(
@@ -44,7 +47,7 @@ class Histories:
             [keys.state, keys.strategy, keys.epochs, keys.visible],
             [
                 *(strategy.hash, epoch, seq, last_bin),
-                *(HISTORY_HASH, history_text(strategy.to_json(), history), HISTORY),
+                *(HISTORY_HASH, history_text(strategies_text(texts), history), needed),
             ],
         )
         return codec.decode_reply(reply)
@@ -84,22 +87,23 @@ class Histories:
                 return deleted
 
     async def begin_import(
-        self, strategy: Strategy, epochs: Sequence[EpochRecord], last: RowLink, history: History
+        self, texts: Sequence[bytes], epochs: Sequence[EpochRecord], last: RowLink, history: History
     ) -> Reply:
         """Begin to import a stream, unless the store has another one of its name.
 
-        Args: last, its last row.
+        Args: texts, of its strategies, the last row's last; last, its last row.
         """
-        await self._store.need_format(HISTORY)
+        strategy, needed = Strategy.from_json(texts[-1]), format_of(texts, HISTORY)
+        await self._store.need_format(needed)
         epoch = next(one for one in epochs if one.epoch == last.epoch)
-        keys, text = StreamKeys(strategy.stream), history_text(strategy.to_json(), history)
+        keys, text = StreamKeys(strategy.stream), history_text(strategies_text(texts), history)
         # The name is in another slot than the stream, so it is written first; readers skip it until then.
         await batch(self._redis, [("SADD", STREAM_NAMES, strategy.stream)])
         reply = await script("begin_import")(
             self._redis,
             [keys.state, keys.strategy, keys.epochs, keys.chain],
             [
-                *(text, HISTORY, HISTORY_HASH, last.seq, last_bin_of(epoch), last.hash),
+                *(text, needed, HISTORY_HASH, last.seq, last_bin_of(epoch), last.hash),
                 *(epoch.epoch, codec.encode_epoch(replace(epoch, last_bin=None, end_reason=None))),
             ],
         )
@@ -112,16 +116,16 @@ class Histories:
             return Reply.ALREADY
         return await self._store.put_back(stream, replace(step, strategy_hash=HISTORY_HASH))
 
-    async def end_import(self, stream: str, last: RowLink, rebuilt: Strategy | None = None) -> Reply:
+    async def end_import(self, stream: str, last: RowLink, rebuilt: Sequence[bytes] = ()) -> Reply:
         """Show an imported stream to readers, now that all its rows are stored.
 
-        Args: rebuilt, its strategy if it is not history: it keeps no state then, so that a worker takes it
-            for lost, puts nothing back that is here, and opens its next epoch.
+        Args: rebuilt, the texts of its strategies if it is not history: it keeps no state then, so that a
+            worker takes it for lost, puts nothing back that is here, and opens its next epoch.
         """
         keys = StreamKeys(stream)
         reply = await script("end_import")(
             self._redis,
             [keys.state, keys.chain, keys.visible, keys.strategy, keys.epochs],
-            [HISTORY_HASH, last.seq, b"" if rebuilt is None else rebuilt.to_json()],
+            [HISTORY_HASH, last.seq, strategies_text(rebuilt) if rebuilt else b"", format_of(rebuilt, FIRST)],
         )
         return codec.decode_reply(reply)

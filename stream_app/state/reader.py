@@ -7,11 +7,11 @@ from itertools import chain
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
-from stream_app.core.answers.visible import visible_epochs, visible_rows
+from stream_app.core.answers.visible import public_state, visible_rows, width_of
+from stream_app.core.changes import strategy_of
 from stream_app.core.history import read_strategy
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.releases.tiles import TileGeometry, join_slices
-from stream_app.core.strategy import Strategy
 from stream_app.ports.reader import News, PublicReader
 from stream_app.state.codec import check_stream_format, decode_epochs, decode_ledger, decode_rows
 from stream_app.state.connection import batch, connect, transaction
@@ -29,7 +29,6 @@ class RedisReader(PublicReader):
 
     def __init__(self, url: str) -> None:
         self._redis = connect(url, expected=Expected())
-        self._strategies: dict[bytes, Strategy] = {}  # a strategy never changes, and parsing one is slow
 
     async def close(self) -> None:
         """Close all connections."""
@@ -49,9 +48,8 @@ class RedisReader(PublicReader):
         if strategy is None:
             return None
         check_stream_format(stream, epochs)
-        visible_seq = int(visible or 0)
         text, history = read_strategy(strategy)
-        return PublicState(text, visible_epochs(decode_epochs(epochs), visible_seq), visible_seq, history)
+        return public_state(text, decode_epochs(epochs), int(visible or 0), history)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
         if not streams:
@@ -75,7 +73,7 @@ class RedisReader(PublicReader):
         state = await self.public_state(stream)
         if state is None:
             raise LookupError(f"stream {stream!r} was never opened")
-        self._check_visible(state, Missing(epoch, table, first, count))
+        _check_visible(state, Missing(epoch, table, first, count))
         pieces = list(TileGeometry(width).slices(epoch, table, first, count))
         if not pieces:
             return join_slices(count, width, iter(()))
@@ -85,10 +83,11 @@ class RedisReader(PublicReader):
     async def news(
         self, stream: str, state: PublicState, after_seq: int, wanted: Sequence[Missing]
     ) -> News | None:
-        keys, widths = StreamKeys(stream), self._strategy(state.strategy).kind.tables
+        keys = StreamKeys(stream)
         for want in wanted:
-            self._check_visible(state, want)
-        pieces = [list(TileGeometry(widths[one.table]).slices(*one)) for one in wanted]
+            _check_visible(state, want)
+        widths = [width_of(state, one) for one in wanted]
+        pieces = [list(TileGeometry(width).slices(*one)) for width, one in zip(widths, wanted, strict=True)]
         strategy, epochs, visible, entries, *held = await transaction(
             self._redis,
             [
@@ -97,29 +96,18 @@ class RedisReader(PublicReader):
                 *map(keys.reading, chain.from_iterable(pieces)),
             ],
         )
-        shown = visible_epochs(decode_epochs(epochs), state.visible_seq)
         # The text of a stream that has become history differs, too.
-        if strategy != state.strategy or shown != state.epochs or int(visible or 0) < state.visible_seq:
+        if strategy is None or (text := read_strategy(strategy))[1] != state.history:
+            return None
+        shown = public_state(text[0], decode_epochs(epochs), state.visible_seq, state.history)
+        if shown != state or int(visible or 0) < state.visible_seq:
             return None
         data = iter(held)
         tables = [
-            join_slices(one.rows, widths[one.table], ((piece, next(data)) for piece in of_table))
-            for one, of_table in zip(wanted, pieces, strict=True)
+            join_slices(one.rows, width, ((piece, next(data)) for piece in of_table))
+            for one, width, of_table in zip(wanted, widths, pieces, strict=True)
         ]
         return News(decode_rows(entries), tables)
-
-    def _check_visible(self, state: PublicState, want: Missing) -> None:
-        record = next((record for record in state.epochs if record.epoch == want.epoch), None)
-        strategy = self._strategy(state.strategy)
-        visible = visible_rows(strategy, record, state.visible_seq, want.table) if record else 0
-        end = want.first + want.rows
-        if end > visible:
-            raise ValueError(f"rows {want.first} to {end} of table {want.table}: {visible} are visible")
-
-    def _strategy(self, text: bytes) -> Strategy:
-        if text not in self._strategies:
-            self._strategies[text] = Strategy.from_json(text)
-        return self._strategies[text]
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
@@ -135,6 +123,15 @@ class RedisReader(PublicReader):
 
     async def ping(self) -> None:
         await batch(self._redis, [("PING",)])
+
+
+def _check_visible(state: PublicState, want: Missing) -> None:
+    record = next((record for record in state.epochs if record.epoch == want.epoch), None)
+    strategy = strategy_of(state.texts, record) if record else None
+    visible = visible_rows(strategy, record, state.visible_seq, want.table) if strategy and record else 0
+    end = want.first + want.rows
+    if end > visible:
+        raise ValueError(f"rows {want.first} to {end} of table {want.table}: {visible} are visible")
 
 
 def _state_of(keys: StreamKeys) -> list[Command]:

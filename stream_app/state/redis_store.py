@@ -16,6 +16,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import invisible_slices
+from stream_app.core.changes import read_strategies
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
@@ -42,7 +43,7 @@ from stream_app.state.connection import batch, connect, script, transaction
 from stream_app.state.greeting import Expected
 from stream_app.state.keys import CLOCK_MARK, STORED_FORMAT, STREAM_NAMES, StreamKeys, ledger_key
 from stream_app.state.round_trips import Argument, RoundTrips
-from stream_app.stored_format import NEWEST, check_format
+from stream_app.stored_format import CHANGES, NEWEST, check_format
 
 _BINS_PER_READ = 1_000
 _NAMES_PER_SCAN = 5_000
@@ -147,9 +148,13 @@ class RedisStore(Store):
         head: str,
         noise: StoredNoise | None = None,
         carried: bytes = b"",
+        replaced: bytes = b"",
     ) -> Reply:
         checks.check_epoch(record)
         checks.check_noise(noise)
+        several = len(read_strategies(strategy)) > 1
+        if several:
+            await self.need_format(CHANGES)
         keys = StreamKeys(stream)
         # The name is in another slot than the stream, so it is written first; readers skip it until then.
         await batch(self._redis, [("SADD", STREAM_NAMES, stream)])
@@ -169,8 +174,8 @@ class RedisStore(Store):
             )
             invisible = []
             if held and seq is not None:  # a rebuilt stream has no state, and all its rows are visible
-                known, running = codec.decode_epochs(epochs), Strategy.from_json(held)
-                invisible = invisible_slices(running, known, int(released_bin), int(visible or 0))
+                known, held_texts = codec.decode_epochs(epochs), read_strategies(held)
+                invisible = invisible_slices(held_texts, known, int(released_bin), int(visible or 0))
             reply = await script("open_epoch")(
                 self._redis,
                 [
@@ -186,7 +191,8 @@ class RedisStore(Store):
                     *(record.first_bin, record.first_bin + record.bins - 1, record.first_seq, head),
                     *((noise.nonce, noise.pages) if noise else ("", 0)),
                     carried,
-                    *(seq or "0", visible or "0", len(bins), len(windows), len(shards)),
+                    *(seq or "0", visible or "0", replaced, CHANGES if several else ""),
+                    *(len(bins), len(windows), len(shards)),
                     *(*bins, *windows, *shards),
                     *(piece.offset_bytes for piece in invisible),
                 ],

@@ -12,11 +12,12 @@ from dphist.arrays import Int64Array
 from stream_app.config import Settings
 from stream_app.config.source import ledgers_of
 from stream_app.core.answers.visible import visible_rows
+from stream_app.core.changes import with_strategy
 from stream_app.core.exports import Export, ExportedStream, read_export
 from stream_app.core.history import read_strategy
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import EpochRecord, History, LedgerEntry, PublicState, Reply, WitnessRow
-from stream_app.core.releases.restored import Restored, epochs_of, restored
+from stream_app.core.releases.restored import Restored, epochs_of, restored, strategies_of
 from stream_app.core.releases.row_values import packed, place_of, rows_of_bin
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError, OutsideLedger
@@ -60,7 +61,7 @@ async def _exported(reader: PublicReader, name: str) -> ExportedStream | None:
     state = await reader.public_state(name)
     if state is None or state.visible_seq == 0:
         return None
-    strategy = Strategy.from_json(state.strategy)
+    strategy = Strategy.from_json(state.strategy)  # if it has changed, all its kinds of rows hold values
     rows: list[tuple[int, bytes]] = []
     while found := await reader.rows(name, rows[-1][0] if rows else 0, _ROWS_AT_ONCE):
         rows += [row for row in found if row[0] <= state.visible_seq]
@@ -147,6 +148,12 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
     return [f"{one.strategy.stream}: {len(one.rows)} bins are history here" for one in export.streams]
 
 
+def _texts(stream: ExportedStream) -> tuple[bytes, ...]:
+    """Return the texts of a stream's strategies: rows after a change of settings say what they were."""
+    found = strategies_of(stream.rows, [stream.strategy]).values()
+    return with_strategy([strategy.to_json() for strategy in found], stream.strategy.to_json())
+
+
 def _steps(stream: ExportedStream) -> list[Restored]:
     """Return what is stored of a stream, step by step.
 
@@ -155,10 +162,12 @@ def _steps(stream: ExportedStream) -> list[Restored]:
     if not stream.rows:
         raise ValueError(f"stream {stream.strategy.stream}: it has no rows; export it again")
     told = {epoch.epoch: epoch for epoch in stream.epochs}
-    for epoch in epochs_of(stream.strategy, stream.rows):
+    strategies = strategies_of(stream.rows, [stream.strategy])
+    for epoch in epochs_of(strategies, stream.rows):
         if epoch.first_bin != told[epoch.epoch].first_bin:
             raise ValueError(f"stream {stream.strategy.stream}: epoch {epoch.epoch} begins at another bin")
-    return [_as_told(step, told[step.epoch.epoch]) for step in restored(stream.strategy, stream.rows, 0)]
+    steps = restored(strategies, stream.rows, 0, stream.strategy.hash)
+    return [_as_told(step, told[step.epoch.epoch]) for step in steps]
 
 
 def _as_told(step: Restored, epoch: EpochRecord) -> Restored:
@@ -226,7 +235,7 @@ async def _enter(store: RedisStore, outside: OutsideLedger | None, ledger: Seque
 async def _put(histories: Histories, one: ExportedStream, steps: Sequence[Restored]) -> None:
     name, now_us = one.strategy.stream, time.time_ns() // 1_000
     history = History(one.history.retired_us if one.history else None, now_us)
-    reply = await histories.begin_import(one.strategy, one.epochs, one.last, history)
+    reply = await histories.begin_import(_texts(one), one.epochs, one.last, history)
     for step in steps:
         if reply is Reply.CONFLICT:
             break
@@ -268,8 +277,7 @@ async def _retire(settings: Settings, name: str, store: RedisStore, reader: Redi
         loaded = await store.load(name)
         assert loaded is not None
         history = History(retired_us=(await store.now_us())[0])
-        strategy = Strategy.from_json(state.strategy)
-        reply = await histories.retire(strategy, (loaded.epoch,), loaded.epoch.epoch, seq, history)
+        reply = await histories.retire(loaded.texts, (loaded.epoch,), loaded.epoch.epoch, seq, history)
         if reply not in (Reply.DONE, Reply.ALREADY):
             raise OperatorError(f"{name}: a worker writes it at this moment; stop it, and retire it again")
     keys = noise_keys(settings)

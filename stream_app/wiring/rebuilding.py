@@ -10,11 +10,13 @@ from dataclasses import replace
 
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
+from stream_app.core.changes import with_strategy
 from stream_app.core.history import REBUILDING, read_strategy
 from stream_app.core.records import Reply, WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import Restored, epochs_of, restored
 from stream_app.core.strategy import Strategy
+from stream_app.loops.lost_entries import witnessed_strategies
 from stream_app.ports import OperatorError, Witness
 from stream_app.state.history import Histories
 from stream_app.state.redis_store import RedisStore
@@ -61,15 +63,17 @@ async def _rebuilt(stream: StreamSettings, settings: Settings, store: RedisStore
             f"stream {stream.name}: the witness holds releases of another strategy under this name; put its "
             "declaration back as it was"
         )
-    steps = await asyncio.to_thread(_steps, strategy, rows)
-    histories, link, epochs = Histories(store), RowLink.of(last.row), epochs_of(strategy, rows)
+    strategies = witnessed_strategies(stream.name, rows, [strategy])
+    texts = with_strategy([one.to_json() for one in strategies.values()], strategy.to_json())
+    steps = await asyncio.to_thread(_steps, strategies, rows, strategy.hash)
+    histories, link, epochs = Histories(store), RowLink.of(last.row), epochs_of(strategies, rows)
     # Until the last row is back, the store refuses workers for this stream, as it does for history.
-    reply = await histories.begin_import(strategy, epochs, link, REBUILDING)
+    reply = await histories.begin_import(texts, epochs, link, REBUILDING)
     for step in steps:
         if reply is Reply.CONFLICT:
             break
         reply = await histories.put(stream.name, step)
-    if reply is Reply.CONFLICT or await histories.end_import(stream.name, link, strategy) is not Reply.DONE:
+    if reply is Reply.CONFLICT or await histories.end_import(stream.name, link, texts) is not Reply.DONE:
         return "the store has a part of it; its worker puts back the rest at a start"
     return f"{len(rows):,} bins were put back from its witness; its worker goes on after them"
 
@@ -86,10 +90,11 @@ async def _is_in_part(store: RedisStore, stream: str) -> bool:
     return state is not None and read_strategy(state.strategy)[1] == REBUILDING
 
 
-def _steps(strategy: Strategy, rows: list[WitnessRow]) -> list[Restored]:
+def _steps(strategies: dict[str, Strategy], rows: list[WitnessRow], running: str) -> list[Restored]:
     try:
-        return list(restored(strategy, rows, 0))
+        return list(restored(strategies, rows, 0, running))
     except ValueError as refusal:
         raise OperatorError(
-            f"stream {strategy.stream}: it cannot be rebuilt: {refusal}; restore a backup of the store"
+            f"stream {strategies[running].stream}: it cannot be rebuilt: {refusal}; restore a backup of the "
+            "store"
         ) from None

@@ -15,14 +15,16 @@ from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import check_measurements
 from stream_app.config.source import ledgers_of
+from stream_app.core.changes import by_hash
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.records import LedgerEntry
 from stream_app.core.releases.release import RowLink
-from stream_app.loops.opening import check_counted, restore_ledger, with_lost_entries
+from stream_app.loops.configured import check_counted
+from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
 from stream_app.ports import OutsideLedger, Store, Witness
 from stream_app.source_ledger import SourceLedger, lost, measured, put_back
 from stream_app.together import each_to_its_end
-from stream_app.wiring.event_logs import note_of
+from stream_app.wiring.event_logs import named_as_begun, note_of
 
 log = logging.getLogger(__name__)
 
@@ -63,16 +65,20 @@ async def check_start(
     stored = {source: await store.ledger(source) for source in sources}
     for stream in settings.streams:
         witnessed = await witnesses[stream.name].head(stream.name)
-        known = stored[stream.declared.source.name]
+        measured_before = stored[stream.declared.source.name]
         in_witness = -1 if witnessed is None else RowLink.of(witnessed[1]).epoch
         last_epoch = max(opened.get(stream.name, -1), in_witness)
-        if (entry := lost_measurement(known, stream.name, last_epoch)) is not None:
+        if (entry := lost_measurement(measured_before, stream.name, last_epoch)) is not None:
             raise lost(entry, outside)
         if witnessed is not None:
             begun.add(stream.name)
             if stream.name in lacking:
                 ledger = ledger_of(stream, settings, store, outside)
-                await restore_ledger(ledger, witnesses[stream.name], planned(stream))
+                state = await store.load(stream.name)
+                before = [] if state is None else list(by_hash(state.texts).values())
+                now = planned(stream)
+                known = [now, await named_as_begun(stream, now, settings), *before]
+                await restore_ledger(ledger, witnesses[stream.name], known)
         elif stream.name not in opened and not note_of(stream.name, settings.state_dir).exists():
             unknown.append(stream.name)
     logs: dict[str, list[str]] = defaultdict(list)

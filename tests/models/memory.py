@@ -16,6 +16,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import last_bin_of
+from stream_app.core.changes import read_strategies
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import (
     Apply,
@@ -109,8 +110,10 @@ class MemoryStore(Store):
         state = self._streams.get(stream)
         if state is None:
             return None
+        *earlier, current = read_strategies(state.strategy)
         return StreamState(
-            strategy=state.strategy,
+            strategy=current,
+            earlier=tuple(earlier),
             epoch=state.epoch,
             seq=state.seq,
             head=state.head,
@@ -133,6 +136,7 @@ class MemoryStore(Store):
         head: str,
         noise: StoredNoise | None = None,
         carried: bytes = b"",
+        replaced: bytes = b"",
     ) -> Reply:
         check_epoch(record)
         check_noise(noise)
@@ -151,7 +155,8 @@ class MemoryStore(Store):
                 noise=nonce,
             )
             return Reply.DONE
-        if (state.strategy, state.strategy_hash) != (strategy, record.strategy_hash):
+        changes = state.strategy == replaced
+        if not changes and (state.strategy, state.strategy_hash) != (strategy, record.strategy_hash):
             return Reply.STRATEGY
         if record.epoch == state.epoch.epoch:
             opened = replace(state.epoch, last_bin=None, end_reason=None)
@@ -170,6 +175,7 @@ class MemoryStore(Store):
         else:
             state.discard_invisible("the chain went on elsewhere")
             carried = b""
+        state.strategy = strategy
         state.epochs.append(record)
         state.stopped = False
         state.opening_head = state.head = head

@@ -7,10 +7,10 @@ from itertools import islice
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
-from stream_app.core.answers.visible import visible_epochs, visible_rows
+from stream_app.core.answers.visible import public_state, visible_rows, width_of
+from stream_app.core.changes import read_strategies, strategy_of
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.releases.tiles import TileGeometry, join_slices
-from stream_app.core.strategy import Strategy
 from stream_app.ports.reader import News, PublicReader
 from tests.models.memory_stream import MemoryStream
 
@@ -31,8 +31,7 @@ class MemoryReader(PublicReader):
         state = self._streams.get(stream)
         if state is None:
             return None
-        epochs = visible_epochs(state.epochs, state.visible_seq)
-        return PublicState(state.strategy, epochs, state.visible_seq, state.history)
+        return public_state(state.strategy, state.epochs, state.visible_seq, state.history)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
         known = (self._streams.get(stream) for stream in streams)
@@ -52,8 +51,8 @@ class MemoryReader(PublicReader):
         if state is None:
             raise LookupError(f"stream {stream!r} was never opened")
         record = next((e for e in state.epochs if e.epoch == epoch), None)
-        strategy = Strategy.from_json(state.strategy)
-        visible = visible_rows(strategy, record, state.visible_seq, table) if record else 0
+        texts = read_strategies(state.strategy)
+        visible = visible_rows(strategy_of(texts, record), record, state.visible_seq, table) if record else 0
         if first + count > visible:
             raise ValueError(f"rows {first} to {first + count} of table {table}: {visible} are visible")
         pieces = TileGeometry(width).slices(epoch, table, first, count)
@@ -72,18 +71,17 @@ class MemoryReader(PublicReader):
         now = self._streams.get(stream)
         if now is None or now.visible_seq < state.visible_seq:
             return None
-        if (
-            PublicState(now.strategy, visible_epochs(now.epochs, state.visible_seq), state.visible_seq)
-            != state
-        ):
+        if public_state(now.strategy, now.epochs, state.visible_seq) != state:
             return None
-        strategy = Strategy.from_json(state.strategy)
         for one in wanted:
             record = next((epoch for epoch in state.epochs if epoch.epoch == one.epoch), None)
-            visible = visible_rows(strategy, record, state.visible_seq, one.table) if record else 0
+            strategy = strategy_of(state.texts, record) if record else None
+            visible = (
+                visible_rows(strategy, record, state.visible_seq, one.table) if strategy and record else 0
+            )
             if (end := one.first + one.rows) > visible:
                 raise ValueError(f"rows {one.first} to {end} of table {one.table}: {visible} are visible")
-        tables = [await self.tile_rows(stream, *one, strategy.kind.tables[one.table]) for one in wanted]
+        tables = [await self.tile_rows(stream, *one, width_of(state, one)) for one in wanted]
         rows = await self.rows(stream, after_seq, state.visible_seq - after_seq)
         return News([row for row in rows if row[0] <= state.visible_seq], tables)
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_app.core.answers.visible import invisible_slices, last_bin_of
+from stream_app.core.changes import read_strategies
 from stream_app.core.counting.bounding import (
     ID_BYTES,
     UserShard,
@@ -19,7 +20,6 @@ from stream_app.core.counting.choosing import Bounds, by_key, chosen
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, History, Reason, TileKey, Users
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import TileSlice
-from stream_app.core.strategy import Strategy
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
 
 MOST_PLACES = 1_000  # per partition: positions of records from the future that are kept
@@ -214,8 +214,8 @@ class MemoryStream:
 
     def discard_invisible(self, reason: str) -> None:
         """Delete rows that were released but never visible. The witness has other rows in their place."""
-        strategy = Strategy.from_json(self.strategy)
-        for piece in invisible_slices(strategy, self.epochs, self.released_bin, self.visible_seq):
+        texts = read_strategies(self.strategy)
+        for piece in invisible_slices(texts, self.epochs, self.released_bin, self.visible_seq):
             if piece.offset_bytes:
                 del self.tiles[piece.key][piece.offset_bytes :]
             else:

@@ -215,6 +215,9 @@ def check_drawn_ahead(
             ]
             measured = set()
             for call in drawn_together(design):
+                nodes = drawing[call.level - 1][call.nodes]
+                if nodes.shape != draws[start].values.shape:
+                    return False  # drawn for other settings
                 drawing[call.level - 1][call.nodes] = draws[start].values
                 measured |= {(call.level, node) for node in call.nodes}
                 start += 1

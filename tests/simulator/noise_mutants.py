@@ -56,7 +56,7 @@ class NeverOpenedWith(Pipeline):
             ahead: NoiseAhead, geometry: PageGeometry, state: StreamState, page: int
         ) -> BinsNoise:
             if ahead._ready is not None:
-                number, stored = ahead._ready
+                number, _, stored = ahead._ready
                 state = replace(state, noise=stored.nonce, epoch=replace(state.epoch, epoch=number))
             return await read(ahead, geometry, state, page)
 

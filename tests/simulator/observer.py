@@ -40,6 +40,8 @@ class Observer:
         self.world = world
         self.schedule = schedule
         self.stream = schedule.name
+        settings = [schedule] if schedule.changed is None else [schedule, schedule.changed]
+        self.strategies = {one.strategy.hash: one.strategy for one in settings}
         self.history = History()
         self.watch = Watch()
         self.draws: list[Draw] = []
@@ -116,7 +118,9 @@ class Observer:
         self.history.released.update(zip(seqs, bins, strict=True))
         self.watch.released_at_us.update(dict.fromkeys(seqs, self.world.now_us()))
         self.world.trace(f"release bins {release.first_bin} to {release.last_bin}")
-        strategy = self.schedule.strategy
+        strategy = self.strategies[epoch.strategy_hash]
+        if release.strategy_hash != strategy.hash:
+            raise Broken(f"epoch {epoch.epoch} released under another strategy than it opened with")
         if isinstance(strategy.kind, Toeplitz):
             check_gaussian(release, self.history, strategy.kind, self.draws, self.watch.used_draws)
         elif strategy.kind.release == "anticipating":
@@ -179,8 +183,8 @@ class Observer:
 
     async def _check_tiles(self, epochs: tuple[EpochRecord, ...], visible_seq: int) -> None:
         """Check that every visible node has the same value in tiles and rows."""
-        strategy = self.schedule.strategy
         for epoch in epochs:
+            strategy = self.strategies[epoch.strategy_hash]
             last = epoch.first_seq + (
                 epoch.bins if epoch.last_bin is None else epoch.last_bin - epoch.first_bin + 1
             )

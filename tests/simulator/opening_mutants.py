@@ -24,9 +24,9 @@ class LostEpochOpenedAgain(Pipeline):
 
 
 def _as_if_none_was_lost(
-    strategy: Any, start: Any, ledger: Sequence[LedgerEntry], outside: Sequence[LedgerEntry]
+    strategy: Any, start: Any, ledger: Sequence[LedgerEntry], outside: Sequence[LedgerEntry], found: Any
 ) -> EpochRecord:
-    return _as_reserved(strategy, start, [replace(entry, lost=False) for entry in ledger], outside)
+    return _as_reserved(strategy, start, [replace(entry, lost=False) for entry in ledger], outside, found)
 
 
 class LateReservationTakenUp(_MutantStore):

@@ -64,6 +64,7 @@ class Deed(StrEnum):
     LOSE_NOISE = "lose noise"  # noise drawn ahead is lost: its pages, its keys, or a bit of each page
     STALL = "stall"  # one worker's process stands still
     CUT_OFF = "cut off"  # the replies to all calls are lost for a while
+    CONFIGURE = "configure"  # one worker starts again with the stream's other settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +122,22 @@ class Schedule:
     exact_cuts: bool = False
     actions: tuple[Action, ...] = ()
     allowed: Total | None = None  # what all epochs over the log may cost together
+    changed_epsilon: Fraction | None = None  # the stream's other epsilon
+    changed_branching: tuple[int, ...] = ()  # the branching of the tree at the other epsilon
     sibling: Schedule | None = None  # one more stream over the same log; its plan and its grace count
 
     @property
     def streams(self) -> tuple[Schedule, ...]:
         """Return the streams over the log: the schedule's own stream, and its siblings if there are any."""
         return (self,) if self.sibling is None else (self, *self.sibling.streams)
+
+    @property
+    def changed(self) -> Schedule | None:
+        """Return the schedule with the stream's other settings; None if they never change."""
+        if self.changed_epsilon is None:
+            return None
+        epsilon, branching = self.changed_epsilon, self.changed_branching
+        return replace(self, changed_epsilon=None, epsilon=epsilon, branching=branching)
 
     @property
     def log_plan(self) -> LogPlan:
@@ -204,6 +215,7 @@ class Schedule:
             amounts=AMOUNTS if self.sums else None,
             keys=keys if self.rows > 1 else None,
             value=value if self.buckets > 1 else None,
+            epsilon=str(self.epsilon),
             field="time",
             bin_us=BIN_US,
             grace_us=self.grace_us,

@@ -9,13 +9,13 @@ from typing import Any
 from unittest.mock import patch
 
 from stream_app.core.records import LedgerEntry, Reply
-from stream_app.loops import opening
+from stream_app.loops import lost_entries, opening
 from stream_app.loops.stream import Ports, Stream
 from stream_app.source_ledger import SourceLedger, TotalSpent
 from tests.simulator.pipeline import Pipeline
 
 _really_reserved = SourceLedger.reserve
-_really_restored = opening._restore_ledgers
+_really_restored = lost_entries.restore_ledgers
 
 
 class NothingReserved(Pipeline):
@@ -58,11 +58,11 @@ class OthersNotRestored(Pipeline):
 
     def patched(self) -> AbstractContextManager[object]:
         """Leave the other streams out."""
-        return patch.object(opening, "_restore_ledgers", _own_only)
+        return patch.object(opening, "restore_ledgers", _own_only)
 
 
-async def _own_only(ports: Ports, measuring: Sequence[Stream]) -> None:
-    await _really_restored(ports, measuring[-1:])
+async def _own_only(ports: Ports, measuring: Sequence[Stream], known: Any = ()) -> None:
+    await _really_restored(ports, measuring[-1:], known)
 
 
 class OthersMeanwhileIgnored(Pipeline):

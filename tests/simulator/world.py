@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from stream_app.core.kinds import pages as noise_pages
+from stream_app.core.records import PublicState
 from stream_app.loops import noise_ahead
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.stream import Ports
@@ -80,6 +81,7 @@ class World:
         self.zombies: set[asyncio.Task[None]] = set()
         self.lives: list[Life] = [Life(f"worker {number}", alive=False) for number in range(schedule.workers)]
         self.sources: list[LogSource] = []
+        self.configured = [schedule] * schedule.workers
         self._trace = trace
         self._clock_ahead_us = 0
         self._down_until_us = 0
@@ -97,6 +99,10 @@ class World:
         """Write a readable line with the current time in bins."""
         if self._trace is not None:
             self._trace(f"{(self.now_us() - START_US) / BIN_US:8.3f}  {line}")
+
+    async def reader_state(self) -> PublicState | None:
+        """Return what readers know of the schedule's own stream."""
+        return await self.store.reader().public_state(self.schedule.name)
 
     async def run(self) -> str:
         """Run the schedule to its end and return what happened, in one line."""
@@ -137,11 +143,18 @@ class World:
             life = Life(f"worker {number}.{self._starts}")
             self._starts += 1
             self.trace(f"{life.name}: starts")
-            life.task = asyncio.create_task(self.pipeline.run(self.schedule, self._ports(number, life)))
+            life.task = asyncio.create_task(
+                self.pipeline.run(self.configured[number], self._ports(number, life))
+            )
             self.lives[number] = life
             await asyncio.wait([life.task])
             failure = None if life.task.cancelled() else life.task.exception()
-            if self._refuses_lost_noise(failure):
+            if isinstance(failure, OperatorError) and "of another strategy under this name" in str(failure):
+                # The store is lost, and only the other settings lead to those of the witness's rows.
+                assert self.schedule.changed is not None
+                is_changed = self.configured[number] is not self.schedule
+                self.configured[number] = self.schedule if is_changed else self.schedule.changed
+            elif self._refuses_lost_noise(failure):
                 self._hand_over()  # like a consumer group does when a worker ends
             elif self.schedule.allowed is not None and ends_for_its_total(failure):
                 self.trace(f"{life.name}: {failure}")
@@ -236,8 +249,19 @@ class World:
             self._clock_ahead_us += self.rng.randrange(2 * BIN_US)
         elif deed is Deed.LOSE_NOISE:
             self._lose_noise()
+        elif deed is Deed.CONFIGURE:
+            await self._configure(self.rng.randrange(self.schedule.workers))
         elif deed is Deed.CUT_OFF:
             self.weather.cut_off()
+
+    async def _configure(self, number: int) -> None:
+        """Give one worker of a stream that has begun its other settings. It reads them at its next start."""
+        assert self.schedule.changed is not None
+        if await self.store.load(self.schedule.name) is None:
+            return
+        is_changed = self.configured[number] is not self.schedule
+        self.configured[number] = self.schedule if is_changed else self.schedule.changed
+        self._strike(self.lives[number], self.rng.choice([Deed.KILL, Deed.STOP]))
 
     def _hand_over(self) -> None:
         """Give every worker every partition. So an old owner still acts after a hand-over."""
@@ -267,8 +291,9 @@ class World:
         self.store.restore(store)
 
     async def _would_forget(self, backup: MemoryStore) -> bool:
-        """Return whether only the ledger outside would know a stream; its workers would refuse to run."""
-        return self.schedule.ledger_outside and any(
+        """Return whether only a ledger would know a stream, so that its workers would refuse to run."""
+        knows = self.schedule.ledger_outside or self.schedule.changed is not None
+        return knows and any(
             [
                 await backup.load(name) is None and await self.witness.head(name) is None
                 for name in self.observers

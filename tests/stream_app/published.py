@@ -13,6 +13,7 @@ from dphist.arrays import Int64Array
 from dphist.tree.anticipating_step import BinsNoise, bins_noise
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import Release
+from stream_app.core.changes import strategies_text, with_strategy
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import Condition
 from stream_app.core.declaration import Counted, Declaration
@@ -83,11 +84,19 @@ class Published:
         own |= {"user": self.user, "count": self.count, "where": self.where, "replay": self.replay}
         return declared(self.epsilon, self.bin_us, self.timezone, **own, **axes)
 
+    def change(self, epsilon: str, branching: tuple[int, ...] | None = None) -> None:
+        """Change the settings of the epochs that open from now on."""
+        self.epsilon, self.branching = epsilon, branching
+        design = plan_tree(self.epoch_bins, epsilon, branching=branching, release=self.release)
+        self.strategy = Strategy(self.name, self.declared(), kind_of(design))
+
     async def open(self, epoch: int = 0, first_bin: int | None = None) -> None:
         """Reserve an epoch in the ledger, then open it."""
         state = await self.store.load(self.name)
         first = self.first_bin if first_bin is None else first_bin
         binning = self.strategy.declared.time.binning
+        before = None if state is None or state.strategy == self.strategy.to_json() else state
+        changed_from = None if before is None else before.epoch.strategy_hash
         of_epoch = EpochRecord(epoch, first, self.epoch_bins, 1, self.strategy.hash)
         promised = entry_of(self.strategy.declared, self.name, of_epoch)
         await self.store.reserve(
@@ -105,11 +114,20 @@ class Published:
                 per=promised.per,
                 period_us=promised.period_us,
                 periods=promised.periods,
+                changed_from=changed_from,
             )
         )
         seq, head = (state.seq, state.head) if state else (0, GENESIS)
-        record = EpochRecord(epoch, first, self.epoch_bins, seq + 1, self.strategy.hash)
-        reply = await self.store.open_epoch(self.name, self.strategy.to_json(), record, head)
+        record = EpochRecord(
+            epoch, first, self.epoch_bins, seq + 1, self.strategy.hash, changed_from=changed_from
+        )
+        text, replaced = self.strategy.to_json(), b""
+        if before is not None:
+            replaced = strategies_text(before.texts)
+            text = strategies_text(with_strategy(before.texts, text))
+        elif state is not None:
+            text = strategies_text(state.texts)
+        reply = await self.store.open_epoch(self.name, text, record, head, replaced=replaced)
         assert reply is Reply.DONE, reply
         if state is None:
             await self.store.start_partition(self.name, self.strategy.hash, "0", 0)

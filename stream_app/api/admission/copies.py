@@ -41,9 +41,9 @@ def growth(view: StreamView, known: PublicState | None) -> Growth:
     Cost: O(epochs), and nothing is copied.
     """
     held = {} if known is None else {one.epoch: visible_bins(one, known.visible_seq) for one in known.epochs}
-    kind, blocks = view.strategy.kind, list[tuple[Missing, Int64Array]]()
+    blocks = list[tuple[Missing, Int64Array]]()
     for epoch in view.epochs:
-        number = epoch.record.epoch
+        number, kind = epoch.record.epoch, view.kind_of(epoch.record)
         bins = held.get(number, 0)
         if epoch.bins == bins:
             continue
@@ -58,7 +58,7 @@ def growth(view: StreamView, known: PublicState | None) -> Growth:
 def grown(copy: StreamView | None, growth: Growth) -> StreamView:
     """Add the growth to a copy and return it: it now equals its view. Args: copy, None if there is none."""
     if growth.whole or copy is None:
-        copy = StreamView(growth.state.strategy)
+        copy = StreamView(growth.state.strategy, growth.state.earlier)
     if copy.shown != growth.state:
         copy.extend(growth.state, growth.blocks)
     copy.statement, copy.labels, copy.left = growth.statement, growth.labels, growth.left

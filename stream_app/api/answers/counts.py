@@ -84,18 +84,18 @@ def rendered_series(view: StreamView, query: schemas.SeriesQuery, form: formats.
 
 def nodes(view: StreamView, query: schemas.NodesQuery) -> schemas.NodesAnswer:
     """Return released nodes of one level. Raises: QueryError for an unknown epoch or level."""
-    kind = view.strategy.kind
     number = view.epoch if query.epoch is None else query.epoch
     epoch = next((one for one in view.epochs if one.record.epoch == number), None)
     if epoch is None:
         raise QueryError(f"epoch: {number} is not there; the last is {view.epoch}", "epoch")
-    if not kind.node_levels:
+    kind = view.kind_of(epoch.record)
+    if kind.tree_design is None or not kind.node_levels:
         only = "releases running counts only, every column's; ask for /series, /cdf or /quantile"
         which = (
             "an anticipating stream over keys or values" if kind.drawn_ahead else "a stream without a tree"
         )
         raise QueryError(f"nodes: {which} {only}", "stream")
-    design = view.strategy.design
+    design = kind.tree_design
     level = design.shape.height if query.level is None else query.level
     if level > design.shape.height:
         raise QueryError(

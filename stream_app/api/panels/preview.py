@@ -14,6 +14,7 @@ from dphist.laws.law import LawTable
 from dphist.privacy import exact
 from dphist.product.columns import KeyPlaces, column_sum
 from dphist.product.sums import sum_columns
+from dphist.tree.forest_laws import RangeErrors
 from stream_app.api.answers.ranges import about_keys, edges_s, released
 from stream_app.api.answers.sums import released_amounts
 from stream_app.api.panels.answers import slices_of, uneven_in_words
@@ -22,6 +23,8 @@ from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import declared_sum, sum_of
 from stream_app.core.counting.cells import Amounts
+from stream_app.core.kinds import Kind
+from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors
 from stream_app.core.kinds.tables import Span
 from stream_app.core.promise import in_words
@@ -34,7 +37,10 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
     """Return how wide the intervals of slices and of typical questions are, now and at another epsilon."""
     slices, asked = slices_of(view, query), _Asked.of(view, query)
     then = replanned(view.strategy, query.epsilon)
-    widths = [_half_widths(view, one, asked, slices, query.confidence) for one in (view.strategy, then)]
+    widths = [
+        _half_widths(view, runs, asked, slices, query.confidence)
+        for runs in (view.runs, [(then.kind, view.epochs)])
+    ]
     of_counts = released(view) | about_keys(view, query)
     return PreviewAnswer(
         **of_counts if asked.amounts is None else released_amounts(view, query, "sum"),
@@ -62,14 +68,14 @@ class _Asked:
         """Read a question. Raises: QueryError."""
         return cls(view.place_of(query.keys_asked), declared_sum(view) if query.of == "sum" else None)
 
-    def errors(self, strategy: Strategy) -> Errors:
-        """Return the errors of this quantity under a strategy; of sums in units of the amount."""
-        axes, columns = strategy.kind.axes, None
+    def errors(self, kind: Kind) -> Errors:
+        """Return the errors of this quantity in a kind of release; of sums in units of the amount."""
+        axes, columns = kind.axes, None
         if axes is not None and self.amounts is not None:
             columns = sum_columns(axes, self.amounts.range, self.place)
         elif axes is not None and self.place is not None:
             columns = column_sum(axes, self.place)
-        return strategy.kind.errors(columns=columns)
+        return kind.errors(columns=columns)
 
     def half_widths(self, laws: LawTable, confidence: float) -> list[float]:
         """Return half the width of each interval, in events or in amounts."""
@@ -110,14 +116,20 @@ def _replanned(text: bytes, other: Fraction) -> Strategy:
 
 
 def _half_widths(
-    view: StreamView, strategy: Strategy, asked: _Asked, slices: Sequence[Span], confidence: float
+    view: StreamView,
+    runs: Sequence[tuple[Kind, Sequence[EpochView]]],
+    asked: _Asked,
+    slices: Sequence[Span],
+    confidence: float,
 ) -> list[float]:
-    """Return half the width of the ranges' intervals if the visible epochs had this strategy."""
+    """Return half the width of the ranges' intervals if the visible epochs were released like this."""
     starts, stops = np.array(slices, dtype=np.int64).T
-    covers = strategy.kind.covers()
-    over = covers and covers.grow(view.epochs)
-    laws, _ = asked.errors(strategy).points(view.epochs, starts, stops, over)
-    return asked.half_widths(laws, confidence)
+    parts = []
+    for kind, epochs in runs:
+        covers = kind.covers()
+        over = covers and covers.grow(epochs)
+        parts.append(asked.errors(kind).points(epochs, starts, stops, over))
+    return asked.half_widths(RangeErrors.added(parts).laws, confidence)
 
 
 def _questions(view: StreamView, then: Strategy, asked: _Asked, confidence: float) -> list[PreviewQuestion]:
@@ -140,5 +152,5 @@ def _questions(view: StreamView, then: Strategy, asked: _Asked, confidence: floa
 def _whole_epoch(strategy: Strategy, asked: _Asked, spans: Sequence[Span], confidence: float) -> list[float]:
     """Return half the width of the intervals of ranges within a complete epoch."""
     starts, stops = np.array(spans, dtype=np.int64).T
-    laws, _ = asked.errors(strategy).within(strategy.time.horizon, starts, stops)
+    laws, _ = asked.errors(strategy.kind).within(strategy.time.horizon, starts, stops)
     return asked.half_widths(laws, confidence)

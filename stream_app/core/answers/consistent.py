@@ -8,7 +8,7 @@ running counts that never fall. ``docs/accuracy.md`` has the errors of both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -16,24 +16,27 @@ import numpy as np
 from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.isotonic import isotonic
 from dphist.consistency.top_down import top_down
+from dphist.tree.design import TreeDesign
+from stream_app.core.kinds import Kind
 from stream_app.core.kinds.epoch import EpochView, running_over
-from stream_app.core.strategy import Strategy
+from stream_app.core.records import EpochRecord
 
 Method = Literal["top_down", "isotonic"]
+KindOf = Callable[[EpochRecord], Kind]
 
 
 def consistent_running(
-    strategy: Strategy, epochs: Sequence[EpochView], values: FloatArray, method: Method
+    kind_of: KindOf, epochs: Sequence[EpochView], values: FloatArray, method: Method
 ) -> Int64Array:
     """Return running counts at every measured edge, whole and never falling, shape (measured bins + 1,).
 
-    Args: values, the estimated running counts at these edges.
+    Args: kind_of, returns how an epoch was released; values, the estimated running counts at these edges.
     Cost: O(bins * height) for ``top_down``, O(bins) for ``isotonic``, in numpy.
     """
-    variances = running_variances(strategy, epochs)
+    variances = running_variances(kind_of, epochs)
     if method == "isotonic":
         return closest_rising(values, variances)
-    return _whole(_settled_top_down(strategy, epochs, values, variances))
+    return _whole(_settled_top_down(kind_of, epochs, values, variances))
 
 
 def closest_rising(values: FloatArray, variances: FloatArray) -> Int64Array:
@@ -58,7 +61,7 @@ def _whole(values: FloatArray) -> Int64Array:
 
 
 def _settled_top_down(
-    strategy: Strategy, epochs: Sequence[EpochView], values: FloatArray, variances: FloatArray
+    kind_of: KindOf, epochs: Sequence[EpochView], values: FloatArray, variances: FloatArray
 ) -> FloatArray:
     """Return rising counts: the closest ones at the ends of epochs, then top-down within each epoch."""
     edges = np.cumsum([0, *(epoch.bins for epoch in epochs)])
@@ -68,18 +71,24 @@ def _settled_top_down(
         epochs, edges, edges[1:], settled, settled[1:], strict=False
     ):
         if epoch.bins:
-            own = _own_variances(strategy, epoch.bins)
-            bins = top_down(np.diff(values[start : stop + 1]), after - before, strategy.design.branching, own)
+            design = _tree(kind_of(epoch.record))
+            own = _own_variances(design, epoch.bins)
+            bins = top_down(np.diff(values[start : stop + 1]), after - before, design.branching, own)
             found[start + 1 : stop + 1] = before + bins.cumsum()
     return np.maximum.accumulate(found)  # sums of doubles may be lower by the last bit
 
 
-def _own_variances(strategy: Strategy, bins: int) -> list[FloatArray]:
+def _tree(kind: Kind) -> TreeDesign:
+    assert kind.tree_design is not None  # the method is for trees only
+    return kind.tree_design
+
+
+def _own_variances(design: TreeDesign, bins: int) -> list[FloatArray]:
     """Return the noise variance of each node over the first bins, infinite for nodes that are not complete.
 
     For keys and buckets the variances have the right proportions, but not the right size.
     """
-    design, own = strategy.design, []
+    own = []
     for level, measured in zip(design.shape.levels, design.node_variances(), strict=True):
         here = measured[: -(-bins // design.shape.widths[level])].copy()
         if bins < design.horizon:
@@ -88,6 +97,6 @@ def _own_variances(strategy: Strategy, bins: int) -> list[FloatArray]:
     return own
 
 
-def running_variances(strategy: Strategy, epochs: Sequence[EpochView]) -> FloatArray:
+def running_variances(kind_of: KindOf, epochs: Sequence[EpochView]) -> FloatArray:
     """Return the variance of the current running count at every measured edge, shape (measured bins + 1,)."""
-    return running_over(epochs, lambda epoch: strategy.kind.running_variances(epoch.bins))
+    return running_over(epochs, lambda epoch: kind_of(epoch.record).running_variances(epoch.bins))

@@ -17,6 +17,7 @@ from dphist.laws.law import WeightedNoise
 from dphist.product.columns import ColumnSum, KeyPlaces, column_sum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
+from dphist.tree.forest_laws import RangeErrors
 from stream_app.core.answers.answered import (
     Missing,
     QueryError,
@@ -33,12 +34,14 @@ from stream_app.core.answers.unmeasured import gaps_in, nothing_measured
 from stream_app.core.answers.visible import visible_bins
 from stream_app.core.answers.whole import whole_estimate, whole_points
 from stream_app.core.budget import Left
+from stream_app.core.changes import strategy_of
+from stream_app.core.kinds import Kind
 from stream_app.core.kinds.epoch import EpochView, running_over
 from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
 from stream_app.core.promise import Statement
-from stream_app.core.records import History, PublicState
+from stream_app.core.records import EpochRecord, History, PublicState
 from stream_app.core.strategy import Strategy
 
 KEPT_SUMS = 32  # cached views of single keys and other sums, each with its own running counts
@@ -47,17 +50,18 @@ KEPT_SUMS = 32  # cached views of single keys and other sums, each with its own 
 class StreamView:
     """The visible part of one stream, and every answer that is computed from it.
 
-    Args: the canonical text of the stream's strategy.
+    Args: strategy, the canonical text of the last epoch's strategy; earlier, those of other epochs, if the
+        stream's settings have changed.
     """
 
-    def __init__(self, strategy: bytes) -> None:
+    def __init__(self, strategy: bytes, earlier: tuple[bytes, ...] = ()) -> None:
         self.strategy = Strategy.from_json(strategy)
+        self._texts = *earlier, strategy
         self.declared = self.strategy.declared
         self.binning = self.declared.time.binning
         self.epochs: list[EpochView] = []
         self.visible_seq = 0
         self.history: History | None = None  # None: a worker may count the stream
-        self._strategy_text = strategy
         self._running: dict[tuple[SeriesKind, SeriesView], FloatArray] = {}
         self._covers: EpochCovers | None = None
         self._consistent: dict[Method, Int64Array] = {}
@@ -121,14 +125,15 @@ class StreamView:
     def shown(self) -> PublicState:
         """Return the state whose rows this view holds."""
         records = tuple(epoch.record for epoch in self.epochs)
-        return PublicState(self._strategy_text, records, self.visible_seq, self.history)
+        *earlier, strategy = self._texts
+        return PublicState(strategy, records, self.visible_seq, self.history, tuple(earlier))
 
     def continues_to(self, state: PublicState) -> bool:
         """Return whether the state continues this view; False for a stream that was started anew."""
         beginnings = [(e.epoch, e.first_bin, e.first_seq) for e in state.epochs]
         ours = [(e.record.epoch, e.record.first_bin, e.record.first_seq) for e in self.epochs]
         return (
-            state.strategy == self._strategy_text
+            state.texts == self._texts
             and state.visible_seq >= self.visible_seq
             and beginnings[: len(ours)] == ours
         )
@@ -137,9 +142,9 @@ class StreamView:
         """Return the rows that must be read to bring this view to the state."""
         # An epoch that this view expects to continue may have ended early meanwhile.
         pairs = zip(self._epochs_at(state), state.epochs, strict=True)
-        kind, found = self.strategy.kind, list[Missing]()
+        found = list[Missing]()
         for epoch, record in pairs:
-            bins = visible_bins(record, state.visible_seq)
+            bins, kind = visible_bins(record, state.visible_seq), self.kind_of(record)
             for table in kind.tables:
                 first = epoch.held(table)
                 rows = kind.rows_after(table, bins) - first
@@ -165,7 +170,22 @@ class StreamView:
     def _epochs_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs, and empty views of the epochs that the state adds."""
         added = state.epochs[len(self.epochs) :]
-        return [*self.epochs, *map(self.strategy.kind.epoch, added)]
+        return [*self.epochs, *(self.kind_of(record).epoch(record) for record in added)]
+
+    def kind_of(self, epoch: EpochRecord) -> Kind:
+        """Return how an epoch was released: by the settings that the stream had then."""
+        return strategy_of(self._texts, epoch).kind
+
+    @property
+    def runs(self) -> list[tuple[Kind, list[EpochView]]]:
+        """Return the epochs of each kind of release; several kinds only if the stream's settings changed."""
+        if len(self._texts) == 1:
+            return [(self.strategy.kind, self.epochs)]
+        found: dict[str, list[EpochView]] = {}
+        for epoch in self.epochs:
+            found.setdefault(epoch.record.strategy_hash, []).append(epoch)
+        runs = [(self.kind_of(epochs[0].record), epochs) for epochs in found.values()]
+        return runs or [(self.strategy.kind, [])]
 
     # -- keys ---------------------------------------------------------------------------------------
 
@@ -312,19 +332,22 @@ class StreamView:
         starts, stops = starts[keep], stops[keep]
         running = self._running_values(kind, view)
         values = running[self._measured_before(stops)] - running[self._measured_before(starts)]
-        errors = self.strategy.kind.errors(view, self._columns)
-        leaf = None if kind == "running" else errors.leaf
-        over = self._over_epochs() if leaf is None else None
+        runs = [(kind_of.errors(view, self._columns), epochs) for kind_of, epochs in self.runs]
+        of_nodes = kind != "running" and all(errors.leaf is not None for errors, _ in runs)
+        over = None if of_nodes else self._over_epochs()
         if over is not None:
             epochs = np.cumsum([0, *(epoch.bins for epoch in self.epochs)])
             values = values + over.gains(over.covers(starts, stops), running[epochs])
         shown = downsampled(values, points)
         starts, ends = starts[shown], stops[shown]
         spans = [Span(*edges) for edges in zip(starts.tolist(), ends.tolist(), strict=True)]
-        laws, roundings = (
-            errors.points(self.epochs, starts, ends, over)
-            if leaf is None
-            else sums_of_nodes(leaf, ends - starts)
+        laws, roundings = RangeErrors.added(
+            [
+                sums_of_nodes(errors.leaf, _bins_in(epochs, starts, ends))
+                if of_nodes and errors.leaf is not None
+                else errors.points(epochs, starts, ends, over)
+                for errors, epochs in runs
+            ]
         )
         found = SeriesPoints(spans, values[shown], laws, roundings, available, available - len(stops))
         return whole_points(found) if self._counts else found
@@ -389,9 +412,18 @@ class StreamView:
         """
         if method not in self._consistent:
             values = self._running_values("running", "unbiased")
-            self._consistent[method] = consistent_running(self.strategy, self.epochs, values, method)
+            self._consistent[method] = consistent_running(self.kind_of, self.epochs, values, method)
         running = self._consistent[method]
         return np.asarray(running[self._measured_before(stops)] - running[self._measured_before(starts)])
+
+
+def _bins_in(epochs: Sequence[EpochView], starts: Int64Array, stops: Int64Array) -> Int64Array:
+    """Return how many bins of these epochs each range has."""
+    counts = np.zeros(len(starts), np.int64)
+    for epoch in epochs:
+        first, last = epoch.span
+        counts += np.clip(stops, first, last) - np.clip(starts, first, last)
+    return counts
 
 
 def _added(value: float | FloatArray, parts: Sequence[Estimate], cells: int = 1) -> Estimate:

@@ -1,15 +1,18 @@
 """The part of a stream that readers may know: a pure function of the visible seq and of public facts.
 
 Bounds of epochs are public. The early end of an epoch is public once its last bin is visible; before that it
-would reveal that rows were released. ``MemoryReader`` and ``RedisReader`` both use these functions.
+would reveal that rows were released. The same holds for another strategy, which an epoch begins.
+``MemoryReader`` and ``RedisReader`` both use these functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from stream_app.core.records import EpochRecord
+from stream_app.core.answers.answered import Missing
+from stream_app.core.changes import by_hash, read_strategies, strategy_of, with_strategy
+from stream_app.core.records import EpochRecord, History, PublicState
 from stream_app.core.releases.tiles import TileGeometry, TileSlice
 from stream_app.core.strategy import Strategy
 
@@ -23,6 +26,24 @@ def visible_bins(epoch: EpochRecord, visible_seq: int) -> int:
     """Return how many bins of an epoch are visible."""
     released = last_bin_of(epoch) - epoch.first_bin + 1
     return min(max(visible_seq - epoch.first_seq + 1, 0), released)
+
+
+def public_state(
+    text: bytes, epochs: Sequence[EpochRecord], visible_seq: int, history: History | None = None
+) -> PublicState:
+    """Return what readers may know of a stream. Args: text, as stored; epochs, all of them.
+
+    The strategy is the last visible epoch's: a change of settings is public with the epoch that it begins.
+    """
+    texts, shown = read_strategies(text), visible_epochs(epochs, visible_seq)
+    seen = texts[-1:]
+    if len(texts) > 1:
+        text_of = {strategy.hash: text for text, strategy in zip(texts, by_hash(texts).values(), strict=True)}
+        seen = ()
+        for epoch in shown:
+            seen = with_strategy(seen, text_of[epoch.strategy_hash])
+    *earlier, current = seen
+    return PublicState(current, shown, visible_seq, history, tuple(earlier))
 
 
 def visible_epochs(epochs: Iterable[EpochRecord], visible_seq: int) -> tuple[EpochRecord, ...]:
@@ -40,18 +61,18 @@ def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:
 def visible_rows(strategy: Strategy, epoch: EpochRecord, visible_seq: int, table: str) -> int:
     """Return how many rows of a table a reader may see: only rows of complete nodes.
 
-    A table that the stream does not have is empty.
+    A table that the stream does not have is empty. Args: strategy, of the epoch.
     """
     kind = strategy.kind
     return kind.rows_after(table, visible_bins(epoch, visible_seq)) if table in kind.tables else 0
 
 
 def invisible_slices(
-    strategy: Strategy, epochs: Iterable[EpochRecord], released_bin: int, visible_seq: int
+    texts: tuple[bytes, ...], epochs: Iterable[EpochRecord], released_bin: int, visible_seq: int
 ) -> list[TileSlice]:
     """Return the tile slices with rows released but not visible; each slice reaches to its tile's end.
 
-    Args: all epochs of the stream; the last released bin.
+    Args: texts, of all strategies of the stream; all its epochs; the last released bin.
     """
     slices: list[TileSlice] = []
     for epoch in epochs:
@@ -59,7 +80,14 @@ def invisible_slices(
         visible = visible_bins(epoch, visible_seq)
         if released <= visible:
             continue
-        for table, width in strategy.kind.tables.items():
-            shown, held = (strategy.kind.rows_after(table, bins) for bins in (visible, released))
+        kind = strategy_of(texts, epoch).kind
+        for table, width in kind.tables.items():
+            shown, held = (kind.rows_after(table, bins) for bins in (visible, released))
             slices += TileGeometry(width).slices(epoch.epoch, table, shown, held - shown)
     return slices
+
+
+def width_of(state: PublicState, want: Missing) -> int:
+    """Return the width of the table of which rows are wanted: its epoch's strategy decides it."""
+    record = next(record for record in state.epochs if record.epoch == want.epoch)
+    return strategy_of(state.texts, record).kind.tables[want.table]

@@ -85,9 +85,7 @@ class Errors:
             whole[self.horizon] = whole.get(self.horizon, nothing) - covered
             found.append(over.errors(digits))
         found.append(self._of_whole(whole, len(starts)))
-        return RangeErrors(
-            LawTable.joined([one.laws for one in found]), np.sum([one.roundings for one in found], axis=0)
-        )
+        return RangeErrors.added(found)
 
     def _of_whole(self, whole: Mapping[int, Int64Array], ranges: int) -> RangeErrors:
         """Return the errors of the whole epochs in each range. Epochs of equal length have the same law."""

@@ -19,6 +19,7 @@ from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.units import UNITS_PER_COUNT
+from stream_app.core.changes import before_change, by_hash
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.errors import CONFIDENCE, RowError
@@ -97,6 +98,10 @@ def make_release(
 def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str) -> Iterator[bytes]:
     """Yield the rows of these bins, each with the hash of the row before."""
     declared, prev = strategy.declared, state.head
+    begins = state.released_bin + 1 == state.epoch.first_bin
+    changed: dict[str, object] = {}
+    if begins and state.epoch.changed_from is not None:
+        changed = {"changed": before_change(by_hash(state.texts)[state.epoch.changed_from], strategy)}
     meaning = meaning_of(declared)
     words = {} if meaning.plain else {"meaning": meaning.counts}
     binning = declared.time.binning
@@ -127,6 +132,7 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
             **strategy.kind.row_part(closed, position),
             **words,
             **({"sum": sums[position]} if sums else {}),
+            **(changed if position == 0 else {}),
             "strategy": strategy.hash,
             "prev": prev,
             "nonce": _row_nonce(nonce, seq),

@@ -7,12 +7,13 @@ hold only hashes of values; the witness keeps these values beside them. Older ve
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 
+from stream_app.core.changes import strategy_before
 from stream_app.core.kinds.tables import PUBLISHED, Block, node_table
 from stream_app.core.records import EpochRecord, TileAppend, WitnessRow
 from stream_app.core.releases.row_values import unpacked
@@ -39,23 +40,48 @@ class Restored:
     epoch: EpochRecord
 
 
-def restored(strategy: Strategy, rows: Sequence[WitnessRow], after_seq: int) -> Iterator[Restored]:
+def strategies_of(rows: Sequence[WitnessRow], known: Iterable[Strategy]) -> dict[str, Strategy]:
+    """Return the strategies of all rows by hash: a first row after a change says what the one before was.
+
+    Args: rows, all rows of the witness; known, strategies among which the last row's is.
+    Raises: ValueError if none of them is the last row's, or a row's strategy is not told.
+    """
+    by_hash = {strategy.hash: strategy for strategy in known}
+    found: dict[str, Strategy] = {}
+    for row in reversed(rows):
+        message = json.loads(row.row)
+        strategy = by_hash.get(message["strategy"])
+        if strategy is None:
+            raise ValueError("the witness holds releases of another strategy")
+        found[strategy.hash] = strategy
+        if (said := message.get("changed")) is not None:
+            before = strategy_before(strategy, said)
+            by_hash[before.hash] = before
+    return found
+
+
+def restored(
+    strategies: Mapping[str, Strategy], rows: Sequence[WitnessRow], after_seq: int, running: str
+) -> Iterator[Restored]:
     """Yield the steps that put missing rows back, in order.
 
-    Args: rows, all rows of the witness; after_seq, the last row that the store holds.
+    Args: strategies, of all rows, by hash; rows, all rows of the witness; after_seq, the last row that the
+        store holds; running, the hash of the stream's strategy.
     Raises: ValueError if the witness lacks values, or holds values that differ from the rows' hashes.
     """
     lost = [row for row in rows if row.seq > after_seq]
-    if not (strategy.kind.rows_hold_values or all(row.values for row in lost)):
+    holds_values = all(strategy.kind.rows_hold_values for strategy in strategies.values())
+    if not (holds_values or all(row.values for row in lost)):
         raise ValueError("the witness lacks values: an older version wrote it, or its rows are too wide")
-    epochs = {epoch.epoch: epoch for epoch in epochs_of(strategy, rows)}
+    epochs = {epoch.epoch: epoch for epoch in epochs_of(strategies, rows)}
     for number, of_epoch in groupby(lost, lambda row: int(json.loads(row.row)["epoch"])):
         epoch = epochs[number]
+        strategy = strategies[epoch.strategy_hash]
         for step in _steps(list(of_epoch)):
             last_bin = json.loads(step[-1].row)["bin"]
             complete = last_bin == epoch.first_bin + epoch.bins - 1
             yield Restored(
-                strategy_hash=strategy.hash,
+                strategy_hash=running,
                 after_seq=after_seq,
                 rows=[(row.seq, row.row) for row in step],
                 tiles=_tiles(strategy, epoch, step),
@@ -76,18 +102,24 @@ def _steps(rows: Sequence[WitnessRow]) -> Iterator[Sequence[WitnessRow]]:
         yield rows[start:]
 
 
-def epochs_of(strategy: Strategy, rows: Sequence[WitnessRow]) -> list[EpochRecord]:
-    """Return the epochs of all rows, as they began; with a cap per user each ends at the end of a window."""
-    declared, horizon = strategy.declared, strategy.time.horizon
+def epochs_of(strategies: Mapping[str, Strategy], rows: Sequence[WitnessRow]) -> list[EpochRecord]:
+    """Return the epochs of all rows, as they began; with a cap per user each ends at the end of a window.
+
+    Args: strategies, of all rows, by hash.
+    """
     epochs: list[EpochRecord] = []
     messages = ((row.seq, json.loads(row.row)) for row in rows)
     for epoch, group in groupby(messages, lambda one: one[1]["epoch"]):
         of_epoch = list(group)
         (seq, first), (_, last) = of_epoch[0], of_epoch[-1]
+        strategy = strategies[first["strategy"]]
+        declared, horizon = strategy.declared, strategy.time.horizon
         bins = declared.epoch_bins(first["bin"], epochs[-1] if epochs else None, horizon)
         if last["bin"] >= first["bin"] + bins:
             bins = horizon  # an older version began an epoch of a whole window after the store was lost
-        epochs.append(EpochRecord(epoch, first["bin"], bins, seq, first["strategy"]))
+        changed_from = first.get("changed", {}).get("from")
+        record = EpochRecord(epoch, first["bin"], bins, seq, first["strategy"], changed_from=changed_from)
+        epochs.append(record)
     return epochs
 
 

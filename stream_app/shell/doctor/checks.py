@@ -68,7 +68,9 @@ async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
 async def _stored(settings: Settings) -> list[Finding]:
     """Return whether the streams are those that the store knows under their names."""
     try:
-        return [Finding("streams", "warn", f"not checked: {said}") for said in await check_stored(settings)]
+        found = await check_stored(settings)
+        changes = [Finding("streams", "ok", change) for change in found.changes]
+        return [*changes, *(Finding("streams", "warn", f"not checked: {one}") for one in found.not_compared)]
     except OperatorError as refusal:
         return [Finding("streams", "fail", str(refusal))]
 

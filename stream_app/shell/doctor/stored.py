@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -12,7 +13,7 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
-from stream_app.loops.opening import running_strategy
+from stream_app.loops.configured import changes_in_words, running_strategy
 from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.state.embedded import running_url
 from stream_app.state.redis_store import RedisStore
@@ -21,10 +22,19 @@ from stream_app.wiring.event_logs import check_begun_file, id_of_state
 NOT_ASKED = "a start compares the streams with it"
 
 
-async def check_stored(settings: Settings) -> list[str]:
+class Compared(NamedTuple):
+    """What a comparison with the store found, a line each.
+
+    Args: changes, what a start would change, and when; not_compared, what could not be compared.
+    """
+
+    changes: list[str]
+    not_compared: list[str]
+
+
+async def check_stored(settings: Settings) -> Compared:
     """Compare each stream with what began under its name, as a start does; change nothing.
 
-    Returns: what could not be compared, a line each.
     Raises: OperatorError for the first stream that a start would refuse.
     """
     for stream in settings.streams:
@@ -33,26 +43,28 @@ async def check_stored(settings: Settings) -> list[str]:
     url, embedded = settings.redis.url, settings.redis.embedded
     if embedded is not None:
         if not embedded.exists():
-            return []
+            return Compared([], [])
         if (url := running_url(embedded)) is None:
             silent = f"the embedded Redis in {embedded} does not run, so it was not asked; {NOT_ASKED}"
-            return [silent, *_unlike_witnessed(settings)]
+            return Compared([], [silent, *_unlike_witnessed(settings)])
     if url is None:
-        return [f"redis.url is missing, so no store was asked; {NOT_ASKED}"]
+        return Compared([], [f"redis.url is missing, so no store was asked; {NOT_ASKED}"])
+    changes: list[str] = []
     store = RedisStore(url)
     try:
         await store.check_format()
         for stream in settings.streams:
             state = await store.load(stream.name)
             if state is not None:
-                running_strategy(state, _as_a_start_plans(stream, settings, state))
+                wanted = _as_a_start_plans(stream, settings, state)
+                changes += changes_in_words(running_strategy(state, wanted), wanted, state)
     except OSError as failure:
-        return [f"the store cannot be asked ({failure}); {NOT_ASKED}"]
+        return Compared([], [f"the store cannot be asked ({failure}); {NOT_ASKED}"])
     finally:
         await store.close()
     topics = [stream.name for stream in settings.streams if not isinstance(stream.source, SourceSettings)]
     said = "whether its topic was created anew was not checked; a start does"
-    return [f"{name}: {said}" for name in topics]
+    return Compared(changes, [f"{name}: {said}" for name in topics])
 
 
 def _unlike_witnessed(settings: Settings) -> Iterator[str]:
@@ -66,8 +78,8 @@ def _unlike_witnessed(settings: Settings) -> Iterator[str]:
         named = replace(strategy, declared=structs.replace(strategy.declared, source=place))
         if json.loads(rows[-1].row)["strategy"] not in (named.hash, strategy.hash):
             yield (
-                f"{stream.name} is not planned as what was released under its name; if its declaration was "
-                "changed, a start refuses it: put that back, or give the new stream another name"
+                f"{stream.name} is not planned as what was released under its name; a start changes epsilon "
+                "or the tree with the next epoch, and refuses any other changed declaration"
             )
 
 

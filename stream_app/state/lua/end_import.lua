@@ -1,8 +1,9 @@
 -- Show an imported stream once all its rows are there. One that was rebuilt then has no state, like a lost stream.
 -- KEYS: state, chain, visible, strategy, epochs
--- ARGV: hash of a history, its last seq, the strategy's text if the stream was rebuilt, otherwise nothing
+-- ARGV: hash of a history, its last seq, the strategies' text if the stream was rebuilt, otherwise nothing, and the
+--       format that the stream then needs
 local state, chain, visible, strategy, epochs = unpack(KEYS)
-local history_hash, seq, text = unpack(ARGV)
+local history_hash, seq, text, format = unpack(ARGV)
 if redis.call('HGET', state, 'strategy_hash') ~= history_hash then return 'conflict' end
 local newest = redis.call('XREVRANGE', chain, '+', '-', 'COUNT', 1)[1]
 if not newest or newest[1] ~= seq .. '-0' then return 'conflict' end
@@ -10,6 +11,7 @@ redis.call('SET', visible, seq)
 if text ~= '' then
   redis.call('SET', strategy, text)
   redis.call('HDEL', epochs, 'format')
+  if tonumber(format) > 1 then redis.call('HSET', epochs, 'format', format) end
   redis.call('UNLINK', state)
 end
 return 'done'

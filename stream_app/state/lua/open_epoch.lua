@@ -4,14 +4,15 @@
 --       hold what is released but not visible
 -- ARGV: strategy, strategy hash, epoch, record, first bin, last bin, first seq, head, nonce of the epoch's noise
 --       (may be empty), number of its pages, the counter that it begins with if the chain goes on from its own
---       head, seq and visible seq that the caller saw, numbers of bins, windows and shards to forget, these bins, these
+--       head, seq and visible seq that the caller saw, the strategies in whose place these come if the settings change
+--       (may be empty), the format that the stream needs (may be empty), numbers of bins, windows and shards to forget, these bins, these
 --       windows (each named by its last bin), these shards, then the visible length of each tile
 -- Replies: 'again' if the state has changed since the caller read it
 local state, strategy, epochs, visible, chain, open_bins, noise, open_windows, untallied = unpack(KEYS, 1, 9)
 local text, strategy_hash, epoch, record, first_bin, last_bin, first_seq, head = unpack(ARGV, 1, 8)
-local nonce, pages, carried, seen_seq, seen_visible = unpack(ARGV, 9, 13)
-local bins_to_forget, windows_to_forget, shards_to_forget = unpack(ARGV, 14, 16)
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 9, 16
+local nonce, pages, carried, seen_seq, seen_visible, replaced, format = unpack(ARGV, 9, 15)
+local bins_to_forget, windows_to_forget, shards_to_forget = unpack(ARGV, 16, 18)
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 9, 18
 local counter = ''
 bins_to_forget, windows_to_forget = tonumber(bins_to_forget), tonumber(windows_to_forget)
 shards_to_forget = tonumber(shards_to_forget)
@@ -98,7 +99,9 @@ local sealed_bin = tonumber(first_bin) - 1
 if current then
   local held = redis.call('HMGET', state,
     'strategy_hash', 'seq', 'head', 'released_bin', 'sealed_bin', 'opening_head', 'noise')
-  if redis.call('GET', strategy) ~= text or held[1] ~= strategy_hash then return 'strategy' end
+  local stored = redis.call('GET', strategy)
+  local changes = replaced ~= '' and stored == replaced
+  if not changes and (stored ~= text or held[1] ~= strategy_hash) then return 'strategy' end
   if current == epoch then
     local same = redis.call('HGET', epochs, epoch) == record and held[6] == head and (held[7] or '') == nonce
     return same and 'already' or 'conflict'
@@ -132,6 +135,7 @@ elseif not noise_is_stored() then
 end
 
 redis.call('SET', strategy, text)
+if format ~= '' then redis.call('HSET', epochs, 'format', format) end
 redis.call('HDEL', state, 'stopped')
 redis.call('HSET', epochs, epoch, record)
 redis.call('HSET', state,

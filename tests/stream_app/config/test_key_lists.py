@@ -11,7 +11,7 @@ from stream_app.config import ConfigError, load_text
 from stream_app.config.plans import planned
 from stream_app.core.records import GENESIS, EpochRecord, StreamState
 from stream_app.core.strategy import Strategy
-from stream_app.loops.opening import running_strategy
+from stream_app.loops.configured import running_strategy
 from stream_app.ports import OperatorError
 
 TEXT = """

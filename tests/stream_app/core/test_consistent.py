@@ -94,10 +94,12 @@ def test_bins_are_the_closest_to_the_estimates_with_the_sums_of_their_nodes(rele
             epoch.append(PUBLISHED, np.zeros((released, 1), np.int64))
             views.append(epoch)
         values = np.append(0.0, generator.normal(0.6, 8.0, 16 + bins).cumsum())
-        found = consistent_running(strategy, views, values, "top_down")
-        rising = closest_rising(values, running_variances(strategy, views))
+        found = consistent_running(lambda _: strategy.kind, views, values, "top_down")
+        rising = closest_rising(values, running_variances(lambda _: strategy.kind, views))
         assert found[[0, 16, -1]].tolist() == rising[[0, 16, -1]].tolist()
-        exact = isotonic(values, 1 / np.maximum(running_variances(strategy, views), 1e-6), lower=0.0)
+        exact = isotonic(
+            values, 1 / np.maximum(running_variances(lambda _: strategy.kind, views), 1e-6), lower=0.0
+        )
         leaf, node = design.variances[1], design.variances[0]
         for start, stop in ((0, 16), (16, 16 + bins)):
             sums = np.add.reduceat(np.diff(values[start : stop + 1]), range(0, stop - start, 4))
@@ -117,7 +119,7 @@ def closest_with_sum(values: FloatArray, variances: FloatArray, total: float) ->
 
 def test_variances_are_those_of_the_answers() -> None:
     view = view_of([SPARSE, SPARSE[:9]], 16)
-    variances = running_variances(view.strategy, view.epochs)
+    variances = running_variances(view.kind_of, view.epochs)
     first = view.span.start
     for edge in range(1, 26):
         assert variances[edge] == pytest.approx(view.count(Span(first, first + edge)).variance)
@@ -128,5 +130,5 @@ def test_variances_of_an_anticipating_epoch_are_those_of_its_published_values() 
     strategy = replace(view_of([SPARSE], 16).strategy, kind=kind_of(design))
     epoch = strategy.kind.epoch(EpochRecord(0, 5, 16, 1, strategy.hash))
     epoch.append(PUBLISHED, np.zeros((9, 1), np.int64))
-    found = running_variances(strategy, [epoch])
+    found = running_variances(lambda _: strategy.kind, [epoch])
     assert found == pytest.approx([published_variance(design, 0, t) for t in range(10)])

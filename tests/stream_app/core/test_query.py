@@ -17,6 +17,7 @@ from dphist.tree.estimate import ReleasedForest
 from dphist.tree.release import BinRelease, NodeRelease
 from stream_app.core.answers.answered import QueryError, downsampled
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.visible import width_of
 from stream_app.core.kinds.tables import SeriesKind, Span
 from tests.dphist.tree.dense import published_variance
 from tests.models.memory import MemoryStore
@@ -32,10 +33,10 @@ async def read(view: StreamView | None, store: MemoryStore, name: str = "departu
     reader = store.reader()
     state = await reader.public_state(name)
     assert state is not None
-    view = view or StreamView(state.strategy)
+    view = view or StreamView(state.strategy, state.earlier)
     assert view.continues_to(state)
-    width = view.strategy.width
-    view.extend(state, [(want, await reader.tile_rows(name, *want, width)) for want in view.missing(state)])
+    wanted = [(want, width_of(state, want)) for want in view.missing(state)]
+    view.extend(state, [(want, await reader.tile_rows(name, *want, width)) for want, width in wanted])
     assert view.shown == state
     return view
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from stream_app.core.records import Reason, Reply
+from stream_app.core.history import history_text
+from stream_app.core.records import History, Reason, Reply
 from stream_app.ports import OperatorError
 from tests.simulator.log import Entry
 from tests.simulator.loop import simulate
@@ -138,10 +139,12 @@ def test_an_error_of_the_operator_s_ends_the_cutter() -> None:
         live = Live(log_of(p0=[event(0.5, 0.5)], p1=[event(0.5, 0.5)]))
 
         async def another(*cuts: object) -> Reply:
+            for state in live.store._streams.values():
+                state.strategy = history_text(state.strategy, History(retired_us=0))
             return Reply.STRATEGY
 
         live.store.take_cuts = another  # type: ignore[method-assign, assignment]
         await live.run(8.5)
 
-    with pytest.raises(OperatorError, match="another strategy"):
+    with pytest.raises(OperatorError, match="was retired on 1970-01-01"):
         simulate(1, run())

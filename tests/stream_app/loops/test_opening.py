@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +154,7 @@ def test_an_interrupted_opening_is_taken_up(one: OneSource) -> None:
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        (strategy_of(design_of(epsilon=Fraction(2))), 'privacy.epsilon was "1000000000" when'),
+        (strategy_of(late="drop"), 'late was "next_bin" when the stream began'),
         (strategy_of(grace_us=5), "time.grace_us was 0 when the stream began and is 5 now"),
         (strategy_of(bins=3), "source.replay was null when"),
         (strategy_of(source="elsewhere"), 'ledger was "file:visits'),

@@ -13,7 +13,7 @@ import pytest
 from stream_app.core.budget import Total
 from stream_app.core.ledger import ACCEPTED, statement
 from stream_app.core.strategy import Strategy
-from stream_app.loops import opening
+from stream_app.loops import lost_entries, opening
 from stream_app.loops.closer import Closer
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import OperatorError
@@ -246,12 +246,12 @@ def test_a_worker_that_dies_between_the_ledgers_of_a_group_opens_nothing_too_man
     asyncio.run(run())
 
 
-async def _own_only(ports: Ports, streams: Sequence[Stream]) -> None:
+async def _own_only(ports: Ports, streams: Sequence[Stream], known: Sequence[Strategy] = ()) -> None:
     """Put back this stream's entries only, as before."""
-    await restore(ports, streams[-1:])
+    await restore(ports, streams[-1:], known)
 
 
-async def _nothing(ports: Ports, streams: Sequence[Stream]) -> None:
+async def _nothing(ports: Ports, streams: Sequence[Stream], known: Sequence[Strategy] = ()) -> None:
     """Put back nothing."""
 
 
@@ -265,7 +265,7 @@ async def _of_streams_without_any(store: Any, witnesses: Any, ledgers: Any) -> l
     ]
 
 
-restore = opening._restore_ledgers
+restore = lost_entries.restore_ledgers
 
 
 def emptied(one: OneSource) -> None:
@@ -276,9 +276,9 @@ def emptied(one: OneSource) -> None:
 @pytest.mark.parametrize(
     ("place", "mutant", "caught_by"),
     [
-        ("_restore_ledgers", _own_only, emptied),
-        ("_restore_ledgers", _nothing, emptied),
-        ("_restore_ledgers", _own_only, test_a_stream_that_lost_nothing_knows_of_others),
+        ("restore_ledgers", _own_only, emptied),
+        ("restore_ledgers", _nothing, emptied),
+        ("restore_ledgers", _own_only, test_a_stream_that_lost_nothing_knows_of_others),
         (
             "with_lost_entries",
             _of_streams_without_any,
@@ -294,6 +294,6 @@ def test_mutants_are_caught(
     mutant: Callable[..., Any],
     caught_by: Callable[[OneSource], None],
 ) -> None:
-    monkeypatch.setattr(opening, place, mutant)
+    monkeypatch.setattr(opening if place == "restore_ledgers" else lost_entries, place, mutant)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         caught_by(one)

@@ -198,7 +198,7 @@ def test_an_epoch_over_two_windows_is_an_older_version_s() -> None:
         WitnessRow(seq, json.dumps({"epoch": epoch, "bin": bin, "strategy": "h"}).encode())
         for seq, (epoch, bin) in enumerate(places, 1)
     ]
-    found = epochs_of(strategy_of(max_events=MOST), rows)
+    found = epochs_of({"h": strategy_of(max_events=MOST)}, rows)
     assert [(one.epoch, one.first_bin, one.bins, one.first_seq) for one in found] == [
         (0, 100, 6, 1),
         (1, 102, 6, 3),

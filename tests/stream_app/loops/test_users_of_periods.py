@@ -75,7 +75,7 @@ def test_epochs_are_put_back_as_they_began() -> None:
         WitnessRow(seq, f'{{"epoch": {epoch}, "bin": {bin}, "strategy": "h"}}'.encode())
         for seq, (epoch, bin) in enumerate([(0, 100), (0, 101), (1, 103), (1, 104), (2, 108)], start=1)
     ]
-    assert epochs_of(hourly(), rows) == [
+    assert epochs_of({"h": hourly()}, rows) == [
         EpochRecord(0, 100, 5, 1, "h"),
         EpochRecord(1, 103, 5, 3, "h"),
         EpochRecord(2, 108, 6, 5, "h"),

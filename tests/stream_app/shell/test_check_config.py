@@ -79,7 +79,7 @@ streams:
 
 @pytest.mark.redis
 @pytest.mark.slow
-def test_a_stream_that_was_changed_since_it_began_is_refused(tmp_path: Path) -> None:
+def test_a_stream_that_was_changed_since_it_began_is_refused_or_goes_on_changed(tmp_path: Path) -> None:
     """While the embedded Redis runs it is asked; later only what the state directory says is compared."""
 
     def checked(text: str) -> tuple[int, str]:
@@ -90,13 +90,17 @@ def test_a_stream_that_was_changed_since_it_began_is_refused(tmp_path: Path) -> 
     text = CHANGED.format(port=free_port())
     (tmp_path / "clicks.ndjson").write_text(json.dumps({"at": int(time.time())}) + "\n")
     assert checked(text) == (0, f"{tmp_path}/app.yaml: good; 1 stream(s): clicks\n")
-    changed, moved = text.replace("epsilon: 1", "epsilon: 2"), text.replace("format: s", "format: ms")
+    changed, moved = text.replace("grace: 0s", "grace: 1s"), text.replace("format: s", "format: ms")
     with Service(["run", "--config", "app.yaml"], tmp_path) as service:
         service.until("released until")
         assert checked(text) == (0, f"{tmp_path}/app.yaml: good; 1 stream(s): clicks\n")
         status, said = checked(changed)
-        assert (status, "stream clicks: privacy.epsilon was " in said) == (2, True), said
+        assert (status, "stream clicks: time.grace_us was " in said) == (2, True), said
         assert "put it back, or give the new stream another name" in said
+        status, said = checked(text.replace("epsilon: 1", "epsilon: 2"))
+        assert status == 0, said
+        [told] = [line for line in said.splitlines() if line.startswith("clicks: from ")]
+        assert told.endswith(" on, with its next epoch: privacy.epsilon 2 instead of 1")
         status, said = checked(moved)
         assert (status, "is not the file that the stream began with, or it is read in another" in said) == (
             2,

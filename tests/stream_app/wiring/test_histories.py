@@ -330,7 +330,7 @@ def test_a_newer_file_and_other_values_are_refused(counted: Path, empty: Path, s
         return body + json.dumps(end).encode() + b"\n"
 
     def newer(lines: list[dict[str, Any]]) -> None:
-        lines[0]["private_counts_export"] = 2
+        lines[0]["private_counts_export"] = 3
 
     def swapped(lines: list[dict[str, Any]]) -> None:
         valued = [line for line in lines if "values" in line]
@@ -343,7 +343,7 @@ def test_a_newer_file_and_other_values_are_refused(counted: Path, empty: Path, s
 
     file = empty.parent / "forged.ndjson"
     for change, said in (
-        (newer, "it has version 2, and this build knows version 1"),
+        (newer, "it has version 3, and this build knows versions up to 2"),
         (swapped, "its values in the witness are not those that the row has hashes of"),
         (left_out, "does not follow the row before it"),
     ):

@@ -51,10 +51,10 @@ def epoch_of(stream: str, epoch: int) -> LedgerEntry:
     return LedgerEntry(SOURCE, stream, epoch, start_us, start_us + 24 * HOUR_US, "1", "event", "h")
 
 
-def row_of(epoch: int) -> WitnessRow:
+def row_of(epoch: int, strategy_hash: str) -> WitnessRow:
     """Return the first row of an epoch, for a stream with bins of an hour."""
     bin = FIRST_US // HOUR_US + 24 * epoch
-    facts = {"seq": 1 + 24 * epoch, "epoch": epoch, "bin": bin, "strategy": "h", "prev": "0" * 64}
+    facts = {"seq": 1 + 24 * epoch, "epoch": epoch, "bin": bin, "strategy": strategy_hash, "prev": "0" * 64}
     return WitnessRow(1 + 24 * epoch, json.dumps(facts).encode())
 
 
@@ -78,10 +78,12 @@ class World:
     def measure(self, stream: str, epochs: int) -> None:
         """Reserve this many epochs of a stream, and put the first row of each into the witness."""
 
+        strategy = planned(settings(self.directory, stream).streams[0])
+
         async def live() -> None:
             for epoch in range(epochs):
                 await self.store.reserve(epoch_of(stream, epoch))
-                await self.witness.append(stream, [row_of(epoch)])
+                await self.witness.append(stream, [row_of(epoch, strategy.hash)])
 
         asyncio.run(live())
 

@@ -1,0 +1,119 @@
+"""Changes of a running stream's settings: which are possible, and how its strategies are stored.
+
+A stream goes on under another strategy when its next epoch opens. The store then keeps the texts of all its
+strategies in the place of the strategy's text. Their ``"v"`` is not 1, so a build that knows no changes ends
+with one line. The first row after a change says what the strategy before was
+(docs/decisions/0043-changes-at-the-next-epoch.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from stream_app.core.kinds.tree import Tree
+from stream_app.core.records import EpochRecord
+from stream_app.core.strategy import Strategy, canonical_json
+
+_START = b'{"strategies":'  # canonical texts have sorted keys, so no strategy's text begins like this
+_VERSION = 3
+
+
+# What may change: facts that say how bins are released, not which events they count. So the exact counts of
+# the next epoch's bins stay what they are, and no record is read again.
+_CHANGEABLE = ("privacy.epsilon", "tree.workload", "tree.branching", "tree.shares")
+
+
+def may_change(fact: str, running: Strategy, planned: Strategy) -> bool:
+    """Return whether a fact may change when the stream's next epoch opens. Args: fact, its path in the text.
+
+    It may in live streams that count over time only, if both strategies have the same kind of release: then
+    each epoch's values have the same tables, and ranges over epochs of both strategies have exact errors.
+    """
+    then, now = running.kind, planned.kind
+    return (
+        fact.startswith(_CHANGEABLE)
+        and running.declared.until_us is None
+        and isinstance(then, Tree)
+        and type(then) is type(now)
+        and (then.design.horizon, then.design.neighbours, then.width)
+        == (now.design.horizon, now.design.neighbours, now.width)
+    )
+
+
+def strategies_text(texts: Sequence[bytes]) -> bytes:
+    """Return the text that the store keeps for a stream with these strategies, the current one last."""
+    if len(texts) == 1:
+        return texts[0]
+    return canonical_json({"strategies": [text.decode() for text in texts], "v": _VERSION})
+
+
+def read_strategies(text: bytes) -> tuple[bytes, ...]:
+    """Return the texts of all strategies of a stream, the current one last."""
+    if not text.startswith(_START):
+        return (text,)
+    return tuple(one.encode() for one in json.loads(text)["strategies"])
+
+
+@lru_cache(maxsize=4_096)
+def by_hash(texts: tuple[bytes, ...]) -> Mapping[str, Strategy]:
+    """Return strategies by their hashes, in the order of the texts."""
+    found = map(Strategy.from_json, texts)
+    return {strategy.hash: strategy for strategy in found}
+
+
+def strategy_of(texts: tuple[bytes, ...], epoch: EpochRecord) -> Strategy:
+    """Return the strategy of an epoch. Args: texts, of all strategies of its stream."""
+    return Strategy.from_json(texts[0]) if len(texts) == 1 else by_hash(texts)[epoch.strategy_hash]
+
+
+def with_strategy(texts: Iterable[bytes], text: bytes) -> tuple[bytes, ...]:
+    """Return a stream's texts with a current one, each text once."""
+    return *(one for one in texts if one != text), text
+
+
+def before_change(then: Strategy, now: Strategy) -> dict[str, object]:
+    """Return what the first row after a change says: the strategy before, and where its text differed."""
+    texts = json.loads(now.to_json()), json.loads(then.to_json())
+    return {"from": then.hash, "was": list(_differences(texts[0], texts[1], ()))}
+
+
+def is_change(row: bytes) -> bool:
+    """Return whether a row is the first one after a change: builds that know no changes must not read it."""
+    return b'"changed":{' in row  # in a text the quotation marks would be escaped
+
+
+def strategy_before(now: Strategy, said: Mapping[str, Any]) -> Strategy:
+    """Return the strategy before a change. Args: said, what ``before_change`` returned.
+
+    Raises: ValueError if this is not the strategy whose hash the row holds.
+    """
+    text = json.loads(now.to_json())
+    for path, *was in said["was"]:
+        place = text
+        for name in path[:-1]:
+            place = place[name]
+        if was:
+            place[path[-1]] = was[0]
+        else:
+            place.pop(path[-1], None)
+    found = Strategy.from_json(canonical_json(text))
+    if found.hash != said["from"]:
+        raise ValueError("a row after a change of settings does not match the strategy that it names")
+    return found
+
+
+def _differences(now: object, then: object, path: tuple[str, ...]) -> Iterator[list[object]]:
+    """Yield each place where two texts differ, and what was there: [path, value], or [path] for nothing."""
+    if isinstance(now, dict) and isinstance(then, dict):
+        for name in sorted(now.keys() | then.keys()):
+            if name not in then:
+                yield [[*path, name]]
+            elif name not in now:
+                yield [[*path, name], then[name]]
+            else:
+                yield from _differences(now[name], then[name], (*path, name))
+    elif now != then:
+        yield [list(path), then]

@@ -1,0 +1,95 @@
+"""Compares a stored strategy with the configured one: what is equal, what may change, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+
+from stream_app.core.changes import may_change
+from stream_app.core.history import in_words, read_strategy
+from stream_app.core.instants import format_instant
+from stream_app.core.records import StreamState
+from stream_app.core.strategy import Strategy
+from stream_app.ports import OperatorError
+
+_LONGEST_SHOWN = 200  # characters of a value in an error
+
+
+def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
+    """Return the stored strategy. Raises: OperatorError if the configured one may not follow it."""
+    check_counted(planned.stream, state)
+    try:
+        running = Strategy.from_json(state.strategy)
+    except ValueError as refusal:
+        raise OperatorError(f"stream {planned.stream}: {refusal}; give the new stream another name") from None
+    check_change(running, planned)
+    return running
+
+
+def check_change(running: Strategy, planned: Strategy) -> None:
+    """Check that a strategy may follow another one, or is declared alike. Raises: OperatorError."""
+    then, now = (
+        {"ledger": strategy.source, "width": strategy.width} | strategy.declared.plain()
+        for strategy in (running, planned)
+    )
+    for key, before, after in differences(then, now):
+        if may_change(key, running, planned):
+            continue
+        if key == "source.state_id":
+            if running.declared.source.state_id is None:
+                continue  # the stream began before state directories had ids
+            raise OperatorError(
+                f"stream {planned.stream}: its file is counted from another state directory, whose file id "
+                f"holds {before} (here {after}); go on with that one, or give the new stream another name"
+            )
+        raise OperatorError(
+            f"stream {planned.stream}: {key} was {before} when the stream began and is {after} now; put it "
+            "back, or give the new stream another name"
+        )
+
+
+def changes_in_words(running: Strategy, wanted: Strategy, state: StreamState) -> list[str]:
+    """Return what the next epoch changes, and when it begins if the running one becomes complete; a line."""
+    if running.declared == wanted.declared:
+        return []
+    following = state.epoch.first_bin + state.epoch.bins
+    if state.epoch.last_bin is not None:
+        following = max(state.released_bin, state.epoch.last_bin) + 1
+    begins = format_instant(wanted.declared.time.binning.start_us(following))
+    return [f"{wanted.stream}: from {begins} on, with its next epoch: {facts_in_words(running, wanted)}"]
+
+
+def facts_in_words(before: Strategy, now: Strategy) -> str:
+    """Return each declared fact that differs between two strategies."""
+    facts = differences(before.declared.plain(), now.declared.plain())
+    shown = ((fact, *(one.strip('"') for one in values)) for fact, *values in facts)
+    return ", ".join(f"{fact} {after} instead of {then}" for fact, then, after in shown)
+
+
+def check_counted(stream: str, state: StreamState) -> None:
+    """Check that a stream is not history. Raises: OperatorError, one line."""
+    _, history = read_strategy(state.strategy)
+    if history is not None:
+        raise OperatorError(
+            f"stream {stream}: it {in_words(history)}; take it out of the configuration, or give the new "
+            "stream another name"
+        )
+
+
+def differences(then: object, now: object, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each fact that differs between two JSON values, and both values as text."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in sorted(then.keys() | now.keys()):
+            yield from differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
+    elif then != now:
+        yield path, _shown(then), _shown(now)
+
+
+def _shown(value: object) -> str:
+    """Return a value as text; of a long list its length and its hash, that of a file with one item a line."""
+    text = json.dumps(value)
+    if len(text) <= _LONGEST_SHOWN or not isinstance(value, (list, tuple)):
+        return text
+    digest = hashlib.sha256("".join(f"{item}\n" for item in value).encode()).hexdigest()
+    return f"a list of {len(value):,} (SHA-256 {digest[:12]})"

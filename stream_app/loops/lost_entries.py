@@ -1,0 +1,94 @@
+"""Puts back ledger entries that the store has lost, from the rows of the streams' witnesses."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from stream_app.core.measured import ledger_entry
+from stream_app.core.records import WitnessRow
+from stream_app.core.releases.release import RowLink
+from stream_app.core.releases.restored import epochs_of, strategies_of
+from stream_app.core.strategy import Strategy
+from stream_app.loops.configured import running_strategy
+from stream_app.loops.stream import Ports, Stream
+from stream_app.ports import OperatorError, Store, Witness
+from stream_app.source_ledger import SourceLedger
+
+
+async def with_lost_entries(
+    store: Store, witnesses: Mapping[str, Witness], ledgers: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return the streams of which a ledger lacks the entry of an epoch that the witness knows.
+
+    Args: ledgers, the names of the ledgers that get a stream's entries, by stream.
+    """
+    known: dict[str, dict[str, set[int]]] = {}  # the epochs, by ledger and stream
+    found = []
+    for stream, names in ledgers.items():
+        if (witnessed := await witnesses[stream].head(stream)) is None:
+            continue
+        epochs = set(range(RowLink.of(witnessed[1]).epoch + 1))  # some numbers may never have been used
+        for name in names:
+            if name not in known:
+                known[name] = defaultdict(set)
+                for entry in await store.ledger(name):
+                    known[name][entry.stream].add(entry.epoch)
+        if any(epochs - known[name][stream] for name in names):
+            found.append(stream)
+    return found
+
+
+async def restore_ledgers(ports: Ports, streams: Sequence[Stream], known: Iterable[Strategy] = ()) -> None:
+    """Put back the ledger entries that the store has lost of all these streams.
+
+    Args: known, strategies that the witnesses' rows may have, beside those of the store and of ``streams``.
+    Raises: OperatorError for a witness of another strategy, whose cost is not known here.
+    """
+    measuring = {stream.strategy.stream: stream for stream in streams}
+    ledgers = {
+        name: ledger_of(stream, ports).names(stream.strategy.source) for name, stream in measuring.items()
+    }
+    for name in await with_lost_entries(ports.store, ports.witnesses, ledgers):
+        # The stream's own closer may have put them back meanwhile.
+        if not await with_lost_entries(ports.store, ports.witnesses, {name: ledgers[name]}):
+            continue
+        witness, planned = ports.witnesses[name], measuring[name].strategy
+        stored = (
+            []
+            if (state := await ports.store.load(name)) is None
+            else list(map(Strategy.from_json, state.texts))
+        )
+        if state is not None:
+            running_strategy(state, planned)
+        own = [one for one in (*stored, planned, *known) if one.stream == name]
+        await restore_ledger(ledger_of(measuring[name], ports), witness, own)
+
+
+def ledger_of(stream: Stream, ports: Ports) -> SourceLedger:
+    return stream.ledger or SourceLedger(ports.store)
+
+
+async def restore_ledger(ledger: SourceLedger, witness: Witness, known: Sequence[Strategy]) -> None:
+    """Put back the ledger entries of epochs that the witness knows: a store that was set back lost them.
+
+    Args: known, strategies of the stream; the last row's must be among them.
+    """
+    name = known[0].stream
+    rows = await witness.rows(name, 0)
+    strategies = witnessed_strategies(name, rows, known)
+    for record in epochs_of(strategies, rows):
+        await ledger.reserve(ledger_entry(strategies[record.strategy_hash], record))
+
+
+def witnessed_strategies(
+    stream: str, rows: Sequence[WitnessRow], known: Iterable[Strategy]
+) -> dict[str, Strategy]:
+    """Return the strategies of a witness's rows by hash. Raises: OperatorError."""
+    try:
+        return strategies_of(rows, known)
+    except ValueError as refusal:
+        raise OperatorError(
+            f"stream {stream}: {refusal} under this name; put back the settings with which it last ran, or "
+            "give the stream another name"
+        ) from None
