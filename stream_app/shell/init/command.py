@@ -153,9 +153,9 @@ def _asked_time(questions: Questions, events: Path | str, sample: Sample | None)
 def _asked_first(questions: Questions, field: TimeField, sample: Sample | None) -> str | None:
     proposal = None if sample is None else proposals.begins(sample, field)
     questions.say(
-        "From when on do events count? Readers see this instant. The proposal is the month in which"
+        "From when on do events count? Readers see this instant. The proposal is the month in which the "
+        "sample begins: name another one if nobody may know it. now: the past does not count"
     )
-    questions.say("the sample begins: name another one if nobody may know it. now: the past does not count")
     return questions.ask("first", "from", proposal, read_first(sample, field))
 
 

@@ -109,13 +109,13 @@ def _time(answers: Answers) -> Iterator[Line]:
 
 
 def _privacy(answers: Answers) -> Iterator[Line]:
-    whom = "one event" if answers.user is None else "all events of one user in an epoch"
+    whom = "one event changes" if answers.user is None else "all events of one user in an epoch change"
     odds = math.exp(float(answers.epsilon))
     odds_in_words = f"{odds:,.2g}" if odds < 10 else f"{odds:,.0f}"
     yield "    privacy:", ""
     yield (
         f"      epsilon: {answers.epsilon}",
-        f"{whom} changes the odds of any result at most {odds_in_words}-fold",
+        f"{whom} the odds of any result at most {odds_in_words}-fold",
     )
     if answers.user is None:
         yield (

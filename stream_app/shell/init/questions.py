@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -29,12 +31,12 @@ class Questions:
         """Print the words of a question, if a person reads them."""
         if self.at_terminal:
             click.echo()
-            click.secho(text, bold=True)
+            click.secho(_wrapped(text), bold=True)
 
     def say(self, text: str) -> None:
         """Print an explanation, if a person reads it."""
         if self.at_terminal:
-            click.echo(f"   {text}")
+            click.echo(_wrapped(f"   {text}"))
 
     def ask(self, option: str, asked: str, proposal: str | None, read: Callable[[str], T]) -> T:
         """Return an answer, read by ``read``, which raises ValueError for one that cannot be used.
@@ -58,10 +60,16 @@ class Questions:
             try:
                 return read(answer)
             except ValueError as refusal:
-                click.echo(f"   {refusal}")
+                self.say(str(refusal))
 
     def check(self) -> None:
         """Check that no answer was missing. Raises: OperatorError, which names the options to add."""
         if self._missing:
             more = " ".join(self._missing)
             raise OperatorError(f"there is no terminal to ask at; add, or correct these proposals: {more}")
+
+
+def _wrapped(text: str) -> str:
+    """Return a text in lines that fit the terminal, broken between words."""
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(textwrap.wrap(text, columns, subsequent_indent="   ", break_on_hyphens=False))
