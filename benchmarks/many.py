@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.machine import commit
 from benchmarks.visible import make_topic, produce
 from deploy.kafka import broker
 from stream_app.core.ledger import ACCEPTED
@@ -190,6 +191,7 @@ def main() -> None:
     known = json.loads(asked.output.read_text()) if asked.output.exists() else {}
     result = known | {
         "command": "python -m benchmarks.many",
+        "commit": commit(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
         "streams": table,
     }

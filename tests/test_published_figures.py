@@ -143,10 +143,16 @@ def of_limits() -> list[str]:
     keys = next(run for run in results("many_keys")["runs"] if run["keys"] == 100_000)
     used, answers, pages = keys["processes"], keys["answers"], keys["pages"]
     peaks = ", ".join(str(used[role]["peak_mb"]) for role in ("worker", "api", "redis"))
+    alone, many = (
+        next(run for run in results("many")["streams"] if run["streams"] == number) for number in (1, 1_000)
+    )
     panel, stream = (
         answers[name] for name in ("the panel of keys (/keys)", "the stream (/v1/streams/clicks)")
     )
     return [
+        f"since the start | {many['open_s']:.1f} s, {many['all_released_s']:.1f} s |",
+        f"with 1,000 | {alone['rss_mb']} MB, {many['rss_mb']} MB |",
+        f"everything included | {many['open_cpu_s']} s; {many['cpu_ms_per_closing']:.1f} ms |",
         f"one worker | {ingest['events_per_s']:,} |",
         f"per million events | {rounded(ingest['cpu_s_per_million'], 2)} s |",
         f"| {rounded(max(long[kind]['median_ms'] for kind in ('causal', 'anticipating')), 1)} ms |",
