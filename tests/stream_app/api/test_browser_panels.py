@@ -29,7 +29,7 @@ from tests.stream_app.published_axes import PublishedAxes, delays
 pytestmark = pytest.mark.browser
 
 BINS = 15 * 24
-PANELS = ("running", "bins", "rate", "keys", "quantiles", "heat", "cdf", "preview")
+PANELS = ("bins", "running", "rate", "keys", "quantiles", "heat", "cdf", "preview")
 WEEK = "?from=2013-01-08T00:00:00Z&to=2013-01-15T00:00:00Z"
 
 
