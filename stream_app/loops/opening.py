@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -343,7 +343,7 @@ def _as_reserved(
     start: _Start,
     ledger: Sequence[LedgerEntry],
     outside: Sequence[LedgerEntry],
-    found: Container[str],
+    found: Collection[str],
 ) -> EpochRecord:
     """Return the epoch that an earlier start reserved, or a new one under the next free number.
 
@@ -372,7 +372,9 @@ def _as_reserved(
     }
     taken = {number for number, _, _ in elsewhere}
     others = {
-        entry.epoch for entry in own if entry.strategy_hash != strategy.hash and entry.strategy_hash in found
+        entry.epoch
+        for entry in own
+        if entry.strategy_hash != strategy.hash and {entry.strategy_hash, entry.changed_from} & set(found)
     }
     epoch = start.record.epoch
     while True:

@@ -76,6 +76,10 @@ def calm(**others: Any) -> Schedule:
     return replace(Schedule(7).without_trouble(), **facts | others)
 
 
+def test_settings_may_go_back_after_an_epoch_was_reserved_under_others() -> None:
+    run(changing(33))
+
+
 @pytest.mark.parametrize("release", ["anticipating", "causal"])
 def test_the_next_epoch_has_the_changed_settings(release: Any) -> None:
     first, second, *others = run(calm(release=release))
