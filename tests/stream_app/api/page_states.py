@@ -41,7 +41,7 @@ AIRPORT = Board(
     "airport",
     "Airport",
     (
-        Panel("flights", "bins", (Line("departures"), Line("soon"))),
+        Panel("flights", "bins", (Line("departures"),)),
         Panel("sold", "number", (Line("sales"),)),
         Panel("late", "quantiles", (Line("delays"),)),
     ),
