@@ -42,8 +42,24 @@ def read_kafka(section: Section, directory: Path, environment: Mapping[str, str]
     for name in named.names():
         own = f"{_VARIABLES}{name.upper().replace('-', '_')}_"
         clusters[name] = _cluster(named.named(name), directory, environment, own)
+        _check_is_another(named, name, clusters)
     named.finish()
     return KafkaSettings(group, clusters) if clusters[""].bootstrap_servers else None
+
+
+def _check_is_another(named: Section, name: str, clusters: Mapping[str, ClusterSettings]) -> None:
+    """Refuse a second name of a cluster, and a name whose variables are those of another one.
+
+    The ledger would not add up what is read under both names.
+    """
+    servers = set(clusters[name].bootstrap_servers.lower().split(","))
+    for other, settings in clusters.items():
+        shared = servers & set(settings.bootstrap_servers.lower().split(",")) - {""}
+        if other != name and shared:
+            said = f"kafka.clusters.{other}" if other else "kafka"
+            raise named.error(name, f"has the broker {min(shared)} of {said} too; give a cluster one name")
+        if other != name and other.replace("-", "_") == name.replace("-", "_"):
+            raise named.error(name, f"has the environment variables of {other}; choose another name")
 
 
 def _cluster(

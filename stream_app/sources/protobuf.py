@@ -57,11 +57,10 @@ class ProtobufDecoder(RegisteredDecoder[ProtobufSchema]):
 
     def _reader(self, schema: ProtobufSchema, indexes: tuple[int, ...]) -> MessageReader | None:
         """Return the reader of a message; None if the schema does not have it."""
+        if indexes not in schema.messages:
+            return None
         if indexes not in schema.readers:
-            message = schema.message(indexes)
-            if message is None:
-                return None
-            schema.readers[indexes] = message_reader(message, self._paths)
+            schema.readers[indexes] = message_reader(schema.messages[indexes], self._paths)
         reader: MessageReader = schema.readers[indexes]
         return reader
 

@@ -184,6 +184,8 @@ def _named(kind: EnumDescriptor) -> Callable[[int], str | int]:
 def _timestamp(seconds: Read, nanos: Read) -> Read:
     def read(found: Message) -> Timestamp | Reason:
         whole, rest = seconds(found), nanos(found)
+        if type(whole) is not int or type(rest) is not int:  # another message of this name
+            return Reason.BAD_TIME
         if not _EARLIEST_S <= whole <= _LATEST_S or not 0 <= rest < 1_000_000_000:
             return Reason.BAD_TIME
         return Timestamp(whole * 1_000_000 + rest // 1_000)

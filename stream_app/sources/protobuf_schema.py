@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,22 +55,20 @@ _NOT_SERIALIZED = (
 class ProtobufSchema:
     """The messages of one schema; ``readers`` holds what a decoder makes of them, by message indexes."""
 
-    file: FileDescriptor
+    messages: Mapping[tuple[int, ...], Descriptor]
     readers: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
-    def message(self, indexes: Sequence[int]) -> Descriptor | None:
-        """Return the message at these indexes: of the file, then inside the one before; None: none.
 
-        Source: Confluent's wire format, "message indexes".
-        """
-        inside = list(self.file.message_types_by_name.values())
-        found: Descriptor | None = None
-        for index in indexes:
-            if not 0 <= index < len(inside):
-                return None
-            found = inside[index]
-            inside = list(found.nested_types)
-        return found
+def _messages(
+    inside: Iterable[Descriptor], around: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], Descriptor]]:
+    """Yield all messages with their indexes: the place in the file, then inside the message around.
+
+    Source: Confluent's wire format, "message indexes".
+    """
+    for place, message in enumerate(inside):
+        yield (*around, place), message
+        yield from _messages(message.nested_types, (*around, place))
 
 
 def read_schema(text: str, referenced: Sequence[Referenced]) -> ProtobufSchema | None:
@@ -96,7 +94,8 @@ def read_schema(text: str, referenced: Sequence[Referenced]) -> ProtobufSchema |
         _make_opaque(files)
         for file in files.values():
             pool.AddSerializedFile(file.SerializeToString())
-        return ProtobufSchema(pool.FindFileByName(_OWN_NAME))
+        own = pool.FindFileByName(_OWN_NAME)
+        return ProtobufSchema(dict(_messages(own.message_types_by_name.values())))
     except (TypeError, KeyError, ValueError):  # of the pool, which has no error type of its own
         return None
 

@@ -79,6 +79,21 @@ def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
     return _of_log(strategy, cluster_id=source.facts.cluster_id, topic_id=source.facts.topic_id)
 
 
+def check_told_apart(strategies: Sequence[Strategy]) -> None:
+    """Check that no topic is read as two sources, whose costs nobody would add up.
+
+    Raises: OperatorError if the addresses of two clusters in ``kafka.clusters`` lead to one cluster.
+    """
+    sources: dict[str, str] = {}
+    for strategy in strategies:
+        log = strategy.declared.source
+        if log.topic_id is not None and sources.setdefault(log.topic_id, log.name) != log.name:
+            raise OperatorError(
+                f"stream {strategy.stream}: its topic {log.topic} is read as {sources[log.topic_id]} too, so "
+                "their costs would not be added up; name its cluster in one way, or write one source.group"
+            )
+
+
 async def named_as_begun(stream: StreamSettings, strategy: Strategy, settings: Settings) -> Strategy:
     """Return the strategy with its log's identity declared, without opening the log.
 

@@ -49,7 +49,7 @@ from stream_app.stored_format import ENTRIES, FIRST, check_directory_format, mar
 from stream_app.together import until_all_end, until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
-from stream_app.wiring.event_logs import check_files, named_by, open_source
+from stream_app.wiring.event_logs import check_files, check_told_apart, named_by, open_source
 from stream_app.wiring.letters import in_both, letters_topic
 from stream_app.wiring.operator_endpoint import operator_endpoint
 from stream_app.wiring.pipeline import Pipeline
@@ -157,6 +157,7 @@ async def _start_and_run(
             settings, directory, new_store, store, witnesses, outside, keys, metrics, resources, letters
         )
         logs = [await _opened(streams, adapters) for streams in by_log(settings.streams)]
+        check_told_apart([strategy for log in logs for strategy in log.strategies])
         waiting.now = START
         measuring = _by_source(logs, adapters)
         preparing = Preparing(stream.name for stream in settings.streams)

@@ -306,6 +306,8 @@ def test_topics_of_several_clusters_are_told_apart_by_cluster_and_name() -> None
         ("topic: clicks.private, cluster: eu-west", "topic: clicks, cluster: eu-west", "is read as events"),
         ("topic: alerts, ", "", "alerts.cluster is of a topic"),
         ("bootstrap_servers: \"there:9093\", ", "", "kafka.clusters.eu-west.bootstrap_servers is missing"),
+        ('"there:9093"', '"THERE:9093, here:9092"', "has the broker here:9092 of kafka too"),
+        ("eu-west: {", 'eu_west: {bootstrap_servers: "x:1"}\n    eu-west: {', "variables of eu_west"),
         ("eu-west: {bootstrap", "EU: {bootstrap", "kafka.clusters.EU"),
     ],
 )  # fmt: skip

@@ -15,8 +15,10 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_app.sources import protobuf, protobuf_schema
 from stream_app.sources.decode import Decoded, NdjsonDecoder, TimeField
 from stream_app.sources.protobuf import MOST_BYTES, ProtobufDecoder
+from stream_app.sources.protobuf_fields import message_reader
 from stream_app.sources.protobuf_schema import PROTOBUF, ProtobufSchema, read_schema
 from stream_app.sources.schema_registry import SchemaRegistry
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
@@ -270,6 +272,56 @@ def test_values_agree_with_the_json_that_protobuf_itself_writes(data: st.DataObj
     found = ProtobufDecoder(known, TimeField("at", "s"), paths).decode([framed(message)], [])
     for path in ("at", *paths):
         assert found.columns[path].tolist() == as_json.columns[path].tolist(), path
+
+
+@pytest.mark.parametrize("kind", [FIELD.TYPE_STRING, FIELD.TYPE_INT64, None])
+@pytest.mark.parametrize("field", ["at", "other"])
+def test_another_message_of_a_timestamps_name_decides_about_its_own_record_only(
+    registry: Registry, kind: int | None, field: str
+) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="own", package="google.protobuf", syntax="proto2")
+    own = file.message_type.add(name="Event")
+    member(own, field, 1, FIELD.TYPE_MESSAGE, ".google.protobuf.Timestamp")
+    member(own, "ms", 2, FIELD.TYPE_INT64)
+    fake = file.message_type.add(name="Timestamp")
+    if kind is not None:
+        member(fake, "seconds", 1, kind)
+    register(registry, 7, serialized(file))
+    register(registry, 8, serialized(click_file()))
+    values = [framed(bytes([10, 0, 16, 5])), framed(Click(at=moment(), at_ms=5), 8)]
+    if field == "at":
+        found = decoded(decoder_of(registry), values)
+        assert refusals(found) == [(0, "bad_time")]
+    else:
+        found = decoded(decoder_of(registry, ["other"], "ms", "ms"), values[:1])
+        assert found.columns["other"].tolist() == [None]
+
+
+def test_a_records_indexes_are_looked_up_and_not_searched(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a schema of thousands of messages, tiny records would else delay a cut by seconds."""
+    file = descriptor_pb2.FileDescriptorProto(name="many", package="web", syntax="proto3")
+    for number in range(500):
+        member(file.message_type.add(name=f"M{number}"), "at", 1, FIELD.TYPE_INT64)
+    register(registry, 7, serialized(file))
+    made: list[str] = []
+
+    def counted(message: Any, paths: Sequence[str]) -> Any:
+        made.append(message.full_name)
+        return message_reader(message, paths)
+
+    monkeypatch.setattr(protobuf, "message_reader", counted)
+    values = [framed(bytes([8, 1]), indexes=bytes([2, 20]))] * 50 + [
+        framed(b"", indexes=b"\x02\xd0\x0f")
+    ] * 50
+    decoder = decoder_of(registry)
+    asyncio.run(decoder.prepare([values]))
+    monkeypatch.setattr(protobuf_schema, "_messages", None)
+    found = decoder.decode(values, [])
+    assert found.columns["at"].tolist() == [1_000_000] * 50
+    assert [str(reason) for _, reason in found.refused] == ["undecodable"] * 50
+    assert made == ["web.M10"]
 
 
 def test_imports_are_fetched_and_unnamed_ones_are_read_as_bytes(registry: Registry) -> None:

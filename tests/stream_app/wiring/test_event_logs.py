@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from stream_app.config import SourceSettings, StreamSettings, load
+from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory
 from stream_app.ports import OperatorError
 from stream_app.sources.file import FileSource
-from stream_app.wiring.event_logs import check_file, named_by
+from stream_app.wiring.event_logs import check_file, check_told_apart, named_by
 from tests.stream_app.declared import changed_stream, strategy_of
 from tests.stream_app.files import AT
 
@@ -73,3 +75,18 @@ def test_everything_may_be_moved_together(tmp_path: Path) -> None:
     check_file(stream_in(tmp_path / "here"), tmp_path / "here" / "state")
     (tmp_path / "here").rename(tmp_path / "there")
     check_file(stream_in(tmp_path / "there"), tmp_path / "there" / "state")
+
+
+def test_a_topic_that_is_read_under_two_names_is_refused() -> None:
+    """Two addresses of one cluster look like two clusters until a topic of both is open."""
+
+    began = strategy_of()
+
+    def opened(stream: str, source: str, topic_id: str) -> Strategy:
+        log = structs.replace(began.declared.source, name=source, topic="clicks", topic_id=topic_id)
+        return replace(began, stream=stream, declared=structs.replace(began.declared, source=log))
+
+    one, same = opened("a", "topic:clicks", "id-1"), opened("b", "topic:clicks", "id-1")
+    check_told_apart([one, same, opened("c", "topic:eu/clicks", "id-2")])
+    with pytest.raises(OperatorError, match="stream c: its topic clicks is read as topic:clicks too"):
+        check_told_apart([one, same, opened("c", "topic:eu/clicks", "id-1")])
