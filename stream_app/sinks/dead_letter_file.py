@@ -11,11 +11,11 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from stream_app.core.records import Refusal
 from stream_app.durable import LineLog
@@ -24,12 +24,12 @@ from stream_app.ports import DeadLetters, OperatorError
 _FILES = 8  # the longest age, and the size, are divided into this many files
 _REMEMBERED = 100_000  # letters, plus all letters of the last write
 _SUFFIX = ".ndjson"
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 LOOK_EVERY_S = 30.0  # for letters that are too old, also while none are written
 
 log = logging.getLogger(__name__)
 
 _Place = tuple[str | None, str, int]  # stream, partition, position
+Copy = Callable[[Refusal, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,14 @@ class DeadLetterFiles(DeadLetters):
         self._newer: set[_Place] = set()
         self._alone = threading.Lock()
 
-    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
+    async def write(
+        self, refusals: Sequence[Refusal], stream: str | None = None, copy: Copy | None = None
+    ) -> int:
+        """Write letters. Args: copy, takes each record and its letter in the writing thread, on any disk."""
         new = self._new(refusals, stream)
         if new:
             try:
-                await asyncio.to_thread(self._append, list(new.values()), stream)
+                await asyncio.to_thread(self._append, list(new.values()), stream, copy)
             except (OSError, OperatorError) as failure:
                 log.warning("dead letters: %s; records are refused without a letter", failure)
                 return 0
@@ -75,10 +78,6 @@ class DeadLetterFiles(DeadLetters):
             if len(self._newer) >= _REMEMBERED:
                 self._older, self._newer = self._newer, set()
         return len(new)
-
-    def new(self, refusals: Sequence[Refusal], stream: str | None) -> list[Refusal]:
-        """Return the records that have no letter yet, as far as this object remembers."""
-        return list(self._new(refusals, stream).values())
 
     def _new(self, refusals: Sequence[Refusal], stream: str | None) -> dict[_Place, Refusal]:
         placed = {(stream, refusal.partition, refusal.position): refusal for refusal in refusals}
@@ -93,14 +92,24 @@ class DeadLetterFiles(DeadLetters):
         with self._alone:
             self._close()
 
-    def _append(self, refusals: Sequence[Refusal], stream: str | None) -> None:
+    def _append(self, refusals: Sequence[Refusal], stream: str | None, copy: Copy | None) -> None:
+        lines = self._lines(refusals, stream, copy)
         with self._alone:
-            for lines in self._parts(self.line(refusal, stream) for refusal in refusals):
-                self._file_for(sum(map(len, lines)) + len(lines)).append(lines)
+            try:
+                for part in self._parts(lines):
+                    self._file_for(sum(map(len, part)) + len(part)).append(part)
+            finally:
+                deque(lines, maxlen=0)  # a disk that fails keeps no letter from being copied
 
-    def line(self, refusal: Refusal, stream: str | None, more: Mapping[str, str] = _NOTHING) -> bytes:
-        """Return a letter as JSON. Args: more, which it says first."""
-        place = {**more, "partition": refusal.partition, "position": refusal.position}
+    def _lines(self, refusals: Sequence[Refusal], stream: str | None, copy: Copy | None) -> Iterator[bytes]:
+        for refusal in refusals:
+            line = self._line(refusal, stream)
+            if copy is not None:
+                copy(refusal, line)
+            yield line
+
+    def _line(self, refusal: Refusal, stream: str | None) -> bytes:
+        place = {"partition": refusal.partition, "position": refusal.position}
         why = place | ({} if stream is None else {"stream": stream}) | {"reason": str(refusal.reason)}
         if self._keeping.content:
             line = _json(why | _text(refusal.record))

@@ -6,10 +6,12 @@ A topic shows to everybody who may read or describe it how many records were ref
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 
 from aiokafka import AIOKafkaProducer, errors
 
@@ -21,6 +23,9 @@ from stream_app.sinks.dead_letter_file import DeadLetterFiles
 
 MOST_WAITING_BYTES = 16 << 20  # of letters that wait for the cluster; further ones are in their files only
 _LETTER_BYTES = 200  # of memory, for each letter beside its text
+MOST_AT_ONCE = 500  # letters that are sent together; counting goes on between two such parts
+_RECORD_BYTES = 100  # of a batch of one record, at most, beside key and value
+_LARGEST_RECORD, _BATCH_BYTES = 1 << 20, 16 << 10  # what a producer sends unless told otherwise
 _ANSWER_MS = 10_000  # for the cluster to acknowledge letters
 _STOP_S = 1.0
 _LOOKS, _LOOK_AGAIN_S = 6, 0.2
@@ -80,7 +85,7 @@ class DeadLetterTopic:
         self._waiting: deque[Letter] = deque()
         self._bytes = 0
         self._has_letters = asyncio.Event()
-        self._is_checked = False
+        self._largest: int | None = None  # batch that the topic takes, in bytes; None: ask
         self._producer: AIOKafkaProducer | None = None
         self._outage = Outage(log, f"dead_letters.topic {topic}")
 
@@ -90,16 +95,20 @@ class DeadLetterTopic:
         Raises: OperatorError if the topic keeps letters longer than files do, or refuses this user.
         """
         try:
-            await self._check()
+            await self._checked()
         except OSError as failure:
             self._outage.failed(failure)
 
-    def put(self, letters: Sequence[Letter]) -> None:
-        """Queue letters. Those without room are counted and logged."""
-        unsent = 0
+    @property
+    def room(self) -> int:
+        """How many bytes of letters may still be queued."""
+        return MOST_WAITING_BYTES - self._bytes
+
+    def put(self, letters: Sequence[Letter], unsent: int) -> None:
+        """Queue letters. Those without room are counted and logged. Args: unsent, were left out before."""
         for letter in letters:
             size = _size(letter)
-            if self._bytes + size > MOST_WAITING_BYTES:
+            if size > self.room:  # another source took it meanwhile
                 unsent += 1
                 continue
             self._waiting.append(letter)
@@ -117,50 +126,41 @@ class DeadLetterTopic:
             except OperatorError as refusal:
                 # The files have all letters, so counting goes on.
                 log.error("%s; letters go into their files only", refusal)
-                self._leave_out(len(self._waiting))
-                self._take(len(self._waiting))
+                self._leave_out(self._drop())
 
     async def close(self) -> None:
         """Send what waits, if the cluster answers; then close the connections."""
         try:
-            if self._waiting:
+            while self._waiting:
                 await self._send()
         finally:
-            left = len(self._waiting)
-            self._take(left)
-            self._leave_out(left)
+            self._leave_out(self._drop())
             await self._stop()
 
     async def _send(self) -> None:
-        """Send all letters that wait now. Raises: OSError if the cluster does not take them."""
-        letters = list(self._waiting)
+        """Send the first letters that wait. Raises: OSError if the cluster does not take them."""
+        letters = list(islice(self._waiting, MOST_AT_ONCE))
         try:
-            await self._check()
-            producer = await self._started()
+            largest = await self._checked()
+            fitting = [letter for letter in letters if sum(map(len, letter)) + _RECORD_BYTES <= largest]
             with translating_errors(self._cluster):
-                too_large = await self._sent(producer, letters)
+                await self._sent(await self._started(largest), fitting)
         except BaseException:
             await self._stop()  # letters that this producer still holds must not overtake the next ones
             raise
         self._outage.over()
         self._take(len(letters))
-        self._leave_out(too_large)
+        self._leave_out(len(letters) - len(fitting))
+        await asyncio.sleep(0)  # also if nothing was sent, other tasks run before the next letters
 
-    async def _sent(self, producer: AIOKafkaProducer, letters: Sequence[Letter]) -> int:
-        """Send letters; return how many are too large for a record. Raises: the cluster's error."""
-        outcomes: list[object] = []
-        for key, text in letters:
-            try:
-                outcomes.append(await producer.send(self._topic, text, key))
-            except errors.MessageSizeTooLargeError as refusal:
-                outcomes.append(refusal)
-        waiting = [outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)]
-        outcomes += await asyncio.gather(*waiting, return_exceptions=True)
-        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        for failure in failures:
-            if not isinstance(failure, errors.MessageSizeTooLargeError):
-                raise failure
-        return len(failures)
+    async def _sent(self, producer: AIOKafkaProducer, letters: Sequence[Letter]) -> None:
+        """Return when the cluster has these letters. Raises: its error."""
+        sent = [await producer.send(self._topic, text, key) for key, text in letters]
+        outcomes = await asyncio.gather(*sent, return_exceptions=True)
+        for failure in (outcome for outcome in outcomes if isinstance(outcome, BaseException)):
+            if isinstance(failure, errors.MessageSizeTooLargeError):
+                self._largest = None  # the topic's limit was lowered: the next attempt reads it again
+            raise failure
 
     def _take(self, letters: int) -> None:
         """Take letters out of the queue."""
@@ -169,14 +169,23 @@ class DeadLetterTopic:
         if not self._waiting:
             self._has_letters.clear()
 
+    def _drop(self) -> int:
+        """Take all letters out of the queue; return their number."""
+        left = len(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        self._has_letters.clear()
+        return left
+
     def _leave_out(self, unsent: int) -> None:
         if unsent:
             log.warning("dead_letters.topic %s: letters are not sent, and are in their files", self._topic)
             self._on_unsent(unsent)
 
-    async def _check(self) -> None:
-        if self._is_checked:
-            return
+    async def _checked(self) -> int:
+        """Return the largest batch that the topic takes, in bytes, once the topic is made and checked."""
+        if self._largest is not None:
+            return self._largest
         facts = await topic_facts(self._cluster, self._topic)
         for _ in range(_LOOKS):  # brokers may learn of a new topic at different times
             if facts is not None:
@@ -188,12 +197,17 @@ class DeadLetterTopic:
         if facts is None:
             raise ConnectionError(f"topic {self._topic}: it was created and is not there yet")
         check_topic(self._topic, facts, self._keep_us)
-        self._is_checked = True
+        self._largest = min(facts.largest_message_bytes or _LARGEST_RECORD, _LARGEST_RECORD)
+        return self._largest
 
-    async def _started(self) -> AIOKafkaProducer:
+    async def _started(self, largest: int) -> AIOKafkaProducer:
         if self._producer is None:
             self._producer = AIOKafkaProducer(
-                acks="all", enable_idempotence=True, request_timeout_ms=_ANSWER_MS, **self._cluster.client()
+                acks="all",
+                enable_idempotence=True,
+                request_timeout_ms=_ANSWER_MS,
+                max_batch_size=min(largest, _BATCH_BYTES),
+                **self._cluster.client(),
             )
             with translating_errors(self._cluster):
                 await self._producer.start()
@@ -214,14 +228,33 @@ class LettersInBoth(DeadLetters):
         self._files, self._topic, self._source = files, topic, source
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        new = self._files.new(refusals, stream)
-        written = await self._files.write(refusals, stream)
-        self._topic.put([self._letter(refusal, stream) for refusal in new])
+        copies = Copies(self._source, stream, self._topic.room)
+        written = await self._files.write(refusals, stream, copies.add)
+        self._topic.put(copies.letters, copies.unsent)
         return written
 
-    def _letter(self, refusal: Refusal, stream: str | None) -> Letter:
-        key = f"{self._source}/{refusal.partition}/{refusal.position}/{stream or ''}"
-        return key.encode(), self._files.line(refusal, stream, {"source": self._source})
+
+class Copies:
+    """Makes letters for a topic from the lines of files, in the thread that writes the files.
+
+    Guarantee: the letters have at most ``room`` bytes. One without room is not made, only counted.
+    """
+
+    def __init__(self, source: str, stream: str | None, room: int) -> None:
+        self.letters: list[Letter] = []
+        self.unsent = 0
+        self._source, self._stream, self._room = source, stream or "", room
+        self._begin = json.dumps({"source": source}, ensure_ascii=False)[:-1].encode() + b", "
+
+    def add(self, refusal: Refusal, line: bytes) -> None:
+        """Copy a letter. Args: line, a JSON object with at least one member."""
+        key = f"{self._source}/{refusal.partition}/{refusal.position}/{self._stream}".encode()
+        size = _LETTER_BYTES + len(key) + len(self._begin) + len(line) - 1
+        if size > self._room:
+            self.unsent += 1
+            return
+        self._room -= size
+        self.letters.append((key, self._begin + line[1:]))
 
 
 def _size(letter: Letter) -> int:

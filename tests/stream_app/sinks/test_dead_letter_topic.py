@@ -5,25 +5,35 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from deploy.ports import free_port
 from stream_app.core.records import Reason, Refusal
 from stream_app.kafka_cluster import Cluster, TopicFacts, create_topic, topic_facts
 from stream_app.ports import OperatorError
-from stream_app.sinks import dead_letter_topic
+from stream_app.sinks import dead_letter_file, dead_letter_topic
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
-from stream_app.sinks.dead_letter_topic import DeadLetterTopic, LettersInBoth, check_topic, topic_settings
+from stream_app.sinks.dead_letter_topic import (
+    Copies,
+    DeadLetterTopic,
+    Letter,
+    LettersInBoth,
+    check_topic,
+    topic_settings,
+)
 from tests.patience import PATIENCE_S, eventually_async
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
+R = TypeVar("R")
 
 
 def refusals(*positions: int) -> list[Refusal]:
@@ -120,6 +130,92 @@ def test_letters_without_room_are_counted_and_logged_and_nothing_waits(
     said = [line.getMessage() for line in caplog.records]
     assert any("letters are not sent, and are in their files" in line for line in said)
     assert any(line.startswith("dead_letters.topic letters: ") and "trying again" in line for line in said)
+
+
+def test_letters_are_made_once_for_both_and_never_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_in, copied_in, unsent = list[int](), list[int](), list[int]()
+    monkeypatch.setattr(dead_letter_file, "_json", _noting(made_in, dead_letter_file._json))
+    monkeypatch.setattr(Copies, "add", _noting(copied_in, Copies.add))
+
+    async def run() -> None:
+        topic = opened(Cluster(f"127.0.0.1:{free_port()}"), "letters", unsent)
+        files = DeadLetterFiles(tmp_path, Keeping(60, 10**7, content=True))
+        await LettersInBoth(files, topic, "file:clicks").write(refusals(*range(200)), "clicks")
+        files.close()
+        assert [json.loads(text)["position"] for _, text in topic._waiting] == list(range(200))
+
+    asyncio.run(run())
+    assert len(made_in) == len(copied_in) == 200
+    assert threading.get_ident() not in {*made_in, *copied_in}
+    assert unsent == []
+
+
+def _noting(threads: list[int], make: Callable[..., R]) -> Callable[..., R]:
+    """Return a function that also notes the thread of each call."""
+
+    def noting(*arguments: object) -> R:
+        threads.append(threading.get_ident())
+        return make(*arguments)
+
+    return noting
+
+
+def test_a_letter_without_room_is_not_made() -> None:
+    copies = Copies("file:clicks", "clicks", 3_000)
+    for refusal in [*refusals(1), Refusal("0", 2, Reason.LATE, b"x" * 5_000), *refusals(*range(3, 50))]:
+        copies.add(refusal, b'{"position": %d}' % refusal.position)
+    # Room for eleven: each takes 200 bytes of memory, beside a key of 22 or 23 and a text of 43 or 44.
+    assert len(copies.letters) == 11
+    assert sum(200 + len(key) + len(text) for key, text in copies.letters) <= 3_000
+    assert copies.unsent == 49 - 11
+
+
+def test_a_disk_that_fails_keeps_no_letter_from_the_topic(tmp_path: Path) -> None:
+    unsent = list[int]()
+
+    async def run() -> None:
+        topic = opened(Cluster(f"127.0.0.1:{free_port()}"), "letters", unsent)
+        (tmp_path / "file").touch()
+        files = DeadLetterFiles(tmp_path / "file" / "none", Keeping(60, 10**7, content=False))
+        assert await LettersInBoth(files, topic, "file:clicks").write(refusals(1, 2), "clicks") == 0
+        assert [json.loads(text)["position"] for _, text in topic._waiting] == [1, 2]
+
+    asyncio.run(run())
+
+
+@pytest.mark.kafka
+def test_letters_too_large_for_the_topic_leave_out_no_small_letter(
+    tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, unsent, cluster = f"letters-{uuid4().hex}", list[int](), Cluster(bootstrap_servers)
+    monkeypatch.setattr(dead_letter_topic, "MOST_AT_ONCE", 50)
+    together = list[int]()
+
+    class Watched(DeadLetterTopic):
+        async def _sent(self, producer: AIOKafkaProducer, letters: Sequence[Letter]) -> None:
+            together.append(len(letters))
+            await super()._sent(producer, letters)
+
+    async def run() -> list[object]:
+        settings = topic_settings(DAY_US, 10**8) | {"max.message.bytes": "3000"}
+        await create_topic(cluster, name, settings)
+        topic = Watched(cluster, name, DAY_US, 10**8, unsent.append)
+        files = DeadLetterFiles(tmp_path, Keeping(60, 10**8, content=True))
+        both = LettersInBoth(files, topic, "file:clicks")
+        large = Refusal("0", 50, Reason.LATE, b"x" * 4_000)
+        # The small letters take more than one batch of the topic, and more than one part.
+        await both.write([*refusals(*range(50)), large, *refusals(*range(51, 100))], "clicks")
+        async with sending(topic):
+            found = await letters_in(bootstrap_servers, name, 99)
+        await topic.close()
+        files.close()
+        return [letter["position"] for letter in found]
+
+    assert asyncio.run(run()) == [position for position in range(100) if position != 50]
+    assert unsent == [1]
+    assert together == [50, 49]
 
 
 @pytest.mark.kafka
