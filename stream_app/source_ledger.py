@@ -31,13 +31,10 @@ async def ledgers_of_all_names(
 
 
 async def measured(
-    store: Store | PublicReader, source: str, logs: Iterable[str] = (), known: Sequence[LedgerEntry] = ()
+    store: Store | PublicReader, source: str, logs: Iterable[str] = ()
 ) -> tuple[LedgerEntry, ...]:
-    """Return every measurement of a source, under all its names.
-
-    Args: known, entries of epochs that were read before, so the ledgers have them unless they were lost.
-    """
-    return composed(source, [*await ledgers_of_all_names(store, source, logs), known])
+    """Return every measurement of a source, under all its names. What readers may know is less."""
+    return composed(source, await ledgers_of_all_names(store, source, logs))
 
 
 class TotalSpent(Exception):

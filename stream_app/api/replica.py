@@ -31,7 +31,7 @@ from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 from stream_app.shared_answer import SharedAnswer
-from stream_app.source_ledger import measured
+from stream_app.source_ledger import ledgers_of_all_names
 from stream_app.together import each_to_its_end
 
 log = logging.getLogger(__name__)
@@ -52,8 +52,8 @@ class StreamReplica:
     """One stream's view for answers, and its last rows for followers.
 
     Args: stated, returns a source's privacy statement. It is read before a release is shown, because the
-        ledger already holds every measurement of visible releases; known, learns of the stream's epochs, in
-        case the ledger loses them; labels, how the stream is shown.
+        ledger already holds every measurement of visible releases; known, learns of the stream's epochs: no
+        later one is shown, and none that the ledger loses is forgotten; labels, how the stream is shown.
     """
 
     def __init__(
@@ -79,7 +79,11 @@ class StreamReplica:
 
         Raises: the reader's exception if the store cannot be read.
         """
-        state = await self._reader.public_state(self.stream)
+        try:
+            state = await self._reader.public_state(self.stream)
+        except OperatorError:
+            self._known.unreadable(self.stream)
+            raise
         self._known.learn(self.stream, state)
         return state
 
@@ -278,7 +282,8 @@ class Replicas:
     async def stated(self, source: str) -> Statement:
         """Return the current statement of a source, after updating all streams over the source.
 
-        It covers the ledger, and all known epochs that the ledger has lost until the worker puts them back.
+        It covers the ledger up to the epochs that are visible, and all known epochs that the ledger has lost
+        until the worker puts them back.
         """
         if source not in self._asked:
             self._asked[source] = SharedAnswer(partial(self._measured, source))
@@ -291,7 +296,7 @@ class Replicas:
         return self._statements[source]
 
     async def _measured(self, source: str) -> tuple[LedgerEntry, ...]:
-        return await measured(self._reader, source, known=self._known.entries(source))
+        return self._known.counted(source, await ledgers_of_all_names(self._reader, source))
 
     def _set_left(self, replica: StreamReplica) -> None:
         """Set what a stream's total still allows, whenever its ledger has changed."""

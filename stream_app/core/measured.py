@@ -1,17 +1,21 @@
-"""What an epoch says about its own entry in the ledger: the two are stored in different places.
+"""What readers may know of a source's ledger: it covers all that they can see, and shows nothing early.
 
 In a cluster the ledger of a source is on another node than its streams. If that node alone is lost, the
 streams still know which epochs they have measured, and at what cost.
+
+The worker reserves an epoch as soon as it has released the last bin of the epoch before. That instant
+follows the work of the worker, so readers may see the entry only once that bin is visible.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from stream_app.core.answers.visible import is_whole
 from stream_app.core.changes import strategy_of
-from stream_app.core.ledger import entry_of
+from stream_app.core.ledger import composed, entry_of, place_of
 from stream_app.core.records import EpochRecord, LedgerEntry, PublicState
 from stream_app.core.strategy import Strategy
 
@@ -30,9 +34,13 @@ class KnownEpochs:
         # By stream: its source and its strategies' texts.
         self._learned: dict[str, tuple[str, tuple[bytes, ...]]] = {}
         self._by_source: dict[str, dict[str, dict[EpochRecord, LedgerEntry]]] = defaultdict(dict)
+        # By readable stream: its last visible epoch, the last one that readers may know, and the strategies
+        # of its visible epochs.
+        self._visible: dict[str, tuple[int, int, frozenset[str]]] = {}
 
     def learn(self, stream: str, state: PublicState | None) -> None:
         """Take over which epochs a stream has; None: the stream is gone."""
+        self._set_visible(stream, state)
         source, texts = self._learned.get(stream, ("", ()))
         before = self._by_source[source].get(stream, {})
         if state is None or state.texts[: len(texts)] != texts:
@@ -50,6 +58,18 @@ class KnownEpochs:
             for record in state.epochs
         }
 
+    def unreadable(self, stream: str) -> None:
+        """Count every entry of a stream from now on: its visible epochs can no longer be read."""
+        self._visible.pop(stream, None)
+
+    def _set_visible(self, stream: str, state: PublicState | None) -> None:
+        if state is None or not state.epochs:
+            self._visible.pop(stream, None)
+            return
+        last = state.epochs[-1]
+        upto = last.epoch + is_whole(last, state.visible_seq)
+        self._visible[stream] = last.epoch, upto, frozenset(one.strategy_hash for one in state.epochs)
+
     def forget_all_but(self, streams: Iterable[str]) -> None:
         """Forget the streams that are no longer among these."""
         for gone in set(self._learned).difference(streams):
@@ -58,6 +78,34 @@ class KnownEpochs:
     def source_of(self, stream: str) -> str | None:
         """Return the source of a stream; None if nothing is known about the stream."""
         return self._learned[stream][0] if stream in self._learned else None
+
+    def counted(self, source: str, ledgers: Iterable[Sequence[LedgerEntry]]) -> tuple[LedgerEntry, ...]:
+        """Return the measurements of a source that readers may know. Args: ledgers, under all its names.
+
+        Guarantee: they cover all visible rows, if the states that the rows belong to were learned.
+        """
+        return composed(source, [*map(self._without_early, ledgers), self.entries(source)])
+
+    def _without_early(self, ledger: Sequence[LedgerEntry]) -> Sequence[LedgerEntry]:
+        """Leave out epochs that follow a row which is not visible yet.
+
+        An entry that was lost and put back, or that no change of settings links with a visible epoch, is from
+        another time of the stream: readers may have seen its rows, so it counts.
+        """
+        early: set[tuple[str, int, str, int]] = set()
+        hashes_of: dict[str, set[str]] = {}
+        for entry in sorted(filter(self._is_ahead, ledger), key=lambda entry: entry.epoch):
+            _, upto, visible = self._visible[entry.stream]
+            hashes = hashes_of.setdefault(entry.stream, set(visible))
+            if entry.strategy_hash in hashes or entry.changed_from in hashes:
+                hashes.add(entry.strategy_hash)
+                if entry.epoch > upto:
+                    early.add(place_of(entry))
+        return [entry for entry in ledger if place_of(entry) not in early] if early else ledger
+
+    def _is_ahead(self, entry: LedgerEntry) -> bool:
+        known = self._visible.get(entry.stream)
+        return known is not None and entry.epoch > known[0] and not entry.lost
 
     def entries(self, source: str) -> list[LedgerEntry]:
         """Return the ledger entries of all known epochs over a source."""

@@ -34,7 +34,7 @@ from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.ports.alerts import AlertStore
 from stream_app.ports.reader import PublicReader
-from stream_app.source_ledger import measured
+from stream_app.source_ledger import ledgers_of_all_names
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class AlertWatcher:
         self._decided: dict[str, int] = {}  # by stream: the last release that was evaluated
         self._loaded = False
         self._known = KnownEpochs()
-        self._learned = False  # whether this look has read which epochs there are
+        self._learned: set[str] = set()  # the streams of which this look has read which epochs there are
 
     async def run(self) -> None:
         """Watch until cancelled. If the store is unreachable, try again."""
@@ -89,7 +89,7 @@ class AlertWatcher:
         """Evaluate the rules on every release that became visible since the last call. Raises: OSError."""
         if not self._loaded:
             await self._load()
-        self._learned = False
+        self._learned.clear()
         for stream in self._rules:
             while await self._step(stream):
                 pass
@@ -108,6 +108,7 @@ class AlertWatcher:
     async def _step(self, stream: str) -> bool:
         """Evaluate the rules on the next releases of a stream; return whether there are more."""
         public = await self._reader.public_state(stream)
+        self._known.learn(stream, public)
         if public is None:
             return False
         before = self._decided.get(stream)
@@ -139,26 +140,34 @@ class AlertWatcher:
         return upto < public.visible_seq
 
     async def _stated(self, view: StreamView) -> Statement:
-        """Return the statement of a view's source, with the epochs that its ledger has lost."""
-        if not self._learned:
-            await self._learn()
-            self._learned = True
+        """Return the statement of a view's source, as readers may know it now."""
         source = view.strategy.source
-        return statement(source, await measured(self._reader, source, known=self._known.entries(source)))
+        ledgers = await ledgers_of_all_names(self._reader, source)
+        await self._learn(source, {entry.stream for ledger in ledgers for entry in ledger})
+        return statement(source, self._known.counted(source, ledgers))
 
-    async def _learn(self) -> None:
-        """Read the epochs of all streams over the watched sources. Raises: OSError."""
-        watched = {None, *(view.strategy.source for view in self._views.values())}
+    async def _learn(self, source: str, measured: set[str]) -> None:
+        """Read the epochs of all streams that may have measured a source, once a look. Raises: OSError.
+
+        Args: measured, the streams in its ledgers; those of a log name the streams over its group, too.
+        """
         streams = await self._reader.streams()
         self._known.forget_all_but(streams)
-        names = [name for name in streams if self._known.source_of(name) in watched]
+        names = [
+            name
+            for name in streams
+            if name not in self._learned
+            and (name in measured or self._known.source_of(name) in (None, source))
+        ]
         states = await asyncio.gather(*map(self._reader.public_state, names), return_exceptions=True)
         for name, state in zip(names, states, strict=True):
             if isinstance(state, OperatorError):
-                continue  # a newer build writes this stream; what is known of it still counts
-            if isinstance(state, BaseException):
+                self._known.unreadable(name)  # a newer build writes it; what is known of it still counts
+            elif isinstance(state, BaseException):
                 raise state
-            self._known.learn(name, state)
+            else:
+                self._known.learn(name, state)
+            self._learned.add(name)
 
     async def _begin_watch(self, stream: str, view: StreamView) -> None:
         """Store which rules are watched from the view's release on."""

@@ -28,6 +28,11 @@ def visible_bins(epoch: EpochRecord, visible_seq: int) -> int:
     return min(max(visible_seq - epoch.first_seq + 1, 0), released)
 
 
+def is_whole(epoch: EpochRecord, visible_seq: int) -> bool:
+    """Return whether the last bin of an epoch, as a reader sees it, is visible."""
+    return epoch.first_seq + last_bin_of(epoch) - epoch.first_bin <= visible_seq
+
+
 def public_state(
     text: bytes, epochs: Sequence[EpochRecord], visible_seq: int, history: History | None = None
 ) -> PublicState:
@@ -53,7 +58,7 @@ def visible_epochs(epochs: Iterable[EpochRecord], visible_seq: int) -> tuple[Epo
 
 
 def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:
-    if epoch.last_bin is None or epoch.first_seq + epoch.last_bin - epoch.first_bin <= visible_seq:
+    if epoch.last_bin is None or is_whole(epoch, visible_seq):
         return epoch
     return replace(epoch, last_bin=None, end_reason=None)
 

@@ -10,7 +10,7 @@ import pytest
 from stream_app.core.ledger import composed, statement
 from stream_app.core.measured import KnownEpochs, ledger_entry
 from stream_app.core.records import LedgerEntry, PublicState
-from tests.contracts.examples import EPOCH, NEXT_EPOCH, STRATEGY, TEXT
+from tests.contracts.examples import BINS, EPOCH, NEXT_EPOCH, STRATEGY, TEXT
 
 ENTRY = ledger_entry(STRATEGY, EPOCH)
 NEXT = ledger_entry(STRATEGY, NEXT_EPOCH)
@@ -65,3 +65,33 @@ def test_a_stream_that_was_started_anew_is_known_by_its_new_strategy_only() -> N
     known.learn("departures", PublicState(moved.to_json(), (EPOCH,), 1))
     assert known.entries("flights") == []
     assert [entry.source for entry in known.entries("elsewhere")] == ["elsewhere"]
+
+
+CHANGED = replace(NEXT, strategy_hash="x" * 64, changed_from=ENTRY.strategy_hash)
+AGAIN = replace(NEXT, epoch=2, strategy_hash="y" * 64, changed_from=CHANGED.strategy_hash)
+FROM_ELSEWHERE = replace(NEXT, strategy_hash="z" * 64)
+PUT_BACK = replace(NEXT, lost=True)
+OF_ANOTHER = replace(NEXT, stream="arrivals")
+
+
+@pytest.mark.parametrize(
+    ("seq", "reserved", "told"),
+    [
+        (BINS - 1, [NEXT], []),
+        (BINS, [NEXT], [NEXT]),
+        (BINS - 1, [CHANGED], []),
+        (BINS - 1, [AGAIN, CHANGED], []),
+        (BINS, [AGAIN, CHANGED], [CHANGED]),
+        (BINS - 1, [FROM_ELSEWHERE], [FROM_ELSEWHERE]),
+        (BINS - 1, [PUT_BACK], [PUT_BACK]),
+        (BINS - 1, [OF_ANOTHER], [OF_ANOTHER]),
+    ],
+)
+def test_only_epochs_that_follow_an_invisible_row_are_left_out(
+    seq: int, reserved: list[LedgerEntry], told: list[LedgerEntry]
+) -> None:
+    known = KnownEpochs()
+    known.learn("departures", PublicState(TEXT, (EPOCH,), seq))
+    assert known.counted("flights", [reserved, [ENTRY]]) == (*told, ENTRY)
+    known.unreadable("departures")
+    assert set(known.counted("flights", [reserved, [ENTRY]])) == {*reserved, ENTRY}
