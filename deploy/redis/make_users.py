@@ -2,8 +2,9 @@
 
 Writes users.acl (digests only, for Redis), an environment file for each process, and for each process the
 token with which its metrics can be read: in its environment file and, for Prometheus, in worker.token,
-api.token, alerts.token and ingest.token. grafana.password is the first password of both Grafanas. It needs
-nothing but Python. Existing URLs, passwords and tokens are kept, so it may be run again after an upgrade.
+api.token, alerts.token and ingest.token. grafana-operator.password and grafana.password are the first
+passwords of the Grafanas for operators and for readers. It needs nothing but Python. Existing URLs,
+passwords and tokens are kept, so it may be run again after an upgrade.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ VARIABLES = {
 }
 OPERATOR_TOKEN = "STREAM_APP_OPERATOR_TOKEN"
 MEASURED = ("worker", "api", "alerts", "ingest")  # each has metrics, and a token of its own
+# The readers' Grafana is open to readers, so whoever takes it over must not read the operator's password.
+GRAFANAS = ("grafana-operator.password", "grafana.password")
 
 
 def acl(passwords: dict[str, str]) -> str:
@@ -63,10 +66,19 @@ def write(folder: Path, host: str = "redis:6379") -> None:
             # Prometheus in its container must read this file. Only its owner may enter the folder.
             _replace(folder / f"{user}.token", tokens[user], 0o644)
         _replace(path, "\n".join(lines) + "\n", 0o600)
-    password = folder / "grafana.password"
-    _replace(password, password.read_text() if password.exists() else secrets.token_urlsafe(32), 0o644)
+    for name, password in _first_passwords(folder).items():
+        _replace(folder / name, password, 0o644)
     # Readable by the server in its container; nobody guesses 32 random bytes from their digest.
     _replace(folder / "users.acl", acl(passwords), 0o644)
+
+
+def _first_passwords(folder: Path) -> dict[str, str]:
+    """Return the first password of each Grafana: the one that it has already, unless both have it."""
+    passwords: dict[str, str] = {}
+    for name in GRAFANAS:
+        known = (folder / name).read_text() if (folder / name).exists() else None
+        passwords[name] = known if known and known not in passwords.values() else secrets.token_urlsafe(32)
+    return passwords
 
 
 def _tokens(folder: Path) -> dict[str, str]:

@@ -63,8 +63,8 @@ def test_every_mounted_file_exists(compose: Any) -> None:
     ]
     assert len(mounted) >= 6
     tokens = {f"./secrets/{role}.token" for role in make_users.MEASURED}
-    written = {"./secrets/users.acl", "./secrets/grafana.password", *tokens}  # by make_users.py
-    for path in mounted:
+    written = {"./secrets/users.acl", *(f"./secrets/{name}" for name in make_users.GRAFANAS), *tokens}
+    for path in mounted:  # make_users.py writes the secrets
         assert path in written or (DEPLOY / path).exists(), path
     named = {
         volume.split(":")[0]
@@ -235,6 +235,11 @@ def test_a_grafana_for_readers_reaches_released_values_only(compose: Any) -> Non
     assert not any("grafana/operator" in volume for volume in mounted["grafana"])
     for name in mounted:  # without it Grafana's first password is known to everybody
         assert "GF_SECURITY_ADMIN_PASSWORD__FILE" in compose["services"][name]["environment"]
+    first = {name: {one for one in volumes if "/secrets/" in one} for name, volumes in mounted.items()}
+    assert first == {
+        name: {f"./secrets/{name}.password:/run/grafana.password:ro"}
+        for name in ("grafana", "grafana-operator")
+    }
     assert "GF_AUTH_ANONYMOUS_ENABLED" not in compose["services"]["grafana-operator"]["environment"]
 
 

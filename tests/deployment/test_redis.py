@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from deploy.ports import free_port
-from deploy.redis.make_users import DEFAULT_USER, MEASURED, OPERATOR_TOKEN, RULES, write
+from deploy.redis.make_users import DEFAULT_USER, GRAFANAS, MEASURED, OPERATOR_TOKEN, RULES, write
 from stream_app.state import embedded
 from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN
 from stream_app.state.redis_store import RedisStore
@@ -211,3 +211,16 @@ def test_processes_that_shared_a_token_get_their_own(tmp_path: Path) -> None:
     assert (tmp_path / "worker.token").read_text() == shared
     assert (tmp_path / "ingest.env").read_text().strip().partition("=")[2] != shared
     assert (tmp_path / "api.env").read_text().startswith(f"{url}\n{OPERATOR_TOKEN}=")
+
+
+def test_both_grafanas_keep_passwords_that_differ(tmp_path: Path) -> None:
+    """An earlier version wrote one for both."""
+    (tmp_path / "grafana.password").write_text("of both")
+    write(tmp_path)
+    first = [(tmp_path / name).read_text() for name in GRAFANAS]
+    assert first[1] == "of both" != first[0]
+    (tmp_path / "grafana.password").write_text(first[0])
+    write(tmp_path)
+    second = [(tmp_path / name).read_text() for name in GRAFANAS]
+    assert second[0] == first[0] != second[1]
+    assert all(len(password) >= 40 for password in second)
