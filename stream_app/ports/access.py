@@ -12,8 +12,8 @@ MOST_SERIES = 20_000
 class ApiKey:
     """One API key, stored as the SHA-256 of its text; 256 random bits need no slow hash.
 
-    Args: streams that it may read; None for all. boards: a key of boards opens these boards only, with what
-        their panels show; None for a key of streams.
+    Args: streams that it may read; None for all. boards: a key of boards opens these boards only: what
+        their panels ask, for all keys of their streams; None for a key of streams.
     """
 
     name: str

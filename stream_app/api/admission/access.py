@@ -180,7 +180,10 @@ class Access:
         opens = None if reader is None else reader.paths
         if opens is not None and scope["path"] not in opens and not self._is_open(scope["path"]):
             opened = ", ".join(sorted((reader or NOBODY).boards or ()))
-            line = f"this key opens the board {opened} only, with what its panels show; use a key of streams"
+            shown = (
+                f"this key opens the board {opened} only: what its panels ask, for all keys of their streams"
+            )
+            line = f"{shown}; use a key of streams"
             return HTTPException(403, line)
         return None
 

@@ -88,14 +88,17 @@ CLOSED = (
 
 
 @in_a_loop
-async def test_the_key_of_a_board_opens_what_its_panels_show_and_nothing_else() -> None:
+async def test_the_key_of_a_board_opens_what_its_panels_ask_and_nothing_else() -> None:
     async with asking(key="k-shop") as client:
         assert await statuses(client, OPENED) == dict.fromkeys(OPENED, 200)
         refused = await statuses(client, CLOSED)
         assert set(refused.values()) <= {403, 404}, refused
         answer = await client.get("/v1/streams/views")
         assert answer.status_code == 403
-        assert answer.json()["error"].startswith("this key opens the board shop only, with what its panels")
+        assert answer.json()["error"] == (
+            "this key opens the board shop only: what its panels ask, for all keys of their streams; "
+            "use a key of streams"
+        )
 
 
 @in_a_loop
