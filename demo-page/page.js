@@ -1601,7 +1601,7 @@ const { amount, count } = $stream_app_api_dashboard_words;
 
 class Cdf extends Panel {
   constructor(page) {
-    super(page, "cdf", "Distribution", `${page.noun} with a value up to each point. The band holds the whole true curve at once with 95 % probability. Choose a range of time above, or by drag over any chart of time.`);
+    super(page, "cdf", "Distribution", `${page.noun} with a value up to each point. The band holds the whole true curve at once with 95 % probability. The line is the nearest curve of whole numbers in the band that never falls. Choose a range of time above, or by drag over any chart of time.`);
     this.band = this.chart({ value: true, counted: page.noun, across: "Value" });
     this.range = make("p", { className: "muted" });
     this.tools.append(this.range);
@@ -1616,12 +1616,12 @@ class Cdf extends Panel {
   }
 
   show(answer, page) {
-    const { upto, value, lower, upper, stderr, seq } = answer;
+    const { upto, consistent, lower, upper, seq } = answer;
     const { start, end } = page.range();
     this.heading.textContent = `Distribution of ${page.field}`;
     this.range.textContent = page.times.onPage(page.times.period(start, end));
-    const lines = [{ name: "", value, lower, upper }];
-    this.band.show({ start: null, end: upto, stderr, lines, seq }, null, { start: page.detail.axes.edges[0], end: upto[upto.length - 1] });
+    const lines = [{ name: "", value: consistent, lower, upper }];
+    this.band.show({ start: null, end: upto, lines, seq }, null, { start: page.detail.axes.edges[0], end: upto[upto.length - 1] });
   }
 
   csv() {
@@ -1632,9 +1632,9 @@ class Cdf extends Panel {
 
   caption() {
     const [title, range] = super.caption();
-    const last = this.answer.value.length - 1;
+    const last = this.answer.consistent.length - 1;
     const { noun } = this.page.detail;
-    return [title, range, `One band for the whole curve, 95 %. ${count(this.answer.value[last])} ${noun} up to ${amount(this.answer.upto[last])}.`, ...this.warnings()];
+    return [title, range, `One band for the whole curve, 95 %. ${count(this.answer.consistent[last])} ${noun} up to ${amount(this.answer.upto[last])}.`, ...this.warnings()];
   }
 }
 return { Cdf };
@@ -2501,8 +2501,10 @@ class Recording {
     const weeks = this.delays.quantiles.end.length;
     const of = (name) => upto.map((_, bucket) => columns[name][bucket * weeks + week]);
     const [value, below, above] = ["value", "below", "above"].map(of);
-    return { ...template, ...said, start: rfc3339(this.start), end: rfc3339(this.delays.quantiles.end[week]), upto, value, stderr: of("stderr"), consistent: of("consistent"),
-      lower: value.map((one, i) => one - below[i]), upper: value.map((one, i) => one + above[i]) };
+    const lower = value.map((one, i) => Math.max(one - below[i], 0)); // widths are rounded up, and no count is negative
+    const upper = value.map((one, i) => one + above[i]);
+    const consistent = of("consistent").map((one, i) => Math.min(Math.max(one, Math.ceil(lower[i])), Math.floor(upper[i]))); // as the service's
+    return { ...template, ...said, start: rfc3339(this.start), end: rfc3339(this.delays.quantiles.end[week]), upto, value, stderr: of("stderr"), consistent, lower, upper };
   }
 }
 

@@ -110,8 +110,10 @@ export class Recording {
     const weeks = this.delays.quantiles.end.length;
     const of = (name) => upto.map((_, bucket) => columns[name][bucket * weeks + week]);
     const [value, below, above] = ["value", "below", "above"].map(of);
-    return { ...template, ...said, start: rfc3339(this.start), end: rfc3339(this.delays.quantiles.end[week]), upto, value, stderr: of("stderr"), consistent: of("consistent"),
-      lower: value.map((one, i) => one - below[i]), upper: value.map((one, i) => one + above[i]) };
+    const lower = value.map((one, i) => Math.max(one - below[i], 0)); // widths are rounded up, and no count is negative
+    const upper = value.map((one, i) => one + above[i]);
+    const consistent = of("consistent").map((one, i) => Math.min(Math.max(one, Math.ceil(lower[i])), Math.floor(upper[i]))); // as the service's
+    return { ...template, ...said, start: rfc3339(this.start), end: rfc3339(this.delays.quantiles.end[week]), upto, value, stderr: of("stderr"), consistent, lower, upper };
   }
 }
 

@@ -126,21 +126,35 @@ class Cdf:
     @property
     def lower(self) -> FloatArray:
         """The band's lower edge; like cumulative counts, it never falls and is never negative."""
-        return np.maximum.accumulate(np.maximum(self.values - self.reach, 0.0))
+        return self._edges[0]
 
     @property
     def upper(self) -> FloatArray:
-        """The band's upper edge, which never falls."""
-        return np.maximum(np.minimum.accumulate((self.values + self.reach)[::-1])[::-1], 0.0)
+        """The band's upper edge, which never falls and is never below the lower one."""
+        return self._edges[1]
+
+    @cached_property
+    def _edges(self) -> tuple[FloatArray, FloatArray]:
+        rising = np.maximum.accumulate(np.maximum(self.values - self.reach, 0.0))
+        below = np.maximum(np.minimum.accumulate((self.values + self.reach)[::-1])[::-1], 0.0)
+        # Where the two cross, no rising curve fits all values, so the band has missed already. Both rise.
+        return np.minimum(rising, below), np.maximum(rising, below)
 
     def consistent(self) -> Int64Array:
-        """Return the closest cumulative counts that are whole, never fall and are never negative; biased."""
-        return consistent_cdf(self.values, max(0, round(float(self.values[-1]))))
+        """Return the closest cumulative counts that are whole, never fall and lie in the band; biased.
+
+        Guarantee: where the band holds no whole number, the entry lies less than 1 below it.
+        """
+        closest = consistent_cdf(self.values, max(0, round(float(self.values[-1]))))
+        lower, upper = self._edges
+        # The edges never fall, so the counts still rise.
+        return np.clip(closest, np.ceil(lower), np.floor(upper)).astype(np.int64)
 
     def quantile(self, q: float) -> Quantile:
         """Return the bucket of the q-quantile: the first whose cumulative count reaches q times the total.
 
         Guarantee: if the band contains all true counts, the interval contains the true bucket, for every q.
+            The interval contains the estimated bucket always.
         Raises: ValueError for q outside (0, 1).
         """
         if not 0.0 < q < 1.0:

@@ -18,7 +18,8 @@ class Cdf(Framed):
     """Cumulative counts of a value over a range of time, shape (buckets,): events below each ``upto``.
 
     Guarantee: ``value`` is unbiased; all true counts at once lie between ``lower`` and ``upper`` with at
-        least ``confidence``. ``consistent`` are the nearest whole counts that never fall; biased.
+        least ``confidence``. ``consistent`` are the nearest whole counts that never fall and lie in the
+        band; biased.
     """
 
     upto: FloatArray
@@ -126,7 +127,8 @@ class Window(Framed):
 
     Guarantee: each band, ``count_lower`` to ``count_upper`` and ``lower`` to ``upper``, holds all counts of
         its curve at once with at least ``confidence``. Where the mechanism's error depends on the data, all
-        errors are NaN. ``consistent`` are the nearest whole cumulative counts that never fall; biased.
+        errors are NaN. ``consistent`` are the nearest whole cumulative counts that never fall and lie in
+        the band; biased.
     """
 
     place: NDArray[Any]

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from dphist.arrays import FloatArray
-from dphist.consistency.trellis import consistent_cdf
 from dphist.product.answers import Cdf
 from dphist.windows.design import WindowDesign
 from dphist.windows.error import WindowError
@@ -72,9 +70,10 @@ def window(view: StreamView, query: WindowQuery, errors: Errors) -> WindowAnswer
     band = None
     if error is not None:
         band = Cdf(cumulative, error.cumulative_stderr, error.reach, query.confidence)
+    unknown = np.full_like(cumulative, np.inf)
+    curve = band or Cdf(cumulative, unknown, unknown, query.confidence)
     buckets = _buckets(view, design)
     keys = view.strategy.declared.cells.keys if design.attributed and buckets is None else None
-    whole = consistent_cdf(cumulative, max(0, round(float(cumulative[-1]))))
     return WindowAnswer(
         **released(view),
         **edges_of(view, found.span),
@@ -96,8 +95,8 @@ def window(view: StreamView, query: WindowQuery, errors: Errors) -> WindowAnswer
         cumulative=cumulative.tolist(),
         lower=None if band is None else band.lower.tolist(),
         upper=None if band is None else band.upper.tolist(),
-        consistent=whole.tolist(),
-        quantiles=_quantiles(buckets, cumulative, band, query),
+        consistent=curve.consistent().tolist(),
+        quantiles=_quantiles(buckets, curve, band is not None, query),
         note=_UNKNOWN if error is None else _KNOWN,
     )
 
@@ -133,16 +132,11 @@ def _buckets(view: StreamView, design: WindowDesign) -> Buckets | None:
     return view.strategy.declared.cells.buckets if design.attributed else None
 
 
-def _quantiles(
-    buckets: Buckets | None, cumulative: FloatArray, band: Cdf | None, query: WindowQuery
-) -> list[WindowQuantile]:
-    """Return quantiles of the value, with intervals from the band if there is one."""
+def _quantiles(buckets: Buckets | None, cdf: Cdf, known: bool, query: WindowQuery) -> list[WindowQuantile]:
+    """Return quantiles of the value, with intervals if the error is known."""
     if buckets is None:
         return []
-    nothing = np.zeros_like(cumulative)
-    cdf = band or Cdf(cumulative, nothing, nothing, query.confidence)
     found = [in_values(cdf, cdf.quantile(q), buckets) for q in query.q]
     return [
-        WindowQuantile(q=one.q, value=one.value, interval=None if band is None else one.interval)
-        for one in found
+        WindowQuantile(q=one.q, value=one.value, interval=one.interval if known else None) for one in found
     ]

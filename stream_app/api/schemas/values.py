@@ -16,12 +16,14 @@ class CdfAnswer(AboutKeys, PartlyMeasured):
     confidence: float
     upto: list[float] = Field(description="upper edge of each bucket; larger values count in the last bucket")
     value: list[float] = Field(
-        description="number of events below each edge, unbiased; the last number is all events"
+        description="number of events below each edge, unbiased: may lie outside the band; the last is all"
     )
     stderr: list[float]
     lower: list[float] = Field(description="lower edge of the band; never falls, as the true curve")
     upper: list[float]
-    consistent: list[int] = Field(description="the nearest whole counts that never fall; biased")
+    consistent: list[int] = Field(
+        description="the nearest whole counts that never fall and lie in the band; biased; pages draw them"
+    )
 
 
 class EstimatedQuantile(BaseModel):

@@ -70,6 +70,8 @@ class WindowAnswer(Released):
     cumulative: list[float]
     lower: list[float] | None = Field(description="a band around all cumulative counts at once")
     upper: list[float] | None
-    consistent: list[int] = Field(description="the nearest whole cumulative counts that never fall; biased")
+    consistent: list[int] = Field(
+        description="the nearest whole cumulative counts that never fall and lie in the band; biased"
+    )
     quantiles: list[WindowQuantile]
     note: str

@@ -168,3 +168,22 @@ def test_a_band_without_information_allows_every_bucket() -> None:
     cdf = Cdf(np.array([1.0, 2.0]), np.ones(2), np.full(2, 10.0), 0.95)
     assert (cdf.quantile(0.5).first, cdf.quantile(0.5).last) == (0, 1)
     assert Cdf(np.array([-1.0, -2.0]), np.ones(2), np.full(2, 10.0), 0.95).quantile(0.5).bucket is None
+
+
+@examples(50)
+@given(st.integers(0, 2**32), st.integers(1, 40), st.booleans())
+def test_consistent_counts_and_quantiles_lie_in_the_band(seed: int, size: int, narrow: bool) -> None:
+    """Also where the noise exceeds the counts, and where a band that missed crosses itself."""
+    rng = np.random.default_rng(seed)
+    values = rng.poisson(3, size).cumsum() + rng.normal(0, 30, size)
+    cdf = Cdf(values, np.ones(size), rng.uniform(1, 5 if narrow else 90, size), 0.95)
+    drawn = cdf.consistent()
+    assert np.all(np.diff(drawn) >= 0)
+    assert np.all(np.diff(cdf.lower) >= 0)
+    assert np.all(np.diff(cdf.upper) >= 0)
+    assert np.all(cdf.lower <= cdf.upper)
+    whole = np.ceil(cdf.lower) <= np.floor(cdf.upper)  # where the band holds a whole number
+    assert np.all((cdf.lower - (1 - whole) <= drawn) & (drawn <= cdf.upper))
+    if drawn[-1]:
+        found = [cdf.quantile(q) for q in (0.1, 0.5, 0.9)]
+        assert all(one.bucket is not None and one.first <= one.bucket <= one.last for one in found)

@@ -6,7 +6,7 @@ import { amount, count } from "../words.js";
 
 export class Cdf extends Panel {
   constructor(page) {
-    super(page, "cdf", "Distribution", `${page.noun} with a value up to each point. The band holds the whole true curve at once with 95 % probability. Choose a range of time above, or by drag over any chart of time.`);
+    super(page, "cdf", "Distribution", `${page.noun} with a value up to each point. The band holds the whole true curve at once with 95 % probability. The line is the nearest curve of whole numbers in the band that never falls. Choose a range of time above, or by drag over any chart of time.`);
     this.band = this.chart({ value: true, counted: page.noun, across: "Value" });
     this.range = make("p", { className: "muted" });
     this.tools.append(this.range);
@@ -21,12 +21,12 @@ export class Cdf extends Panel {
   }
 
   show(answer, page) {
-    const { upto, value, lower, upper, stderr, seq } = answer;
+    const { upto, consistent, lower, upper, seq } = answer;
     const { start, end } = page.range();
     this.heading.textContent = `Distribution of ${page.field}`;
     this.range.textContent = page.times.onPage(page.times.period(start, end));
-    const lines = [{ name: "", value, lower, upper }];
-    this.band.show({ start: null, end: upto, stderr, lines, seq }, null, { start: page.detail.axes.edges[0], end: upto[upto.length - 1] });
+    const lines = [{ name: "", value: consistent, lower, upper }];
+    this.band.show({ start: null, end: upto, lines, seq }, null, { start: page.detail.axes.edges[0], end: upto[upto.length - 1] });
   }
 
   csv() {
@@ -37,8 +37,8 @@ export class Cdf extends Panel {
 
   caption() {
     const [title, range] = super.caption();
-    const last = this.answer.value.length - 1;
+    const last = this.answer.consistent.length - 1;
     const { noun } = this.page.detail;
-    return [title, range, `One band for the whole curve, 95 %. ${count(this.answer.value[last])} ${noun} up to ${amount(this.answer.upto[last])}.`, ...this.warnings()];
+    return [title, range, `One band for the whole curve, 95 %. ${count(this.answer.consistent[last])} ${noun} up to ${amount(this.answer.upto[last])}.`, ...this.warnings()];
   }
 }

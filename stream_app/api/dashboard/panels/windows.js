@@ -67,7 +67,7 @@ export class Windows extends Panel {
     const end = upto ?? answer.count.map((_, i) => i + (cumulative ? 1 : 1.5));
     const start = upto ? [low, ...upto.slice(0, -1)] : answer.count.map((_, i) => i + 0.5);
     const line = cumulative
-      ? { value: answer.cumulative, lower: answer.lower ?? unknown, upper: answer.upper ?? unknown }
+      ? { value: answer.consistent, lower: answer.lower ?? unknown, upper: answer.upper ?? unknown }
       : { value: answer.count, lower: answer.count_lower ?? unknown, upper: answer.count_upper ?? unknown };
     const domain = upto ? { start: low, end: upto[size - 1] } : { start: 0.5, end: size + 0.5 };
     this.band.show({ start: cumulative ? null : start, end, lines: [{ name: "", ...line }], seq }, null, domain);
@@ -80,14 +80,14 @@ export class Windows extends Panel {
 
   table() {
     const { heads, rows } = this.#rows();
-    const said = rows.map(([place, value, low, high, stderr, sum, least, most]) => [
+    const said = rows.map(([place, value, low, high, stderr, , least, most, sum]) => [
       place, count(value), ...bounds(low, high), stderr === null ? "not known" : error(stderr), count(sum), ...bounds(least, most)]);
     return grid(`All ${count(rows.length)} counts of the window`, heads, said);
   }
 
   csv() {
     const { rows } = this.#rows();
-    const heads = ["place", "count", "count_lower", "count_upper", "stderr", "cumulative", "lower", "upper", "private"];
+    const heads = ["place", "count", "count_lower", "count_upper", "stderr", "cumulative", "lower", "upper", "consistent", "private"];
     return this.words(heads, rows.map((row) => [...row, this.answer.private]));
   }
 
@@ -114,22 +114,22 @@ export class Windows extends Panel {
   }
 
   #rows() {
-    const { low, upto, count: counts, count_lower: below, count_upper: above, stderr, cumulative, lower, upper } = this.answer;
+    const { low, upto, count: counts, count_lower: below, count_upper: above, stderr, cumulative, consistent, lower, upper } = this.answer;
     const from = upto ? [low, ...upto] : null;
     const place = (i) => (from ? `${amount(from[i])} to ${amount(from[i + 1])}` : this.#place(i + 1));
     const at = (column, i) => (column ? column[i] : null);
     return {
       heads: [from ? "Value" : "Place", "Count", "At least", "At most", "Standard error", "Cumulative", "At least", "At most"],
-      rows: counts.map((value, i) => [place(i), value, at(below, i), at(above, i), at(stderr, i), cumulative[i], at(lower, i), at(upper, i)]),
+      rows: counts.map((value, i) => [place(i), value, at(below, i), at(above, i), at(stderr, i), cumulative[i], at(lower, i), at(upper, i), consistent[i]]),
     };
   }
 
-  #words({ quantiles, cumulative, lower, upper }) {
-    const last = cumulative.length - 1;
+  #words({ quantiles, consistent, lower, upper }) {
+    const last = consistent.length - 1;
     const total = lower ? ` (${between(lower[last], upper[last]).join(" to ")})` : "";
     const each = quantiles.map(({ q, value, interval }) =>
       [`${NAMES[q]} `, bold(value === null ? "none seen" : amount(value)), interval ? ` (${spread(...interval).join(" to ")})` : ""]);
-    return [": ", bold(count(cumulative[last])), ` ${this.page.detail.noun}${total}`, ...each.flatMap((words) => [", ", ...words])];
+    return [": ", bold(count(consistent[last])), ` ${this.page.detail.noun}${total}`, ...each.flatMap((words) => [", ", ...words])];
   }
 
   #step(ending) {
