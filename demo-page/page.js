@@ -2693,7 +2693,7 @@ function showChoice() {
   }
   at("epsilon-slider").setAttribute("aria-valuetext", `epsilon ${chosen.epsilon}`);
   at("unit-slider").setAttribute("aria-valuetext", name);
-  at("epsilon").replaceChildren(`ε = ${chosen.epsilon} `, make("small", {}, "for all of this page"));
+  at("epsilon").replaceChildren(`ε = ${chosen.epsilon} `, make("small", {}, `for all of this page, ${Number(chosen.epsilon) / 2} for this number`));
   say(at("epsilon-chosen"), chosen.epsilon);
   say(at("unit-chosen"), name);
   const times = Math.exp(Number(chosen.epsilon));
@@ -2741,12 +2741,11 @@ async function draw(page) {
 }
 
 function showTruth() {
-  const { detail: { seq, running } } = counts;
+  const { detail: { running } } = counts;
   const exact = truth.until(counts.whole().end);
   const inside = running.interval[0] <= exact && exact <= running.interval[1];
   at("truth").dataset.inside = String(inside);
-  at("truth").replaceChildren("True number: ", bold(count(exact)), inside ? ", inside the interval. " : ", outside this interval, as about 1 in 20 are. ",
-    "So far the intervals of single hours held the true number in ", bold(`${(100 * held[seq] / seq).toFixed(1)} %`), ` of ${count(seq)} hours.`);
+  at("truth").replaceChildren("True number: ", bold(count(exact)), inside ? ", inside the interval." : ", outside this interval, as about 1 in 20 are.");
   const { warning, meaning } = counts.detail;
   say(at("counted"), warning ? `${meaning} No aircraft has more departures than that, so nothing is left out here. ${count(truth.notCounted)} departures of the year name no aircraft.` : "");
 }
@@ -2759,21 +2758,41 @@ function showRanges() {
 // ---- the page -------------------------------------------------------------------------------------
 
 // Draw the truth into a chart of a panel.
-function beside(band, lines, name = "") {
+function beside(band, lines, name = "", seen = () => {}) {
   const draw = band.show.bind(band);
   band.show = (picture, span, domain) => {
     const named = picture.lines.map((line) => ({ ...line, name: line.name || name }));
-    draw({ ...picture, lines: [...named, ...lines(picture)] }, span, domain);
+    const known = lines(picture);
+    draw({ ...picture, lines: [...named, ...known] }, span, domain);
+    seen(picture.lines, known);
   };
+}
+
+// Return what says below a panel how many of its chart's intervals hold the truth. Args: words, what else to say there.
+function coverage(panel, words = () => "") {
+  const said = make("p", { className: "note coverage" });
+  panel.note.before(said);
+  return (lines, known) => {
+    const points = lines.flatMap(({ lower, upper }, which) => lower.map((from, i) => [from, known[which].value[i], upper[i]]));
+    const inside = points.filter(([from, exact, to]) => from <= exact && exact <= to).length;
+    say(said, `The band holds the truth at ${count(inside)} of the ${count(points.length)} points drawn here (${(100 * inside / Math.max(points.length, 1)).toFixed(1)} %). ${words()}`);
+  };
+}
+
+// The service's intervals of single hours, over all hours so far.
+function ofHours() {
+  const { seq } = counts.detail;
+  return `The intervals of single hours have held it in ${(100 * held[seq] / seq).toFixed(1)} % of ${count(seq)} hours so far.`;
 }
 
 function addPanels() {
   const [bins, running, quantiles, cdf] = [new Bins(counts), new Running(counts), new Quantiles(delays), new Cdf(delays)];
-  beside(bins.band, (picture) => truth.ofBins(picture), "released");
-  beside(running.band, (picture) => truth.ofRunning(picture), "released");
+  beside(bins.band, (picture) => truth.ofBins(picture), "released", coverage(bins, ofHours));
+  beside(running.band, (picture) => truth.ofRunning(picture), "released",
+    coverage(running, () => "Neighbouring running counts share most of their noise, so the truth may stay outside for days."));
   beside(running.strip, (picture) => truth.ofBand(picture, running.band.picture.lines[0].value));
-  beside(quantiles.band, (picture) => truth.ofQuantiles(picture, picture.start.map((_, i) => i)));
-  beside(cdf.band, (picture) => truth.ofDistribution(picture, recording.weekOf(delays.range().end)), "released");
+  beside(quantiles.band, (picture) => truth.ofQuantiles(picture, picture.start.map((_, i) => i)), "", coverage(quantiles));
+  beside(cdf.band, (picture) => truth.ofDistribution(picture, recording.weekOf(delays.range().end)), "released", coverage(cdf));
   say(cdf.element.querySelector(".about"), `${delays.noun} with a delay of up to each point, since the start of the year. The band holds the whole true curve at once with 95 % probability.`);
   at("panels").append(bins.element, running.element);
   at("distributions").append(quantiles.element, cdf.element);

@@ -188,6 +188,8 @@ def test_page_of_this_repository_opens_from_its_folder(flights: Path) -> None:
         so_far = [0, *accumulate(per_hour.tolist())]
         per_day = [so_far[b] - so_far[a] for a, b in pairwise(midnights)]
         assert [whole(row[4]) for row in table(page, "bins")] == per_day[:-61:-1]
+        expect(page.locator("#bins .coverage")).to_contain_text(f" of the {DAYS} points drawn here")
+        expect(page.locator("#running .coverage")).to_contain_text("Neighbouring running counts share")
         seen = set()
         for epsilon in range(4):
             move(page, "epsilon-slider", epsilon)
@@ -196,6 +198,9 @@ def test_page_of_this_repository_opens_from_its_folder(flights: Path) -> None:
                 chosen = DEPLOYMENTS[4 * unit + epsilon].name
                 expect(page.locator("main")).to_have_attribute("data-shown", chosen)
                 seen.add(page.locator("#value").inner_text())
+                for cells in table(page, "cdf"):
+                    value, lower, upper = map(whole, cells[1:4])
+                    assert 0 <= lower <= value <= upper, chosen
         assert len(seen) == 12
         expect(page.locator("#privacy-numbers")).to_contain_text("Sum over its source3")
         page.emulate_media(reduced_motion="no-preference")
