@@ -1484,15 +1484,23 @@ function windows(whole, binSeconds) {
   return lengths.filter((seconds) => seconds % binSeconds === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
 }
 
+// Return an instant at which a step begins. Weeks begin on Mondays, as those of the service do, if no bin begins before
+// that midnight and ends after it.
+function roundTime(stepSeconds, binSeconds) {
+  const monday = 4 * DAY; // the first one since 1970
+  return stepSeconds % (7 * DAY) === 0 && monday % binSeconds === 0 ? monday : 0;
+}
+
 // Return the whole steps of a range, from its first round time on, so that slices start at round times too.
-function snapRange({ start, end }, stepSeconds, first) {
+function snapRange({ start, end }, stepSeconds, binSeconds, first) {
   if (!stepSeconds) return { start, end };
-  const round = Math.ceil(start / stepSeconds) * stepSeconds;
+  const origin = roundTime(stepSeconds, binSeconds);
+  const round = Math.ceil((start - origin) / stepSeconds) * stepSeconds + origin;
   const from = Math.max(round, first);
   const steps = Math.floor((end - from) / stepSeconds);
   return steps ? { start: from, end: from + steps * stepSeconds } : { start, end };
 }
-return { PRESETS, presets, chooseStep, longest, roomFor, windows, snapRange };
+return { PRESETS, presets, chooseStep, longest, roomFor, windows, roundTime, snapRange };
 })();
 
 const $stream_app_api_dashboard_panels_bins = (() => {
@@ -1971,7 +1979,7 @@ class StreamPage {
     const range = this.range();
     const step = chooseStep(range, this.binSeconds, most);
     const days = this.measure.name === "count" ? this.#wholeDays(range) : null; // sums and means have groups of bins only
-    return this.#inDays(days, step) ?? { ...snapRange(range, step * (this.binSeconds ?? 0), this.whole().start), step };
+    return this.#inDays(days, step) ?? { ...snapRange(range, step * (this.binSeconds ?? 0), this.binSeconds, this.whole().start), step };
   }
 
   // Return a range and a number of days of the reader's time zone, in place of a step of whole days of UTC. Return

@@ -45,10 +45,18 @@ export function windows(whole, binSeconds) {
   return lengths.filter((seconds) => seconds % binSeconds === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
 }
 
+// Return an instant at which a step begins. Weeks begin on Mondays, as those of the service do, if no bin begins before
+// that midnight and ends after it.
+export function roundTime(stepSeconds, binSeconds) {
+  const monday = 4 * DAY; // the first one since 1970
+  return stepSeconds % (7 * DAY) === 0 && monday % binSeconds === 0 ? monday : 0;
+}
+
 // Return the whole steps of a range, from its first round time on, so that slices start at round times too.
-export function snapRange({ start, end }, stepSeconds, first) {
+export function snapRange({ start, end }, stepSeconds, binSeconds, first) {
   if (!stepSeconds) return { start, end };
-  const round = Math.ceil(start / stepSeconds) * stepSeconds;
+  const origin = roundTime(stepSeconds, binSeconds);
+  const round = Math.ceil((start - origin) / stepSeconds) * stepSeconds + origin;
   const from = Math.max(round, first);
   const steps = Math.floor((end - from) / stepSeconds);
   return steps ? { start: from, end: from + steps * stepSeconds } : { start, end };

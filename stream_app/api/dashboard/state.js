@@ -135,7 +135,7 @@ export class StreamPage {
     const range = this.range();
     const step = chooseStep(range, this.binSeconds, most);
     const days = this.measure.name === "count" ? this.#wholeDays(range) : null; // sums and means have groups of bins only
-    return this.#inDays(days, step) ?? { ...snapRange(range, step * (this.binSeconds ?? 0), this.whole().start), step };
+    return this.#inDays(days, step) ?? { ...snapRange(range, step * (this.binSeconds ?? 0), this.binSeconds, this.whole().start), step };
   }
 
   // Return a range and a number of days of the reader's time zone, in place of a step of whole days of UTC. Return

@@ -34,11 +34,14 @@ from stream_app.core.alerts.readings import Shown
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answers.answered import QueryError, declared_keys
+from stream_app.core.answers.local_days import DAY_US
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.whole import whole_estimate
+from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.cells import Buckets
 from stream_app.core.kinds.tables import Span
 
+_MONDAY_US = 4 * DAY_US  # the first one since 1970
 _OF_EVENTS = ("count", "sum", "rate")
 _RISING = (
     "Whole counts that fall neither over the value nor over time; they are biased, and stderr is that of the "
@@ -52,9 +55,8 @@ def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
     Raises: QueryError if there are too many or none.
     """
     span = span_of(view, query)
-    # Multiples of seven days since 1970 would be weeks that begin on Thursdays.
-    origin = span.start if view.binning.timezone else 0
-    slices = days_of(view, query, span, schemas.MOST_SLICES) or slices_between(span, query, origin)
+    days = days_of(view, query, span, schemas.MOST_SLICES)
+    slices = days or slices_between(span, query, origin_of(view.binning, span, query))
     if not slices:
         raise QueryError("step: longer than the range; ask for a shorter step or a longer range", "step")
     if len(slices) > schemas.MOST_SLICES:
@@ -65,6 +67,15 @@ def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
     if not measured:
         raise QueryError("start, end: no slice between them was measured whole; ask for others", "start")
     return measured
+
+
+def origin_of(binning: Binning, span: Span, query: schemas.SlicesQuery) -> int:
+    """Return a bin at which an aligned slice begins: for weeks that of a Monday, if one begins there."""
+    if binning.timezone:
+        return span.start
+    step = query.step or _least_step(span, query.aligned)
+    is_weeks = step * binning.bin_us % (7 * DAY_US) == 0
+    return _MONDAY_US // binning.bin_us if is_weeks and _MONDAY_US % binning.bin_us == 0 else 0
 
 
 def slices_between(span: Span, query: schemas.SlicesQuery, origin: int = 0) -> Sequence[Span]:

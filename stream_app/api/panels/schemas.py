@@ -36,8 +36,9 @@ class SlicesQuery(DaysQuery):
     )
     aligned: bool = Field(
         default=False,
-        description="true: slices begin at whole multiples of step since 1970 (calendar days: at the start "
-        "of the range) and cover the whole range, so the first and the last may be shorter",
+        description="true: slices begin at whole multiples of step since 1970 (weeks: on Mondays; "
+        "calendar days: at the start of the range) and cover the whole range, "
+        "so the first and the last may be shorter",
     )
 
 

@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -16,12 +17,13 @@ import pytest
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
 from stream_app.api.overview import Glances
-from stream_app.api.panels.answers import slices_between
+from stream_app.api.panels.answers import origin_of, slices_between
 from stream_app.api.panels.preview import replanned
 from stream_app.api.panels.schemas import MOST_SLICES, SlicesQuery
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import State, evaluate
 from stream_app.core.answers.answered import QueryError
+from stream_app.core.counting.bins import Binning
 from stream_app.core.kinds.tables import Span
 from stream_app.loops import alert_watch
 from stream_app.loops.alert_watch import AlertWatcher
@@ -403,3 +405,15 @@ def test_aligned_slices_cover_any_range() -> None:
         assert max(one.stop - one.start for one in found) <= step
     for bins in (119, 120, 121, 5_000, 123_457):
         assert len(slices_between(Span(7, 7 + bins), SlicesQuery(aligned=True))) <= MOST_SLICES
+
+
+def test_aligned_weeks_begin_on_mondays_if_a_bin_begins_there() -> None:
+    hours, days = Binning(3_600_000_000), Binning(86_400_000_000)
+    for bins, weeks in ((hours, 1), (hours, 4), (days, 1)):
+        query = SlicesQuery(step=weeks * 7 * 86_400_000_000 // bins.bin_us, aligned=True)
+        span = Span(bins.bin_of([1_356_998_400_000_000])[0], bins.bin_of([1_388_534_400_000_000])[0])
+        found = slices_between(span, query, origin_of(bins, span, query))
+        mondays = [datetime.fromtimestamp(bins.start_us(one.start) / 1e6, UTC) for one in found[1:]]
+        assert {(at.weekday(), at.hour) for at in mondays} == {(0, 0)}
+    half_weeks = Binning(302_400_000_000)  # no bin begins on a Monday at midnight
+    assert origin_of(half_weeks, Span(4_500, 4_600), SlicesQuery(step=2, aligned=True)) == 0

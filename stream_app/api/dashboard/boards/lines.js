@@ -3,7 +3,7 @@
 
 import { numbered } from "../annotations.js";
 import { ApiError } from "../api.js";
-import { chooseStep } from "../ranges.js";
+import { chooseStep, roundTime } from "../ranges.js";
 import { StreamPage } from "../state.js";
 import { seconds, timesOf } from "../times.js";
 import { length } from "../words.js";
@@ -181,9 +181,9 @@ export class Group {
     if (from >= to) return null;
     const each = this.binsOf(line, step);
     const { bins } = line;
-    const shift = this.common === null && each % 7 === 0 ? 3 : 0; // day 4 since 1970-01-01 was a Monday
-    const up = (bin) => Math.ceil((bin + shift) / each) * each - shift;
-    const down = (bin) => Math.floor((bin + shift) / each) * each - shift;
+    const origin = this.common === null ? roundTime(step * 86400, 86400) / 86400 : bins.of(roundTime(step * this.common, this.common));
+    const up = (bin) => Math.ceil((bin - origin) / each) * each + origin;
+    const down = (bin) => Math.floor((bin - origin) / each) * each + origin;
     const first = bins.start(bins.of(from)) < from ? bins.of(from) + 1 : bins.of(from);
     const [one, last] = [up(first), down(bins.of(to))];
     return one < last ? { start: bins.start(one), end: bins.start(last) } : null;
