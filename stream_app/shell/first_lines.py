@@ -70,6 +70,8 @@ async def progress_of(stream: StreamSettings, reader: PublicReader) -> StreamPro
         of_bins = int(last - first)
     state = await reader.public_state(stream.name)
     rows = await reader.rows(stream.name, state.visible_seq - 1, 1) if state and state.visible_seq else []
-    if not rows:
+    if state is None or not rows:
         return StreamProgress(stream.name, 0, of_bins)
-    return StreamProgress.of_row(json.loads(rows[-1][1]), of_bins, replay.to_us if replay else None)
+    row = json.loads(rows[-1][1])
+    starts = {one.epoch: stream.declared.time.binning.start_us(one.first_bin) for one in state.epochs}
+    return StreamProgress.of_row(row, of_bins, replay.to_us if replay else None, starts.get(row["epoch"]))

@@ -29,7 +29,8 @@ class StreamProgress:
 
     Args:
         bins: bins released so far, of ``of_bins`` (None for a live stream, which has no last bin).
-        value, lower, upper: the running count and its interval; None before the first bin.
+        value, lower, upper: the running count of the epoch and its interval; None before the first bin.
+        since_us: start of the epoch, at which the running count was 0.
         until_us: end of the last released bin.
         complete: whether a replay has released its last bin.
     """
@@ -41,12 +42,15 @@ class StreamProgress:
     lower: float = 0.0
     upper: float = 0.0
     confidence: float = 0.95
+    since_us: int | None = None
     until_us: int | None = None
     private: bool = True
     complete: bool = False
 
     @classmethod
-    def of_row(cls, row: dict[str, Any], of_bins: int | None, to_us: int | None) -> StreamProgress:
+    def of_row(
+        cls, row: dict[str, Any], of_bins: int | None, to_us: int | None, since_us: int | None = None
+    ) -> StreamProgress:
         """Read the last released row of a stream: its count, or the count of its first cell."""
         lower, upper = row["interval"][0]
         until_us = parse_instant(row["end"])
@@ -58,6 +62,7 @@ class StreamProgress:
             lower=lower,
             upper=upper,
             confidence=row["confidence"],
+            since_us=since_us,
             until_us=until_us,
             private=not row["not_private"] if "not_private" in row else row["private"],
             complete=to_us is not None and until_us >= to_us,
@@ -68,6 +73,11 @@ class StreamProgress:
         """The confidence and the interval, as text."""
         low, high = outward(self.lower, self.upper)
         return f"{100 * self.confidence:.0f} %: {low} to {high}"
+
+    @property
+    def since(self) -> str:
+        """From when on the count runs, as text."""
+        return "" if self.since_us is None else f" since {format_instant(self.since_us)}"
 
     def describe(self) -> str:
         """Return one plain line.
@@ -83,7 +93,8 @@ class StreamProgress:
         if self.value is None or self.until_us is None:
             return line
         line += (
-            f", released until {format_instant(self.until_us)}, count {self.value:z,.0f} ({self.interval})"
+            f", released until {format_instant(self.until_us)}, count{self.since} "
+            f"{self.value:z,.0f} ({self.interval})"
         )
         return line if self.private else line + " NOT PRIVATE"
 
@@ -137,7 +148,7 @@ class PlainReport:
 
 
 class TerminalReport:
-    """A block of lines at the bottom of a terminal, two per stream."""
+    """A block of lines at the bottom of a terminal, three per stream."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -179,7 +190,7 @@ def open_report() -> Iterator[Report]:
 
 
 def _lines(stream: StreamProgress, rate: float) -> list[str]:
-    """Return two lines that fit a narrow terminal: the progress and the current count."""
+    """Return lines that fit a narrow terminal: the progress, the current count, and its time."""
     if stream.value is None or stream.until_us is None:
         return [f"[bold]{stream.stream}[/]  [dim]waiting for the first bin to close[/]"]
     bar = ""
@@ -194,5 +205,6 @@ def _lines(stream: StreamProgress, rate: float) -> list[str]:
     bins = "1 bin" if stream.bins == 1 and not of_bins else f"{stream.bins:,}{of_bins} bins"
     return [
         f"[bold]{stream.stream}[/]{bar}  {bins}  {pace}".rstrip(),
-        f"  {count} [bold green]{stream.value:z,.0f}[/] [dim]({stream.interval})[/]  until {until}",
+        f"  {count} [bold green]{stream.value:z,.0f}[/] [dim]({stream.interval})[/]",
+        f" {stream.since} until {until}",
     ]

@@ -25,11 +25,14 @@ def numbers_of(client: Client, stream: str, of: Of, releases: Iterator[Release])
     return map(_with_total, releases) if of == "sum" else _with_means(client, stream, releases)
 
 
-def noting_epochs(releases: Iterator[Release]) -> Iterator[Release]:
-    """Yield releases; those of an epoch that was seen to begin say when it did, and what was not measured."""
+def noting_epochs(client: Client, stream: str, releases: Iterator[Release]) -> Iterator[Release]:
+    """Yield releases that say since when their running number runs, and what was not measured before."""
     last, note = None, ""
     for release in releases:
-        if last is not None and release.row["epoch"] != last.row["epoch"]:
+        if last is None:
+            if since := client.epochs(stream).get(release.row["epoch"]):
+                note = f"Running numbers are since {since}, the start of the epoch."
+        elif release.row["epoch"] != last.row["epoch"]:
             note = f"An epoch began at {release.start}: its running numbers start at 0."
             if release.start != last.end:
                 note += f" {not_measured([Gap(last.end, release.start)], None)}"

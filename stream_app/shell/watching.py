@@ -47,6 +47,7 @@ def watch(
 ) -> None:
     """Follow the running count of STREAM: a live chart on a terminal, otherwise a line per release.
 
+    The count runs since the start of the epoch. The page, and stream-app query, add the epochs before it.
     With --of sum or mean, the running sum or mean of the stream's amounts in its epoch instead. A terminal
     also shows whether the stream is live, behind, complete, or waiting for its first bin, and whether the
     service answers.
@@ -62,11 +63,11 @@ def watch(
         if console.is_terminal and after is None and releases is None:
             after = max(summary.seq - shutil.get_terminal_size().columns, 0)
         followed = numbers_of(client, stream, of, islice(client.follow(stream, after), releases))
-        followed = noting_epochs(followed)
+        followed = noting_epochs(client, stream, followed)
         if console.is_terminal:
             _draw(console, Watched(client, url, summary), followed, 0 if of == "count" else 2)
         else:
-            _print_lines(followed)
+            _print_lines(followed, summary.counted if of == "count" else of)
 
 
 @dataclass
@@ -164,10 +165,17 @@ def _arrived(arriving: queue.Queue[Release | Exception | None], kept: MutableSeq
     return True
 
 
-def _print_lines(releases: Iterator[Release]) -> None:
-    """Print a line per release; say on the error output what is counted, if that is not every event."""
+def _print_lines(releases: Iterator[Release], number: str) -> None:
+    """Print a line per release; say on the error output what its columns are, and what is counted.
+
+    Args: number, what the value is a number of, in words.
+    """
     said = ""
     for release in releases:
+        if not said:
+            sure = f"{100 * release.row['confidence']:g} % " if "confidence" in release.row else ""
+            ends = "" if release.interval is None else f", both ends of its {sure}interval"
+            click.echo(f"Columns, separated by tabs: end of the bin, {number}{ends}.", err=True)
         words = _meaning(release)
         if words != said:
             said = words

@@ -59,6 +59,8 @@ def test_watch_says_where_an_epoch_begins_and_what_was_not_measured() -> None:
         return done.stderr
 
     told = asyncio.run(run())
+    assert "Columns, separated by tabs: end of the bin, " in told.splitlines()[0]
+    assert told.count("Running numbers are since ") == 1
     for (start, end), begun in zip(GAPS, (7, 14), strict=True):
         assert f"An epoch began at {at(begun)}: its running numbers start at 0." in told
         assert told.count(f"Not measured, and in no number here: from {at(start)} to {at(end)}.") == 1

@@ -30,6 +30,11 @@ def test_a_row_becomes_a_line():
     assert not StreamProgress.of_row(ROW, of_bins=None, to_us=None).complete
 
 
+def test_a_line_says_since_when_it_counts():
+    progress = StreamProgress.of_row(ROW, None, None, since_us=END_US - 7_200_000_000)
+    assert "count since 2013-01-01T06:00:00Z 42 (95 %" in progress.describe()
+
+
 def test_line_of_a_row_without_privacy_says_so():
     assert StreamProgress.of_row(ROW | {"private": False}, None, None).describe().endswith("NOT PRIVATE")
 
