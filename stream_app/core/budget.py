@@ -140,13 +140,32 @@ def one_more_in_words(source: str, entries: Sequence[LedgerEntry], stream: str) 
 
 def over_epochs_in_words(first: LedgerEntry) -> str:
     """Return what a stream's epochs cost together as they add up; empty if they do not."""
-    if first.unit != "user" or first.per is not None or not first.private:
+    if not _add_up(first):
         return ""
     costs = []
     for number in _EPOCHS_AHEAD:
         epochs = [replace(first, epoch=epoch) for epoch in range(number)]
         costs.append(f"{number} epochs cost {_both_lines(statement(first.source, epochs))}")
     return f"{first.stream}: for a user, {'; '.join(costs)}."
+
+
+def _add_up(first: LedgerEntry) -> bool:
+    return first.unit == "user" and first.per is None and first.private
+
+
+def until_now_in_words(first: LedgerEntry, now_us: int, total: Total | None = None) -> str:
+    """Return what a stream's epochs from its start until now cost together; empty for one epoch.
+
+    Args: first, the entry of the stream's first epoch; total, what its epochs may cost together.
+    """
+    end_us = now_us if first.until_us is None else min(now_us, first.until_us)
+    number = -(-(end_us - first.start_us) // (first.end_us - first.start_us))
+    if number < 2 or not _add_up(first):
+        return ""
+    stated = statement(first.source, [replace(first, epoch=epoch) for epoch in range(number)])
+    ends = "; " + total.words + " ends the stream earlier" if total and stated.epsilon > total.epsilon else ""
+    begin = f"from {format_instant(first.start_us)} until now are {number:,} epochs"
+    return f"{first.stream}: {begin}; for a user they cost {_both_lines(stated)}{ends}."
 
 
 def _both_lines(stated: Statement) -> str:

@@ -25,6 +25,7 @@ from stream_app.shell.doctor.redis import key_file_findings, redis_findings
 from stream_app.shell.doctor.room import LEAST_FREE_BYTES, MIB, free_space
 from stream_app.shell.doctor.stored import check_stored
 from stream_app.shell.doctor.times import time_findings
+from stream_app.shell.planning.promises import cost_until_now
 from stream_app.shell.working import Step, silent
 from stream_app.sources.file_list import files_of, is_list, misplaced
 from stream_app.sources.times import TimeFormat
@@ -43,6 +44,7 @@ async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
         if isinstance(stream.source, SourceSettings) and stream.source.keep_us is None:
             step(f"reading a sample of {stream.source.file.name}")
             findings += _file(stream, stream.source.file)
+    findings += _costs(settings)
     findings += _directory("state.dir", settings.state_dir)
     if settings.ingest is not None:
         findings += _directory("ingest.dir", settings.ingest.directory)
@@ -81,6 +83,13 @@ def _measurements(settings: Settings) -> Iterator[Finding]:
         check_measurements(settings.streams, time.time_ns() // 1_000)
     except ConfigError as refusal:
         yield Finding("streams", "fail", str(refusal))
+
+
+def _costs(settings: Settings) -> Iterator[Finding]:
+    """Yield a warning for each stream whose past has several epochs that add up."""
+    for stream in settings.streams:
+        if said := cost_until_now(stream, time.time_ns() // 1_000):
+            yield Finding(f"streams.{stream.name}.time.first", "warn", said)
 
 
 async def _ledger(settings: Settings) -> list[Finding]:

@@ -10,7 +10,7 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import first_measurement
 from stream_app.config.values import format_duration
-from stream_app.core.budget import over_epochs_in_words
+from stream_app.core.budget import over_epochs_in_words, until_now_in_words
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import statement
 from stream_app.core.meaning import in_keys, meaning_of, span
@@ -43,6 +43,20 @@ def costs_over_epochs(streams: Sequence[StreamSettings], now_us: int) -> Iterato
     for stream in streams:
         if over_epochs := over_epochs_in_words(first_epoch(stream, now_us)):
             yield over_epochs
+        if until_now := cost_until_now(stream, now_us):
+            yield until_now
+
+
+def cost_until_now(stream: StreamSettings, now_us: int) -> str:
+    """Return what a stream that begins in the past costs until now, with a remedy; empty for one epoch."""
+    said = until_now_in_words(first_epoch(stream, now_us), now_us, stream.total)
+    replayed = stream.declared.source.replay is not None
+    if not said or replayed or not isinstance(stream.source, SourceSettings):
+        return said
+    return (
+        f"{said} Epochs without events cost the same: if the file no longer grows, end the stream with "
+        "source.replay."
+    )
 
 
 def meanings(streams: Sequence[StreamSettings]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_app.core.budget import one_more_in_words, over_epochs_in_words
+from stream_app.core.budget import Total, one_more_in_words, over_epochs_in_words, until_now_in_words
 from stream_app.core.ledger import (
     ACCEPTED,
     check_measurement,
@@ -370,10 +370,22 @@ def test_one_more_epoch_is_said_in_words() -> None:
 
 
 def test_costs_over_epochs_are_for_streams_whose_epochs_add_up() -> None:
-    assert over_epochs_in_words(entry()) == ""
+    assert over_epochs_in_words(entry()) == until_now_in_words(entry(), 10**15) == ""
     assert "12 epochs cost (epsilon 12, delta 1.2e-5) as a sum and (epsilon 3.91" in over_epochs_in_words(
         approximate()
     )
+
+
+def test_cost_until_now_is_that_of_the_epochs_since_the_start() -> None:
+    first = approximate()
+    length_us = first.end_us - first.start_us
+    assert until_now_in_words(first, first.end_us) == ""
+    said = until_now_in_words(first, first.start_us + 11 * length_us + 1)
+    assert "until now are 12 epochs; for a user they cost (epsilon 12, delta 1.2e-5) as a sum" in said
+    ended = replace(first, until_us=first.start_us + 3 * length_us)
+    assert "are 3 epochs" in until_now_in_words(ended, 10**15)
+    limited = until_now_in_words(first, first.start_us + 3 * length_us, Total(Fraction(2)))
+    assert limited.endswith("the total of epsilon 2 for the source ends the stream earlier.")
 
 
 @given(
