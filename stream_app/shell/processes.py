@@ -60,11 +60,14 @@ _EXTRAS = {
 }
 
 
+_OWN = ("dphist", "stream_app")  # a module of these that is missing is a fault of this program
+
+
 def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> int:
     """Do the work of a process and return its exit status; print one line about an operator's error.
 
-    A package that was not installed along is such an error. An unexpected error is raised: the interpreter
-    then logs its type and place and exits with status 1.
+    A package that is not installed is such an error. An unexpected error is raised: the interpreter then logs
+    its type and place and exits with status 1.
 
     Args: name, the start of the operator's line.
     """
@@ -75,9 +78,12 @@ def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> i
         return REFUSED
     except ModuleNotFoundError as missing:
         module = (missing.name or "").partition(".")[0]
-        if module not in _EXTRAS:
+        if not module or module in _OWN:
             raise
-        remedy = f'pip install "private-counts[{_EXTRAS[module]}]"'
+        if module in _EXTRAS:
+            remedy = f'pip install "private-counts[{_EXTRAS[module]}]"'
+        else:
+            remedy = "install private-counts again, or run make setup in a clone"
         print(f"{name}{module} is not installed, and this needs it; {remedy}", file=sys.stderr, flush=True)
         return REFUSED
     except KeyboardInterrupt:

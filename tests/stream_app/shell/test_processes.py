@@ -183,6 +183,29 @@ def test_refusal_is_logged_even_if_a_library_holds_the_process():
     assert ended.stderr.splitlines()[-1] == "stream-app: what, where, remedy"
 
 
+@pytest.mark.parametrize(
+    ("module", "remedy"),
+    [("hiredis", "hiredis is not installed, and this needs it; install"), ("aiokafka.errors", "[kafka]")],
+)
+def test_a_missing_package_gets_one_line_with_a_remedy(
+    module: str, remedy: str, capsys: pytest.CaptureFixture[str]
+):
+    def work() -> int:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    assert exit_status(work) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert remedy in line
+
+
+def test_a_missing_module_of_the_program_itself_is_no_fault_of_the_operator():
+    def work() -> int:
+        raise ModuleNotFoundError("No module named 'stream_app.gone'", name="stream_app.gone")
+
+    with pytest.raises(ModuleNotFoundError):
+        exit_status(work)
+
+
 def test_a_long_line_of_a_child_is_shown_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     child = tmp_path / "child"
     child.write_text("#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' x >&2\necho >&2\nprintf after >&2\n")
