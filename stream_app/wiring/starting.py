@@ -93,9 +93,9 @@ async def check_start(
     check_measurements(settings.streams, now_us, ledgers, begun)
     if unknown and outside is None:
         log.warning(
-            "%s: counting begins for the first time, as far as Redis, the witness and state.dir can tell. If "
-            "it began before, stop now and restore what was lost: otherwise the same counts get noise a "
-            "second time, which weakens the promise. With the key ledger a start would notice such a loss.",
+            "%s: first start. Nothing to do if counting never ran before. If it did, its state is lost: stop "
+            "now and restore it, or the same counts get noise twice, which weakens the promise. "
+            "The key ledger lets a start notice such a loss.",
             some_of(unknown),
         )
 

@@ -101,7 +101,7 @@ def test_without_a_ledger_a_start_that_nothing_knows_of_logs_one_line(
 
     [line] = warnings()
     assert released(tmp_path, "clicks") == 48
-    assert line.startswith("clicks: counting begins for the first time, as far as Redis, the witness and")
+    assert line.startswith("clicks: first start. Nothing to do if counting never ran before. If it did,")
     assert warnings() == []  # a second start continues
     lose_everything(tmp_path)
     assert len(warnings()) == 1
