@@ -21,6 +21,8 @@ State = Literal["ok", "warn", "fail"]
 
 EXACT = "What is said here about events is exact and private: for the operator only, publish none of it."
 
+_FEW = 0.05  # of a sample
+
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -55,8 +57,15 @@ def sampled(
             what, "fail", f"no event of a sample has a time in {time_field} ({time_format}): {why}"
         )
     if refused:
-        said = "some events of a sample cannot be decoded and become dead letters when the service runs"
-        return Finding(what, "warn", f"{said}: {why}")
+        few = len(refused) <= _FEW * kept
+        said = "cannot be decoded and become dead letters when the service runs"
+        if few and set(reasons) == {"undecodable"}:
+            why = "their lines are damaged; the format is right"
+        return Finding(
+            what,
+            "warn",
+            f"{f'less than {_FEW:.0%} of the' if few else 'some'} events of a sample {said}: {why}",
+        )
     return Finding(what, "ok", "every event of a sample can be decoded")
 
 
@@ -66,7 +75,7 @@ def capped(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Findi
     if warning := cap_warning(stream, columns):
         yield Finding(what if keyed else f"{what}.max_events", "warn", warning, exact=True)
     if shares := shares_in_words(stream, columns):
-        yield Finding(what, "ok", shares, exact=True)
+        yield Finding(what, "warn" if warning else "ok", shares, exact=True)
 
 
 def filling(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Finding]:

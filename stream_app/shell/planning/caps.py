@@ -69,7 +69,7 @@ def caps_table(stream: StreamSettings, sample: Path) -> Table:
         "both",
         title=f"Caps on a user's events: {stream.name}",
         title_justify="left",
-        caption=_CAPTION.format(events=len(records.positions) + len(records.refused), most=ENOUGH_RECORDS),
+        caption=_CAPTION.format(events=len(records.positions), most=ENOUGH_RECORDS),
         caption_justify="left",
     )
     for trade in found:
