@@ -20,7 +20,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _ELSEWHERE = {
     "init": (
         "init.command",
-        "Write a first configuration: five questions, with proposals from a sample of your own events.",
+        "Write a first configuration, from your answers and a sample.",
     ),
     "plan": (
         "planning.commands",

@@ -40,6 +40,10 @@ from stream_app.sources.decode import TimeField
 
 _FILES = (".csv", ".ndjson", ".jsonl", ".csv.gz", ".ndjson.gz", ".jsonl.gz")
 _MOST_NAMED = 12  # fields, at a question
+_WITH_OFFSET = (
+    " If they are in UTC, this does it: "
+    r"sed -E 's/([0-9]{4}(-[0-9]{2}){2})[ T]([0-9:]{8}(\.[0-9]+)?)([^0-9.Z+-]|$)/\1T\3Z\5/g' OLD > NEW"
+)
 
 
 @click.command()
@@ -64,12 +68,12 @@ _MOST_NAMED = 12  # fields, at a question
 @click.option("--name", help="The stream's name.  [default: by the name of the file or topic]")
 @bootstrap_option
 def init(config: Path, bootstrap_servers: str | None, **given: str | None) -> None:
-    """Write a first configuration: five questions, with proposals from a sample of your own events.
+    """Write a first configuration, from your answers and a sample.
 
-    Each question has an option, which takes the same words as the question. Without a terminal all options
-    that matter are needed. The sample is private: proposals on the terminal show names of fields, and the
-    month in which the sample begins. No value of an event is written into the file except this month, if you
-    accept it for time.first.
+    It asks questions in five steps, with proposals from a sample of your own events. Each question has an
+    option, which takes the same words. Without a terminal all options that matter are needed. The sample is
+    private: proposals on the terminal show names of fields, and the month in which the sample begins. No
+    value of an event is written into the file except this month, if you accept it for time.first.
 
     \b
     Examples:
@@ -79,7 +83,7 @@ def init(config: Path, bootstrap_servers: str | None, **given: str | None) -> No
     """
     _refuse_existing(config)
     questions = Questions(given)
-    questions.say("Five questions; Enter takes what is in brackets. Ctrl-C leaves nothing behind.")
+    questions.say("Questions in five steps; Enter takes what is in brackets. Ctrl-C leaves nothing behind.")
     try:
         answers = _asked(questions, bootstrap_servers)
         questions.check()
@@ -96,7 +100,7 @@ def init(config: Path, bootstrap_servers: str | None, **given: str | None) -> No
 
 
 def _asked(questions: Questions, servers: str | None) -> Answers:
-    """Ask the five questions."""
+    """Ask the questions, in five steps."""
     questions.head("1. What are the events? A file of CSV or JSON lines, or topic:NAME")
     questions.say("clicks-*.csv is all files with such names; .gz files are read, too")
     events = questions.ask("events", "events", _only_file(), read_events)
@@ -104,7 +108,7 @@ def _asked(questions: Questions, servers: str | None) -> Answers:
     sample = _sample(questions, events, brokers)
     field = _asked_time(questions, events, sample)
     first = _asked_first(questions, field, sample) if isinstance(events, Path) else None
-    user, most = _asked_user(questions, sample)
+    user, most = _asked_user(questions, sample, field.path)
     counted, keys, span = _asked_counted(questions, sample, field.path, user)
     questions.head("5. How private, and how fine? A smaller epsilon is more private, and errors are larger")
     epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon)
@@ -126,7 +130,9 @@ def _sample(questions: Questions, events: Path | str, servers: str) -> Sample | 
             except OSError as failure:
                 click.echo(f"no sample, and no proposals: {failure}", err=True)
                 return None
-    questions.say(f"{len(sample.lines):,} events of {sample.where}, with the fields {_named(sample.columns)}")
+    questions.say(
+        f"A sample of {len(sample.lines):,} events of {sample.where} has the fields {_named(sample.columns)}"
+    )
     if sample.undecodable:
         questions.say(f"{sample.undecodable:,} lines could not be read; the service would refuse them, too")
     return sample
@@ -137,8 +143,11 @@ def _asked_time(questions: Questions, events: Path | str, sample: Sample | None)
     of_topic = isinstance(events, str)
     if found is None and sample is not None and not of_topic:
         if local := proposals.without_offset(sample):
-            remedy = "write them with an offset, for example 2026-01-05T10:00:00Z"
-            raise OperatorError(f"--time: the times in {local} do not say in which zone they are; {remedy}")
+            whole = any(":" in str(value) for value in sample.columns[local])  # not only a date
+            raise OperatorError(
+                f"--time: the times in the field {local!r} of {sample.where} do not say in which zone they "
+                f"are; write them with an offset, for example 2026-01-05T10:00:00Z.{_WITH_OFFSET * whole}"
+            )
         names = _named(sample.columns)
         raise OperatorError(f"--time: none of the fields {names} holds times; add one to each event")
     proposal = found.path if found else RECORD_TIME if of_topic else None
@@ -159,10 +168,12 @@ def _asked_first(questions: Questions, field: TimeField, sample: Sample | None) 
     return questions.ask("first", "from", proposal, read_first(sample, field))
 
 
-def _asked_user(questions: Questions, sample: Sample | None) -> tuple[str | None, int]:
+def _asked_user(questions: Questions, sample: Sample | None, time_field: str) -> tuple[str | None, int]:
     questions.head("3. Which field names the person of an event? none: each event is protected by itself")
     questions.say("Without it, somebody with n events is protected only at n times epsilon")
     proposal = (None if sample is None else proposals.person(sample)) or NOBODY
+    if proposal == NOBODY and (found := [] if sample is None else proposals.repeating(sample, time_field)):
+        questions.say(f"values come back in: {_named(found)}. If one of them names people, enter it")
     user = questions.ask("user", "person", proposal, read_user(sample))
     if user is None:
         return None, 0

@@ -28,7 +28,7 @@ def configuration(answers: Answers, name: str, config: Path) -> str:
         "# Written by stream-app init. docs/configuration.md explains every key.",
         f"# Check it:  stream-app doctor --config {config}",
         f"# Count:     stream-app run --config {config}",
-        "# What is below streams is fixed once counting has begun: change it before.",
+        "# What is below streams is fixed once counting has begun, except epsilon and tree.",
     ]
     lines = [*_cluster(answers), ("streams:", ""), (f"  {name}:", "the name of the stream in every answer")]
     lines += [*_source(answers, config), *_time(answers), *_privacy(answers), *_cells(answers)]
@@ -98,7 +98,7 @@ def _time(answers: Answers) -> Iterator[Line]:
     yield f"      format: {answers.time.format}", "iso8601 with an offset, or s, ms, us, ns since 1970"
     yield f"      bin: {answers.bin}", "the finest time that readers can ask about"
     yield f"      grace: {'10s' if live else '1m'}", "how long a bin waits for late events"
-    yield f"      epoch: {epoch}", "how long a running count runs before it restarts at 0"
+    yield f"      epoch: {epoch}", "noise is planned for this long; the page adds epochs up"
     if answers.first is not None:
         yield (
             f"      first: {answers.first}",

@@ -29,6 +29,8 @@ _PERSON_WORDS = (
     *("subscriber", "employee", "student", "passenger", "account", "email", "mail", "phone", "client"),
     *("session", "device", "ip"),
 )
+_NAMES_A_PERSON = _PERSON_WORDS[: _PERSON_WORDS.index("account")]  # whatever the number of their values
+_FEWEST_PEOPLE = 10  # different texts of a field that may name people
 
 
 def times(sample: Sample) -> Iterator[TimeField]:
@@ -68,13 +70,29 @@ def begins(sample: Sample, field: TimeField) -> str:
 
 
 def person(sample: Sample) -> str | None:
-    """Return the field that names the person of an event, judged by its name; None without one."""
+    """Return the field that names the person of an event, judged by its name; None without one.
+
+    A field with few values is a kind of devices or of customers, unless its name says nothing but a person.
+    """
     likely = [
         (min(_PERSON_WORDS.index(word) for word in found), field)
         for field in sample.columns
-        if (found := _words(field) & set(_PERSON_WORDS)) and not _few_values(sample, field)
+        if (found := _words(field) & set(_PERSON_WORDS))
+        and (_names_a_person(sample, field) or not _few_values(sample, field))
     ]
     return min(likely)[1] if likely else None
+
+
+def repeating(sample: Sample, *others: str | None) -> list[str]:
+    """Return the fields whose texts come back, so that they may name people. Args: others, as in ``keys``."""
+    numbers = amounts(sample, *others)
+    return [
+        field
+        for field, values in sample.columns.items()
+        if field not in others
+        and field not in numbers
+        and _FEWEST_PEOPLE <= len(set(map(str, values))) <= len(values) / 2
+    ]
 
 
 def keys(sample: Sample, *others: str | None) -> list[str]:
@@ -91,6 +109,11 @@ def amounts(sample: Sample, *others: str | None) -> list[str]:
         and "id" not in _words(field)
         and sum(number_in(value) is not None for value in values) >= _MOST * len(sample.lines)
     ]
+
+
+def _names_a_person(sample: Sample, field: str) -> bool:
+    different = len(set(map(str, sample.columns[field])))
+    return different >= _FEWEST_PEOPLE and _words(field) <= {*_NAMES_A_PERSON, "id"}
 
 
 def _few_values(sample: Sample, field: str) -> bool:

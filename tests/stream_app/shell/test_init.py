@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import subprocess
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
@@ -172,7 +173,7 @@ def test_an_answer_that_cannot_be_used_gets_one_line(
         (b"seen,,b\n1,2,3\n", "without a name"),
         (b"seen,town\n", "a header line and no event"),
         (b'{"seen": \n', "no line with a JSON object"),
-        (b"seen,town\n2026-01-05 10:00:00,Ulm\n", "the times in seen do not say in which zone they are"),
+        (b"seen,town\n2026-01-05 10:00:00,Ulm\n", "the times in the field 'seen' of visits.csv do not say"),
         (b'{"a": 1}\n{"a": 2}\n', "none of the fields a holds times"),
     ],
 )
@@ -200,6 +201,11 @@ def test_a_file_that_cannot_be_counted_gets_one_line(folder: Path, content: byte
             ['{"at": "2026-01-05T00:00:00+01:00"}'] * 49 + ['{"at": "1999-01-05T00:00:00Z"}'],
             "--first 2026-01-01",
         ),
+        (
+            [f'{{"at": 1767571200, "customer": "c{n % 12}"}}' for n in range(96)],
+            "--user customer --max-events 10",
+        ),
+        ([f'{{"at": 1767571200, "customer": "{n % 2}"}}' for n in range(96)], "--user none"),
         (["broken", '{"at": null}', *['{"at": "2026-01-05T00:00:00Z"}'] * 9], "--time at"),
     ],
 )
@@ -232,6 +238,31 @@ def test_ctrl_c_leaves_nothing_behind(folder: Path) -> None:
         terminal.await_text("nothing was written")
         assert terminal.status() == INTERRUPTED
     assert [path.name for path in folder.iterdir()] == ["visits.csv"]
+
+
+def test_a_text_that_comes_back_is_asked_about(folder: Path) -> None:
+    rows = [f"2026-01-05T{n % 24:02d}:00:07Z,card{n % 20},{n}" for n in range(60)]
+    (folder / "visits.csv").write_text("\n".join(["seen,card,spent", *rows]) + "\n")
+    with in_terminal([sys.executable, "-m", "stream_app", "init"], folder) as terminal:
+        terminal.answer("events [visits.csv]:")
+        terminal.answer("time [seen]:")
+        terminal.answer("from [2026-01-01T00:00:00Z]:")
+        terminal.await_text("values come back in: card.")
+        terminal.await_text("person [none]:")
+        terminal.type(CTRL_C)
+        assert terminal.status() == INTERRUPTED
+
+
+def test_times_without_an_offset_get_a_command_that_adds_it(folder: Path) -> None:
+    old = "seen,town\n2026-01-05 10:00:00,Ulm\n2026-01-05T10:00:00.25,Ulm\n"
+    (folder / "visits.csv").write_text(old)
+    said = init(**ANSWERS).output
+    command = said[said.index("sed ") :].replace("OLD", "visits.csv").replace("NEW", "new.csv")
+    subprocess.run(command, shell=True, cwd=folder, check=True)
+    added = "seen,town\n2026-01-05T10:00:00Z,Ulm\n2026-01-05T10:00:00.25Z,Ulm\n"
+    assert (folder / "new.csv").read_text() == added
+    made = init(**ANSWERS | {"events": "new.csv"})
+    assert made.exit_code == 0, made.output
 
 
 @settings(max_examples=40)
