@@ -46,9 +46,11 @@ def watch_source(source: Source, name: str, metrics: Metrics) -> Source:
     return cast("Source", _WatchedSource(source, name, metrics))
 
 
-def watch_dead_letters(letters: DeadLetters, name: str, metrics: Metrics) -> DeadLetters:
-    """Wrap dead letters so that they are counted under the source's ``name``."""
-    return cast("DeadLetters", _WatchedDeadLetters(letters, name, metrics))
+def watch_dead_letters(
+    letters: DeadLetters, name: str, streams: Sequence[str], metrics: Metrics
+) -> DeadLetters:
+    """Wrap dead letters so that they are counted, from 0, under the source's ``name`` and each stream."""
+    return cast("DeadLetters", _WatchedDeadLetters(letters, name, streams, metrics))
 
 
 class _Watched(Generic[Inner]):
@@ -147,9 +149,12 @@ class _WatchedSource(_Watched[Source]):
 
 
 class _WatchedDeadLetters(_Watched[DeadLetters]):
-    def __init__(self, inner: DeadLetters, name: str, metrics: Metrics) -> None:
+    def __init__(self, inner: DeadLetters, name: str, streams: Sequence[str], metrics: Metrics) -> None:
         super().__init__(inner)
         self._name, self._written = name, metrics.dead_letters
+        # The rule compares with the day before; a series that begins with the first refusal has none.
+        for stream in (*streams, ""):
+            self._written.labels(name, stream)
 
     async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
         written = await self._inner.write(refusals, stream)

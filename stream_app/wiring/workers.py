@@ -342,7 +342,9 @@ async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _Ope
         clock=clock,
         wall=wall,
         witnesses=adapters.witnesses,
-        dead_letters=watch_dead_letters(kept_in, identity, adapters.metrics),
+        dead_letters=watch_dead_letters(
+            kept_in, identity, [stream.name for stream in streams], adapters.metrics
+        ),
         noise=dict.fromkeys(adapters.witnesses, SystemNoise()),
         keys=adapters.noise_keys,
         new_store=adapters.new_store,

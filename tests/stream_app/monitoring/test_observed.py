@@ -164,24 +164,27 @@ def test_batch_is_timed_until_the_next_read() -> None:
     assert 0.02 <= (value(metrics, "batch_seconds_sum", **labels) or 0) < 5
 
 
-def test_dead_letters_are_counted_once_per_stream(tmp_path: Path) -> None:
+def test_dead_letters_are_counted_once_per_stream_from_zero(tmp_path: Path) -> None:
     async def write() -> None:
         for _ in range(3):
             await letters.write([future, null], "visits")
         await letters.write([future], "sales")
         await letters.write([undecodable])
 
+    def counted() -> dict[str, float | None]:
+        return {
+            stream: value(metrics, "dead_letters_total", source="topic:clicks", stream=stream)
+            for stream in ("visits", "sales", "orders", "")
+        }
+
     metrics = Metrics()
     future, null = Refusal("0", 3, Reason.FUTURE, b"x"), Refusal("0", 4, Reason.NULL, b"")
     undecodable = Refusal("0", 5, Reason.UNDECODABLE, b"")
     with closing(DeadLetterFiles(tmp_path, Keeping(60, 10**6, False))) as file:
-        letters = watch_dead_letters(file, "topic:clicks", metrics)
+        letters = watch_dead_letters(file, "topic:clicks", ["visits", "sales", "orders"], metrics)
+        assert counted() == {"visits": 0, "sales": 0, "orders": 0, "": 0}
         asyncio.run(write())
-    counted = {
-        stream: value(metrics, "dead_letters_total", source="topic:clicks", stream=stream)
-        for stream in ("visits", "sales", "")
-    }
-    assert counted == {"visits": 2, "sales": 1, "": 1}
+    assert counted() == {"visits": 2, "sales": 1, "orders": 0, "": 1}
 
 
 @pytest.mark.slow
