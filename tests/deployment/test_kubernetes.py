@@ -46,7 +46,11 @@ EVERYTHING: dict[str, Any] = {
             ]
         },
     },
-    "monitoring": {"enabled": True, "labels": {"release": "prometheus"}},
+    "monitoring": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "apiKey": {"name": "prometheus-reader", "key": "its-key"},
+    },
 }
 
 pytestmark = pytest.mark.slow
@@ -222,7 +226,8 @@ def test_the_prometheus_operator_scrapes_and_decides_as_prometheus_does(rendered
                 job = endpoint["relabelings"][0]["replacement"]
                 asked[role, job] = ports[endpoint["port"]]
                 if "authorization" in endpoint:
-                    tokens[role, job] = endpoint["authorization"]["credentials"]["name"]
+                    token = endpoint["authorization"]["credentials"]
+                    tokens[role, job] = (token["name"].removeprefix("private-counts-"), token["key"])
     assert asked == {
         ("worker", "private-counts-workers"): 9464,
         ("api", "private-counts"): 8088,
@@ -231,12 +236,14 @@ def test_the_prometheus_operator_scrapes_and_decides_as_prometheus_does(rendered
         ("ingest", "private-counts-workers"): 9464,
         ("ingest", "private-counts-ingest"): 9465,
     }
-    assert {key: secret.removeprefix("private-counts-") for key, secret in tokens.items()} == {
-        ("worker", "private-counts-workers"): "worker",
-        ("api", "private-counts-api"): "api",
-        ("alerts", "private-counts-alerts"): "alerts",
-        ("ingest", "private-counts-workers"): "worker",
-        ("ingest", "private-counts-ingest"): "ingest",
+    operator = "STREAM_APP_OPERATOR_TOKEN"
+    assert tokens == {
+        ("worker", "private-counts-workers"): ("worker", operator),
+        ("api", "private-counts"): ("prometheus-reader", "its-key"),
+        ("api", "private-counts-api"): ("api", operator),
+        ("alerts", "private-counts-alerts"): ("alerts", operator),
+        ("ingest", "private-counts-workers"): ("worker", operator),
+        ("ingest", "private-counts-ingest"): ("ingest", operator),
     }
     scraped = yaml.safe_load((REPOSITORY / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"]
     assert {job for _, job in asked} == {one["job_name"] for one in scraped}
@@ -245,6 +252,15 @@ def test_the_prometheus_operator_scrapes_and_decides_as_prometheus_does(rendered
     assert not any(
         name.startswith(("ServiceMonitor", "PrometheusRule")) for name in resources(rendered["shipped"])
     )
+
+
+def test_an_api_with_keys_is_not_scraped_without_one() -> None:
+    shipped = ("template", "private-counts", KUBERNETES / "chart", "-f", KUBERNETES / "example-values.yaml")
+    monitored = (*shipped, "--set", "monitoring.enabled=true")
+    assert "name: private-counts-api" in helm(*monitored)
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        helm(*monitored, "--set", "secrets.apiKeys=readers")
+    assert "monitoring.apiKey.name is missing" in refused.value.stderr
 
 
 def test_what_ends_is_asked_nothing_more_and_has_time(rendered: dict[str, Path]) -> None:
