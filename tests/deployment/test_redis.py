@@ -14,6 +14,8 @@ from uuid import uuid4
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from deploy.ports import free_port
 from deploy.redis.make_users import DEFAULT_USER, GRAFANAS, MEASURED, OPERATOR_TOKEN, RULES, write
@@ -49,7 +51,8 @@ class DeployedRedis:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                with redis.Redis.from_url(self.url("operator"), protocol=2) as client:
+                once = Retry(NoBackoff(), 0)  # the client's own pauses are of seconds
+                with redis.Redis.from_url(self.url("operator"), protocol=2, retry=once) as client:
                     client.ping()
                 return
             except redis.exceptions.RedisError:
