@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos upgrade soak audit demo-page docs docs-serve first-minutes pictures clean
-.PHONY: bench bench-visible bench-long bench-ingest bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
+.PHONY: bench bench-visible bench-long bench-ingest bench-scale bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
 	@echo "Private live counts over event streams. Needs Python 3.11+; everything else is set up on first use."
@@ -150,6 +150,10 @@ bench-long: $(STAMP) ## how long an answer takes in an epoch of a million bins
 bench-api: $(STAMP) ## 500 followers and 200 questions a second while bins close; a reader while others attack
 	$(BIN)/python -m benchmarks.api
 	$(BIN)/python -m benchmarks.attacks
+
+bench-scale: $(STAMP) ## what workers, streams, keys and events cost; a model, checked; projections; a quarter of an hour
+	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.scale.queueing --simulate
 
 bench-visible: $(STAMP) ## how late an SSE client has a row after its public instant, with 1 and with 20 streams on one topic
 	$(BIN)/python -m benchmarks.visible

@@ -1,0 +1,1 @@
+"""How cost grows with workers, streams, keys and events: measurements, a model, and its projections."""

@@ -1,0 +1,81 @@
+"""Measure what workers, streams, keys and events cost, fit a model, and check it against other points.
+
+    python -m benchmarks.scale [--seconds 15] [--only fitted|held_out] [--first N]      (make bench-scale)
+
+One broker serves all points; each point has a Redis and workers of its own. Costs are seconds of processor
+time, because a laptop's two cores run everything at once: how long something takes says little here. Points
+that are already in the results, measured at the same commit, are not measured again: ``--again`` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from benchmarks.machine import commit, machine
+from benchmarks.scale.cell import measured
+from benchmarks.scale.model import check, fit
+from benchmarks.scale.points import FITTED, HELD_OUT, Point
+from deploy.kafka import broker
+
+RESULTS = Path(__file__).parents[1] / "results" / "scale.json"
+
+
+def main() -> None:
+    """Measure, fit and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=15, help="of each live point")
+    parser.add_argument("--again", action="store_true", help="measure known points again")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--first", type=int, default=None, help="measure so many points of each set only")
+    asked = parser.parse_args()
+    known = json.loads(asked.output.read_text()) if asked.output.exists() and not asked.again else {}
+    if known.get("commit") != commit():
+        known = {}
+    found = {name: list(known.get(name, [])) for name in ("fitted", "held_out")}
+    with tempfile.TemporaryDirectory(prefix="scale-") as folder:
+        cluster = broker.start(Path(folder) / "kafka")
+        try:
+            for name, points in (("fitted", FITTED), ("held_out", HELD_OUT)):
+                for point in points[: asked.first]:
+                    if not any(_is_of(point, row) for row in found[name]):
+                        found[name].append(
+                            _measure(point, Path(folder), cluster.bootstrap_servers, asked.seconds)
+                        )
+                        _write(asked.output, found)
+        finally:
+            cluster.stop()
+    _write(asked.output, found)
+
+
+def _measure(point: Point, folder: Path, servers: str, seconds: float) -> dict[str, float]:
+    own = folder / f"{point.workers}-{point.streams}-{point.keys}-{point.bin_s}-{point.events}"
+    own.mkdir()
+    row = measured(point, own, servers, seconds)
+    row = {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
+    print(json.dumps(row | {"load": round(os.getloadavg()[0], 1)}), flush=True)
+    return row
+
+
+def _is_of(point: Point, row: dict[str, float]) -> bool:
+    return all(row[key] == getattr(point, key) for key in Point.__slots__)
+
+
+def _write(output: Path, found: dict[str, list[dict[str, float]]]) -> None:
+    result: dict[str, object] = {
+        "command": "python -m benchmarks.scale",
+        "commit": commit(),
+        "machine": machine(),
+    }
+    result |= found
+    if len(found["fitted"]) >= len(FITTED):
+        costs = fit(found["fitted"])
+        result |= {"costs": costs, "check": check(costs, found["held_out"])}
+    output.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

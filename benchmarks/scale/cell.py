@@ -1,0 +1,287 @@
+"""One measurement: workers, a Redis and a broker as separate processes, observed from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.machine import memory_mb
+from benchmarks.many import Looking, cpu_s
+from benchmarks.scale.points import Point
+from deploy.ports import free_port
+from stream_app.core.ledger import ACCEPTED
+from stream_app.state.connection import batch, connect
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.keys import StreamKeys
+
+PARTITIONS = 12
+PATIENCE_S = 280.0
+LOOK_EVERY_S = 0.05
+TOKEN = "benchmark-of-scale-0123456789abcdef"
+CONFIGURATION = """
+redis: {{url: "{redis}", api_url: "{api}"}}
+state: {{dir: ./state-{number}}}
+secrets: {{key_file: ./noise.key}}
+operator: {{port: {port}, token: {token}}}
+kafka: {{bootstrap_servers: "{servers}", group: scale}}
+streams:
+{streams}
+"""
+STREAM = """
+  {name}:
+    source: {{topic: {topic}, format: json}}
+    time: {{field: at, format: ms, bin: {bin}, grace: {grace}, epoch: {epoch}, first: "{first}"}}
+    privacy: {{epsilon: 0.0001, accept: {accept}}}
+    {keys}
+"""
+
+
+def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[str, float]:
+    """Return the costs of a point: seconds of processor time, memory, and delays.
+
+    Args: seconds, how long a live point is measured.
+    """
+    topic = f"scale-{random.getrandbits(48):x}"
+    _make_topic(servers, topic)
+    names = [f"s{number:04}" for number in range(point.streams)]
+    if not point.live:
+        Producing(servers, topic, point.keys).send(point.events)
+    with ExitStack() as stack:
+        redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
+        assert redis.process is not None
+        _write_noise_key(folder / "noise.key")
+        ports = [free_port() for _ in range(point.workers)]
+        streams = _streams(point, folder, topic, names)
+        for number, port in enumerate(ports):
+            settings = {"redis": redis.worker_url, "api": redis.api_url, "token": TOKEN, "port": port}
+            text = CONFIGURATION.format(number=number, servers=servers, streams=streams, **settings)
+            (folder / f"app-{number}.yaml").write_text(text)
+        if point.live:
+            stack.enter_context(Producing(servers, topic, point.keys).at(point.events))
+        workers = [stack.enter_context(_worker(folder, number)) for number in range(point.workers)]
+        redis_pid, url = redis.process.pid, redis.worker_url
+        if point.live:
+            found = asyncio.run(_live(point, names, url, workers, redis_pid, ports, seconds))
+        else:
+            found = asyncio.run(_reading(point, names, url, workers, redis_pid))
+        rss = [memory_mb(worker.pid) for worker in workers]
+        found |= {"worker_mb": sum(rss) / len(rss), "redis_mb": memory_mb(redis.process.pid)}
+    _delete_topic(servers, topic)
+    return asdict(point) | found
+
+
+async def _reading(
+    point: Point,
+    names: Sequence[str],
+    url: str,
+    workers: Sequence[subprocess.Popen[bytes]],
+    redis_pid: int,
+) -> dict[str, float]:
+    """Observe from the first durable counts of each stream until all events are counted."""
+    client = connect(url)
+    began: tuple[float, float, float, int] | None = None
+    deadline = time.monotonic() + PATIENCE_S
+    try:
+        while time.monotonic() < deadline:
+            _check(workers)
+            asked = [("HVALS", StreamKeys(name).positions) for name in names]
+            seen = [sum(map(int, positions)) for positions in await batch(client, asked)]
+            now = (time.monotonic(), sum(cpu_s(one.pid) for one in workers), cpu_s(redis_pid), min(seen))
+            if began is None and min(seen):
+                began = now
+            if min(seen) >= point.events and began is not None:
+                return {
+                    "seconds": now[0] - began[0],
+                    "cpu_s": now[1] - began[1],
+                    "redis_cpu_s": now[2] - began[2],
+                    "read": now[3] - began[3],
+                    "closings": 0,
+                    "rows": 0,
+                }
+            await asyncio.sleep(LOOK_EVERY_S * (1 + point.streams / 100))
+    finally:
+        await client.aclose()
+    raise TimeoutError(f"{point}: not read in time")
+
+
+async def _live(
+    point: Point,
+    names: Sequence[str],
+    url: str,
+    workers: Sequence[subprocess.Popen[bytes]],
+    redis_pid: int,
+    ports: Sequence[int],
+    seconds: float,
+) -> dict[str, float]:
+    """Observe while bins close, once every stream has closed some."""
+    looking = Looking(url, names)
+    deadline = time.monotonic() + PATIENCE_S
+    try:
+        while min(await looking.visible()) < 2:
+            _check(workers)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{point}: not every stream released a bin in time")
+            await asyncio.sleep(0.5)
+        delays = _delays(ports)
+        closed, at_s = sum(await looking.visible()), time.monotonic()
+        spent, redis_spent = sum(cpu_s(one.pid) for one in workers), cpu_s(redis_pid)
+        whole_bins = max(1, round(seconds / point.bin_s)) * point.bin_s
+        await asyncio.sleep(at_s + whole_bins - time.monotonic())
+        spent = sum(cpu_s(one.pid) for one in workers) - spent
+        redis_spent = cpu_s(redis_pid) - redis_spent
+        past_s, rows = time.monotonic() - at_s, sum(await looking.visible())
+    finally:
+        await looking.close()
+    return {
+        "seconds": past_s,
+        "cpu_s": spent,
+        "redis_cpu_s": redis_spent,
+        "read": point.events * past_s,
+        "closings": rows - closed,
+        "rows": rows,
+        **_quantiles(delays, _delays(ports)),
+    }
+
+
+class Producing:
+    """Sends events of one field of time and one of keys, the same sequence of keys each time."""
+
+    def __init__(self, servers: str, topic: str, keys: int) -> None:
+        settings = {"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 20}
+        self._producer = Producer(settings | {"queue.buffering.max.messages": 1_000_000})
+        self._topic, self._keys, self._rng = topic, keys, random.Random(7)
+        self._sent = 0
+
+    def send(self, events: int) -> None:
+        """Send events dated now, spread over the partitions by thousands, and wait until they are stored."""
+        for _ in range(events):
+            self._one(self._sent // 1_000)
+        if self._producer.flush(120):
+            raise KafkaException(f"{self._topic}: not all events were delivered")
+
+    def _one(self, partition: int) -> None:
+        value = b'{"at":%d,"key":"k%d"}' % (time.time_ns() // 1_000_000, self._rng.randrange(self._keys))
+        while True:
+            try:
+                self._producer.produce(self._topic, value, partition=partition % PARTITIONS)
+                break
+            except BufferError:
+                self._producer.poll(0.05)
+        self._sent += 1
+
+    @contextmanager
+    def at(self, per_s: int) -> Iterator[None]:
+        """Send so many events a second during the block, each to the next partition."""
+        over = threading.Event()
+
+        def work() -> None:
+            began = time.monotonic()
+            while not over.wait(0.01):
+                for _ in range(int((time.monotonic() - began) * per_s) - self._sent):
+                    self._one(self._sent)
+                self._producer.poll(0)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            self._producer.flush(30)
+
+
+def _write_noise_key(path: Path) -> None:
+    """Write the key that workers share, so that each can close what another has prepared."""
+    path.touch(mode=0o600)
+    path.write_text(base64.b64encode(os.urandom(32)).decode())
+
+
+def _streams(point: Point, folder: Path, topic: str, names: Sequence[str]) -> str:
+    keys = ""
+    if point.keys > 1:
+        (folder / "keys.txt").write_text("".join(f"k{number}\n" for number in range(point.keys)))
+        keys = "keys: {field: key, list_file: keys.txt}"
+    bins = (f"{point.bin_s}s", "500ms", "1h") if point.live else ("1h", "10m", "1d")
+    back_s = 0 if point.live else 3_600
+    first_s = (int(time.time()) - back_s) // (point.bin_s or 3_600) * (point.bin_s or 3_600)
+    first = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(first_s))
+    values = {
+        "topic": topic,
+        "bin": bins[0],
+        "grace": bins[1],
+        "epoch": bins[2],
+        "first": first,
+        "keys": keys,
+    }
+    return "".join(STREAM.format(name=name, accept=json.dumps(ACCEPTED), **values) for name in names)
+
+
+@contextmanager
+def _worker(folder: Path, number: int) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "stream_app", "worker", "--config", f"app-{number}.yaml"]
+    with (folder / f"worker-{number}.log").open("wb") as log:
+        child = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        yield child
+    finally:
+        child.terminate()
+        child.wait(60)
+
+
+def _check(workers: Sequence[subprocess.Popen[bytes]]) -> None:
+    ended = [worker.poll() for worker in workers if worker.poll() is not None]
+    if ended:
+        raise RuntimeError(f"a worker ended with status {ended[0]}")
+
+
+def _delays(ports: Sequence[int]) -> dict[float, float]:
+    """Return how many releases took at most so many seconds after their bins could close."""
+    counts: dict[float, float] = {}
+    for port in ports:
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}
+        )
+        for line in urllib.request.urlopen(asked, timeout=30).read().decode().splitlines():
+            if line.startswith("stream_app_release_delay_seconds_bucket"):
+                least = float(line.split('le="')[1].split('"')[0].replace("+Inf", "inf"))
+                counts[least] = counts.get(least, 0.0) + float(line.rpartition(" ")[2])
+    return counts
+
+
+def _quantiles(before: dict[float, float], after: dict[float, float]) -> dict[str, float]:
+    """Return the bounds that half and 95 % of the releases keep."""
+    more = {least: count - before.get(least, 0.0) for least, count in sorted(after.items())}
+    total = max(more.values(), default=0.0)
+    within = {
+        part: next((least for least, count in more.items() if count >= part * total), float("inf"))
+        for part in (0.5, 0.95)
+    }
+    return {"delay_half_s": within[0.5], "delay_95_s": within[0.95]}
+
+
+def _make_topic(servers: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    for done in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
+        done.result(60)
+
+
+def _delete_topic(servers: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    for done in admin.delete_topics([name]).values():
+        done.result(60)
