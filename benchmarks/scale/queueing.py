@@ -136,7 +136,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--simulate", action="store_true", help="compare the mean wait with a simulation")
     asked = parser.parse_args()
-    costs = json.loads((RESULTS / "scale.json").read_text())["costs"]
+    measured = RESULTS / "scale.json"
+    if not measured.exists():
+        raise SystemExit(f"{measured} is not there: measure first, python -m benchmarks.scale")
+    costs = json.loads(measured.read_text())["costs"]
     print("events/s  streams keys  bin   workers shards  busy  Redis  lag     closing  recovery")
     for events_per_s, streams, keys, bin_s in LOADS:
         load = Deployment(events_per_s, 1, 1, streams, keys, bin_s)
