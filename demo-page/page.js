@@ -1138,7 +1138,7 @@ function lineWords(line, index, numbers, unit) {
   const value = line.value[index];
   if (line.half) return { name: line.name, value: around(0, line.lower[index], line.upper[index]), lower: null, upper: null };
   const interval = [line.lower[index], line.upper[index]];
-  const said = value === null ? numbers.none ?? "none seen" : numbers.value(value, interval) + unit;
+  const said = value === null ? numbers.none ?? "cannot be told" : numbers.value(value, interval) + unit;
   const [lower, upper] = line.lower[index] === null ? [null, null] : numbers.between(...interval);
   return { name: line.name, value: said, lower, upper };
 }

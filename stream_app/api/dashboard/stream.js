@@ -38,6 +38,7 @@ const panels = new Map(); // panels by their class
 const shown = new LoadedPanels(() => page.detail?.released_until);
 let newest = null; // the newest release as JSON, if it is not drawn yet
 let refreshing = null;
+let privacy = null; // the newest answer of /privacy
 let watched = null; // what the page has seen of the stream's releases
 let behind = false; // whether a release is newer than page.detail
 let unfollow = () => {};
@@ -222,7 +223,7 @@ function showStream() {
   say(at("meaning"), detail.warning ? `${detail.meaning} ${detail.intervals}` : "");
   at("meaning").hidden = !detail.warning;
   showWhetherPrivate();
-  at("epsilon").replaceChildren(`${promise(detail)} `, make("small", {}, "per epoch"));
+  showEpsilon();
   at("revised").hidden = !page.neverRevised;
   listAnnotations(at("annotations"), page.annotations, times);
 }
@@ -255,7 +256,16 @@ async function refreshAlerts() {
 }
 
 async function refreshPrivacy() {
-  showPrivacy(await get(`${streamPath(page.stream)}/privacy`), page.times);
+  privacy = await get(`${streamPath(page.stream)}/privacy`);
+  showPrivacy(privacy, page.times);
+  showEpsilon();
+}
+
+// Show what an epoch costs and, where epochs add up for a user, what all of them have cost so far.
+function showEpsilon() {
+  const epochs = privacy?.private && privacy.unit !== "event" && !privacy.per && !privacy.own_promise;
+  const sum = epochs && privacy.source_epsilon !== privacy.epsilon ? `, ${privacy.source_epsilon} so far over its source` : "";
+  at("epsilon").replaceChildren(`${promise(page.detail)} `, make("small", {}, `per epoch${sum}`));
 }
 
 // Show the stream, and try again every few seconds until it is there.

@@ -203,6 +203,7 @@ def test_a_release_moves_the_board(browser: Browser, address: str, site: Airport
 def test_a_reader_chooses_panels_and_copies_them_as_configuration(browser: Browser, address: str) -> None:
     with opened(browser, f"{address}/boards") as page:
         expect(page.locator("#empty")).to_contain_text("No panel is chosen yet.")
+        expect(page.locator("#configuration")).to_be_hidden()
         page.get_by_role("button", name="Add panel").click()
         expect(page.locator("#choose-note")).to_have_text("Choose at least one stream.")
         page.get_by_label("Title of the board").fill('Mine: "all" # of it')

@@ -92,11 +92,13 @@ def test_number_of_users_is_that_of_this_epoch_beside_the_sum_over_epochs(
     with opened(browser, address) as page:
         expect(page.locator("#interval")).to_contain_text("users first seen since 1 Jan 2013, 00:00 UTC")
         expect(page.locator("#over-epochs")).to_be_hidden()
+        expect(page.locator("#epsilon")).to_have_text("ε = 1 per epoch")
     backstage.run(stream.open(1, stream.first_bin + 4))
     backstage.run(stream.close([500, 600]))
     with opened(browser, address) as page:
         expect(page.locator("#interval")).to_contain_text("users first seen since 1 Jan 2013, 04:00 UTC")
         expect(page.locator("#over-epochs")).to_contain_text("Sum over all 2 epochs")
+        expect(page.locator("#epsilon")).to_have_text("ε = 1 per epoch, 2 so far over its source")
         expect(page.locator("#over-epochs")).to_contain_text("counts a user once in every epoch")
         told = page.request.get(f"{address.replace('/streams', '/v1/streams')}").json()
         now, whole = (f"{round(told[name]['value']):,}" for name in ("this_epoch", "running"))

@@ -128,7 +128,7 @@ export class Windows extends Panel {
     const last = consistent.length - 1;
     const total = lower ? ` (${between(lower[last], upper[last]).join(" to ")})` : "";
     const each = quantiles.map(({ q, value, interval }) =>
-      [`${NAMES[q]} `, bold(value === null ? "none seen" : amount(value)), interval ? ` (${spread(...interval).join(" to ")})` : ""]);
+      [`${NAMES[q]} `, bold(value === null ? "cannot be told" : amount(value)), interval ? ` (${spread(...interval).join(" to ")})` : ""]);
     return [": ", bold(count(consistent[last])), ` ${this.page.detail.noun}${total}`, ...each.flatMap((words) => [", ", ...words])];
   }
 
