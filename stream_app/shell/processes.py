@@ -265,6 +265,7 @@ def _leave_after(seconds: float, work: asyncio.Future[None]) -> None:
 def _signals(asked: asyncio.Event) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = signal.getsignal(signal.SIGHUP)
     for number in caught:
         loop.add_signal_handler(number, asked.set)
     outlive_sighup()
@@ -273,6 +274,7 @@ def _signals(asked: asyncio.Event) -> Iterator[None]:
     finally:
         for number in caught:
             loop.remove_signal_handler(number)
+        signal.signal(signal.SIGHUP, before)  # ignored also while the process ends
 
 
 def outlive_sighup() -> None:

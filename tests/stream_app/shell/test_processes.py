@@ -75,6 +75,37 @@ def test_sighup_ends_no_service_and_says_what_is_read_again(caplog):
     assert [line.split(":")[0] for line in caplog.messages] == ["SIGHUP", "SIGHUP"]
 
 
+HANGS_UP_WHILE_IT_LOADS = """
+import os, signal, sys, types
+hang_up = lambda: os.kill(os.getpid(), signal.SIGHUP)
+sys.modules["stream_app.shell.commands"] = types.SimpleNamespace(main=hang_up)
+from stream_app.__main__ import main
+main()
+"""
+
+
+def test_sighup_while_a_command_loads_ends_it_only_at_a_terminal() -> None:
+    command = [sys.executable, "-c", HANGS_UP_WHILE_IT_LOADS]
+    service = subprocess.run(command, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False)
+    assert (service.returncode, service.stderr) == (0, b"")
+    ours, theirs = os.openpty()
+    try:
+        at_terminal = subprocess.run(command, stderr=theirs, timeout=PATIENCE_S, check=False)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert at_terminal.returncode == -signal.SIGHUP
+
+
+def test_sighup_while_a_process_ends_is_ignored_as_before_the_work() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        asyncio.run(until_stopped(asyncio.sleep(0)))
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_refusal_of_the_work_is_raised():
     async def refuse() -> None:
         raise OperatorError("one line")
