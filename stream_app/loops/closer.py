@@ -17,6 +17,7 @@ from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
+from stream_app.loops.configured import changes_in_words, running_strategy
 from stream_app.loops.lease import LEASE_S, Leadership
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
@@ -74,6 +75,7 @@ class Closer:
         self._pool: NoisePool | None = None
         self._pool_wanted = asyncio.Event()
         self._finished = False  # a replay has released its last bin, or was stopped
+        self._pending_logged = False
         self._stopped = False  # its total allows no more epochs
         self._deletions_of = -1, False  # the epoch, and whether the replay had finished
         self._deletions = asyncio.Event()  # set while the store's log may hold deleted counts
@@ -94,6 +96,7 @@ class Closer:
         self._strategy, state = await open_stream(
             self._ports, self._stream, self._strategy, self._wanted, self._ahead, self._recovery
         )
+        await self._log_pending()
         self._note_change(before, state)
         await self.publisher.witness_released(self._strategy, state.epoch.epoch, state.seq)
         self._note_stop(state.stopped)
@@ -124,6 +127,16 @@ class Closer:
         if before is not None and now.hash != before.hash:
             self._pool = None
 
+    async def _log_pending(self) -> None:
+        """Log at the start which settings the next epoch changes, while they can still be put back."""
+        if self._pending_logged or (state := await self._store.load(self.name)) is None:
+            return
+        self._pending_logged = True
+        running = running_strategy(state, self._wanted)
+        if state.epoch.end_reason is None and not is_finished(running, state):
+            for change in changes_in_words(running, self._wanted, state):
+                log.warning("stream %s; until then, the old settings can be put back", change)
+
     def _note_stop(self, stopped: bool) -> None:
         if stopped:
             self._ahead.no_epoch_follows()
@@ -148,6 +161,7 @@ class Closer:
                 return
             if await agrees(self._store, self._ports.witnesses[self.name], self._wanted):
                 if await self._ahead.shares_keys():
+                    await self._log_pending()
                     return
                 if followed_s > PATIENCE_S:  # a live worker keeps the lease, or it would be ours by now
                     raise OperatorError(

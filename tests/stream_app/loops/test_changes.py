@@ -49,7 +49,16 @@ def test_a_change_waits_for_the_next_epoch_and_is_told(
         one.append(100.5, 103.5)
         await one.closer().reconcile()
         await count(one, 104)
-        await one.closer(AFTER).close_due()
+        closer = one.closer(AFTER)
+        with caplog.at_level(logging.WARNING):
+            await closer.close_due()
+            await closer.close_due()
+        [pending] = [line for line in caplog.messages if "with its next epoch" in line]
+        assert pending == (
+            "stream visits: from 1970-01-01T00:17:40Z on, with its next epoch: privacy.epsilon 2000000000 "
+            "instead of 1000000000; until then, the old settings can be put back"
+        )
+        caplog.clear()
         state = await one.store.load("visits")
         assert state is not None
         assert state.texts == (BEFORE.to_json(),)
