@@ -80,7 +80,8 @@ class AlertWatcher:
                 outage.over()
                 pause_s = LOOK_EVERY_S
             except OSError as failure:
-                outage.failed(f"redis.alerts_url does not answer ({type(failure).__name__}), rules wait")
+                kind = type(failure).__name__  # a client's message may hold a password
+                outage.failed(f"redis.api_url or redis.alerts_url does not answer ({kind}), rules wait")
                 self._loaded = False  # a write whose answer was lost may have happened
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s)

@@ -38,7 +38,8 @@ class AlertingMetrics:
         self._failing_s: dict[str, float] = {}  # by target: when its first attempt failed
 
     def looked(self) -> None:
-        """Note that all rules were compared with the newest releases."""
+        """Note that all rules were compared with the newest releases. Before, the watcher only waits."""
+        self.waiting.now = None
         self._looked_s = self._now_s()
 
     def know(self, target: str) -> None:

@@ -153,7 +153,7 @@ async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: 
         client = await resources.enter_async_context(httpx.AsyncClient())
         targets = _targets(settings, client, resources, metrics)
         await _register_targets(store, targets)
-        metrics.waiting.now = None
+        metrics.waiting.detail = "no rule was compared with released values yet"
         on_ready()
         watcher = AlertWatcher(settings.alerts.rules, reader, store, metrics.looked)
         await until_all_end(deliver(store, targets), watcher.run())

@@ -111,6 +111,7 @@ def test_an_outage_of_redis_is_no_outage_of_readers_and_the_operator_sees_it(tmp
             for url in (of_api, of_watcher):
                 await eventually_async(partial(says, url, "waits for redis\n"), "it waits for Redis")
             assert (await client.get(f"{port}/readyz")).status_code == 503
+            assert (await client.get(f"{port}/metrics")).status_code == 503
             redis.start()
             await run_worker(settings)  # until the replay is complete
             for url in (of_api, of_watcher):
@@ -133,6 +134,38 @@ def test_an_outage_of_redis_is_no_outage_of_readers_and_the_operator_sees_it(tmp
             one.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
 
+    try:
+        asyncio.run(scenario())
+    finally:
+        redis.kill()
+
+
+def test_a_watcher_that_has_read_no_released_values_is_not_ready(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = [free_port() for _ in range(4)]
+    redis = shipped_server(tmp_path / "redis", free_port(), Path(find_server()))
+    text = DAY.replace("api:{api}@127.0.0.1:{redis}", f"api:{{api}}@127.0.0.1:{free_port()}")
+    settings = load_text(text.format(**PASSWORDS, redis=redis.port, free=free), tmp_path / "app.yaml", {})
+
+    async def scenario() -> None:
+        watching = asyncio.create_task(run_alerts(settings))
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{free[3]}", timeout=PATIENCE_S) as client:
+
+            async def looks() -> bool:
+                assert not watching.done()
+                return "redis.api_url or redis.alerts_url does not answer" in caplog.text
+
+            await eventually_async(looks, "it tries to look")
+            waits = "waits for redis: no rule was compared with released values yet\n"
+            assert await _of(client.get("/readyz")) == (503, waits)
+            metrics = (await client.get("/metrics")).text
+            assert 'stream_app_waiting{service="redis"} 1.0' in metrics
+            assert "stream_app_store_age_seconds NaN" in metrics
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    redis.start()
     try:
         asyncio.run(scenario())
     finally:
