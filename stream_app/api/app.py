@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from stream_app.api import boards, errors, flat_rows, openapi, pages, routes
@@ -99,11 +99,9 @@ def create_app(
     app.state.apart = apart
     app.state.boards = rules.boards
     errors.install(app)
-    app.include_router(routes.router)
-    app.include_router(panel_routes.router)
-    app.include_router(boards.router)
-    app.include_router(flat_rows.router)
-    app.include_router(prometheus.router)
+    for module in (routes, panel_routes, boards, flat_rows, prometheus):
+        # No scrape and no reader may take a store that nobody has read for a store without streams.
+        app.include_router(module.router, dependencies=[Depends(routes.once_read)])
     app.add_middleware(Access, rules=rules)
     pages.install(app)
     openapi.install(app, rules.keys is not None)

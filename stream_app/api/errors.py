@@ -56,6 +56,15 @@ def not_open(name: str) -> HTTPException:
     )
 
 
+def not_read() -> HTTPException:
+    """Return the error for every question before the store was read once."""
+    line = (
+        "the service has not read Redis yet: start Redis, or correct the rights of the api user; the log of "
+        "the API says which"
+    )
+    return HTTPException(503, line, {"Retry-After": "1"})
+
+
 def reply(status: int, line: str, **more: Any) -> JSONResponse:
     """Return an error answer."""
     return JSONResponse(ErrorAnswer(error=line, **more).model_dump(exclude_none=True), status)

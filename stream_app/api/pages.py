@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,7 +15,7 @@ from stream_app.api.admission.access import may_read
 from stream_app.api.metrics import text as metrics
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import apart_of, computed, long_turn
-from stream_app.api.routes import Nothing, all_replicas, readable
+from stream_app.api.routes import Nothing, all_replicas, once_read, readable
 from stream_app.api.schemas import Health
 from stream_app.core.boards import Board
 from stream_app.ports.access import Scrapes
@@ -125,13 +125,16 @@ async def healthz(_query: Nothing) -> Health:
 @router.get("/readyz", tags=["Operation"], response_model=Health, responses={503: {"model": Health}})
 async def readyz(request: Request, _query: Nothing) -> JSONResponse:
     """Whether this process can answer: it has read the store. From then on it answers from memory."""
-    if all_replicas(request).store_age_s is not None:
-        return JSONResponse(Health(status="ready").model_dump())
-    return errors.reply(503, "the store was not read yet; is Redis up, and may the api user read it?")
+    await once_read(request)
+    return JSONResponse(Health(status="ready").model_dump())
 
 
 @router.get(
-    "/metrics", tags=["Operation"], response_class=Response, responses={200: {"content": {"text/plain": {}}}}
+    "/metrics",
+    tags=["Operation"],
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}},
+    dependencies=[Depends(once_read)],
 )
 async def metrics_text(request: Request, _query: Nothing) -> Response:
     """Private values in Prometheus' text format."""

@@ -245,6 +245,7 @@ class Replicas:
         self.looked = asyncio.Event()  # set once the store was read, or could not be
         self._reader, self._labels = reader, labels
         self._fresh_at: float | None = None
+        self.is_read = False  # whether the store was read once, all streams or all but unreadable ones
 
     @property
     def store_age_s(self) -> float | None:
@@ -278,6 +279,7 @@ class Replicas:
             del self.ledgers[gone], self._statements[gone], self._asked[gone]
         self.alerts, self.transitions = alerts, self.transitions | transitions
         self._fresh_at = time.monotonic()
+        self.is_read = True
 
     async def stated(self, source: str) -> Statement:
         """Return the current statement of a source, after updating all streams over the source.
@@ -327,6 +329,7 @@ class Replicas:
                 # Log the type only: a client's message may hold the store's address or password.
                 kind = str(failure) if isinstance(failure, OperatorError) else type(failure).__name__
                 known = "no stream is known yet" if self._fresh_at is None else "answers go on from memory"
+                self.is_read |= isinstance(failure, OperatorError)  # Redis answered
                 outage.failed(f"redis.api_url cannot be read ({kind}), {known}")
                 self.looked.set()
                 pause_s = min(2 * pause_s, LONGEST_POLL_S)

@@ -53,6 +53,12 @@ def replica_of(request: Request, stream: str) -> StreamReplica:
     return replica
 
 
+async def once_read(request: Request) -> None:
+    """Check that the store was read; from then on answers come from memory. Raises: HTTPException 503."""
+    if not all_replicas(request).is_read:
+        raise errors.not_read()
+
+
 async def known_replica(request: Request, stream: str) -> StreamReplica:
     """Return a stream's replica. Asynchronous, because FastAPI would run a plain function in a thread."""
     return replica_of(request, stream)

@@ -5,6 +5,7 @@ import { at, make, say } from "./elements.js";
 import { exampleOf, sufficeForAll } from "./examples.js";
 import { watchTheme } from "./frame.js";
 import { Operation, paragraphs } from "./operations.js";
+import { failure } from "./words.js";
 
 const MOST_STREAMS = 60, TOGETHER = 6; // of which the page reads what they can answer, and how many at a time
 const WIDE = "(min-width: 980px)";
@@ -76,7 +77,7 @@ async function showExamples(groups, streams, boards) {
 }
 
 watchTheme(() => {});
-start().catch(() => {
-  say(at("about"), "The service does not answer. This page tries again every 5 seconds.");
+start().catch((error) => {
+  say(at("about"), `${failure(error)} This page tries again every 5 seconds.`);
   setTimeout(() => window.location.reload(), 5000);
 });

@@ -140,7 +140,11 @@ function showSummary() {
 function follow() {
   const events = new EventSource("/v1/overview/events");
   events.onopen = () => setConnection("live");
-  events.onerror = () => setConnection(events.readyState === EventSource.CLOSED ? "lost" : "connecting");
+  events.onerror = () => {
+    const refused = events.readyState === EventSource.CLOSED; // the browser does not connect again
+    setConnection(refused ? "lost" : "connecting");
+    if (refused) setTimeout(follow, 5000);
+  };
   events.addEventListener("stream", (event) => show(JSON.parse(event.data)));
   events.addEventListener("gone", (event) => {
     cards.get(event.data)?.element.remove();
@@ -166,9 +170,9 @@ async function start() {
 
 watchTheme(() => cards.forEach((card) => card.draw()));
 setInterval(() => { if (!document.hidden) cards.forEach((card) => card.tick()); }, 1000);
-start().catch(() => {
+start().catch((error) => {
   setConnection("lost");
   document.body.classList.remove("loading");
-  say(at("summary"), "The service does not answer. This page tries again every 5 seconds.");
+  say(at("summary"), `${words.failure(error)} This page tries again every 5 seconds.`);
   setTimeout(() => window.location.reload(), 5000);
 });

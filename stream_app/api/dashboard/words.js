@@ -24,6 +24,9 @@ export function around(value, lower, upper) {
 // Return a text that begins with a capital letter.
 export const sentence = (text) => text.replace(/^./, (letter) => letter.toUpperCase());
 
+// Return what the service said instead of an answer, or that it said nothing, as a sentence.
+export const failure = (error) => (error.name === "ApiError" ? `${sentence(error.message)}.` : "The service does not answer.");
+
 // Return a number that need not be whole as text: a rate, or a value of events.
 export const amount = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : fine.format(value || 0));
 export function spread(lower, upper) {

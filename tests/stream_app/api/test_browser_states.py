@@ -49,6 +49,29 @@ def test_page_says_whether_a_stream_is_live_late_or_stopped(
         assert bar["height"] < 90  # one row
 
 
+def test_overview_of_a_service_that_has_not_read_its_store_says_so_and_goes_on_by_itself(
+    browser: Browser, backstage: Backstage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreachable() -> None:
+        raise ConnectionError
+
+    backstage.stream([5, 6, 7])
+    monkeypatch.setattr(backstage.alerts, "load", unreachable)
+    with opened(browser, backstage.start(), expect_errors=True) as page:
+        summary, connection = page.locator("#summary"), page.locator("#connection")
+        expect(summary).to_contain_text("The service has not read Redis yet: start Redis")
+        monkeypatch.undo()
+        expect(summary).to_contain_text("1 stream.")
+        expect(connection).to_have_text("Connected")
+        backstage.stop()
+        monkeypatch.setattr(backstage.alerts, "load", unreachable)
+        backstage.start()
+        expect(connection).to_have_text("Disconnected")
+        expect(summary).to_contain_text("1 stream.")
+        monkeypatch.undo()
+        expect(connection).to_have_text("Connected")
+
+
 def test_stream_whose_results_wait_for_a_public_instant_is_live_until_then(
     browser: Browser, backstage: Backstage
 ) -> None:

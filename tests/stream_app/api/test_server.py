@@ -178,6 +178,13 @@ def _await_ready(client: httpx.Client) -> None:
     raise AssertionError("the server did not become ready")
 
 
+NEED_THE_STORE = (
+    "/metrics",
+    *("/v1/streams", "/v1/streams/departures", "/v1/overview", "/v1/overview/events", "/v1/alerts"),
+    *("/v1/streams/departures/keys", "/v1/boards", "/api/v1/query?query=up", "/api/v1/rows/keys"),
+)
+
+
 def test_ready_only_after_the_store_was_read() -> None:
     async def run() -> None:
         app = create_app(MemoryStore().reader())
@@ -186,10 +193,14 @@ def test_ready_only_after_the_store_was_read() -> None:
         ) as client:
             response = await client.get("/readyz")
             assert response.status_code == 503
-            assert "is Redis up" in response.json()["error"]
+            assert "has not read Redis yet: start Redis" in response.json()["error"]
             assert (await client.get("/healthz")).json() == {"status": "alive"}
-            assert "\nprivate_counts_store_age_seconds " not in (await client.get("/metrics")).text
+            for path in NEED_THE_STORE:
+                refused = await client.get(path)
+                assert (refused.status_code, refused.json()) == (503, response.json()), path
+                assert refused.headers["Retry-After"] == "1"
             await app.state.replicas.refresh()
+            assert (await client.get("/v1/streams")).json() == {"streams": []}
             assert (await client.get("/readyz")).json() == {"status": "ready"}
             assert await age_of_store(client) < 60
             # An outage of the store is no outage of answers; their age is a metric.

@@ -47,6 +47,8 @@ def test_readers_of_a_stream_that_is_not_open_hear_so_and_others_hear_of_no_stre
         MemoryStore().reader(), AccessRules(keys=keys), apart=SHARED, labels=AllLabels({"clicks": ""})
     )
 
+    asyncio.run(app.state.replicas.refresh())
+
     async def asked(key: str) -> str:
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
