@@ -150,7 +150,7 @@ class DeadLetterTopic:
             raise
         self._outage.over()
         self._take(len(letters))
-        self._leave_out(len(letters) - len(fitting))
+        self._leave_out(len(letters) - len(fitting), f"letters too large for it ({largest:,} bytes)")
         await asyncio.sleep(0)  # also if nothing was sent, other tasks run before the next letters
 
     async def _sent(self, producer: AIOKafkaProducer, letters: Sequence[Letter]) -> None:
@@ -177,9 +177,10 @@ class DeadLetterTopic:
         self._has_letters.clear()
         return left
 
-    def _leave_out(self, unsent: int) -> None:
+    def _leave_out(self, unsent: int, what: str = "letters") -> None:
         if unsent:
-            log.warning("dead_letters.topic %s: letters are not sent, and are in their files", self._topic)
+            line = "dead_letters.topic %s: %s are not sent, and are in their files"
+            log.warning(line, self._topic, what)
             self._on_unsent(unsent)
 
     async def _checked(self) -> int:

@@ -187,7 +187,10 @@ def test_a_disk_that_fails_keeps_no_letter_from_the_topic(tmp_path: Path) -> Non
 
 @pytest.mark.kafka
 def test_letters_too_large_for_the_topic_leave_out_no_small_letter(
-    tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    bootstrap_servers: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     name, unsent, cluster = f"letters-{uuid4().hex}", list[int](), Cluster(bootstrap_servers)
     monkeypatch.setattr(dead_letter_topic, "MOST_AT_ONCE", 50)
@@ -216,6 +219,8 @@ def test_letters_too_large_for_the_topic_leave_out_no_small_letter(
     assert asyncio.run(run()) == [position for position in range(100) if position != 50]
     assert unsent == [1]
     assert together == [50, 49]
+    [said] = [line for line in caplog.messages if "not sent" in line]
+    assert said.endswith(": letters too large for it (3,000 bytes) are not sent, and are in their files")
 
 
 @pytest.mark.kafka
