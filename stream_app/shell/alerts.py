@@ -41,8 +41,9 @@ _FIRING = "private_counts_alert_firing"
 )
 @click.option("--events", type=Finite(min=1), help="Events in a window, for rules on ks and mean.")
 def plan_alert(config: Path, name: str | None, shift: float, events: float | None) -> None:
-    """Predict how often each alert rule is wrong, and how long it takes to notice a change.
+    """Predict how often each alert rule is wrong.
 
+    It also predicts how long a rule takes to notice a change.
     The column "values in" has the unit of the errors: events or users first seen, these per time for a rate,
     the amount for a total. For a quantile or a share they are the number of events by which it is missed. For
     ks they are shares, and they depend on the number of events in a window (--events). For a mean they are in
@@ -144,8 +145,9 @@ def _delay(expected: Forecast, bin_us: int) -> str:
 @click.command("export-alerts")
 @config_option
 def export_alerts(config: Path) -> None:
-    """Print the alert rules as a Prometheus rule file over the metric private_counts_alert_firing.
+    """Print the alert rules as a Prometheus rule file.
 
+    They are over the metric private_counts_alert_firing.
     The service decides by the exact law of the noise, which PromQL cannot do. Prometheus only passes the
     decisions on.
 

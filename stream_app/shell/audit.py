@@ -39,8 +39,9 @@ _MARKS = {True: "ok", False: "FAIL", None: "--"}
     help="Of the made-up records.",
 )
 def audit(config: Path, report: Path | None, bins: int, seed: int) -> int:
-    """Check that a deployment keeps its privacy promise; for its operator, or for an auditor.
+    """Check that a deployment keeps its privacy promise.
 
+    For its operator, or for an auditor.
     First it compares what is stored: releases, witness, ledger and configuration. Then it runs every
     stream's pipeline on made-up neighbouring logs, in a store of its own, and adds up the privacy loss.
     Then it counts outputs, without looking at what made them. The exit status is 2 if a check fails.

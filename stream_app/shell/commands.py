@@ -24,59 +24,59 @@ _ELSEWHERE = {
     ),
     "plan": (
         "planning.commands",
-        "Show the errors of readers' answers and the plans of streams, before anything is counted.",
+        "Show the errors of answers before anything is counted.",
     ),
     "privacy": (
         "planning.commands",
-        "State in plain words what a configuration promises, to whom, and its cost per source.",
+        "State in words what a configuration promises, and its cost.",
     ),
     "statement": (
         "planning.commands",
-        "Print one page about a stream, for lawyers and readers, in Markdown: what it promises, to whom.",
+        "Print one page about a stream, for lawyers and readers.",
     ),
     "completion": (
         "completion",
-        "Print a script with which SHELL completes commands, options and names of streams.",
+        "Print a script that completes commands in SHELL.",
     ),
     "audit": (
         "audit",
-        "Check that a deployment keeps its privacy promise; for its operator, or for an auditor.",
+        "Check that a deployment keeps its privacy promise.",
     ),
     "export": (
         "histories",
-        "Write the released data of streams to FILE, for import into another store.",
+        "Write the released data of streams to FILE.",
     ),
     "import": (
         "histories",
-        "Store the streams of FILE, an export, as history that readers see and nobody counts.",
+        "Store the streams of FILE, an export, as history.",
     ),
     "retire": (
         "histories",
-        "End STREAM for good: delete its secrets, keep its releases and its ledger.",
+        "End STREAM for good and delete its secrets.",
     ),
     "rebuild": (
         "histories",
-        "Put back what readers saw of every stream that the store has lost, from its witness.",
+        "Put back what readers saw, from the witness.",
     ),
     "query": (
         "readers",
-        "Ask a running service for a count, a sum or a mean of STREAM, a series, or a distribution.",
+        "Ask a running service for numbers of STREAM.",
     ),
     "watch": (
         "watching",
-        "Follow the running count of STREAM: a live chart on a terminal, otherwise a line per release.",
+        "Follow the running count of STREAM.",
     ),
     "rules": (
         "rules",
-        "List the alert rules of a running service: state, last change, and what each rule reads now.",
+        "List the alert rules of a running service.",
     ),
     "plan-alert": (
         "alerts",
-        "Predict how often each alert rule is wrong, and how long it takes to notice a change.",
+        "Predict how often each alert rule is wrong.",
     ),
     "export-alerts": (
         "alerts",
-        "Print the alert rules as a Prometheus rule file over the metric private_counts_alert_firing.",
+        "Print the alert rules as a Prometheus rule file.",
     ),
 }
 
@@ -89,7 +89,23 @@ def command_of(name: str) -> click.Command:
     return command
 
 
+_GROUPS = {
+    "Begin": ("demo", "init", "plan", "check-config", "doctor", "run", "replay"),
+    "Read": ("query", "watch", "rules"),
+    "Parts of a service": ("worker", "api", "alerts", "ingest", "produce"),
+    "Privacy": ("privacy", "statement", "audit", "new-ledger"),
+}  # of commands, in the help; all others keep a service going
+
+
 class _Commands(click.Group):
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in groups."""
+        named = {name for names in _GROUPS.values() for name in names}
+        others = tuple(name for name in self.list_commands(ctx) if name not in named)
+        for title, names in {**_GROUPS, "Operate": others}.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(80)) for name in names])
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -209,7 +225,9 @@ def alerts(config: Path) -> None:
 @config_option
 @click.option("--stdin", metavar="NAME", help="Store the lines of standard input in this spool, then end.")
 def ingest(config: Path, stdin: str | None) -> None:
-    """Receive events over HTTP, or from standard input, and store them durably; count nothing.
+    """Receive events over HTTP and store them durably.
+
+    It also stores lines of standard input. It counts nothing.
 
     A stream with source: {http: NAME} counts what arrives. --stdin may be used while another process
     listens, such as stream-app run.
@@ -230,7 +248,9 @@ def ingest(config: Path, stdin: str | None) -> None:
 @main.command("check-config")
 @config_option
 def check_config(config: Path) -> None:
-    """Check a configuration, its plans, its files on this machine, and the store; start nothing.
+    """Check a configuration; start nothing.
+
+    It checks plans, files on this machine, and the store.
 
     A stream that has begun is compared with the store, if that can be asked: what a start would refuse is
     refused here. Each thing that could not be checked is named.
@@ -281,7 +301,9 @@ def new_ledger(config: Path) -> None:
 @main.command()
 @config_option
 def doctor(config: Path) -> int:
-    """Check that this configuration can run here: files, disks, ports, keys, Redis, Kafka, clocks.
+    """Check that a configuration can run on this machine.
+
+    It looks at files, disks, ports, keys, Redis, Kafka and clocks.
 
     Each check prints one line: ok, warn (may be intended) or fail, with the remedy. The exit status is 2 if
     a check fails. The command changes nothing and may run beside a running service.

@@ -13,8 +13,9 @@ _VARIABLE = "_STREAM_APP_COMPLETE"  # the one that Click reads for a program of 
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print a script with which SHELL completes commands, options and names of streams.
+    """Print a script that completes commands in SHELL.
 
+    It completes commands, options and names of streams.
     Names of streams come from the configuration that the command line names, else from stream-app.yaml.
 
     \b

@@ -23,7 +23,9 @@ from stream_app.shell.options import BROKER, Finite, bootstrap_option, live_pace
 @click.option("--fresh", is_flag=True, help="Measure the year once more; the cost is explained above.")
 @click.option("--kafka", is_flag=True, help="Through a topic, as if it happened now; see above.")
 def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
-    """Replay a year of real departures and serve the live page on 127.0.0.1:8088.
+    """Replay a year of real departures on a live page.
+
+    The page is on 127.0.0.1:8088.
 
     The events become a file under state/demo at the first start. A second start goes on where the first
     was, or serves what it released. --fresh measures the same events again under another name. Each
@@ -65,7 +67,9 @@ def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
 @click.option("--port", default=8088, show_default=True, help="With --serve: port of the page.")
 @click.option("--serve", is_flag=True, help="Stay and serve when the replay is complete.")
 def replay(file: Path, serve: bool, **options: Any) -> int:
-    """Replay FILE once, as one epoch: release its counts and leave, or --serve them.
+    """Replay FILE once, as one epoch.
+
+    It releases the counts and leaves, or serves them with --serve.
 
     FILE may end in .gz, and may be a list such as 'clicks-*.csv.gz': its files in the order of their names.
 
@@ -129,7 +133,9 @@ def produce(
     config: Path | None,
     **options: Any,
 ) -> None:
-    """Send the lines of FILE, NDJSON or CSV (by its name), to a Kafka topic, unchanged and in order.
+    """Send the lines of FILE to a Kafka topic.
+
+    FILE is NDJSON or CSV, by its name. The lines are unchanged and in order.
 
     --as-live rewrites each event's time so that the past happens now, at PACE: a service that counts live
     then has something to count. The command keeps no position: another start sends the whole file again.

@@ -25,8 +25,9 @@ _FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
     "--stream", "streams", type=STREAM, multiple=True, help="A stream; may be repeated.  [default: all]"
 )
 def export(config: Path, file: Path, streams: tuple[str, ...]) -> None:
-    """Write the released data of streams to FILE, for import into another store.
+    """Write the released data of streams to FILE.
 
+    Another store can import them.
     It holds what readers may see: declarations, epochs, rows, nodes, and the ledger. It holds no secret, so
     it needs access to the store's public keys only. The service may run meanwhile. docs/exports.md describes
     the file.
@@ -52,8 +53,9 @@ def export(config: Path, file: Path, streams: tuple[str, ...]) -> None:
 @config_option
 @_FILE
 def import_(config: Path, file: Path) -> None:
-    """Store the streams of FILE, an export, as history that readers see and nobody counts.
+    """Store the streams of FILE, an export, as history.
 
+    Readers see it and nobody counts it.
     The ledger gets all measurements of their sources, so they count toward totals here. A stream that the
     store has, or the configuration names, is refused. The service may run meanwhile.
 
@@ -75,8 +77,9 @@ def import_(config: Path, file: Path) -> None:
 @config_option
 @click.argument("stream", type=STREAM)
 def retire(config: Path, stream: str) -> None:
-    """End STREAM for good: delete its secrets, keep its releases and its ledger.
+    """End STREAM for good and delete its secrets.
 
+    Its releases and its ledger stay.
     Its counts, users and the keys of its noise are deleted. Readers see what was released, and since when the
     stream is retired. Stop its workers first. A configuration that still names it is then refused.
 
@@ -92,8 +95,9 @@ def retire(config: Path, stream: str) -> None:
 @click.command()
 @config_option
 def rebuild(config: Path) -> None:
-    """Put back what readers saw of every stream that the store has lost, from its witness.
+    """Put back what readers saw, from the witness.
 
+    It restores every stream that the store has lost.
     Nothing is counted, no noise is drawn and no epoch opens. Workers do the same when they start, and then go
     on; use this command if readers must see the history before workers can start. Stop the workers first.
 

@@ -94,8 +94,9 @@ def query(
     histogram: bool,
     form: Form,
 ) -> None:
-    """Ask a running service for a count, a sum or a mean of STREAM, a series, or a distribution.
+    """Ask a running service for numbers of STREAM.
 
+    A count, a sum or a mean, a series, or a distribution.
     Every number has its error.
 
     \b

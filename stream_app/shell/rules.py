@@ -21,7 +21,9 @@ from stream_app.shell.terminal import print_whole
 @service_options
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def rules(url: str, api_key: str | None, form: Literal["table", "json"]) -> None:
-    """List the alert rules of a running service: state, last change, and what each rule reads now.
+    """List the alert rules of a running service.
+
+    It shows state, last change, and what each rule reads now.
 
     \b
     Example:

@@ -45,8 +45,9 @@ _LATE_US = 5_000_000  # a bin that is later than this is behind
 def watch(
     stream: str, url: str, api_key: str | None, after: int | None, releases: int | None, of: Of
 ) -> None:
-    """Follow the running count of STREAM: a live chart on a terminal, otherwise a line per release.
+    """Follow the running count of STREAM.
 
+    A live chart on a terminal, otherwise a line per release.
     The count runs since the start of the epoch. The page, and stream-app query, add the epochs before it.
     With --of sum or mean, the running sum or mean of the stream's amounts in its epoch instead. A terminal
     also shows whether the stream is live, behind, complete, or waiting for its first bin, and whether the

@@ -90,7 +90,7 @@ def init(config: Path, bootstrap_servers: str | None, **given: str | None) -> No
         text = configuration(answers, given["name"] or name_of(answers.events), config)
         settings = _checked(text, config)
         click.echo()
-        print_plan(settings.streams)
+        print_plan(settings.streams, inner=False)
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nnothing was written", err=True)
         raise

@@ -43,7 +43,9 @@ def plan(
     plot: Path | None,
     caps: Path | None,
 ) -> None:
-    """Show the errors of readers' answers and the plans of streams, before anything is counted.
+    """Show the errors of answers before anything is counted.
+
+    The plans of the streams follow.
 
     \b
     Examples:
@@ -71,7 +73,9 @@ def plan(
 @click.command()
 @config_option
 def privacy(config: Path) -> None:
-    """State in plain words what a configuration promises, to whom, and its cost per source.
+    """State in words what a configuration promises, and its cost.
+
+    It says to whom, and the cost per source.
 
     \b
     Example:
@@ -88,7 +92,9 @@ def privacy(config: Path) -> None:
 @config_option
 @click.argument("stream", type=STREAM)
 def statement(config: Path, stream: str) -> None:
-    """Print one page about a stream, for lawyers and readers, in Markdown: what it promises, to whom.
+    """Print one page about a stream, for lawyers and readers.
+
+    The page is Markdown. It says what the stream promises, and to whom.
 
     \b
     Example:

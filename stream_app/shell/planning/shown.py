@@ -17,16 +17,21 @@ from stream_app.shell.working import working
 
 
 def print_plan(
-    streams: tuple[StreamSettings, ...], *, compare: bool = False, plot: Path | None = None
+    streams: tuple[StreamSettings, ...],
+    *,
+    inner: bool = True,
+    compare: bool = False,
+    plot: Path | None = None,
 ) -> None:
     """Print the errors of readers' answers, the plan of every stream, and what else is to be known.
 
-    Args: compare, whether other ways to count follow; plot, a file to draw their errors in.
+    Args: inner, whether the plans' own tables follow the errors; compare, whether other ways to count follow;
+        plot, a file to draw their errors in.
     Raises: OperatorError if no plan fits.
     """
     lines: list[str] = []
     with working("planning") as step:
-        shown = [answers_table(streams), *tables(streams)]
+        shown = [answers_table(streams), *(tables(streams) if inner else ())]
         if compare or plot is not None:
             step("comparing other ways to count")
             shown += [*modes_table(streams), *comparisons(streams, plot)]

@@ -38,3 +38,11 @@ def test_unknown_command_is_refused() -> None:
     refused = CliRunner().invoke(main, ["no-such-command"])
     assert refused.exit_code == 2
     assert "No such command 'no-such-command'" in refused.output
+
+
+def test_help_lists_each_command_once_and_cuts_no_text() -> None:
+    shown = CliRunner().invoke(main, ["--help"], env={"COLUMNS": "80"}).output
+    commands = shown[shown.index("Begin:") : shown.index("Exit status:")]
+    listed = [line.split()[0] for line in commands.splitlines() if line[:2] == "  " and line.strip()]
+    assert sorted(listed) == sorted(main.commands)
+    assert "..." not in commands
