@@ -11,7 +11,9 @@ import httpx
 import pytest
 
 from dphist.tree.design import Release
+from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import create_app
+from stream_app.ports.access import Scrapes
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.declared import FIRST_BIN, STREAM
 from tests.stream_app.loops.test_product_stream import RELEASES, placed
@@ -56,7 +58,8 @@ def test_zero_width_intervals_hold_one_whole_number(tmp_path: Path, total: bool,
     one.close()
 
     async def check() -> None:
-        app = create_app(one.store.reader(), apart=SHARED)
+        rules = AccessRules(scrapes=Scrapes(keys_of=frozenset({STREAM})))
+        app = create_app(one.store.reader(), rules, apart=SHARED)
         await app.state.replicas.refresh()
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
