@@ -497,6 +497,9 @@ function around(value, lower, upper) {
 // Return a text that begins with a capital letter.
 const sentence = (text) => text.replace(/^./, (letter) => letter.toUpperCase());
 
+// Return what the service said instead of an answer, or that it said nothing, as a sentence.
+const failure = (error) => (error.name === "ApiError" ? `${sentence(error.message)}.` : "The service does not answer.");
+
 // Return a number that need not be whole as text: a rate, or a value of events.
 const amount = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : fine.format(value || 0));
 function spread(lower, upper) {
@@ -553,7 +556,7 @@ function wait(seconds) {
 }
 
 const percent = (share) => `${+(share * 100).toFixed(4)} %`;
-return { count, error, promise, between, around, sentence, amount, spread, places, decimals, COUNTS, AMOUNTS, length, wait, percent };
+return { count, error, promise, between, around, sentence, failure, amount, spread, places, decimals, COUNTS, AMOUNTS, length, wait, percent };
 })();
 
 const $stream_app_api_dashboard_headline = (() => {
