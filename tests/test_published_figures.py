@@ -110,8 +110,8 @@ def of_readme() -> list[str]:
         f"{ours}; the best published live tree has {best}",
         f"in {least} to {most} % of {coverage['runs']:,} runs",
         f"{median} ms in the median, {p99} ms at the 99th percentile",
-        f"{demo} s from nothing to the first answer; an own file in {lesson} s once it is installed",
-        f"({first['date']},",
+        f"{demo} s from a fresh clone to the first answer",
+        f"an own file in {lesson} s once it is installed ({first['date']})",
     ]
 
 
