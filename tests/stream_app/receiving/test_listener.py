@@ -322,7 +322,7 @@ def test_a_disk_that_fails_for_a_while_is_used_again(
     asyncio.run(run())
     said = [record.getMessage().partition(": ")[2] for record in caplog.records]
     assert said == [
-        "events cannot be stored ([Errno 5] Input/output error); trying again",
+        "events cannot be stored (Input/output error); trying again",
         "events are stored again",
     ]
 
