@@ -77,7 +77,8 @@ def in_terminal(
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     process = subprocess.Popen(
-        ["setsid", "--ctty", *map(str, command)],
+        # A job in the background, as CI may be, ignores Ctrl-C, and so would its children.
+        ["env", "--default-signal=INT", "setsid", "--ctty", *map(str, command)],
         cwd=folder,
         env=os.environ | {"TERM": "xterm-256color"} | dict(environment or {}),
         stdin=slave,
