@@ -234,7 +234,6 @@ def test_client_and_command_line_say_what_is_counted() -> None:
         assert rows[0].endswith(",meaning,intervals")
         follow = ["watch", "departures", "--url", url, "--after", "0", "--releases", "2"]
         watched = CliRunner().invoke(main, follow)
-        began = "users first seen since 2013-01-01T00:00:00Z, each counted once"
         assert counts in watched.stderr
         assert "Each line" in watched.stderr or "Running numbers are since" in watched.stderr
         assert len(watched.stdout.splitlines()) == 2
