@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.changes import read_strategies
 from stream_app.core.counting.bounding import UserShard
+from stream_app.core.history import HISTORY_HASH
 from stream_app.core.ledger import entry_from_json
 from stream_app.core.records import Cut, EpochRecord, LedgerEntry, PartitionState, Reply, StreamState
 from stream_app.core.strategy import canonical_json
+from stream_app.ports import OperatorError
 from stream_app.stored_format import check_format
 
 
@@ -29,6 +32,20 @@ def check_stream_format(stream: str, epochs: Mapping[bytes, bytes]) -> None:
     Raises: OperatorError, for a stream that a newer build uses while this one runs.
     """
     check_format(f"stream {stream}", epochs.get(b"format"))
+
+
+def check_strategy(stream: str, state: Mapping[bytes, bytes], strategy: bytes | None) -> None:
+    """Check that the strategy that a stream's scripts ask for is the one whose text is stored.
+
+    Otherwise each script would refuse every worker, and a worker would load the stream again and again.
+    Args: strategy, the text, or None if it is missing. Raises: OperatorError, one line.
+    """
+    running = sha256(read_strategies(strategy or b"")[-1]).hexdigest()
+    if state[b"strategy_hash"].decode() not in (running, HISTORY_HASH):
+        raise OperatorError(
+            f"stream {stream}: the store's strategy_hash is not that of the strategy whose text it holds; "
+            "somebody changed the store by hand, or restored a part of it: restore it whole"
+        )
 
 
 def decode_epochs(fields: Mapping[bytes, bytes]) -> tuple[EpochRecord, ...]:

@@ -130,6 +130,7 @@ class RedisStore(Store):
             if not state:
                 return None
             codec.check_stream_format(stream, epochs)
+            codec.check_strategy(stream, state, strategy)
             if sorted(positions) == names:
                 break
             # The partitions are known only after the first read: read again, with their cuts.

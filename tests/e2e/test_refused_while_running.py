@@ -10,10 +10,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from stream_app.config import load
 from stream_app.shell.processes import COMPLETE, REFUSED, exit_status, until_stopped
 from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader
 from stream_app.wiring.workers import run_worker
 from tests.e2e.topic_workers import Cell, running_cell
@@ -55,6 +57,18 @@ def test_a_topic_created_anew_ends_a_worker_in_faust(cell: Cell) -> None:
     assert f"stream-app: topic {cell.topic.name}: {GONE}" in cell.said()
     assert "Traceback" not in cell.said()
     assert "crash" not in cell.said().lower()
+
+
+def test_another_strategy_under_the_streams_name_ends_the_worker(
+    cell: Cell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def start_another() -> None:
+        with redis.Redis.from_url(cell.redis.operator_url, protocol=2) as client:
+            client.hset(StreamKeys("clicks").state, "strategy_hash", "another")
+
+    said = refused(cell.folder / "app.yaml", cell.redis.worker_url, start_another, capsys)
+    assert "stream clicks: " in said
+    assert "strategy_hash is not that of the strategy whose text it holds" in said
 
 
 def listening(pid: int) -> set[str]:
