@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -136,23 +135,3 @@ def test_the_script_sends(tmp_path: Path) -> None:
             [sys.executable, "-c", script], check=False, timeout=PATIENCE_S, capture_output=True
         )
         assert b"HTTP Error 401" in refused.stderr
-
-
-def test_curl_sends(tmp_path: Path) -> None:
-    assert shutil.which("curl") is not None, "curl is missing; install it with the system's packages"
-    (tmp_path / "events.ndjson").write_text('{"at": 1}\n' * 250)
-    key = add_key(tmp_path / "writers.ndjson", "script", ["clicks"])
-    [command] = re.findall(r"\$ (curl .*?)\n\{", TEXT, flags=re.DOTALL)
-    [said] = re.findall(r'^\{"records".*', TEXT, flags=re.MULTILINE)
-    with Running(settings_of(tmp_path, ", keys: writers.ndjson")) as running:
-        command = command.replace(ADDRESS, f"http://127.0.0.1:{running.port}").replace("$(uuidgen)", "one")
-        done = subprocess.run(
-            ["sh", "-c", command],
-            cwd=tmp_path,
-            env={"KEY": key, "PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=PATIENCE_S,
-        )
-        assert done.stdout == said
