@@ -192,7 +192,7 @@ pictures: $(STAMP) ## photograph every page in every state into artifacts/pages/
 	$(BIN)/python tests/services.py install
 	$(BIN)/python -m tests.page_pictures
 
-first-minutes: ## install from nothing and run README and first lesson as written, with the time that each step takes
+first-minutes: ## install a fresh clone and run README and first lesson as written, with the time that each step takes
 	$(PYTHON) -m tests.tutorial.first_minutes
 
 audit: $(STAMP) ## run one stream of each kind, audit them, and write docs/audit-report.md (some minutes)

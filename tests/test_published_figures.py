@@ -7,7 +7,12 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from stream_app.config import load
+from stream_app.config.plans import planned
+from stream_app.shell.planning.answers import count_of_span, half_width
 
 REPOSITORY = Path(__file__).parents[1]
 HORIZONS = (1_024, 65_536, 1_048_576)
@@ -179,6 +184,17 @@ def of_limits() -> list[str]:
 def test_figures_in_sentences_equal_the_results(page, figures):
     text = (REPOSITORY / page).read_text()
     assert [figure for figure in figures() if figure not in text] == []
+
+
+def test_errors_of_the_demo_in_sentences_are_those_of_its_plan():
+    (departures, *_) = load(REPOSITORY / "examples" / "flights.yaml", {}).streams
+    strategy, bins = planned(departures), departures.declared.time.epoch_bins
+    year = half_width(count_of_span(strategy, (0, bins)))
+    demo = (REPOSITORY / "docs" / "tutorial" / "demo.md").read_text()
+    assert f"At the end of the year, at epsilon 1, the running count is within {year:.0f} of" in demo
+    middle = np.median([half_width(count_of_span(strategy, (0, bin))) for bin in range(1, bins, bins // 100)])
+    faq = (REPOSITORY / "docs" / "faq.md").read_text()
+    assert f"of a year of hours, in its median hour, is within {middle:.0f} events of" in faq
 
 
 def test_table_of_approximate_errors_equals_the_results():

@@ -20,7 +20,7 @@ from stream_app.client import Client, ClientError, Release
 from stream_app.client.answers import Summary
 from stream_app.client.questions import Of
 from stream_app.core.instants import parse_instant
-from stream_app.shell.numbers import outward
+from stream_app.shell.numbers import outward, supported
 from stream_app.shell.options import STREAM, service_options
 from stream_app.shell.readers import NONE, of_option, service
 from stream_app.shell.running_numbers import noting_epochs, numbers_of
@@ -189,7 +189,9 @@ def _meaning(release: Release) -> str:
 
 
 def _line(release: Release) -> str:
-    ends = () if release.interval is None else outward(*release.interval, 2)
-    value = f"{release.value:z.2f}" if release.value == release.value else NONE
+    low, high = release.interval or (release.value, release.value)
+    places = supported((high - low) / 2)
+    ends = () if release.interval is None else outward(low, high, places)
+    value = f"{release.value:z.{places}f}" if release.value == release.value else NONE
     numbers = "\t".join([value, *(end.replace(",", "") for end in ends)])
     return f"{release.end}\t{numbers}" + ("" if release.private else "\tNOT PRIVATE")

@@ -90,16 +90,19 @@ def rows_of(stream: StreamSettings) -> Iterator[Row]:
         error = half_width(column_sum(axes, 0).of_range(whole))
         yield f"{noun} of one key in an epoch", f"± {in_words(error)}"
     if declared.amounts is not None:
-        yield from _of_amounts(whole, declared.amounts)
+        yield from _of_amounts(whole, declared.amounts, keyed=axes.keys.keys > 1)
     elif axes.values.buckets > 1:
         yield "the median of an epoch", f"± {in_words(rank_error(whole, 0.5))} in rank"
         yield "the 95 % quantile of an epoch", f"± {in_words(rank_error(whole, 0.95))} in rank"
 
 
-def _of_amounts(whole: RangeSum, amounts: Amounts) -> Iterator[Row]:
+def _of_amounts(whole: RangeSum, amounts: Amounts, *, keyed: bool) -> Iterator[Row]:
     unit = float(amounts.unit)
     total = sum_columns(whole.design, amounts.range).of_range(whole)
     yield f"the sum of {amounts.field} in an epoch", f"± {in_words(half_width(total) * unit)}"
+    if keyed:
+        one = sum_columns(whole.design, amounts.range, 0).of_range(whole)
+        yield f"the sum of {amounts.field} of one key in an epoch", f"± {in_words(half_width(one) * unit)}"
     middle, end = (in_words(mean_error(whole, part) * unit) for part in (0.5, 0.0))
     yield f"the mean of {amounts.field} in an epoch", f"± {middle} to {end} / events"
 

@@ -94,13 +94,13 @@ def modes_table(streams: Sequence[StreamSettings]) -> Iterator[Table]:
     table = Table(
         "stream",
         "pure",
-        "error",
+        "RMSE",
         "approximate",
-        "error",
+        "RMSE",
         "break-even",
         title="Both modes of the promise",
         title_justify="left",
-        caption=f"error: {of}\nbreak-even: from so many keys of one person on, one event in each, "
+        caption=f"RMSE: {of}\nbreak-even: from so many keys of one person on, one event in each, "
         "the approximate error is smaller",
         caption_justify="left",
     )

@@ -6,15 +6,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-import numpy as np
 from rich.table import Table
 
 from dphist.epochs.levels import EpochLevels
 from dphist.planning.product import Load
 from dphist.planning.report import bytes_in_words, in_decimals
-from dphist.product.columns import MOST_WEIGHT, column_sum
+from dphist.product.columns import MOST_WEIGHT
 from dphist.product.design import ProductDesign
-from dphist.product.sums import sum_columns
 from dphist.toeplitz.estimate import mean_squared_error
 from dphist.tree.design import TreeDesign
 from dphist.windows.design import WindowDesign
@@ -26,6 +24,8 @@ from stream_app.core.kinds import Kind
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.promise import in_words, promise_in_words
 
+# A design's own measure. The table of what readers get has the 95 % errors.
+_ROOT = "root of the mean squared error"
 Facts = Mapping[str, str]  # of one stream, by heading
 
 
@@ -38,25 +38,22 @@ def tables(streams: Sequence[StreamSettings]) -> Iterator[Table]:
         if kind.tree_design and (kind.windows or not kind.axes)
     ]
     levels = [_epochs(stream, kind.levels) for stream, kind in kinds if kind.levels]
-    axes = [_axes(stream, kind, kind.product) for stream, kind in kinds if kind.product]
+    axes = [_axes(stream, kind.product) for stream, kind in kinds if kind.product]
     windows = [_windows(stream, kind.windows) for stream, kind in kinds if kind.windows]
     approximate = [_approximate(stream, kind) for stream, kind in kinds if isinstance(kind, Toeplitz)]
     if trees:
-        typical = "root of the mean squared error of what the tree is planned for, in events"
-        yield _table("Trees over time", trees, f"typical error: {typical}")
+        yield _table("Trees over time", trees, f"RMSE: {_ROOT} of what the tree is planned for, in events")
     if approximate:
-        yield _table("Approximate counts", approximate, "errors: standard deviations, in events")
+        yield _table("Approximate counts", approximate, f"RMSE: {_ROOT} of the running count, in events")
     if levels:
-        over = "root of the mean squared error of the running count over all bins of these epochs, in events"
-        yield _table("Over epochs", levels, f"error: {over}")
+        over = "of the running count over all bins of these epochs, in events"
+        yield _table("Over epochs", levels, f"RMSE: {_ROOT} {over}")
     if axes:
-        last = "standard error of its running count when the epoch's last bin has just closed, in events"
-        product = "a cell's epsilon is the product of one share of each axis"
-        yield _table("Keys and values", axes, f"{product}; error of a key: {last}")
+        yield _table("Keys and values", axes, "a cell's epsilon is the product of one share of each axis")
     if windows:
-        mean = "root of the mean squared error over all buckets, in events"
+        mean = f"{_ROOT} over all buckets, in events"
         tried = "the mechanism was tried out here, over an empty histogram and one of all-different counts"
-        yield _table("Windows", windows, f"error of a bucket: {mean}; draws and time: {tried}")
+        yield _table("Windows", windows, f"RMSE of a bucket: {mean}; draws and time: {tried}")
 
 
 def _table(title: str, streams: Iterable[Facts], caption: str) -> Table:
@@ -79,7 +76,7 @@ def _tree(stream: StreamSettings, kind: Kind, design: TreeDesign) -> Facts:
         "epsilon": in_words(kind.epsilon),
         "branching": " x ".join(map(str, design.branching)),
         "shares": ", ".join(f"{float(share):.3f}" for share in design.shares),
-        "typical error": f"{math.sqrt(design.mean_squared_error(stream.declared.tree.workload)):,.1f}",
+        "RMSE": f"{math.sqrt(design.mean_squared_error(stream.declared.tree.workload)):,.1f}",
         "the tree's noise draws": (
             f"{nodes:,}, all before the epoch begins"
             if design.anticipates
@@ -90,9 +87,6 @@ def _tree(stream: StreamSettings, kind: Kind, design: TreeDesign) -> Facts:
 
 def _approximate(stream: StreamSettings, kind: Toeplitz) -> Facts:
     design, columns = kind.toeplitz, "one key" if kind.keyed else "all events"
-    last = kind.errors("first_published", column_sum(kind.columns, 0)).within(
-        design.horizon, np.array([0]), np.array([design.horizon])
-    )
     return {
         "stream": stream.name,
         "epoch": f"{design.horizon:,} bins of {format_duration(stream.declared.time.bin_us)}",
@@ -100,8 +94,7 @@ def _approximate(stream: StreamSettings, kind: Toeplitz) -> Facts:
         "keys": f"{design.width:,}; the total is their sum" if kind.keyed else "none",
         "buffers per key": f"{design.strategy.buffers}",
         "noise of a bin": f"Gaussian, {float(design.sigma):,.2f}",
-        f"error of {columns}, typical": f"{math.sqrt(mean_squared_error(design)):,.1f}",
-        f"error of {columns}, when the epoch's last bin has closed": f"{last.laws.deviations()[0]:,.1f}",
+        f"RMSE of {columns}": f"{math.sqrt(mean_squared_error(design)):,.1f}",
         "noise draws": f"{design.width:,} per bin",
     }
 
@@ -115,16 +108,13 @@ def _epochs(stream: StreamSettings, levels: EpochLevels) -> Facts:
         "epochs": f"{epochs:,}",
         "epochs per node": ", ".join(within) + (", ..." if len(within) < len(levels.widths) else ""),
         "left per epoch": f"{float(levels.epoch.epsilon):.3f} of {in_words(levels.epsilon)}",
-        "error": f"{math.sqrt(levels.mean_squared_error(epochs)):,.1f}",
-        "epochs' totals added": f"{math.sqrt(added.mean_squared_error(epochs)):,.1f}",
+        "RMSE": f"{math.sqrt(levels.mean_squared_error(epochs)):,.1f}",
+        "RMSE of epochs' totals added": f"{math.sqrt(added.mean_squared_error(epochs)):,.1f}",
     }
 
 
-def _axes(stream: StreamSettings, kind: Kind, product: ProductDesign) -> Facts:
+def _axes(stream: StreamSettings, product: ProductDesign) -> Facts:
     load, time, horizon = Load.of(product), product.time, product.time.horizon
-    running = kind.errors("first_published", column_sum(product, 0)).within(
-        horizon, np.array([0]), np.array([horizon])
-    )
     total = float(product.keys.total_share)
     draws = f"{load.mean_draws:,.0f} / {load.most_draws:,} per bin, mean / most"
     if load.ahead_bytes:
@@ -135,7 +125,6 @@ def _axes(stream: StreamSettings, kind: Kind, product: ProductDesign) -> Facts:
         "total": f"{total:.3f}" if total else "their sum",
         **_of_values(stream, product),
         "shares of time": _by_level(time.branching, time.shares),
-        "error of a key": f"{running.laws.deviations()[0]:,.1f}",
         "noise draws": draws,
         "released per epoch": bytes_in_words(load.released_bytes),
         "noise ahead": bytes_in_words(load.ahead_bytes) if load.ahead_bytes else "as bins close",
@@ -144,22 +133,15 @@ def _axes(stream: StreamSettings, kind: Kind, product: ProductDesign) -> Facts:
 
 def _of_values(stream: StreamSettings, product: ProductDesign) -> Facts:
     """Return the facts about a stream's values: their buckets, or their sum."""
-    values, amounts, horizon = product.values, stream.declared.amounts, product.time.horizon
+    values, amounts = product.values, stream.declared.amounts
     if amounts is None:
         if values.buckets == 1:
             return {}
         shares = _by_level(values.shape.branching, values.shares)
         return {"buckets": f"{values.buckets:,}", "shares of value": shares}
-    running = sum_columns(product, amounts.range, 0)
-    laws = (
-        running.published_laws(np.array([0]), np.array([horizon]))
-        if product.time.anticipates
-        else running.live_errors(np.array([horizon])).laws
-    )
     low, high, unit = (in_decimals(number) for number in (amounts.low, amounts.high, amounts.unit))
     return {
         "sum": f"{amounts.field}, from {low} to {high} in steps of {unit}; values beyond count as the end",
-        "error of a key's sum": f"{laws.deviations()[0] * float(amounts.unit):,.1f}",
         "an epoch holds": f"at most {MOST_WEIGHT // product.weight:,} events; the stream stops beyond",
     }
 
@@ -180,7 +162,7 @@ def _windows(stream: StreamSettings, design: WindowDesign) -> Facts:
         "mechanism": f"{design.mechanism}: {options}" if options else design.mechanism,
         "histograms x buckets": f"{design.histograms:,} x {design.buckets:,}",
         "epsilon of windows / tree": f"{in_decimals(epsilon * share)} / {in_decimals(epsilon * (1 - share))}",
-        "error of a bucket": "depends on the data" if mean is None else f"{mean:,.1f}",
+        "RMSE of a bucket": "depends on the data" if mean is None else f"{mean:,.1f}",
         "noise draws of a window, empty / most": f"{load.window_draws[0]:,} / {load.window_draws[1]:,}",
         "time to release one": f"at most {load.seconds:,.2g} s for a bin of {format_duration(bin_us)}",
         "released per epoch": bytes_in_words(load.released_bytes),

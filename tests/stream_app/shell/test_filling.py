@@ -63,6 +63,5 @@ def test_plan_warns_and_says_what_an_epoch_holds(tmp_path: Path, step_ms: int, w
     assert facts["an epoch holds"] == "at most 175,921,860 events; the stream stops beyond"
     assert facts["sum"].startswith("amount, from 0 to 1000 in steps of 0.01")
     # Two ends, each with noise of scale w / epsilon at every level: here one level, so w sqrt(2 * 1440) / 1.
-    assert float(facts["error of a key's sum"].replace(",", "")) == pytest.approx(
-        1000 * (2 * 1440) ** 0.5, rel=0.01
-    )
+    error = float(facts["the sum of amount in an epoch"].removeprefix("± ").replace(",", ""))
+    assert error == pytest.approx(1.96 * 1000 * (2 * 1440) ** 0.5, rel=0.01)

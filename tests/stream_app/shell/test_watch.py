@@ -13,7 +13,7 @@ from stream_app.client import Release
 from stream_app.client.answers import Summary
 from stream_app.core.instants import parse_instant
 from stream_app.shell.terminal import RunningChart, State
-from stream_app.shell.watching import _arrived, state_of
+from stream_app.shell.watching import _arrived, _print_lines, state_of
 
 LIVE = Summary(
     stream="clicks",
@@ -60,6 +60,15 @@ def released(seq: int) -> Release:
     return Release(
         seq, start, end, 1_000.0 * seq, (1_000.0 * seq - 9, 1_000.0 * seq + 9), True, {"confidence": 0.95}
     )
+
+
+def test_lines_have_the_decimals_that_their_error_supports(capsys: pytest.CaptureFixture[str]) -> None:
+    one = released(1)
+    fine = replace(one, seq=2, value=7.125, interval=(7.0249, 7.2251))
+    exact = replace(one, seq=3, value=7.125, interval=None)
+    _print_lines(iter([one, fine, exact]), "count")
+    values = [line.split("\t")[1:] for line in capsys.readouterr().out.splitlines()]
+    assert values == [["1000.0", "991.0", "1009.0"], ["7.12", "7.02", "7.23"], ["7.12"]]
 
 
 def printed(chart: RunningChart, columns: int, lines: int = 24) -> list[str]:
