@@ -21,7 +21,9 @@ HISTORY = 2
 ENTRIES = 3
 # Format 4: a stream's settings may have changed (core/changes.py): it has several strategies.
 CHANGES = 4
-NEWEST = CHANGES  # the newest format that this build knows
+# Format 5: a stream may have an end (state/lua/end_at.lua), and a successor that counts from there on.
+ENDS = 5
+NEWEST = ENDS  # the newest format that this build knows
 
 _FILE = "format"
 

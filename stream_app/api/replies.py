@@ -92,9 +92,10 @@ async def answered(
     make: Callable[..., BaseModel],
     *arguments: object,
     us: float = LONG_US,
+    variant: str = "",
 ) -> Response:
-    """Return the answer of ``make`` as JSON. Args and raises: as ``computed``."""
-    return await rendered(request, replica, formats.as_json, make, *arguments, us=us)
+    """Return the answer of ``make`` as JSON. Args and raises: as ``rendered``."""
+    return await rendered(request, replica, formats.as_json, make, *arguments, us=us, variant=variant)
 
 
 async def rendered(
@@ -104,12 +105,16 @@ async def rendered(
     *arguments: object,
     us: float = LONG_US,
     form: formats.Format = "json",
+    variant: str = "",
 ) -> Response:
-    """Return the bytes that ``make`` returns, cached and with an ETag. Args and raises: as ``computed``."""
-    if (known := _Asked(request, replica, form).known()) is not None:
+    """Return the bytes that ``make`` returns, cached and with an ETag. Raises: as ``computed``.
+
+    Args: as for ``computed``; variant, names answers apart that depend on what the reader may see.
+    """
+    if (known := _Asked(request, replica, form, variant).known()) is not None:
         return known
     async with _work(request, us, replica) as compute:
-        asked = _Asked(request, replica, form)  # the stream may have grown, or the answer exist
+        asked = _Asked(request, replica, form, variant)  # the stream may have grown, or the answer exist
         return asked.known() or asked.reply(await compute(asked.view, make, *arguments))
 
 
@@ -122,11 +127,11 @@ def _view_of(replica: StreamReplica) -> StreamView:
 class _Asked:
     """A question about the stream's current release, with its cache key."""
 
-    def __init__(self, request: Request, replica: StreamReplica, form: formats.Format) -> None:
-        self.replica, self.view, self.form = replica, _view_of(replica), form
+    def __init__(self, request: Request, replica: StreamReplica, form: formats.Format, variant: str) -> None:
+        self.replica, self.view, self.form, self.variant = replica, _view_of(replica), form, variant
         # Uses only the path and query: a reader may choose any header Host.
-        self.key = (request.scope["path"], request.scope["query_string"], form)
-        self.etag = _etag(self.view, form)
+        self.key = (request.scope["path"], request.scope["query_string"], form, variant)
+        self.etag = _etag(self.view, form, variant)
         self.etags_seen = request.headers.get("if-none-match", "")
 
     @property
@@ -145,7 +150,7 @@ class _Asked:
         """Return an answer, and cache it unless the stream has grown or begun anew meanwhile."""
         if len(self.replica.answers) >= KEPT_ANSWERS:
             self.replica.answers.clear()
-        if self.replica.view is self.view and _etag(self.view, self.form) == self.etag:
+        if self.replica.view is self.view and _etag(self.view, self.form, self.variant) == self.etag:
             self.replica.answers[self.key] = body
         return self._with(body)
 
@@ -153,8 +158,9 @@ class _Asked:
         return Response(body, headers=self.headers | {"Content-Type": formats.CONTENT_TYPES[self.form]})
 
 
-def _etag(view: StreamView, form: formats.Format) -> str:
+def _etag(view: StreamView, form: formats.Format, variant: str) -> str:
     suffix = "" if form == "json" else f":{form}"
+    suffix += f":{variant}" if variant else ""
     if view.private != view.declared.privacy.private:
         suffix += ":not-private"  # the same values, but the source is no longer private
     return f'"{view.epoch}:{view.visible_seq}{suffix}"'

@@ -91,8 +91,21 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
 @router.get("/streams/{stream}", tags=["Streams"], response_model=schemas.StreamDetail)
 async def show_stream(request: Request, replica: Known, _query: Nothing) -> Response:
     """One stream: its running count, its tree and its epochs."""
+    view = replica.view
+    before = after = None
+    if (view := replica.view) is not None:
+        before, after = (
+            one if one is not None and may_read(request, one) else None
+            for one in (view.declared.successor_of, streams.successor(view))
+        )
     return await answered(
-        request, replica, streams.detail, publish_every_us(request), us=epochs_us(replica.view)
+        request,
+        replica,
+        streams.detail,
+        publish_every_us(request),
+        (before, after),
+        us=epochs_us(view),
+        variant=f"{before or ''}:{after or ''}" if before or after else "",
     )
 
 

@@ -113,11 +113,17 @@ def _law(pure: Sequence[Fraction]) -> tuple[FloatArray, FloatArray]:
 
 
 def _measurements(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
-    """Return the epochs of each stream under strategies of which each names the one before it."""
+    """Return the epochs of each stream under strategies of which each names the one before it.
+
+    The epochs of a stream and its successor are together, too, if they protect the same unit.
+    """
+    succeeded = {entry.successor_of for entry in entries}
     groups: list[tuple[set[tuple[str, str]], list[LedgerEntry]]] = []
     for entry in entries:
         hashes = entry.strategy_hash, entry.changed_from or entry.strategy_hash
         names = {(entry.stream, one) for one in hashes}
+        unit = f"any {entry.unit} {entry.per} {entry.user} {entry.time} {entry.neighbours}"
+        names |= {(one, unit) for one in (entry.stream, entry.successor_of) if one and one in succeeded}
         joined = [group for group in groups if group[0] & names]
         groups = [group for group in groups if not group[0] & names]
         groups.append(

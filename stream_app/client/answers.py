@@ -53,7 +53,8 @@ class Summary:
 
     Args: running, from the stream's start; None before the first release. this_epoch, the users first seen in
         the last epoch with a release; None for streams of events. next_release, when the next bin of a live
-        stream becomes visible if no worker is late; ends, where a replay ends. The rest as of a ``Count``.
+        stream becomes visible if no worker is late; ends, where the stream ends, or None. The
+        rest as of a ``Count``.
     """
 
     stream: str

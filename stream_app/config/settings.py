@@ -209,6 +209,7 @@ class StreamSettings:
         title: what readers see in place of the name; empty: the name.
         total: what all epochs together may cost; None: no limit.
         annotations: texts beside times, in all charts of the stream.
+        until_us: where the stream ends for good, a bin's edge; None: it has no end.
         where, privacy_where: file and line of the stream, and of its section ``privacy``.
     """
 
@@ -219,6 +220,7 @@ class StreamSettings:
     title: str = ""
     total: Total | None = None
     annotations: tuple[Annotation, ...] = ()
+    until_us: int | None = None
     where: str = field(default="", compare=False)
     privacy_where: str = field(default="", compare=False)
 

@@ -15,6 +15,7 @@ from stream_app.config.axes import check_axes, read_keys, read_sum, read_value
 from stream_app.config.document import Section
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
 from stream_app.config.source import log_of, read_source
+from stream_app.config.successors import with_ends
 from stream_app.config.where import read_where
 from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import Period, PerUser
@@ -34,6 +35,7 @@ _MAX_KEYS = values.whole(1, 1_000, more=": the keys in which a user's events cou
 def read_streams(section: Section, directory: Path, spools: Path) -> tuple[StreamSettings, ...]:
     """Read all streams. Raises: ConfigError, also if two streams read one log in different ways."""
     streams = tuple(_stream(section.named(name), name, directory, spools) for name in section.names())
+    streams = with_ends(section, streams)
     first: dict[str, StreamSettings] = {}
     for stream in streams:
         other = first.setdefault(log_of(stream.source), stream)
@@ -55,7 +57,7 @@ def _reading(stream: StreamSettings) -> tuple[object, ...]:
 
 def _stream(section: Section, name: str, directory: Path, spools: Path) -> StreamSettings:
     log, source = read_source(section.section("source"), directory, spools)
-    time = _time(section.section("time"), log)
+    time, until_us = _time(section.section("time"), log)
     counted = section.take("count", values.one_of("events", "users"), "events")
     count: Counted = "users" if counted == "users" else None
     privacy, accept, total = _privacy(section.section("privacy"), count)
@@ -70,17 +72,20 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
         where=read_where(section.section("where")),
         count=count,
         amounts=read_sum(section.section("sum")),
+        successor_of=section.take("successor_of", values.name, None),
     )
     where, privacy_where = section.where, section.section("privacy").where
     title = section.take("title", _title, "")
     annotations = read_annotations(section)
-    stream = StreamSettings(name, source, declared, accept, title, total, annotations, where, privacy_where)
+    stream = StreamSettings(
+        name, source, declared, accept, title, total, annotations, until_us, where, privacy_where
+    )
     section.finish()
     check_axes(section, stream)
     _check_period(section, declared)
     check_approximate(section, declared)
     _check_start(section, stream)
-    _check_edges(section, declared)
+    _check_edges(section, stream)
     return stream
 
 
@@ -126,10 +131,11 @@ def _check_start(section: Section, stream: StreamSettings) -> None:
         raise section.error("source.start", text)
 
 
-def _check_edges(section: Section, declared: Declaration) -> None:
+def _check_edges(section: Section, stream: StreamSettings) -> None:
     """Refuse a start or an end inside a bin, because the bin would be counted only in part."""
+    declared = stream.declared
     replay, binning = declared.source.replay, declared.time.binning
-    edges = {"time.first": declared.time.first_us}
+    edges = {"time.first": declared.time.first_us, "time.until": stream.until_us}
     if replay is not None:
         edges = {"source.replay.from": replay.from_us, "source.replay.to": replay.to_us}
     for key, edge_us in edges.items():
@@ -141,7 +147,8 @@ def _check_edges(section: Section, declared: Declaration) -> None:
             raise section.error(key, f"{format_instant(edge_us)} is inside a bin; write {near}")
 
 
-def _time(section: Section, log: Log) -> Time:
+def _time(section: Section, log: Log) -> tuple[Time, int | None]:
+    """Return how time decides bins, and where the stream ends."""
     replay = log.replay
     field = section.take("field", values.text)
     form: TimeFormat
@@ -155,6 +162,7 @@ def _time(section: Section, log: Log) -> Time:
     epoch_us = section.take("epoch", values.positive_duration_us)
     first_us = section.take("first", values.instant_us, None)
     max_ahead_us = section.take("max_ahead", values.duration_us, bin_us)
+    until_us = section.take("until", values.instant_us, None)
     section.finish()
     if zone is not None and bin_us != DAY_US:
         raise section.error("timezone", "belongs to calendar days; write bin: 1d, or take timezone out")
@@ -166,7 +174,11 @@ def _time(section: Section, log: Log) -> Time:
         raise section.error("epoch", f"must be a whole number of bins of {whole}, at most {MOST_BINS}")
     if replay is not None and first_us is not None:
         raise section.error("first", "is for a live stream; a replay starts at replay.from, take one out")
-    return Time(
+    if replay is not None and until_us is not None:
+        raise section.error("until", "is for a live stream; a replay ends at replay.to, take one out")
+    if until_us is not None and first_us is not None and until_us <= first_us:
+        raise section.error("until", "must be later than time.first; move one of them")
+    time = Time(
         field=field,
         format=form,
         bin_us=bin_us,
@@ -177,6 +189,7 @@ def _time(section: Section, log: Log) -> Time:
         # The next bin to close lags the clock by the grace, so a punctual event is that far ahead of it.
         max_ahead_bins=-(-(grace_us + max_ahead_us) // bin_us),
     )
+    return time, until_us
 
 
 def _privacy(section: Section, count: Counted) -> tuple[Privacy, str | None, Total | None]:

@@ -155,7 +155,9 @@ class Declaration(
 ):
     """Everything that a stream promises. It cannot change during the stream's life.
 
-    Args: count, "users" if each user counts once per epoch (``max_events`` is then 1); None for events.
+    Args:
+        count: "users" if each user counts once per epoch (``max_events`` is then 1); None for events.
+        successor_of: the stream that ends where this one begins, at ``time.first_us``; None: there is none.
     """
 
     source: Log
@@ -168,6 +170,7 @@ class Declaration(
     where: Condition | None = None
     count: Counted = None
     amounts: Amounts | None = None
+    successor_of: str | None = None
 
     @classmethod
     def of(cls, plain: object) -> Declaration:
@@ -272,10 +275,16 @@ class Declaration(
             return horizon
         return self.cap_windows(before, horizon).left(first_bin)
 
-    def rules(self, epoch: EpochRecord) -> BinRules:
-        """Return the binning rules of an epoch."""
+    def rules(self, epoch: EpochRecord, until_bin: int | None = None) -> BinRules:
+        """Return the binning rules of an epoch. Args: until_bin, as in ``StreamState``."""
         first_bin = epoch.first_bin if epoch.counts_from_bin is None else epoch.counts_from_bin
-        return BinRules(first_bin, self.time.max_ahead_bins, self.late)
+        return BinRules(
+            first_bin,
+            self.time.max_ahead_bins,
+            self.late,
+            until_bin,
+            is_successor=self.successor_of is not None,
+        )
 
 
 def _fraction(kind: type[Fraction], text: object) -> Fraction:

@@ -9,6 +9,8 @@ then the unit is the event.
 
 A stream whose settings change goes on under another strategy. The first epoch under the new one
 names the old one. So all its epochs count as those of one stream: an event falls into one epoch.
+A stream and its successor count as one stream, too, if both promise the same unit: the successor counts from
+the instant on at which the stream before it ends.
 
 An entry is made when an epoch opens. A live stream opens one epoch after the other without end, so it counts
 events from the start of its first epoch without end. A replay counts until its last bin.
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import chain
@@ -63,6 +65,7 @@ def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerE
         time=f"{declared.time.field} {declared.time.format}",
         delta=None if privacy.delta is None else str(privacy.delta),
         changed_from=record.changed_from,
+        successor_of=declared.successor_of,
         **_periods(declared, record),
     )
 
@@ -123,8 +126,9 @@ def _stated(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     streams = measurements_of(entries)
     unit = _common_unit(streams)
     neighbours = "substitute" if any(e.neighbours == "substitute" for e in entries) else "add_remove"
-    measurements = tuple(map(_measurement, streams))
-    cost = total_of(cost_of(epochs, unit, neighbours) for epochs in streams)
+    ends = _ends(entries)
+    measurements = tuple(_measurement(epochs, ends) for epochs in streams)
+    cost = total_of(cost_of(epochs, unit, neighbours) for epochs in _in_succession(streams))
     stated = Statement(
         source=source, unit=unit, neighbours=neighbours, cost=cost, private=True, measurements=measurements
     )
@@ -135,7 +139,7 @@ def _stated(source: str, entries: Sequence[LedgerEntry]) -> Statement:
 
 
 def next_entry(entries: Sequence[LedgerEntry], stream: str) -> LedgerEntry | None:
-    """Return the entry of the epoch after a stream's last one; None if it never began, or has ended.
+    """Return the entry of the epoch after a stream's last one; None if it never began, or ends with that one.
 
     The epoch is as long as the last one, which may differ from its real length by an hour of daylight saving.
     """
@@ -143,7 +147,8 @@ def next_entry(entries: Sequence[LedgerEntry], stream: str) -> LedgerEntry | Non
     if not own:
         return None
     last = max(own, key=lambda entry: entry.epoch)
-    if last.until_us is not None and last.end_us >= last.until_us:
+    ends = (last.until_us, _ends(entries).get(stream))
+    if any(end_us is not None and last.end_us >= end_us for end_us in ends):
         return None
     end_us = 2 * last.end_us - last.start_us
     period_us = None if last.per is None else last.end_us  # epochs end where a period ends
@@ -204,13 +209,14 @@ def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[L
     >>> [found.stream for found in measured_before([live], later)]
     ['s']
     """
+    ends = _ends([*entries, new])
     return tuple(
         min(epochs, key=lambda entry: entry.start_us)
         for epochs in measurements_of([*entries, new])
         if new not in epochs
         if new.time is None
         or _known(entry.time for entry in epochs) != new.time
-        or _overlap(_period(epochs), _period([new]))
+        or _overlap(_period(epochs, ends), _period([new], ends))
     )
 
 
@@ -237,10 +243,63 @@ def measurements_of(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
     return list(found.values())
 
 
-def _period(epochs: Sequence[LedgerEntry]) -> tuple[int, int | None]:
-    """Return the start and the end of the period that a stream with these epochs counts; None: no end."""
-    ends = [entry.until_us for entry in epochs if entry.until_us is not None]
-    return min(entry.start_us for entry in epochs), max(ends) if len(ends) == len(epochs) else None
+def _in_succession(streams: Sequence[list[LedgerEntry]]) -> list[list[LedgerEntry]]:
+    """Return the epochs of all measurements, those of a stream and its successor together.
+
+    Both count no event twice, so they cost what one stream costs whose settings change. This needs the same
+    unit of both, and that the stream began no epoch after its end. Otherwise their costs add up.
+    """
+    joined: list[list[LedgerEntry]] = []
+    for epochs in sorted(streams, key=lambda epochs: min(entry.start_us for entry in epochs)):
+        start_us = min(entry.start_us for entry in epochs)
+        before = {entry.successor_of for entry in epochs}
+        for found in joined:
+            last = max(found, key=lambda entry: entry.start_us)
+            if (
+                last.stream in before
+                and last.start_us < start_us
+                and _protected(last) == _protected(epochs[0])
+            ):
+                found += epochs
+                break
+        else:
+            joined.append(list(epochs))
+    return joined
+
+
+def _protected(entry: LedgerEntry) -> tuple[object, ...]:
+    return unit_of(entry), entry.user, entry.time, entry.neighbours
+
+
+def _ends(entries: Iterable[LedgerEntry]) -> dict[str, int]:
+    """Return the ends of streams that have a successor, by name. The later end counts if two are known."""
+    begun: dict[tuple[str, str], int] = {}
+    for entry in entries:
+        if entry.successor_of is not None:
+            place = entry.successor_of, entry.stream
+            begun[place] = min(entry.start_us, begun.get(place, entry.start_us))
+    ends: dict[str, int] = {}
+    for (stream, _), start_us in begun.items():
+        ends[stream] = max(start_us, ends.get(stream, start_us))
+    return ends
+
+
+def end_of(entries: Iterable[LedgerEntry], stream: str) -> int | None:
+    """Return the instant from which a stream counts nothing, because its successor does; None: no end."""
+    return _ends(entries).get(stream)
+
+
+def _period(epochs: Sequence[LedgerEntry], ends: Mapping[str, int]) -> tuple[int, int | None]:
+    """Return the start and the end of the period that a stream with these epochs counts; None: no end.
+
+    Args: ends, of streams with a successor. An epoch that began later counts as one without end.
+    """
+    until = [entry.until_us for entry in epochs if entry.until_us is not None]
+    end_us = max(until) if len(until) == len(epochs) else None
+    succeeded_us = ends.get(epochs[0].stream)
+    if end_us is None and succeeded_us is not None and all(one.start_us < succeeded_us for one in epochs):
+        end_us = succeeded_us
+    return min(entry.start_us for entry in epochs), end_us
 
 
 def _overlap(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool:
@@ -311,6 +370,7 @@ def entry_to_json(entry: LedgerEntry) -> bytes:
     # Entries written before these fields existed keep their text.
     newer = {"until_us": None, "lost": False, "periods": 0}
     newer |= dict.fromkeys(("user", "log", "time", "delta", "mu", "per", "period_us", "changed_from"))
+    newer |= {"successor_of": None}
     return canonical_json({k: v for k, v in asdict(entry).items() if not (k in newer and v == newer[k])})
 
 
@@ -319,8 +379,8 @@ def entry_from_json(text: bytes | str) -> LedgerEntry:
     return LedgerEntry(**json.loads(text))
 
 
-def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
-    start_us, end_us = _period(epochs)
+def _measurement(epochs: Sequence[LedgerEntry], ends: Mapping[str, int]) -> Measurement:
+    start_us, end_us = _period(epochs, ends)
     last = max(epochs, key=lambda entry: entry.epoch)
     changes = [entry for entry in epochs if entry.changed_from is not None]
     changed = max(changes, key=lambda entry: entry.epoch, default=None)
@@ -340,4 +400,5 @@ def _measurement(epochs: Sequence[LedgerEntry]) -> Measurement:
         delta=max((Fraction(entry.delta) for entry in epochs if entry.delta is not None), default=None),
         per=epochs[0].per,
         periods=max(entry.periods for entry in epochs),
+        successor_of=_known(entry.successor_of for entry in epochs),
     )

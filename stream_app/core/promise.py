@@ -15,7 +15,8 @@ class Measurement:
     """All epochs of one stream, and what each costs at most. ``end_us`` None: no end.
 
     Args: strategy_hash, last_epsilon, last_delta, of the last epoch; changed_us, the start of the first epoch
-        after the stream's settings last changed, None if they never did.
+        after the stream's settings last changed, None if they never did; successor_of, the stream that ends
+        where this one begins.
     """
 
     stream: str
@@ -33,6 +34,7 @@ class Measurement:
     changed_us: int | None = None
     last_epsilon: Fraction | None = None
     last_delta: Fraction | None = None
+    successor_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

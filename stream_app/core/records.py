@@ -143,6 +143,7 @@ class StreamState:
     partitions: Mapping[str, PartitionState] = field(default_factory=dict)
     noise: str = ""  # the nonce of the epoch's stored noise; empty if none was drawn ahead
     stopped: bool = False  # no record is counted until an epoch opens
+    until_bin: int | None = None  # the first bin that is never counted; None: the stream has no end
     earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
 
     @property
@@ -280,6 +281,7 @@ class LedgerEntry:
         period_us: the start of the period in which the epoch begins; None without a period.
         periods: how many periods the epoch touches; 0 without a period.
         changed_from: the hash of the strategy before, in the first epoch after a stream's settings changed.
+        successor_of: the stream that counts nothing from this stream's first epoch on; None: there is none.
     """
 
     source: str
@@ -303,6 +305,7 @@ class LedgerEntry:
     period_us: int | None = None
     periods: int = 0
     changed_from: str | None = None
+    successor_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.loops.configured import changes_in_words, running_strategy
+from stream_app.loops.ending import has_ended
 from stream_app.loops.lease import LEASE_S, Leadership
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
@@ -76,14 +77,15 @@ class Closer:
         self._pool_wanted = asyncio.Event()
         self._finished = False  # a replay has released its last bin, or was stopped
         self._pending_logged = False
-        self._stopped = False  # its total allows no more epochs
+        self._stopped = False  # its total allows no more epochs, or it has ended
         self._deletions_of = -1, False  # the epoch, and whether the replay had finished
         self._deletions = asyncio.Event()  # set while the store's log may hold deleted counts
 
     @property
     def begins_in_turn(self) -> bool:
         """Whether it matters which streams of the source began before this one."""
-        return self._stream.ledger is None or self._stream.ledger.begins_in_turn
+        ledger, declared = self._stream.ledger, self._stream.strategy.declared
+        return declared.successor_of is not None or ledger is None or ledger.begins_in_turn
 
     async def reconcile(self) -> StreamState:
         """Make store and witness agree, open the epoch that is due, and return the stream's state. SECRET.
@@ -99,7 +101,7 @@ class Closer:
         await self._log_pending()
         self._note_change(before, state)
         await self.publisher.witness_released(self._strategy, state.epoch.epoch, state.seq)
-        self._note_stop(state.stopped)
+        self._note_stop(state)
         self._finished = is_finished(self._strategy, state) or (
             state.stopped and self._strategy.declared.last_bin is not None
         )
@@ -108,7 +110,8 @@ class Closer:
         await self._ahead.settle(self._strategy, state)
         self._wake_forget(state.epoch.epoch)
         if not state.stopped:
-            self._ahead.want_next(state, self._strategy.declared.last_bin)
+            ends = self._strategy.declared.last_bin
+            self._ahead.want_next(state, ends if state.until_bin is None else state.until_bin - 1)
         return state
 
     def _note_change(self, before: Strategy | None, state: StreamState) -> None:
@@ -137,16 +140,18 @@ class Closer:
             for change in changes_in_words(running, self._wanted, state):
                 log.warning("stream %s; until then, the old settings can be put back", change)
 
-    def _note_stop(self, stopped: bool) -> None:
-        if stopped:
+    def _note_stop(self, state: StreamState) -> None:
+        if state.stopped:
             self._ahead.no_epoch_follows()
-            if not self._stopped:
+            if not self._stopped and has_ended(state):
+                log.warning("stream %s: it has released its last bin and counts nothing more", self.name)
+            elif not self._stopped:
                 log.warning(
                     "stream %s: one more epoch would exceed its total, so nothing is counted until a start "
                     "with a larger streams.%s.privacy.total",
                     *(self.name, self.name),
                 )
-        self._stopped = stopped
+        self._stopped = state.stopped
 
     async def agree(self) -> None:
         """Return when store and witness agree; a worker that does not close the stream waits for its closer.
@@ -260,6 +265,8 @@ class Closer:
     async def _seal(self, state: StreamState, due: int) -> int:
         """Seal the due bins within the epoch and the replay; return the last sealed bin."""
         limits = [due, state.epoch.first_bin + state.epoch.bins - 1]
+        if state.until_bin is not None:
+            limits.append(state.until_bin - 1)
         if self._strategy.declared.last_bin is not None:
             limits.append(self._strategy.declared.last_bin)
         return min(await self._sealed(min(limits)), *limits)

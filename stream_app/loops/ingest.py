@@ -165,8 +165,9 @@ class Ingest:
         worker that starts the stream starts all partitions, including those of other workers.
         """
         start: Start = "earliest" if stream.partitions else self._start
-        if stream.epoch > 0 and not stream.partitions:
-            # The stream lost its positions with the store: read again all records that its epoch may count.
+        if (stream.epoch > 0 or stream.declared.successor_of) and not stream.partitions:
+            # The stream lost its positions with the store, or goes on where another one ends: read all
+            # records that its epoch may count.
             earliest_bin = stream.rules.first_bin - stream.declared.time.max_ahead_bins - 1
             start = stream.declared.time.binning.start_us(earliest_bin)
         since_us = start if isinstance(start, int) else None

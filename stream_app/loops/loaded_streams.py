@@ -16,6 +16,7 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.records import PartitionState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted
+from stream_app.loops.ending import has_ended
 from stream_app.ports import OperatorError, Store
 from stream_app.together import each_to_its_end
 
@@ -31,7 +32,7 @@ class LoadedStream:
     windows: CapWindows
     sealed_bin: int
     partitions: dict[str, PartitionState]
-    stopped: bool  # no epoch is open or will open: its records are passed over
+    stopped: bool  # its total allows no epoch: its records are passed over
     # Partitions in which the next cut may refuse records that were set aside, or where refused records have
     # no dead letters yet. Every loaded view of the stream shares this set.
     aside: set[str]
@@ -174,11 +175,11 @@ class LoadedStreams:
             name=name,
             strategy=strategy,
             epoch=state.epoch.epoch,
-            rules=strategy.declared.rules(state.epoch),
+            rules=strategy.declared.rules(state.epoch, state.until_bin),
             windows=strategy.declared.cap_windows(state.epoch, strategy.time.horizon),
             sealed_bin=state.sealed_bin,
             partitions=dict(state.partitions),
-            stopped=state.stopped,
+            stopped=state.stopped and not has_ended(state),
             aside=self._aside[name],
         )
         view.aside.update(view.partitions)

@@ -24,6 +24,7 @@ from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import epochs_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_change, facts_in_words, running_strategy
+from stream_app.loops.ending import announce_ends, changed_by_end, has_ended
 from stream_app.loops.lost_entries import ledger_of, restore_ledgers, witnessed_strategies
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.loops.recovery import Recovery
@@ -54,27 +55,29 @@ async def open_stream(
         a second measurement without consent, a witness of another strategy, a first epoch beyond its total.
     """
     name = wanted.stream
-    store, witness = ports.store, ports.witnesses[name]
+    store = ports.store
     ledger = ledger_of(stream, ports)
     now_us = await ports.clock.now_us()
     for _ in range(_ATTEMPTS):
         seen = await _look(ports, known, wanted)
         state, strategy, head = seen.state, seen.strategy, seen.head
+        if await changed_by_end(store, stream, state, behind=bool(seen.rows)):
+            continue
         following = strategy if strategy.declared == wanted.declared else wanted
         if state is not None and following is not strategy:
             await ledger.check_change(_next_entry(following, state))
         start = await _due(seen, following, ports.source, now_us)
         if start is None:
             assert state is not None
-            if head is not None:
-                await recovery.put_back(store, witness, strategy, state, head)
-            return strategy, state
+            return await _with_lost_rows(recovery, ports, strategy, state, head)
         start = start.under(following, seen.last_hash)
         others = stream.measuring if start.ending is not None or ledger.counts_others else ()
         await restore_ledgers(
             ports, [*others, replace(stream, strategy=wanted)], (*seen.found.values(), known)
         )
         await ledger.recall(strategy.source)
+        if await announce_ends(store, stream, following, state):
+            continue
         try:
             opened = await _open(store, noise, following, start, ledger, seen)
         except TotalSpent:
@@ -83,9 +86,7 @@ async def open_stream(
             await store.stop(name, state.epoch.epoch, state.seq)
             if (state := await store.load(name)) is None or not state.stopped:
                 continue
-            if head is not None:
-                await recovery.put_back(store, witness, strategy, state, head)
-            return strategy, state
+            return await _with_lost_rows(recovery, ports, strategy, state, head)
         if opened and following is not strategy:
             _log_change(strategy, following, start.record)
         if opened and start.ending is not None:
@@ -97,8 +98,19 @@ async def open_stream(
     )
 
 
+async def _with_lost_rows(
+    recovery: Recovery, ports: Ports, strategy: Strategy, state: StreamState, head: RowLink | None
+) -> tuple[Strategy, StreamState]:
+    """Put back rows that only the witness has; return what the stream runs with. Args: head, its last row."""
+    if head is not None:
+        await recovery.put_back(ports.store, ports.witnesses[strategy.stream], strategy, state, head)
+    return strategy, state
+
+
 async def _due(seen: _Seen, following: Strategy, source: Source, now_us: int) -> _Start | None:
     """Return the start of the epoch that is due; None if there is none."""
+    if seen.state is not None and has_ended(seen.state) and not seen.rows:
+        return None
     if seen.state is None:
         begun = epochs_of(seen.found, seen.rows)
         return await _first(following, seen.head, begun, source, now_us)

@@ -55,6 +55,7 @@ class Stream:
         draws_between_closings: whether noise may be drawn while no bin closes; an audit draws in one order.
         measuring: all configured streams over the source, each with its ledger. What their witnesses know
             and the store has lost is put back before an epoch of this stream opens.
+        until_us: where the stream ends for good, a bin's edge; None: the configuration names no end.
         on_end: called when an epoch has ended early, with the reason and the number of uncounted bins.
     """
 
@@ -65,6 +66,7 @@ class Stream:
     witness_is_public: bool = False
     draws_between_closings: bool = True
     measuring: Sequence[Stream] = ()
+    until_us: int | None = None
     on_end: OnEnd = lambda ending, skipped_bins: None
 
 

@@ -123,6 +123,13 @@ class Store(Protocol):
         Returns: CONFLICT if the stream has another epoch or seq, or the epoch goes on.
         """
 
+    async def end_at(self, stream: str, until_bin: int) -> Reply:
+        """Seal no bin from ``until_bin`` on, for good: another stream counts them, or none does.
+
+        Returns: SEALED if such a bin is sealed already; CONFLICT if the stream has another end, or was never
+            opened; ALREADY if it has this end.
+        """
+
     async def apply(self, stream: str, change: Apply) -> Reply:
         """Add deltas and operator's counts, and move the position from expected to new; all or nothing.
 

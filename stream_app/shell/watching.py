@@ -111,7 +111,8 @@ def state_of(summary: Summary, now_us: int, url: str, lost_s: float | None) -> S
     if summary.ends is not None:
         if parse_instant(summary.released_until) >= parse_instant(summary.ends):
             return State("complete", "no more bins will be released", "green")
-        return State("replay", f"until {summary.ends}", "cyan")
+        if due is None:
+            return State("replay", f"until {summary.ends}", "cyan")
     if due is None:
         return State("waiting", "for an epoch to begin", "yellow")
     if now_us > parse_instant(due) + _LATE_US:

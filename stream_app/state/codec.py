@@ -88,6 +88,7 @@ def decode_state(
         partitions=partitions,
         noise=state.get(b"noise", b"").decode(),
         stopped=b"stopped" in state,
+        until_bin=int(state[b"until_bin"]) if b"until_bin" in state else None,
     )
 
 

@@ -43,7 +43,7 @@ from stream_app.state.connection import batch, connect, script, transaction
 from stream_app.state.greeting import Expected
 from stream_app.state.keys import CLOCK_MARK, STORED_FORMAT, STREAM_NAMES, StreamKeys, ledger_key
 from stream_app.state.round_trips import Argument, RoundTrips
-from stream_app.stored_format import CHANGES, NEWEST, check_format
+from stream_app.stored_format import CHANGES, ENDS, NEWEST, check_format
 
 _BINS_PER_READ = 1_000
 _NAMES_PER_SCAN = 5_000
@@ -248,6 +248,12 @@ class RedisStore(Store):
             )
             if reply is not Reply.DONE:
                 return reply
+
+    async def end_at(self, stream: str, until_bin: int) -> Reply:
+        checks.check_integers(until_bin=until_bin)
+        await self.need_format(ENDS)
+        keys = StreamKeys(stream)
+        return await self._reply("end_at", [keys.state, keys.epochs], [until_bin, ENDS])
 
     async def apply(self, stream: str, change: Apply) -> Reply:
         checks.check_apply(change)

@@ -111,7 +111,8 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
     titles = {stream.name: stream.title for stream in settings.streams}
     totals = {stream.name: stream.total for stream in settings.streams}
     annotations = {stream.name: stream.annotations for stream in settings.streams}
-    labels = AllLabels(titles, api.timezone, totals, annotations)
+    ends = {stream.name: stream.until_us for stream in settings.streams}
+    labels = AllLabels(titles, api.timezone, totals, annotations, ends)
     metrics = ReadingMetrics()
     meter = None if api.operator is None else metrics
     with listener:

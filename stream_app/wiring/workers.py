@@ -405,6 +405,7 @@ def _stream(
         lease=lease,
         witness_is_public=settings.output_of(stream.name) is not None,
         measuring=measuring,
+        until_us=stream.until_us,
         on_end=partial(adapters.metrics.epoch_ended, stream.name),
     )
 

@@ -17,6 +17,7 @@ from stream_app.state.redis_store import RedisStore
 from tests.contracts import test_ahead as ahead
 from tests.contracts import test_cap as cap
 from tests.contracts import test_caps_of_keys as caps_of_keys
+from tests.contracts import test_end as end
 from tests.contracts import test_far_ahead as far_ahead
 from tests.contracts import test_stop as stop
 from tests.contracts import test_store as contract
@@ -374,6 +375,24 @@ MUTANTS = {
         "if redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 0 then",
         "if false then",
         stop.test_a_running_epoch_is_not_stopped,
+    ),
+    "bins are sealed beyond the stream's end": Mutant(
+        "seal",
+        "if held[3] and",
+        "if false and",
+        end.test_no_bin_is_sealed_beyond_the_end,
+    ),
+    "a stream ends before a sealed bin": Mutant(
+        "end_at",
+        "if tonumber(held[1]) >= tonumber(until_bin) then",
+        "if false then",
+        end.test_an_end_never_moves_and_no_sealed_bin_is_beyond_it,
+    ),
+    "a stream's end moves": Mutant(
+        "end_at",
+        "return held[2] == until_bin and 'already' or 'conflict'",
+        "return 'done'",
+        end.test_an_end_never_moves_and_no_sealed_bin_is_beyond_it,
     ),
     "a stop ignores a release": Mutant(
         "stop",

@@ -49,7 +49,17 @@ async def read(server: EmbeddedRedis) -> dict[str, object]:
             counter = hashlib.sha256(state.counter).hexdigest()
             ledger = len(await reader.ledger(strategy.source))
             history = None if public.history is None else repr(public.history)
-            found[name] = [strategy.hash, len(exported.rows), values, state.seq, counter, ledger, history]
+            end = [] if state.until_bin is None else [state.until_bin]
+            found[name] = [
+                strategy.hash,
+                len(exported.rows),
+                values,
+                state.seq,
+                counter,
+                ledger,
+                history,
+                *end,
+            ]
     finally:
         await reader.close()
         await store.close()

@@ -126,6 +126,7 @@ class MemoryStore(Store):
             },
             noise=state.noise,
             stopped=state.stopped,
+            until_bin=state.until_bin,
         )
 
     async def open_epoch(
@@ -227,6 +228,17 @@ class MemoryStore(Store):
         state.stop()
         return Reply.DONE
 
+    async def end_at(self, stream: str, until_bin: int) -> Reply:
+        state = self._streams.get(stream)
+        if state is None:
+            return Reply.CONFLICT
+        if state.until_bin is not None:
+            return Reply.ALREADY if state.until_bin == until_bin else Reply.CONFLICT
+        if state.sealed_bin >= until_bin:
+            return Reply.SEALED
+        state.until_bin = until_bin
+        return Reply.DONE
+
     async def apply(self, stream: str, change: Apply) -> Reply:
         check_apply(change)
         state = self._streams.get(stream)
@@ -319,6 +331,8 @@ class MemoryStore(Store):
         state = self._opened(stream)
         if state.strategy_hash == strategy_hash and state.partitions.keys() >= set(partitions):
             allowed = min((p.base_bin for p in state.partitions.values()), default=state.sealed_bin)
+            if state.until_bin is not None:
+                up_to_bin = min(up_to_bin, state.until_bin - 1)
             state.sealed_bin = max(state.sealed_bin, min(allowed, up_to_bin))
         return state.sealed_bin
 

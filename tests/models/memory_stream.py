@@ -70,6 +70,7 @@ class MemoryStream:
     counter: bytes = b""
     noise: str = ""
     stopped: bool = False
+    until_bin: int | None = None
     partitions: dict[str, MemoryPartition] = field(default_factory=dict)
     cells: dict[int, dict[int, int]] = field(default_factory=dict)
     chain: dict[int, bytes] = field(default_factory=dict)

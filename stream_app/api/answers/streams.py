@@ -36,8 +36,14 @@ def summary(view: StreamView) -> schemas.StreamSummary:
     return schemas.StreamSummary(**_summary(view))
 
 
-def detail(view: StreamView, publish_every_us: int) -> schemas.StreamDetail:
-    """Return the description of a stream with its tree and epochs. Args: as for ``next_release``."""
+def detail(
+    view: StreamView, publish_every_us: int, beside: tuple[str | None, str | None] = (None, None)
+) -> schemas.StreamDetail:
+    """Return the description of a stream with its tree and epochs.
+
+    Args: publish_every_us, as for ``next_release``; beside, the stream that ends where this one begins, and
+        the one that begins where it ends, if the reader may see them.
+    """
     kind, meaning = view.strategy.kind, meaning_of(view.declared)
     tree = kind.tree_design
     return schemas.StreamDetail(
@@ -49,6 +55,8 @@ def detail(view: StreamView, publish_every_us: int) -> schemas.StreamDetail:
         shape=meaning.shape,
         next_release=next_release(view, publish_every_us),
         ends=ends(view),
+        successor_of=beside[0],
+        successor=beside[1],
         strategy_hash=view.strategy.hash,
         branching=list(tree.branching) if tree else [],
         level_epsilons=[str(epsilon) for epsilon in tree.level_epsilons] if tree else [],
@@ -81,6 +89,9 @@ def next_release(view: StreamView, publish_every_us: int) -> str | None:
     declared = view.declared
     if declared.until_us is not None or not view.epochs or view.history is not None or is_over(view):
         return None
+    until_us = _end_us(view)
+    if until_us is not None and view.binning.start_us(view.next_bin) >= until_us:
+        return None
     closed_us = declared.time.closing.instant_us(view.next_bin)
     return format_instant(next_public_instant_us(closed_us, publish_every_us))
 
@@ -91,11 +102,28 @@ def is_over(view: StreamView) -> bool:
     return left is not None and left.is_spent and view.binning.start_us(view.next_bin) >= left.until_us
 
 
+def successor(view: StreamView) -> str | None:
+    """Return the stream that begins where this one ends; None if there is none, or it is not known yet."""
+    stated = () if view.statement is None else view.statement.measurements
+    return next((one.stream for one in stated if one.successor_of == view.strategy.stream), None)
+
+
+def _end_us(view: StreamView) -> int | None:
+    """Return the end of a stream that its configuration or its successor names; None: no end is known."""
+    if view.labels.until_us is not None:
+        return view.labels.until_us
+    stated = () if view.statement is None else view.statement.measurements
+    own = [one.end_us for one in stated if one.stream == view.strategy.stream]
+    return own[0] if len(own) == 1 else None
+
+
 def ends(view: StreamView) -> str | None:
-    """Return where a replay ends, or a stream that goes on no more; None for a live stream."""
+    """Return where a replay or a live stream ends; None for a stream without an end."""
     until_us = view.declared.until_us
     if view.history is not None:
         until_us = view.released_until_us
+    elif until_us is None and (end_us := _end_us(view)) is not None:
+        until_us = end_us
     elif until_us is None and is_over(view) and view.left is not None:
         until_us = view.left.until_us
     return None if until_us is None else format_instant(until_us)

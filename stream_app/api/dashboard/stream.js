@@ -123,6 +123,7 @@ async function refreshDetail() {
   page.seq = Math.max(page.seq, detail.seq);
   showHeadline(page, await newestHeadline(), detail.released_until, detail.seq);
   at("stream-name").textContent = page.fullTitle;
+  showSuccession();
   showState();
 }
 
@@ -213,6 +214,20 @@ function showWhetherPrivate() {
   const { private: known } = page.detail;
   at("not-private").hidden = known;
   say(at("not-private"), known ? "" : "These values are not private: together, all values shown from this source reveal too much to protect anybody.");
+}
+
+// Say where the stream ends, and link to the streams before and after it.
+function showSuccession() {
+  const { detail, times } = page;
+  const on = (instant) => times.onPage(times.moment(seconds(instant)));
+  const link = (stream) => make("a", { href: `/streams/${encodeURIComponent(stream)}` }, stream);
+  const words = [];
+  if (detail.successor_of) words.push("Events before ", on(detail.start), " are counted by ", link(detail.successor_of), ". ");
+  if (detail.successor) words.push("Events from ", on(detail.ends), " on are counted by ", link(detail.successor), ".");
+  else if (detail.ends && detail.next_release) words.push("This stream ends at ", on(detail.ends), ".");
+  at("succession").hidden = !words.length;
+  if (at("succession").textContent === words.map((word) => word.textContent ?? word).join("")) return; // a link may have the focus
+  at("succession").replaceChildren(...words);
 }
 
 function showStream() {

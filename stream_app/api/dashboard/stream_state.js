@@ -25,14 +25,14 @@ export function stateWords(state, { released_until: until }) {
 }
 
 // Args: what the service says of a stream: released_until; next_release, when a live stream's next bin becomes visible;
-// ends, where a replay ends; bin_seconds; retired, imported, since when nobody counts a stream that is history. now, by the service's clock. watched, what the page has seen; connected,
+// ends, where a replay or a live stream ends; bin_seconds; retired, imported, since when nobody counts a stream that is history. now, by the service's clock. watched, what the page has seen; connected,
 // whether the page hears of releases.
 export function stateOf({ released_until: until, next_release: next, ends, bin_seconds: bin, retired, imported }, now, watched, connected) {
   if (retired) return { state: "complete", text: `Retired on ${day(retired)}` };
   if (imported) return { state: "complete", text: `History, imported on ${day(imported)}` };
   if (ends && until && seconds(until) >= seconds(ends)) return { state: "complete", text: "Complete" };
   if (!connected) return { state: "quiet", text: "" };
-  if (ends) return { state: "replaying", text: now - Math.max(watched.since, watched.moved) < PUNCTUAL_S ? "Replaying" : "Replay not complete" };
+  if (ends && !next) return { state: "replaying", text: now - Math.max(watched.since, watched.moved) < PUNCTUAL_S ? "Replaying" : "Replay not complete" };
   if (!next) return { state: "waiting", text: "Not begun" };
   const late = now - seconds(next);
   if (late <= PUNCTUAL_S) return until ? { state: "live", text: "Live" } : { state: "waiting", text: late < 0 ? `First release in ${wait(-late)}` : "First release any moment" };

@@ -130,7 +130,7 @@ class OverviewStream(Released, PartlyMeasured):
         description="when the next bin becomes visible if no worker is late, RFC 3339; null for replays, "
         "whose clock is not ours"
     )
-    ends: str | None = Field(description="where a replay ends, RFC 3339; null for live streams")
+    ends: str | None = Field(description="where the stream ends, RFC 3339; null: it has no end")
     firing: list[str] = Field(description="alert rules that fire")
     pending: list[str]
 

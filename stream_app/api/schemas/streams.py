@@ -119,7 +119,15 @@ class StreamDetail(StreamSummary):
         description="when the next bin becomes visible if no worker is late, RFC 3339; null for replays, "
         "whose clock is not ours"
     )
-    ends: str | None = Field(description="where a replay ends, RFC 3339; null for live streams")
+    ends: str | None = Field(description="where the stream ends, RFC 3339; null: it has no end")
+    successor_of: str | None = Field(
+        default=None,
+        exclude_if=absent,
+        description="the stream that ends where this one begins, if you may read it",
+    )
+    successor: str | None = Field(
+        default=None, exclude_if=absent, description="the stream that begins where this one ends, likewise"
+    )
     where: str | None = Field(
         default=None, description="which events count, in words; null: every event of the log"
     )

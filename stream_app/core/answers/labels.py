@@ -17,13 +17,15 @@ class Labels:
     """The words that a stream is shown with. They change no number and may change at any start.
 
     Args: title, empty for a stream without one; timezone, in which pages show instants; total, what its
-        epochs may cost together, None for no limit; annotations, of its charts.
+        epochs may cost together, None for no limit; annotations, of its charts; until_us, where it ends,
+        None if the configuration names no end.
     """
 
     title: str = ""
     timezone: str = "UTC"
     total: Total | None = None
     annotations: tuple[Annotation, ...] = ()
+    until_us: int | None = None
 
     def source(self, name: str) -> str:
         """Return how readers see a source: a file has its name without directories.
@@ -43,17 +45,24 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class AllLabels:
-    """The labels of all streams. Args: titles, totals and annotations, by stream."""
+    """The labels of all streams. Args: titles, totals, annotations and ends, by stream."""
 
     titles: Mapping[str, str] = field(default_factory=dict)
     timezone: str = "UTC"
     totals: Mapping[str, Total | None] = field(default_factory=dict)
     annotations: Mapping[str, tuple[Annotation, ...]] = field(default_factory=dict)
+    ends: Mapping[str, int | None] = field(default_factory=dict)
 
     def of(self, stream: str) -> Labels:
         """Return the labels of a stream."""
         annotations = self.annotations.get(stream, ())
-        return Labels(self.titles.get(stream, ""), self.timezone, self.totals.get(stream), annotations)
+        return Labels(
+            self.titles.get(stream, ""),
+            self.timezone,
+            self.totals.get(stream),
+            annotations,
+            self.ends.get(stream),
+        )
 
 
 UNLABELLED = Labels()

@@ -88,12 +88,15 @@ class BinRules:
 
     Args: first_bin, records whose own bin is earlier are refused; max_ahead_bins, how far a record's own bin
         may lie beyond the bin that was next to close when the record arrived; late, what happens to a record
-        that lies beyond the cut of its own bin.
+        that lies beyond the cut of its own bin; until_bin, the first bin after the stream's last one, None:
+        it has no end; is_successor, whether records before the first bin belong to the stream before this.
     """
 
     first_bin: int
     max_ahead_bins: int
     late: LatePolicy
+    until_bin: int | None = None
+    is_successor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +145,21 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
     ahead = ~before & too_far & undecided
     future = ~before & too_far & ~undecided
     late = ~before & ~too_far & (own < earliest) & np.bool_(rules.late != "next_bin")
+    bins = np.maximum(own, earliest)
+    foreign = np.zeros_like(before)  # records that another stream counts: neither counted nor refused
+    if rules.until_bin is not None:
+        foreign |= own >= rules.until_bin
+        late |= ~before & ~too_far & (bins >= rules.until_bin)  # no bin is left in which they could count
+    if rules.is_successor:
+        foreign |= before
     refused = {Reason.BEFORE_FIRST_BIN: before, Reason.FUTURE: future, Reason.LATE: late}
-    return Assignment(
-        bins=np.maximum(own, earliest),
+    assigned = Assignment(
+        bins=bins,
         kept=~(before | too_far | late),
         ahead=ahead,
         refused={reason: mask for reason, mask in refused.items() if mask.any()},
     )
+    return only(assigned, ~foreign) if foreign.any() else assigned
 
 
 def refusing(assignment: Assignment, masks: Mapping[Reason, NDArray[np.bool_]]) -> Assignment:

@@ -135,7 +135,8 @@ elseif not noise_is_stored() then
 end
 
 redis.call('SET', strategy, text)
-if format ~= '' then redis.call('HSET', epochs, 'format', format) end
+local held_format = redis.call('HGET', epochs, 'format') or '1'
+if format ~= '' and tonumber(format) > tonumber(held_format) then redis.call('HSET', epochs, 'format', format) end
 redis.call('HDEL', state, 'stopped')
 redis.call('HSET', epochs, epoch, record)
 redis.call('HSET', state,

@@ -4,8 +4,10 @@
 -- Replies: the sealed bin as text; nothing for a stream that was never opened
 local state, base_bins = unpack(KEYS)
 local strategy_hash, up_to_bin = ARGV[1], tonumber(ARGV[2])
-local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
+local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'until_bin')
 if not held[1] or held[1] ~= strategy_hash then return held[2] end
+-- The stream may end before that bin.
+if held[3] and tonumber(held[3]) <= up_to_bin then up_to_bin = tonumber(held[3]) - 1 end
 for i = 3, #ARGV do
   -- A partition that was not started yet allows no bin.
   if redis.call('HEXISTS', base_bins, ARGV[i]) == 0 then return held[2] end

@@ -1,0 +1,112 @@
+"""The end of a stream: an instant that its configuration or its successor names, and the clock alone reaches.
+
+The store remembers the end and seals no later bin, whatever a worker's configuration says. A stream's
+successor begins at this instant. So an event falls into the bins of one of them, by its own time.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from stream_app.core.history import read_strategy
+from stream_app.core.instants import format_instant
+from stream_app.core.ledger import end_of
+from stream_app.core.records import Reply, StreamState
+from stream_app.core.strategy import Strategy
+from stream_app.loops.stream import Stream
+from stream_app.ports import OperatorError, Store
+
+ENDED = "the stream ended"
+
+log = logging.getLogger(__name__)
+
+
+def has_ended(state: StreamState) -> bool:
+    """Return whether a stream has released its last bin."""
+    return state.until_bin is not None and state.released_bin + 1 >= state.until_bin
+
+
+async def changed_by_end(store: Store, stream: Stream, state: StreamState | None, *, behind: bool) -> bool:
+    """Store the end that a stream's configuration names; once it is reached, end epoch and stream.
+
+    Args: behind, whether the witness has rows that the store lacks.
+    Returns: whether the state has changed, so that the caller loads it again. Raises: OperatorError.
+    """
+    if state is None:
+        return False
+    name = stream.strategy.stream
+    if stream.until_us is not None and await _announce(store, name, state, stream.until_us, _until(name)):
+        return True
+    if behind or not has_ended(state):
+        return False
+    if state.epoch.end_reason is None:
+        await store.end_epoch(name, state.epoch.epoch, state.seq, ENDED)
+        return True
+    if not state.stopped:  # what was counted for later bins is deleted
+        await store.stop(name, state.epoch.epoch, state.seq)
+        return True
+    return False
+
+
+async def announce_ends(store: Store, stream: Stream, opening: Strategy, state: StreamState | None) -> bool:
+    """Before an epoch opens, store the end of the stream before, and the end that only the ledger knows.
+
+    A store that was set back may have lost it, or another worker's configuration may name the successor. So
+    nothing that a successor counts is counted here, and no successor is in the ledger before the other stream
+    has its end.
+    Args: opening, the strategy of the epoch; state, None for a stream that begins.
+    Returns: whether this stream's state has changed. Raises: OperatorError, one line.
+    """
+    await _announce_end_of_predecessor(store, opening)
+    if state is None or state.until_bin is not None:
+        return False
+    until_us = end_of(await store.ledger(opening.source), opening.stream)
+    return until_us is not None and await _announce(
+        store, opening.stream, state, until_us, _until(opening.stream)
+    )
+
+
+async def _announce_end_of_predecessor(store: Store, strategy: Strategy) -> None:
+    before, first_us = strategy.declared.successor_of, strategy.declared.time.first_us
+    if before is None or first_us is None:
+        return
+    state = await store.load(before)
+    if state is None:
+        raise OperatorError(
+            f"streams.{strategy.stream}.successor_of: this store has no stream {before}; correct the name, "
+            "or take successor_of out"
+        )
+    await _announce(store, before, state, first_us, f"streams.{strategy.stream}.time.first")
+
+
+def _until(stream: str) -> str:
+    return f"streams.{stream}.time.until"
+
+
+async def _announce(store: Store, name: str, state: StreamState, until_us: int, key: str) -> bool:
+    """Store the end of a stream; return whether it is new. Args: key, that names the end, for messages.
+
+    Raises: OperatorError, with an instant at which the stream could end.
+    """
+    text, history = read_strategy(state.strategy)
+    binning = Strategy.from_json(text).declared.time.binning
+    [until_bin] = binning.bin_of([until_us]).tolist()
+    said = format_instant(until_us)
+    if binning.start_us(until_bin) != until_us:
+        near = f"{format_instant(binning.start_us(until_bin))} or {format_instant(binning.end_us(until_bin))}"
+        raise OperatorError(f"{key}: {said} is inside a bin of {name}; write {near}")
+    if state.until_bin == until_bin or (history is not None and state.released_bin < until_bin):
+        return False
+    if history is None and state.until_bin is None:
+        if await store.end_at(name, until_bin) in (Reply.DONE, Reply.ALREADY):
+            log.warning("stream %s: it ends for good at %s, which cannot be taken back", name, said)
+            return True
+        state = await store.load(name) or state
+    if state.until_bin is not None:
+        end = format_instant(binning.start_us(state.until_bin))
+        raise OperatorError(f"{key}: {name} ends at {end}, which cannot be changed; write {end}")
+    end = format_instant(binning.start_us(state.epoch.first_bin + state.epoch.bins))
+    later = "" if history else f", for example {end}, where its running epoch ends"
+    raise OperatorError(
+        f"{key}: {name} has already counted bins from {said} on; write a later instant{later}"
+    )

@@ -1,0 +1,12 @@
+-- Give a stream its end: no bin from this one on is ever sealed (seal.lua).
+-- KEYS: state, epochs
+-- ARGV: the first bin that is not counted, the format that the stream needs
+local state, epochs = unpack(KEYS)
+local until_bin, format = unpack(ARGV)
+local held = redis.call('HMGET', state, 'sealed_bin', 'until_bin')
+if not held[1] then return 'conflict' end
+if held[2] then return held[2] == until_bin and 'already' or 'conflict' end
+if tonumber(held[1]) >= tonumber(until_bin) then return 'sealed' end
+redis.call('HSET', epochs, 'format', format)
+redis.call('HSET', state, 'until_bin', until_bin)
+return 'done'

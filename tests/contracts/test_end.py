@@ -1,0 +1,57 @@
+"""A stream that has an end seals no bin from there on, in both stores; older builds refuse the stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from stream_app.core.records import Cut, Reply
+from stream_app.ports import OperatorError
+from stream_app.state.redis_store import RedisStore
+from stream_app.stored_format import CHANGES, ENDS
+from tests.contracts.conftest import Stores
+from tests.contracts.examples import BINS, FIRST_BIN, HASH
+from tests.contracts.test_store import cut_and_seal, loaded, opened
+
+pytestmark = pytest.mark.anyio
+END = FIRST_BIN + 2
+
+
+async def cut_and_ask(stores: Stores, bin: int) -> int:
+    """Cut partition 0 at its position; return the last bin that is then sealed."""
+    known = (await loaded(stores)).partitions["0"]
+    cut = Cut(bin, known.position)
+    await stores.store.take_cuts(stores.stream, HASH, "0", known.last_cut_bin, [cut])
+    return await stores.store.seal(stores.stream, HASH, ["0"], bin)
+
+
+async def test_no_bin_is_sealed_beyond_the_end(stores: Stores) -> None:
+    assert await stores.store.end_at(stores.stream, END) == Reply.CONFLICT  # it was never opened
+    await opened(stores)
+    await cut_and_seal(stores, FIRST_BIN)
+    assert (await loaded(stores)).until_bin is None
+    assert await stores.store.end_at(stores.stream, END) == Reply.DONE
+    assert await cut_and_ask(stores, FIRST_BIN + BINS - 1) == END - 1
+    state = await loaded(stores)
+    assert (state.sealed_bin, state.until_bin) == (END - 1, END)
+    assert await stores.store.end_at(stores.stream, END) == Reply.ALREADY
+
+
+async def test_an_end_never_moves_and_no_sealed_bin_is_beyond_it(stores: Stores) -> None:
+    await opened(stores)
+    await cut_and_seal(stores, END)
+    assert await stores.store.end_at(stores.stream, END) == Reply.SEALED
+    assert await stores.store.end_at(stores.stream, END + 1) == Reply.DONE
+    assert await stores.store.end_at(stores.stream, END + 2) == Reply.CONFLICT
+    assert (await loaded(stores)).until_bin == END + 1
+
+
+async def test_an_older_build_refuses_a_stream_with_an_end(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isinstance(stores.store, RedisStore):
+        return
+    await opened(stores)
+    await stores.store.end_at(stores.stream, END)
+    monkeypatch.setattr("stream_app.stored_format.NEWEST", CHANGES)
+    with pytest.raises(OperatorError, match=f"stored format {ENDS}, and this build knows formats up to"):
+        await stores.store.load(stores.stream)

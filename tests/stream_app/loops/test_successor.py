@@ -1,0 +1,198 @@
+"""A stream and its successor: each event counts in one of them, by its own time, wherever a worker stops."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from stream_app.core.ledger import statement
+from stream_app.core.strategy import Strategy
+from stream_app.loops.closer import Closer
+from stream_app.loops.ending import ENDED
+from stream_app.ports import OperatorError
+from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, SOURCE, design_of, strategy_of
+from tests.stream_app.one_source import OneSource
+
+EDGE = 109  # inside the second epoch of six bins
+EDGE_US = EDGE * BIN_US
+HALF_US = BIN_US // 2  # the successor's bins
+
+
+def successor(**facts: Any) -> Strategy:
+    """Return a stream with bins of half the length that begins at the edge."""
+    facts = {"first_us": EDGE_US, "bin_us": HALF_US} | facts
+    found = strategy_of(design_of((2, 4)), stream="halves", epoch_bins=8, **facts)
+    return replace(found, declared=structs.replace(found.declared, successor_of="visits"))
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+    """Yield a service with a stream and its successor."""
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+    with closing(OneSource(tmp_path, strategy_of(), successor())) as one:
+        yield one
+
+
+def closers(one: OneSource) -> list[Closer]:
+    """Start the closers of both streams, the earlier one first."""
+    first, second = one.strategies
+    return [one.closer(first, sharing={"until_us": EDGE_US}), one.closer(second)]
+
+
+async def run_until(
+    one: OneSource, last: float, events: dict[int, list[float]], restart_at: int = -1
+) -> None:
+    """Move the clock in quarters of a bin; write the events that arrive then, count and release them."""
+    ingest, both = one.ingest(), closers(one)
+    for closer in both:
+        await closer.reconcile()
+    while one.clock.now_us < last * BIN_US:
+        quarter = 4 * one.clock.now_us // BIN_US
+        if quarter == restart_at:
+            ingest, both = one.ingest(), closers(one)
+            for closer in both:
+                await closer.reconcile()
+        one.append(*events.get(quarter, ()))
+        await ingest.step()
+        one.clock.set_bin((quarter + 1) / 4)
+        for _ in range(2):
+            await ingest.step()
+        for closer in both:
+            await closer.close_due()
+    for closer in both:
+        await closer.publisher.publish()
+
+
+def drawn(seed: int) -> dict[int, list[float]]:
+    """Return events by the quarter of a bin in which they arrive: on time, late, or a little ahead."""
+    chance = random.Random(seed)
+    found: dict[int, list[float]] = {}
+    for quarter in range(4 * FIRST_BIN, 4 * 116):
+        at = quarter / 4 + 0.125
+        times = [at - chance.choice((0, 0, 0.2, 0.6, 1.3, 4.0)) for _ in range(chance.randrange(4))]
+        found[quarter] = [time for time in times if time >= FIRST_BIN]
+    return found
+
+
+def recounted(events: dict[int, list[float]]) -> tuple[Counter[int], Counter[int], int]:
+    """Return what each stream must have counted by bin, and how many events the edge leaves out."""
+    old, new, late = Counter[int](), Counter[int](), 0
+    for quarter, times in events.items():
+        at = quarter / 4 + 0.125
+        for time in times:
+            if time >= EDGE:
+                new[max(int(2 * time), int(2 * at))] += 1
+            elif max(int(time), int(at)) < EDGE:
+                old[max(int(time), int(at))] += 1
+            else:
+                late += 1
+    return old, new, late
+
+
+@pytest.mark.parametrize(
+    ("seed", "restart_at"), [(1, -1), (2, 4 * EDGE), (3, 4 * EDGE + 1), (4, 4 * EDGE - 1)]
+)
+def test_each_event_counts_in_one_of_both_streams(one: OneSource, seed: int, restart_at: int) -> None:
+    async def run() -> None:
+        events = drawn(seed)
+        await run_until(one, 117, events, restart_at)
+        old, new, late = recounted(events)
+        released = await one.released()
+        assert max(released) == EDGE - 1
+        assert Counter(released) == old
+        assert min(await one.released("halves")) == 2 * EDGE
+        assert Counter(await one.released("halves")) == new
+        assert late
+        assert one.letters.reasons() == ["late"] * late
+        assert set(one.letters.streams) == {"visits"}
+
+    asyncio.run(run())
+
+
+def test_a_stream_ends_at_its_edge_without_its_successor_and_for_good(one: OneSource) -> None:
+    async def run() -> None:
+        await run_until(one, EDGE - 1, {})
+        # A worker whose configuration knows no end, over the same store.
+        closer, ingest = one.closer(), one.ingest()
+        await closer.reconcile()
+        one.clock.set_bin(EDGE + 9)
+        for _ in range(3):
+            await ingest.step()
+            await closer.close_due()
+        assert max(await one.released()) == EDGE - 1
+        state = await one.store.load("visits")
+        assert state is not None
+        assert (state.until_bin, state.stopped, state.epoch.end_reason) == (EDGE, True, ENDED)
+        assert one.store._streams["visits"].cells == {}
+
+    asyncio.run(run())
+
+
+def test_the_ledger_counts_both_streams_as_one(one: OneSource) -> None:
+    async def run() -> None:
+        await run_until(one, 112, {})
+        entries = await one.store.ledger(SOURCE)
+        stated = statement(SOURCE, entries)
+        assert stated.epsilon == NO_NOISE
+        assert [(m.stream, m.end_us) for m in stated.measurements] == [("visits", EDGE_US), ("halves", None)]
+        # Without the link, or if the first stream went on, both add up.
+        unlinked = [replace(entry, successor_of=None) for entry in entries]
+        longer = [*entries, replace(entries[0], epoch=9, start_us=EDGE_US)]
+        assert statement(SOURCE, unlinked).epsilon == statement(SOURCE, longer).epsilon == 2 * NO_NOISE
+
+    asyncio.run(run())
+
+
+def test_a_store_that_forgot_the_end_gets_it_back_before_the_stream_goes_on(one: OneSource) -> None:
+    async def run() -> None:
+        await run_until(one, FIRST_BIN + 1, {}, restart_at=4 * FIRST_BIN)
+        backup = one.store.copy()
+        await run_until(one, EDGE + 2, {})
+        backup._streams["visits"].until_bin = None
+        one.store.restore(backup)
+        for closer in reversed(closers(one)):  # the successor first: its witness knows where it began
+            await closer.reconcile()
+        closer, ingest = one.closer(), one.ingest()
+        one.clock.set_bin(EDGE + 8)
+        for _ in range(4):
+            await ingest.step()
+            await closer.close_due()
+        assert max(await one.released()) <= EDGE - 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("until_us", "line"),
+    [
+        (EDGE_US + 1, r"time.until: .* is inside a bin of visits; write .* or .*"),
+        ((FIRST_BIN + 1) * BIN_US, r"visits has already counted bins from .* on; write a later instant, for"),
+    ],
+)
+def test_an_end_that_cannot_be_is_refused_in_one_line(one: OneSource, until_us: int, line: str) -> None:
+    async def run() -> None:
+        one.strategies = one.strategies[:1]
+        closer, ingest = one.closer(), one.ingest()
+        await closer.reconcile()
+        one.clock.set_bin(FIRST_BIN + 3)
+        for _ in range(3):
+            await ingest.step()
+            await closer.close_due()
+        with pytest.raises(OperatorError, match=line):
+            await one.closer(sharing={"until_us": until_us}).reconcile()
+
+    asyncio.run(run())
+
+
+def test_a_successor_of_no_stream_is_refused(one: OneSource) -> None:
+    with pytest.raises(OperatorError, match=r"successor_of: this store has no stream visits; correct"):
+        asyncio.run(one.closer(one.strategies[1]).reconcile())
