@@ -324,8 +324,7 @@ EMPTY = {  # over a service whose streams have not begun
 
 @contextmanager
 def shown(browser: Browser, address: str, state: State, **look: Any) -> Iterator[Page]:
-    """Yield a page in a state, without moving parts, whose colours depend on the moment."""
-    look = {"reduced_motion": "reduce"} | look
+    """Yield a page in a state."""
     with opened(browser, address + state.path, state.errors, state.before, **look) as page:
         state.act(page)
         yield page

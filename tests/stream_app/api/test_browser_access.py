@@ -53,7 +53,7 @@ def test_no_page_has_a_serious_accessibility_fault(browser: Browser, states: Sta
         )
         found = faults(page)
         page.set_viewport_size({"width": 390, "height": 844})
-        page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+        page.emulate_media(color_scheme="dark")
         found += faults(page, OF_LOOKS)
         fits(page)
     assert found == []
