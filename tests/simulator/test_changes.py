@@ -64,7 +64,7 @@ async def _checked(world: World) -> list[EpochRecord]:
     return epochs
 
 
-@pytest.mark.parametrize("seed", seeds(quick=6, all=400))
+@pytest.mark.parametrize("seed", seeds(quick=6, all=150))
 def test_every_rule_holds_while_settings_change(seed: int) -> None:
     run(changing(seed))
 
