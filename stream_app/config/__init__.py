@@ -6,7 +6,7 @@ Must stay true: a key is used or refused, never ignored; an error names the file
 """
 
 from stream_app.config.document import ConfigError
-from stream_app.config.load import load, load_text
+from stream_app.config.load import load, load_clusters, load_text
 from stream_app.config.settings import (
     AlertSettings,
     ApiSettings,
@@ -41,6 +41,7 @@ __all__ = [
     "TopicSettings",
     "file_identity",
     "load",
+    "load_clusters",
     "load_text",
     "log_of",
 ]

@@ -27,9 +27,10 @@ _VARIABLES = "STREAM_APP_KAFKA_"
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 REGISTRY_CA = "schema_registry.ssl.ca.location"
-_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", AUTHORITY, TOKEN_FILE)
+FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", AUTHORITY, TOKEN_FILE)
 _BY_SCHEMA: tuple[LogFormat, ...] = ("avro", "protobuf")
 _FORMATS: tuple[LogFormat, ...] = ("json", "csv", "json_schema", *_BY_SCHEMA)
+SECRETS = ("sasl.password", "ssl.key.password", CLIENT_SECRET)
 _BY_CLIENT = (ENDPOINT, CLIENT_ID, CLIENT_SECRET)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -118,9 +119,9 @@ def _security(section: Section, directory: Path) -> dict[str, str]:
     for key in (CLIENT_ID, SCOPE):
         given[key] = section.take(key, values.text, None)
     given[EXTENSIONS] = section.take(EXTENSIONS, _extensions, None)
-    for key in ("sasl.username", "sasl.password", "ssl.key.password", CLIENT_SECRET):
+    for key in ("sasl.username", *SECRETS):
         given[key] = section.take(key, _secret, None, as_written)
-    for key in _FILES:
+    for key in FILES:
         file = section.take(key, values.text, None)
         given[key] = None if file is None else str((directory / file).absolute())
     return {key: value for key, value in given.items() if value is not None}
@@ -138,7 +139,7 @@ def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
         topic=topic,
         cluster=cluster,
         start=section.take("start", _start, "earliest"),
-        schema_registry=section.take("schema_registry", _registry, None),
+        schema_registry=section.take("schema_registry", registry_url, None),
         schema_registry_ca=None if authority is None else (directory / authority).absolute(),
     )
     section.refuse("replay", "is not built yet; a topic is followed live; replay a file")
@@ -208,7 +209,8 @@ def topic_identity(topic: str, cluster: str) -> str:
     return f"topic:{cluster}/{topic}" if cluster else f"topic:{topic}"
 
 
-def _registry(value: object) -> str:
+def registry_url(value: object) -> str:
+    """Read the URL of a schema registry."""
     try:
         parts = values.url(value, ("http", "https"))
     except ValueError:

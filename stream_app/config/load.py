@@ -13,8 +13,8 @@ from stream_app.config.alerts import read_alerts
 from stream_app.config.boards import read_boards
 from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.ingest import read_ingest
-from stream_app.config.kafka import read_kafka, read_outputs
-from stream_app.config.settings import IngestSettings, Settings, SourceSettings, TopicSettings
+from stream_app.config.kafka import REGISTRY_CA, read_kafka, read_outputs
+from stream_app.config.settings import IngestSettings, KafkaSettings, Settings, SourceSettings, TopicSettings
 from stream_app.config.storage import check_ledgers_node, read_dead_letters, read_ledger, read_redis
 from stream_app.config.streams import read_streams
 from stream_app.ports import ACCEPT_MANAGED
@@ -32,17 +32,42 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
 
     Raises: ConfigError, one line: file, line, key, value, remedy.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        reason = getattr(failure, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError(f"{path}: cannot be read: {reason}; name a file with --config") from None
-    return load_text(text, path, environment)
+    return load_text(_text(path, "--config"), path, environment)
 
 
 def load_text(text: str, path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
     """Read a configuration from text, as if it were in the file ``path``. Raises: ConfigError."""
     return _read(parse_document(text, str(path)), path, environment)
+
+
+def load_clusters(
+    path: Path, option: str, environment: Mapping[str, str] = os.environ
+) -> tuple[KafkaSettings | None, tuple[str, Path | None] | None]:
+    """Read how a configuration reaches Kafka, and its first schema registry; its streams may be missing.
+
+    Args: option, the one that names the file.
+    Returns: the clusters; the registry's URL with the file of its authority, None without a registry.
+    Raises: ConfigError.
+    """
+    document = parse_document(_text(path, option), str(path))
+    streams = document.section("streams")
+    for name in streams.names():
+        source = streams.named(name).section("source")
+        if registry := source.take("schema_registry", values.text, None):
+            authority = source.take(REGISTRY_CA, values.text, None)
+            found = registry, None if authority is None else (path.parent / authority).absolute()
+            break
+    else:
+        found = None
+    return read_kafka(document.section("kafka"), path.parent, environment), found
+
+
+def _text(path: Path, option: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        reason = getattr(failure, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}; name a file with {option}") from None
 
 
 def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Settings:

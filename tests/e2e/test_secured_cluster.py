@@ -13,6 +13,7 @@ import pytest
 
 from deploy.kafka import broker
 from deploy.ports import free_port
+from stream_app.config import load
 from stream_app.kafka_cluster import Cluster
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis
@@ -134,6 +135,17 @@ def test_events_are_sent_counted_and_released(
         worker.process.terminate()
         assert worker.wait() == 0
     assert PASSWORD not in worker.output + sent.output
+    written = tmp_path / "clicks.yaml"
+    asked = ["init", "--config", f"{written}", "--kafka-from", "app.yaml", "--events", f"topic:{topic}"]
+    asked += ["--time", "at", "--user", "none", "--count", "all", "--epsilon", "1", "--bin", "1m"]
+    with Service(asked, tmp_path, environment(PASSWORD)) as init:
+        assert init.wait() == 0, init.output
+    assert "no sample" not in init.output
+    assert PASSWORD not in init.output + written.read_text()
+    made, given = (load(file, environment(PASSWORD)) for file in (written, tmp_path / "app.yaml"))
+    assert made.kafka is not None
+    assert given.kafka is not None
+    assert made.kafka.clusters == given.kafka.clusters
 
 
 @pytest.mark.parametrize("command", ["worker", "produce"])

@@ -9,11 +9,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import cast
 
-from stream_app.config import values
-from stream_app.config.kafka import topic_name
+from stream_app.config import ClusterSettings, values
+from stream_app.config.kafka import registry_url, topic_name
+from stream_app.core.declaration import LogFormat
 from stream_app.core.instants import format_instant
 from stream_app.shell.init.proposals import FORMATS, time_in
-from stream_app.shell.init.sample import Sample
+from stream_app.shell.init.sample import NOTHING, Sample, Told
 from stream_app.sources.decode import TimeField
 from stream_app.sources.times import TimeFormat
 
@@ -34,10 +35,14 @@ class Counted:
 
 @dataclass(frozen=True)
 class Answers:
-    """All answers. Args: events, a file or the name of a topic; servers, of the topic's cluster."""
+    """All answers.
+
+    Args: events, a file or the name of a topic; form, None without a sample; cluster, of the topic; told,
+        what its records do not say.
+    """
 
     events: Path | str
-    form: str | None
+    form: LogFormat | None
     time: TimeField
     first: str | None
     user: str | None
@@ -47,12 +52,35 @@ class Answers:
     span: tuple[Fraction, Fraction] | None
     epsilon: str
     bin: str
-    servers: str = ""
+    cluster: ClusterSettings | None = None
+    told: Told = NOTHING
 
 
 def read_events(text: str) -> Path | str:
     """Read a file, or ``topic:NAME``. Raises: ValueError."""
     return topic_name(text.removeprefix(TOPIC)) if text.startswith(TOPIC) else Path(text)
+
+
+def read_columns(wide: int) -> Callable[[str], tuple[str, ...]]:
+    """Return a reader of the names of the columns of a topic. Args: wide, how many its records have."""
+
+    def read(text: str) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in text.split(","))
+        if "" in names or len(set(names)) < len(names):
+            raise ValueError("must be different names, separated by commas, for example at,country")
+        if len(names) != wide:
+            raise ValueError(f"names {len(names)} columns, and the records have {wide}")
+        return names
+
+    return read
+
+
+def read_registry(text: str) -> str:
+    """Read the URL of a schema registry; a password would be seen by others. Raises: ValueError."""
+    url = registry_url(text)
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise ValueError("has a user; name a configuration that has this URL with --kafka-from instead")
+    return url
 
 
 def read_time(sample: Sample | None, *, of_topic: bool) -> Callable[[str], TimeField]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from fractions import Fraction
@@ -32,8 +31,9 @@ from stream_app.shell.init.answers import (
 )
 from stream_app.shell.init.configuration import configuration, name_of
 from stream_app.shell.init.questions import Questions
-from stream_app.shell.init.sample import Sample, file_sample
-from stream_app.shell.options import BROKER, CONFIG, bootstrap_option
+from stream_app.shell.init.reach import Reach, reached
+from stream_app.shell.init.sample import NOTHING, Sample, file_sample
+from stream_app.shell.options import CONFIG, bootstrap_option
 from stream_app.shell.planning.shown import print_plan
 from stream_app.shell.working import working
 from stream_app.sources.decode import TimeField
@@ -66,14 +66,24 @@ _WITH_OFFSET = (
 @click.option("--epsilon", help="The privacy budget of an epoch; smaller is more private.")
 @click.option("--bin", help="The finest time that readers can ask about, for example 1h.")
 @click.option("--name", help="The stream's name.  [default: by the name of the file or topic]")
+@click.option("--columns", help="With a topic of CSV: the names of its columns, in order, at,country.")
+@click.option("--schema-registry", help="With a topic of Avro or Protobuf: the registry's URL.")
+@click.option(
+    "--kafka-from",
+    type=click.Path(path_type=Path),
+    help="With a topic: a configuration whose kafka section and schema registry reach the cluster.",
+)
 @bootstrap_option
-def init(config: Path, bootstrap_servers: str | None, **given: str | None) -> None:
+def init(config: Path, bootstrap_servers: str | None, kafka_from: Path | None, **given: str | None) -> None:
     """Write a first configuration, from your answers and a sample.
 
     It asks questions in five steps, with proposals from a sample of your own events. Each question has an
     option, which takes the same words. Without a terminal all options that matter are needed. The sample is
     private: proposals on the terminal show names of fields, and the month in which the sample begins. No
     value of an event is written into the file except this month, if you accept it for time.first.
+
+    A cluster with TLS or passwords: name a configuration that reaches it with --kafka-from. Passwords come
+    from there, or from the environment (STREAM_APP_KAFKA_SASL_PASSWORD), and are not written.
 
     \b
     Examples:
@@ -85,7 +95,7 @@ def init(config: Path, bootstrap_servers: str | None, **given: str | None) -> No
     questions = Questions(given)
     questions.say("Questions in five steps; Enter takes what is in brackets. Ctrl-C leaves nothing behind.")
     try:
-        answers = _asked(questions, bootstrap_servers)
+        answers = _asked(questions, reached(bootstrap_servers, kafka_from))
         questions.check()
         text = configuration(answers, given["name"] or name_of(answers.events), config)
         settings = _checked(text, config)
@@ -99,13 +109,12 @@ def init(config: Path, bootstrap_servers: str | None, **given: str | None) -> No
     click.echo(f"  stream-app doctor --config {config}")
 
 
-def _asked(questions: Questions, servers: str | None) -> Answers:
+def _asked(questions: Questions, reach: Reach) -> Answers:
     """Ask the questions, in five steps."""
     questions.head("1. What are the events? A file of CSV or JSON lines, or topic:NAME")
     questions.say("clicks-*.csv is all files with such names; .gz files are read, too")
     events = questions.ask("events", "events", _only_file(), read_events)
-    brokers = servers or BROKER
-    sample = _sample(questions, events, brokers)
+    sample = _sample(questions, events, reach)
     field = _asked_time(questions, events, sample)
     first = _asked_first(questions, field, sample) if isinstance(events, Path) else None
     user, most = _asked_user(questions, sample, field.path)
@@ -113,23 +122,26 @@ def _asked(questions: Questions, servers: str | None) -> Answers:
     questions.head("5. How private, and how fine? A smaller epsilon is more private, and errors are larger")
     epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon)
     bin_length = questions.ask("bin", "length of a bin", "1h" if first is not None else "1m", read_bin)
-    form = None if sample is None else sample.form
-    return Answers(events, form, field, first, user, most, counted, keys, span, epsilon, bin_length, brokers)
+    form, told = (None, NOTHING) if sample is None else (sample.form, sample.told)
+    cluster = None if isinstance(events, Path) else reach.cluster
+    return Answers(
+        events, form, field, first, user, most, counted, keys, span, epsilon, bin_length, cluster, told
+    )
 
 
-def _sample(questions: Questions, events: Path | str, servers: str) -> Sample | None:
+def _sample(questions: Questions, events: Path | str, reach: Reach) -> Sample | None:
     """Read a sample, and say which fields it has; None for a topic that cannot be read now."""
-    with working("reading a sample"):
-        if isinstance(events, Path):
+    if isinstance(events, Path):
+        with working("reading a sample"):
             sample = file_sample(events)
-        else:
-            from stream_app.shell.init.topic import topic_sample  # its packages may not be installed
+    else:
+        from stream_app.shell.init.ask_topic import asked_sample  # its packages may not be installed
 
-            try:
-                sample = asyncio.run(topic_sample(servers, events))
-            except OSError as failure:
-                click.echo(f"no sample, and no proposals: {failure}", err=True)
-                return None
+        try:
+            sample = asked_sample(questions, events, reach)
+        except OSError as failure:
+            click.echo(f"no sample, and no proposals: {failure}", err=True)
+            return None
     questions.say(
         f"A sample of {len(sample.lines):,} events of {sample.where} has the fields {_named(sample.columns)}"
     )

@@ -7,16 +7,25 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from dphist.planning.report import in_decimals
 from stream_app.config import values
+from stream_app.config.kafka import FILES, REGISTRY_CA, SECRETS
 from stream_app.config.source import format_of
+from stream_app.core.declaration import LogFormat
+from stream_app.kafka_tokens import CLIENT_SECRET
 from stream_app.shell.init.answers import Answers, unit_of
+from stream_app.shell.init.sample import Told
 
 _LONG_US, _SHORT_US = 30 * 86_400_000_000, 86_400_000_000  # of an epoch
 _SHORT_BIN_US = 10_000_000  # bins below this have short epochs
 _PLAIN = re.compile(r"[A-Za-z_/][\w./*-]*", re.ASCII)
 _RESERVED = ("null", "true", "false")
+_VARIABLES = {
+    "sasl.password": "set STREAM_APP_KAFKA_SASL_PASSWORD",
+    CLIENT_SECRET: "set STREAM_APP_KAFKA_OAUTH_CLIENT_SECRET",
+}
 _WIDTH = 44  # where comments begin
 
 Line = tuple[str, str]  # what is read, and its comment
@@ -30,7 +39,11 @@ def configuration(answers: Answers, name: str, config: Path) -> str:
         f"# Count:     stream-app run --config {config}",
         "# What is below streams is fixed once counting has begun, except epsilon and tree.",
     ]
-    lines = [*_cluster(answers), ("streams:", ""), (f"  {name}:", "the name of the stream in every answer")]
+    lines = [
+        *_cluster(answers, config),
+        ("streams:", ""),
+        (f"  {name}:", "the name of the stream in every answer"),
+    ]
     lines += [*_source(answers, config), *_time(answers), *_privacy(answers), *_cells(answers)]
     return "\n".join([*head, "", *map(_written, lines)]) + "\n"
 
@@ -67,25 +80,52 @@ def _written(line: Line) -> str:
     return f"{read:<{_WIDTH}} # {comment}" if read and comment else read or f"    # {comment}"
 
 
-def _cluster(answers: Answers) -> Iterator[Line]:
-    if isinstance(answers.events, str):
-        yield "kafka:", ""
-        yield (
-            f"  bootstrap_servers: {quoted(answers.servers)}",
-            "passwords: docs/configuration.md, kafka.sasl",
-        )
+def _cluster(answers: Answers, config: Path) -> Iterator[Line]:
+    if answers.cluster is None:
+        return
+    security = answers.cluster.security
+    yield "kafka:", ""
+    yield (
+        f"  bootstrap_servers: {quoted(answers.cluster.bootstrap_servers)}",
+        "" if security else "a cluster with TLS or passwords: docs/configuration.md, kafka",
+    )
+    for key, value in security.items():
+        if key in FILES:
+            value = _beside(Path(value), config)
+        if key not in SECRETS:
+            yield f"  {key}: {quoted(value)}", ""
+    for key in (key for key in SECRETS if key in security):
+        yield "", f"{key} is not written here; {_VARIABLES.get(key, 'add it')}"
 
 
 def _source(answers: Answers, config: Path) -> Iterator[Line]:
     yield "    source:", ""
     if isinstance(answers.events, str):
         yield f"      topic: {quoted(answers.events)}", "followed live"
-        yield "      format: json", "or csv, avro"
+        yield from _format(answers.form or "json", answers.told, config)
         return
-    file = Path(os.path.relpath(answers.events.absolute(), config.absolute().parent))
-    yield f"      file: {quoted(str(file))}", "one event a line; new lines are followed"
+    file = _beside(answers.events, config)
+    yield f"      file: {quoted(file)}", "one event a line; new lines are followed"
     if answers.form != format_of(answers.events):
         yield f"      format: {answers.form}", ""
+
+
+def _format(form: LogFormat, told: Told, config: Path) -> Iterator[Line]:
+    yield f"      format: {form}", "" if form != "json" else "or csv, json_schema, avro, protobuf"
+    if told.columns:
+        yield f"      columns: [{', '.join(map(quoted, told.columns))}]", "the values of a record, in order"
+    if told.registry:
+        parts = urlsplit(told.registry)
+        plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        hidden = "" if plain == told.registry else "its user and password are not written; add them"
+        yield f"      schema_registry: {quoted(plain)}", hidden
+    if told.authority is not None:
+        yield f"      {REGISTRY_CA}: {quoted(_beside(told.authority, config))}", ""
+
+
+def _beside(file: Path, config: Path) -> str:
+    """Return the path of a file as a configuration names it."""
+    return os.path.relpath(file.absolute(), config.absolute().parent)
 
 
 def _time(answers: Answers) -> Iterator[Line]:
@@ -95,7 +135,12 @@ def _time(answers: Answers) -> Iterator[Line]:
     live = isinstance(answers.events, str)
     yield "    time:", ""
     yield f"      field: {quoted(answers.time.path)}", "when an event happened"
-    yield f"      format: {answers.time.format}", "iso8601 with an offset, or s, ms, us, ns since 1970"
+    yield (
+        f"      format: {answers.time.format}",
+        "of numbers and texts; a time type of the schema says its own unit"
+        if answers.told.registry
+        else "iso8601 with an offset, or s, ms, us, ns since 1970",
+    )
     yield f"      bin: {answers.bin}", "the finest time that readers can ask about"
     yield f"      grace: {'10s' if live else '1m'}", "how long a bin waits for late events"
     yield f"      epoch: {epoch}", "noise is planned for this long; the page adds epochs up"

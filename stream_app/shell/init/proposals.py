@@ -16,6 +16,8 @@ from stream_app.sources.decode import TimeField
 from stream_app.sources.times import TimeFormat
 
 FORMATS: Final[tuple[TimeFormat, ...]] = ("iso8601", "s", "ms", "us", "ns")
+# A schema may say the unit of its times itself; then every format reads them, and the first one is taken.
+_OF_NUMBERS: Final[tuple[TimeFormat, ...]] = ("ms", "us", "ns", "s", "iso8601")
 _MOST = 0.9  # of the events must have a field that is proposed
 _EARLIEST_US = parse_instant("1990-01-01T00:00:00Z")
 _AHEAD_US = 2 * 86_400_000_000
@@ -43,7 +45,7 @@ def times(sample: Sample) -> Iterator[TimeField]:
 def time_in(sample: Sample, field: str) -> TimeField | None:
     """Return a field with the format in which it holds plausible times; None if it holds none."""
     latest_us = time.time() * 1e6 + _AHEAD_US
-    for form in FORMATS:
+    for form in FORMATS if not sample.told.registry else _OF_NUMBERS:
         found = TimeField(field, form)
         read_us = sample.times_us(found)
         plausible = (read_us >= _EARLIEST_US) & (read_us < latest_us)

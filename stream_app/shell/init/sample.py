@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
+from stream_app.core.declaration import LogFormat
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField, csv_values
 from stream_app.sources.file_list import GZIP, files_of, is_list
@@ -29,28 +31,45 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?", flags=re.ASCII)
 
 
 @dataclass(frozen=True)
+class Told:
+    """What records of a topic do not say themselves.
+
+    Args: columns, of CSV, in order; registry, the URL of their schemas; authority, whose certificates are
+        trusted for it.
+    """
+
+    columns: tuple[str, ...] = ()
+    registry: str = ""
+    authority: Path | None = None
+
+
+NOTHING = Told()
+
+
+@dataclass(frozen=True)
 class Sample:
     """Records that were read from the start of a file, or from the end of a topic.
 
     Args:
         where: the name of the log, for messages.
+        form: the format, as a configuration names it.
         lines: the records that can be decoded.
-        names: the columns of a CSV file, in order; empty for JSON.
+        decoder: of a time in them, as the service decodes it.
         columns: the values of each field that are not null, by path; dots name nested fields.
         undecodable: the number of records that cannot be decoded.
     """
 
     where: str
-    form: FileFormat
+    form: LogFormat
     lines: Sequence[bytes]
-    names: Sequence[str]
+    decoder: Callable[[TimeField], Decoder]
     columns: Mapping[str, Sequence[Any]]
     undecodable: int
+    told: Told = NOTHING
 
     def times_us(self, time: TimeField) -> Int64Array:
         """Return the times that the service would read from a field, in microseconds since 1970."""
-        decoder: Decoder = CsvDecoder(self.names, time) if self.form == "csv" else NdjsonDecoder(time)
-        return np.asarray(decoder.decode(self.lines).columns[time.path], np.int64)
+        return np.asarray(self.decoder(time).decode(self.lines).columns[time.path], np.int64)
 
 
 def file_sample(file: Path) -> Sample:
@@ -98,7 +117,8 @@ def sample_of(where: str, form: FileFormat, lines: Sequence[bytes], names: Seque
     if not good:
         what = "has a header line and no event" if form == "csv" else "has no line with a JSON object"
         raise OperatorError(f"--events {where}: {what}; one event a line is needed to see its fields")
-    return Sample(where, form, good, names, columns, min(len(lines), MOST_RECORDS) - len(good))
+    decoder = partial(CsvDecoder, names) if form == "csv" else NdjsonDecoder
+    return Sample(where, form, good, decoder, columns, min(len(lines), MOST_RECORDS) - len(good))
 
 
 def number_in(value: Any) -> float | None:

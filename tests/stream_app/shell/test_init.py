@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,7 +21,6 @@ from stream_app.shell.init.answers import Answers, Counted
 from stream_app.shell.init.configuration import configuration
 from stream_app.shell.processes import INTERRUPTED
 from stream_app.sources.decode import TimeField
-from tests.brokers import Topic
 from tests.terminal import CTRL_C, in_terminal
 
 ANSWERS = {
@@ -289,22 +286,3 @@ def test_names_and_keys_are_read_back_as_they_were(field: str, keys: list[str]) 
     (stream,) = load_text(configuration(answers, "a", Path("a.yaml")), Path("a.yaml"), {}).streams
     assert stream.declared.keys is not None
     assert (stream.declared.keys.field, stream.declared.keys.names) == ("k" + field, tuple(keys))
-
-
-@pytest.mark.kafka
-def test_a_topic_is_sampled_and_one_that_is_not_there_is_said(folder: Path, bootstrap_servers: str) -> None:
-    topic = asyncio.run(_topic(bootstrap_servers))
-    answers = {"first": None, "user": None, "bootstrap_servers": bootstrap_servers}
-    found = init(**ANSWERS | answers | {"events": f"topic:{topic}", "time": None})
-    assert "--time when --user none" in found.output
-    made = init(**ANSWERS | answers | {"events": "topic:none-such", "time": "@timestamp", "user": "none"})
-    assert made.exit_code == 0, made.output
-    assert "no sample, and no proposals: the topic none-such does not exist" in made.output
-    (stream,) = load(folder / "stream-app.yaml", {}).streams
-    assert (stream.declared.source.topic, stream.declared.time.field) == ("none-such", "@timestamp")
-
-
-async def _topic(bootstrap_servers: str) -> str:
-    topic = await Topic.create(bootstrap_servers)
-    await topic.send([json.dumps({"when": 1_767_571_200 + n}).encode() for n in range(5)])
-    return topic.name

@@ -1,0 +1,40 @@
+"""Reads a sample of a topic, and asks what its records do not say: columns of CSV, or where schemas are."""
+
+from __future__ import annotations
+
+import asyncio
+
+from stream_app.kafka_cluster import Cluster
+from stream_app.shell.init.answers import read_columns, read_registry
+from stream_app.shell.init.questions import Questions
+from stream_app.shell.init.reach import Reach
+from stream_app.shell.init.sample import Sample
+from stream_app.shell.init.schemas import sample_of_schemas
+from stream_app.shell.init.topic import held, refused, sample_of_topic, topic_records, width
+from stream_app.shell.working import working
+
+
+def asked_sample(questions: Questions, topic: str, reach: Reach) -> Sample:
+    """Return a sample of a topic.
+
+    Raises: OSError if cluster or registry is unreachable, or the topic has no record; OperatorError if its
+        records cannot be decoded.
+    """
+    cluster = Cluster(reach.cluster.bootstrap_servers, reach.cluster.security)
+    with working("reading a sample"):
+        records = asyncio.run(topic_records(cluster, topic))
+    form = held(records)
+    if not form:
+        raise refused(topic)
+    if form != "schema":
+        columns: tuple[str, ...] = ()
+        if form == "csv":
+            questions.say("Its records are CSV. A topic has no header line")
+            columns = questions.ask("columns", "names of the columns", None, read_columns(width(records)))
+        return sample_of_topic(topic, form, records, columns)
+    url, authority = reach.registry, reach.authority
+    if not url:
+        questions.say("Its records name schemas of a registry")
+        url = questions.ask("schema-registry", "URL of the schema registry", None, read_registry)
+    with working("reading schemas"):
+        return asyncio.run(sample_of_schemas(topic, records, url, authority))
