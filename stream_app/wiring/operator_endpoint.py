@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import parse_qs, urlsplit
 
-from stream_app.config.settings import OperatorSettings
+from stream_app.config.kafka import CERTIFICATE
+from stream_app.config.settings import OperatorSettings, Settings
 from stream_app.monitoring.listener import Registered, serving
 from stream_app.monitoring.machine import watch_machine
 
@@ -18,16 +20,29 @@ async def operator_endpoint(
     metrics: Registered,
     operator: OperatorSettings | None,
     directories: Mapping[str, Path] = MappingProxyType({}),
+    certificates: Mapping[str, Path] = MappingProxyType({}),
 ) -> AsyncIterator[None]:
     """Serve metrics and health during the block, where the configuration says; nowhere if it says nothing.
 
-    Args: key, which sets the port, for messages; directories, that the process writes to, by their keys.
+    Args: key, which sets the port, for messages; directories, that the process writes to, and certificates,
+        that it shows to others, by their keys.
     Raises: OperatorError if it cannot listen there.
     """
     if operator is None:
         yield
         return
-    watch_machine(metrics.registry, directories)
+    watch_machine(metrics.registry, directories, certificates)
     digest = operator.token_digest
     async with serving(metrics, operator.host, operator.port, operator.token, token_digest=digest, key=key):
         yield
+
+
+def client_certificates(settings: Settings) -> dict[str, Path]:
+    """Return the certificates that a worker shows to Kafka and Redis, by the keys that name them."""
+    found = {}
+    for name, cluster in ({} if settings.kafka is None else settings.kafka.clusters).items():
+        if file := cluster.security.get(CERTIFICATE):
+            found[f"kafka.clusters.{name}.{CERTIFICATE}" if name else f"kafka.{CERTIFICATE}"] = Path(file)
+    for file in parse_qs(urlsplit(settings.redis.url or "").query).get("ssl_certfile", []):
+        found["redis.tls.certificate"] = Path(file)
+    return found

@@ -119,7 +119,8 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
         following = asyncio.create_task(follow_keys(api.keys, take_keys)) if api.keys is not None else None
         try:
             every_us = settings.publish_every_us
-            async with operator_endpoint("api.operator_port", metrics, api.operator):
+            shown = {"api.tls.certificate": api.tls.certificate} if api.tls else {}
+            async with operator_endpoint("api.operator_port", metrics, api.operator, certificates=shown):
                 await serve_on(listener, lambda: open_reader(settings), rules, tls, labels, every_us, meter)
         finally:
             if following is not None:

@@ -88,7 +88,8 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
         resources.callback(listener.close)
         on_ready()
         disks = {"ingest.dir": ingest.directory}
-        endpoint = operator_endpoint("ingest.operator_port", metrics, ingest.operator, disks)
+        shown = {"ingest.tls.certificate": ingest.tls.certificate} if ingest.tls else {}
+        endpoint = operator_endpoint("ingest.operator_port", metrics, ingest.operator, disks, shown)
         await resources.enter_async_context(endpoint)
         is_over = asyncio.Event()
         loops = [_outliving(commit.run(), is_over) for commit in commits.values()]

@@ -51,7 +51,7 @@ from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.event_logs import check_files, check_told_apart, named_by, open_source
 from stream_app.wiring.letters import in_both, letters_topic
-from stream_app.wiring.operator_endpoint import operator_endpoint
+from stream_app.wiring.operator_endpoint import client_certificates, operator_endpoint
 from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.preparing import Preparing
 from stream_app.wiring.receiving import delete_counted
@@ -102,7 +102,8 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
         disks = {"state.dir": settings.state_dir}
         if settings.redis.embedded is not None:
             disks["redis.url"] = settings.redis.embedded
-        endpoint = operator_endpoint("operator.port", metrics, settings.operator, disks)
+        shown = client_certificates(settings)
+        endpoint = operator_endpoint("operator.port", metrics, settings.operator, disks, shown)
         await resources.enter_async_context(endpoint)
         while True:
             try:

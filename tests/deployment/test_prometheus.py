@@ -33,7 +33,7 @@ def processes() -> tuple[Registered, ...]:
     """Return the metrics of each process that has any."""
     every = (Metrics(), ReceivingMetrics({}, 1), ReadingMetrics(), AlertingMetrics())
     for one in every:
-        watch_machine(one.registry, {})
+        watch_machine(one.registry, {}, {})
     return every
 
 
