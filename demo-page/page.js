@@ -983,8 +983,12 @@ class BandChart {
     const { lines, start, end } = this.picture;
     const columns = lines.flatMap((line) => [line.value, line.lower, line.upper]);
     if (!this.options.stepped || !end.length) return [end, ...columns];
-    // uPlot draws a step up to the next point. So one point is added at the end of the last span.
-    const closed = (column) => [...column, column[column.length - 1]];
+    // uPlot draws a step up to the next point that has a value. So one point is added at the end of the last span, and a
+    // point without a value gets the one before, which the gaps of the line hide.
+    const closed = (column) => {
+      let last = null;
+      return [...column, column[column.length - 1]].map((one) => (last = one ?? last));
+    };
     return [[...start, end[end.length - 1]], ...columns.map(closed)];
   }
 
@@ -1002,7 +1006,7 @@ class BandChart {
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false }, font };
     const lines = this.picture.lines;
     const named = lines.length > 1 && !strip && !legend;
-    const gaps = (u, line, first, last, unknown) => this.#breaksIn(u, unknown);
+    const gaps = (u, place, first, last, unknown) => this.#breaksIn(u, [...unknown, ...this.#unknownSteps(u, place)]);
     const edge = { paths, gaps, stroke: "transparent", width: 0, points: { show: false } };
     const dots = (pick) => (u, index) => (index % 3 === 1 ? pick(lines[(index - 1) / 3]) : "transparent");
     const places = { values: (u, ticks) => ticks.map(place), incrs: WHOLE_STEPS, space: 90 };
@@ -1014,7 +1018,7 @@ class BandChart {
       legend: { show: false },
       cursor: {
         y: false,
-        dataIdx: (u, line, nearest) => this.#under(u, nearest),
+        dataIdx: (u, place, nearest) => this.#known(place, this.#under(u, nearest)),
         drag: { x: Boolean(onZoom), y: false, setScale: false },
         sync: sync ? { key: sync, setSeries: false } : undefined,
         points: { size: 9, width: 2, fill: dots(inkOf), stroke: dots(() => colour("--card")) },
@@ -1055,6 +1059,25 @@ class BandChart {
     const found = [...unknown, ...this.breaks.map((i) => [pixel(end[i]), pixel(next[i + 1])])].sort(([one], [other]) => one - other);
     let last = -Infinity;
     return found.map(([from, to]) => [Math.max(from, last), (last = Math.max(to, last))]);
+  }
+
+  // Return the steps without a value as pairs of pixels, with the vertical line to the next step. Args: place, of uPlot's
+  // series, which are three for each line.
+  #unknownSteps(u, place) {
+    const { start, end } = this.picture;
+    if (!this.options.stepped) return [];
+    const pixel = (at) => u.valToPos(at, "x", true);
+    return this.#column(place).flatMap((value, i) => (value === null && i ? [[pixel(start[i]), pixel(end[i]) + 1]] : []));
+  }
+
+  #column(place) {
+    const line = this.picture.lines[Math.floor((place - 1) / 3)];
+    return [line.value, line.lower, line.upper][(place - 1) % 3];
+  }
+
+  // Return the index of a point; null if the series has no value there, so that no dot is drawn.
+  #known(place, index) {
+    return place && index !== null && this.#column(place)[index] === null ? null : index;
   }
 
   // Return the ends of the vertical axis. With the option fromZero it starts at 0, unless values are negative.
@@ -1267,9 +1290,9 @@ class Panel {
       this.#saver("CSV", () => saveCsv(this.file(), ...this.csv())),
       this.#saver("JSON", () => saveJson(this.file(), this.answer)),
       this.#saver("PNG", () => savePng(this.file(), this.caption(), this.canvases(), this.labels())));
-    const { warning, shape } = page.detail; // words without which the chart would be read as something else
-    // The head of the page shows which events count. A chart repeats it in sight only if that bends the chart's shape.
-    this.meaning = make("p", { className: shape ? "meaning" : "visually-hidden", id: `${name}-meaning` }, warning);
+    const { warning } = page.detail;
+    // The page says once which events count. A chart only has these words as its description, for screen readers.
+    this.meaning = make("p", { hidden: true, id: `${name}-meaning` }, warning);
     this.element = make("section", { className: "card panel", id: name, "aria-labelledby": `${name}-title` },
       make("div", { className: "card-head" }, this.heading, this.tools),
       ...(about ? [make("p", { className: "about" }, about)] : []),
@@ -2139,12 +2162,13 @@ const { level } = $stream_app_api_dashboard_state;
 const { AMOUNTS } = $stream_app_api_dashboard_words;
 
 const SLICES = 32, WANTED = [0.5, 0.9];
+const NUMBERS = { ...AMOUNTS, none: "too few events" };
 const NAMES = { 0.5: "median", 0.9: "90 % below" };
 
 class Quantiles extends Panel {
   constructor(page) {
     super(page, "quantiles", "Quantiles over time");
-    this.band = this.chart({ stepped: true, numbers: AMOUNTS, counted: "Value" });
+    this.band = this.chart({ stepped: true, numbers: NUMBERS, counted: "Value" });
   }
 
   static applies(page) {
@@ -2152,17 +2176,27 @@ class Quantiles extends Panel {
   }
 
   async ask(page) {
-    return page.ask("quantiles", { ...page.slices(SLICES), q: WANTED });
+    const answer = await page.ask("quantiles", { ...page.slices(SLICES), q: WANTED });
+    const isPartly = answer.quantiles.some((one) => one.value.some((_, i) => !tells(one, i, page)));
+    return { ...answer, note: [answer.note, isPartly ? "A line has gaps where a slice has too few events to tell." : ""].filter(Boolean).join(" ") };
   }
 
   show(answer, page) {
     const { start, end, seq, quantiles } = answer;
-    const lines = quantiles.map(({ q, value, lower, upper }, i) => ({ name: NAMES[q], value, lower, upper, quiet: i > 0 }));
+    const lines = quantiles.map((one, place) => {
+      const told = (column) => column.map((value, i) => (tells(one, i, page) ? value : null));
+      return { name: NAMES[one.q], value: told(one.value), lower: told(one.lower), upper: told(one.upper), quiet: place > 0 };
+    });
     this.heading.textContent = `Quantiles of ${page.field}`;
     const bin = end.length ? longest(start, end) : page.binSeconds;
     const levels = page.rules.filter((one) => one.measure === "quantile" && WANTED.includes(one.level)).map((one) => level(one, one.threshold));
-    this.band.show({ start, end, seq, lines, levels, marks: page.marks }, bin, page.domain());
+    this.band.show({ start, end, seq, lines, levels, marks: page.marks, numbers: NUMBERS }, bin, page.domain());
   }
+}
+
+// Return whether a quantile of a slice tells anything: its interval is smaller than the whole axis of values.
+function tells({ value, lower, upper }, i, { detail: { axes: { edges } } }) {
+  return value[i] !== null && (lower[i] > edges[0] || upper[i] < edges.at(-1));
 }
 return { Quantiles };
 })();

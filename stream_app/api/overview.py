@@ -13,7 +13,7 @@ from stream_app.api.answers import sums
 from stream_app.api.answers.formats import as_json
 from stream_app.api.answers.ranges import edges_s
 from stream_app.api.answers.streams import ends, next_release, summary
-from stream_app.api.panels.schemas import Overview, OverviewStream, OverviewSum, Sparkline
+from stream_app.api.panels.schemas import Overview, OverviewStream, OverviewSum, PreparingStream, Sparkline
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.schemas import DEFAULT_CONFIDENCE, CountQuery
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
@@ -22,6 +22,7 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import sum_series
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
+from stream_app.core.promise import in_words
 
 SPARKLINE_POINTS = 60
 LOOK_S = 0.25
@@ -33,6 +34,7 @@ def overview_of(view: StreamView, states: Mapping[str, State], publish_every_us:
     said = summary(view)
     return OverviewStream(
         **said.model_dump(exclude={"start"}),
+        epsilon_so_far=so_far(view),
         sum=_sum(view),
         sparkline=sparkline(view),
         next_release=next_release(view, publish_every_us),
@@ -40,6 +42,17 @@ def overview_of(view: StreamView, states: Mapping[str, State], publish_every_us:
         firing=[name for name, state in sorted(states.items()) if state.phase == "firing"],
         pending=[name for name, state in sorted(states.items()) if state.phase == "pending"],
     )
+
+
+def so_far(view: StreamView) -> str | None:
+    """Return what all epochs over the source cost a user together; None where epochs do not add up.
+
+    Epochs add up for users without a period. For them one epoch's epsilon alone would say too little.
+    """
+    stated = view.statement
+    if stated is None or not view.private or stated.unit != "user" or stated.epsilon == view.strategy.epsilon:
+        return None
+    return in_words(stated.epsilon)
 
 
 def sparkline(view: StreamView) -> Sparkline | None:
@@ -80,7 +93,12 @@ class Glances:
         """Return the overview of all streams that a reader may see."""
         texts = [await self.one(replica) for replica in self._readable(may_read)]
         streams = [OverviewStream.model_validate_json(text) for text in texts if text is not None]
-        return Overview(now=format_instant(time.time_ns() // 1000), streams=streams)
+        preparing = [
+            PreparingStream(stream=name, title=title)
+            for name, title in self._replicas.preparing()
+            if may_read(name)
+        ]
+        return Overview(now=format_instant(time.time_ns() // 1000), streams=streams, preparing=preparing)
 
     async def follow(self, may_read: MayRead) -> AsyncIterator[bytes]:
         """Yield the current state of every stream, then a stream's new state whenever it changes.
@@ -132,9 +150,9 @@ class Glances:
             if view is None:
                 return None
             if (found := replica.answers.get(key)) is None:
-                seq, private = view.visible_seq, view.private
+                seq, stated = view.visible_seq, view.statement
                 found = await self._apart.of_view(view, as_json, overview_of, states, self._every_us)
-                if (replica.view, view.visible_seq, view.private) == (view, seq, private):
+                if (replica.view, view.visible_seq, view.statement) == (view, seq, stated):
                     replica.answers[key] = found
             self._last[replica] = found
             return found

@@ -155,10 +155,10 @@ class StreamReplica:
         return self._recent[-1][0] if self._recent else 0
 
     def set_statement(self, statement: Statement) -> None:
-        """Set the source's statement. If ``private`` changes, forget all answers: they have the old value."""
+        """Set the source's statement. If it changes, forget all answers: some state what it says."""
         if self.view is not None:
-            before, self.view.statement = self.view.private, statement
-            if self.view.private != before:
+            before, self.view.statement = self.view.statement, statement
+            if before != statement:
                 self.answers.clear()
 
     @property
@@ -255,6 +255,12 @@ class Replicas:
     def expects(self, stream: str) -> bool:
         """Return whether a stream is configured, whether a worker has opened it or not."""
         return stream in self._labels.titles
+
+    def preparing(self) -> list[tuple[str, str]]:
+        """Return the names and titles of configured streams that no worker has opened yet, by name."""
+        is_open = {name for name, replica in self.by_name.items() if replica.view is not None}
+        titles = sorted(self._labels.titles.items())
+        return [(name, title or name) for name, title in titles if name not in is_open]
 
     async def refresh(self) -> None:
         """Read newly visible releases of every stream."""

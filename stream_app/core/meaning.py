@@ -44,7 +44,7 @@ class Meaning:
 
     @property
     def warning(self) -> str:
-        """What to write beside every chart; empty if every event counts."""
+        """What to show with the charts; empty if every event counts."""
         return "" if self.plain else f"{self.counts} {self.shape}".rstrip()
 
     @property

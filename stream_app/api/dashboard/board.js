@@ -10,7 +10,7 @@ import { boardOf, describedBoard } from "./boards/address.js";
 import { edit } from "./boards/editor.js";
 import { annotationsAmong, BoardLine, wholeOf } from "./boards/lines.js";
 import { Slot } from "./boards/slots.js";
-import { at, make, say } from "./elements.js";
+import { at, bold, make, say } from "./elements.js";
 import { setConnection, watchTheme } from "./frame.js";
 import { LoadedPanels, REFRESH_MS } from "./panel_loading.js";
 import { PRESETS } from "./ranges.js";
@@ -151,11 +151,14 @@ function tick() {
   slots.forEach((slot) => slot.tick(serverNow()));
 }
 
-// Show what stands around the panels: annotations, and whether a stream is not private.
+// Show what the panels share: what the streams count, annotations, and whether a stream is not private.
 function showAround() {
   const open = [...sources.values()].filter(({ detail }) => detail && !detail.private).map(({ detail }) => detail.title);
   at("not-private").hidden = !open.length;
   say(at("not-private"), open.length ? `Not private: ${open.join(", ")}. Together, all values shown from this source reveal too much to protect anybody.` : "");
+  const meant = [...sources.values()].filter(({ detail }) => detail?.warning).map(({ detail }) => make("li", {}, bold(detail.title), `: ${detail.warning}`));
+  at("meanings").hidden = !meant.length;
+  if (at("meanings").textContent !== meant.map((one) => one.textContent).join("")) at("meanings").replaceChildren(...meant);
   const first = slots.flatMap((slot) => slot.lines).find(({ detail }) => detail);
   if (first) listAnnotations(at("annotations"), listed(), first.times);
 }
@@ -205,6 +208,7 @@ function showRefused() {
   unfollow();
   setConnection("lost");
   slots = [];
+  document.body.classList.add("no-panels");
   at("panels").replaceChildren(make("p", { className: "card", role: "alert" }, "The key of this address opens nothing here. It may be misspelled or revoked: ask whoever runs this service for a new one."));
   return undefined;
 }
@@ -212,6 +216,7 @@ function showRefused() {
 async function showUnknown() {
   const { boards } = isFramed ? { boards: [] } : await get("/v1/boards");
   setConnection("live");
+  document.body.classList.add("no-panels");
   at("board-name").textContent = `There is no board “${name}” here`;
   const links = boards.map((one) => make("li", {}, make("a", { href: `/boards/${encodeURIComponent(one.board)}` }, one.title)));
   at("panels").replaceChildren(make("div", { className: "card" },

@@ -110,8 +110,12 @@ export class BandChart {
     const { lines, start, end } = this.picture;
     const columns = lines.flatMap((line) => [line.value, line.lower, line.upper]);
     if (!this.options.stepped || !end.length) return [end, ...columns];
-    // uPlot draws a step up to the next point. So one point is added at the end of the last span.
-    const closed = (column) => [...column, column[column.length - 1]];
+    // uPlot draws a step up to the next point that has a value. So one point is added at the end of the last span, and a
+    // point without a value gets the one before, which the gaps of the line hide.
+    const closed = (column) => {
+      let last = null;
+      return [...column, column[column.length - 1]].map((one) => (last = one ?? last));
+    };
     return [[...start, end[end.length - 1]], ...columns.map(closed)];
   }
 
@@ -129,7 +133,7 @@ export class BandChart {
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false }, font };
     const lines = this.picture.lines;
     const named = lines.length > 1 && !strip && !legend;
-    const gaps = (u, line, first, last, unknown) => this.#breaksIn(u, unknown);
+    const gaps = (u, place, first, last, unknown) => this.#breaksIn(u, [...unknown, ...this.#unknownSteps(u, place)]);
     const edge = { paths, gaps, stroke: "transparent", width: 0, points: { show: false } };
     const dots = (pick) => (u, index) => (index % 3 === 1 ? pick(lines[(index - 1) / 3]) : "transparent");
     const places = { values: (u, ticks) => ticks.map(place), incrs: WHOLE_STEPS, space: 90 };
@@ -141,7 +145,7 @@ export class BandChart {
       legend: { show: false },
       cursor: {
         y: false,
-        dataIdx: (u, line, nearest) => this.#under(u, nearest),
+        dataIdx: (u, place, nearest) => this.#known(place, this.#under(u, nearest)),
         drag: { x: Boolean(onZoom), y: false, setScale: false },
         sync: sync ? { key: sync, setSeries: false } : undefined,
         points: { size: 9, width: 2, fill: dots(inkOf), stroke: dots(() => colour("--card")) },
@@ -182,6 +186,25 @@ export class BandChart {
     const found = [...unknown, ...this.breaks.map((i) => [pixel(end[i]), pixel(next[i + 1])])].sort(([one], [other]) => one - other);
     let last = -Infinity;
     return found.map(([from, to]) => [Math.max(from, last), (last = Math.max(to, last))]);
+  }
+
+  // Return the steps without a value as pairs of pixels, with the vertical line to the next step. Args: place, of uPlot's
+  // series, which are three for each line.
+  #unknownSteps(u, place) {
+    const { start, end } = this.picture;
+    if (!this.options.stepped) return [];
+    const pixel = (at) => u.valToPos(at, "x", true);
+    return this.#column(place).flatMap((value, i) => (value === null && i ? [[pixel(start[i]), pixel(end[i]) + 1]] : []));
+  }
+
+  #column(place) {
+    const line = this.picture.lines[Math.floor((place - 1) / 3)];
+    return [line.value, line.lower, line.upper][(place - 1) % 3];
+  }
+
+  // Return the index of a point; null if the series has no value there, so that no dot is drawn.
+  #known(place, index) {
+    return place && index !== null && this.#column(place)[index] === null ? null : index;
   }
 
   // Return the ends of the vertical axis. With the option fromZero it starts at 0, unless values are negative.

@@ -12,6 +12,7 @@ import * as words from "./words.js";
 import { chosenZone } from "./zone.js";
 
 const cards = new Map(); // by stream
+const preparing = new Map(); // cards of configured streams that no worker has opened yet, by stream
 let ahead = 0; // seconds by which the service's clock is ahead of the browser's clock
 
 const now = () => Date.now() / 1000 + ahead;
@@ -44,7 +45,8 @@ class StreamCard {
     this.times = timesOf(told, chosenZone() ?? told.display_timezone);
     const { sparkline, sum, this_epoch: epoch } = told;
     const headline = sum ?? epoch ?? told.running;
-    this.about.textContent = `Counted per ${this.times.per}, ${words.promise(told)} per epoch`;
+    const soFar = told.epsilon_so_far ? `, ${told.epsilon_so_far} so far` : "";
+    this.about.textContent = `Counted per ${this.times.per}, ${words.promise(told).replaceAll(" ", "\u00a0")} per epoch${soFar}`;
     say(this.meaning, sum ? `The ${sum.counted}.` : told.counted === "events" ? "" : told.meaning);
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
     const numbers = sum ? words.decimals(words.places(sum.amounts.unit)) : words.COUNTS;
@@ -117,14 +119,27 @@ function sure({ interval, confidence }, numbers) {
 function show(told) {
   let card = cards.get(told.stream);
   if (!card) {
+    preparing.get(told.stream)?.remove();
+    preparing.delete(told.stream);
     card = new StreamCard(told.stream);
     cards.set(told.stream, card);
     const names = [...cards.keys()].sort();
     const after = cards.get(names[names.indexOf(told.stream) + 1]);
-    at("streams").insertBefore(card.element, after ? after.element : null);
+    at("streams").insertBefore(card.element, after?.element ?? preparing.values().next().value ?? null);
   }
   card.show(told);
   showSummary();
+}
+
+// Show a configured stream without a number, after the streams that have one.
+function showPreparing({ stream, title }) {
+  const id = `stream-${stream}`;
+  const chip = make("span", { className: "chip", dataset: { state: "quiet" } }, "Not open yet");
+  const card = make("article", { className: "card stream", "aria-labelledby": id },
+    make("div", { className: "card-head" }, make("h2", { id }, title), chip),
+    make("p", { className: "muted" }, "This stream is configured. Its worker prepares it or is down; the worker's log says which."));
+  preparing.set(stream, card);
+  at("streams").append(card);
 }
 
 function showSummary() {
@@ -163,6 +178,7 @@ async function start() {
   const said = await get("/v1/overview");
   ahead = seconds(said.now) - Date.now() / 1000;
   said.streams.forEach(show);
+  said.preparing.forEach(showPreparing);
   showSummary();
   follow();
   await showBoards();

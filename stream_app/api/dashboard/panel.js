@@ -27,9 +27,9 @@ export class Panel {
       this.#saver("CSV", () => saveCsv(this.file(), ...this.csv())),
       this.#saver("JSON", () => saveJson(this.file(), this.answer)),
       this.#saver("PNG", () => savePng(this.file(), this.caption(), this.canvases(), this.labels())));
-    const { warning, shape } = page.detail; // words without which the chart would be read as something else
-    // The head of the page shows which events count. A chart repeats it in sight only if that bends the chart's shape.
-    this.meaning = make("p", { className: shape ? "meaning" : "visually-hidden", id: `${name}-meaning` }, warning);
+    const { warning } = page.detail;
+    // The page says once which events count. A chart only has these words as its description, for screen readers.
+    this.meaning = make("p", { hidden: true, id: `${name}-meaning` }, warning);
     this.element = make("section", { className: "card panel", id: name, "aria-labelledby": `${name}-title` },
       make("div", { className: "card-head" }, this.heading, this.tools),
       ...(about ? [make("p", { className: "about" }, about)] : []),

@@ -235,7 +235,7 @@ function showStream() {
   const since = times.onPage(times.from(seconds(detail.start)));
   const what = detail.warning ? "From" : "Events of";
   at("stream-about").textContent = `${what} ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
-  say(at("meaning"), detail.warning ? `${detail.meaning} ${detail.intervals}` : "");
+  say(at("meaning"), detail.warning ? `${detail.warning} ${detail.intervals}` : "");
   at("meaning").hidden = !detail.warning;
   showWhetherPrivate();
   showEpsilon();

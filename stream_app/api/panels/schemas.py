@@ -107,6 +107,10 @@ class OverviewStream(Released, PartlyMeasured):
     source: str
     epsilon: str
     delta: str | None = Field(default=None, description="beside epsilon; null: a pure promise")
+    epsilon_so_far: str | None = Field(
+        description="epsilon of all epochs over the source so far, where epochs add up for a user; "
+        "null where they do not, or if it equals epsilon"
+    )
     bin: str
     bin_seconds: float | None
     timezone: str | None
@@ -135,11 +139,21 @@ class OverviewStream(Released, PartlyMeasured):
     pending: list[str]
 
 
+class PreparingStream(BaseModel):
+    """A configured stream that no worker has opened yet."""
+
+    stream: str
+    title: str = Field(description="what pages show as the stream's name")
+
+
 class Overview(BaseModel):
     """All streams, by name, and the time of this process's clock."""
 
     now: str
     streams: list[OverviewStream]
+    preparing: list[PreparingStream] = Field(
+        description="configured streams that no worker has opened yet: it prepares them or is down"
+    )
 
 
 class KeyCounts(EstimatedCount):

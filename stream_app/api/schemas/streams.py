@@ -132,7 +132,7 @@ class StreamDetail(StreamSummary):
         default=None, description="which events count, in words; null: every event of the log"
     )
     left_out: str = Field(default="", description="which events no count holds, in words; empty: none")
-    warning: str = Field(description="words to write beside every chart; empty if every event counts")
+    warning: str = Field(description="words to show with the charts; empty if every event counts")
     shape: str = Field(
         default="", description="what the shape of a chart hides, in words; a part of warning; empty: nothing"
     )

@@ -34,7 +34,7 @@ from tests.stream_app.published_windows import PublishedWindows
 MINUTE_US, HOUR_US, DAY_US = 60_000_000, 3_600_000_000, 86_400_000_000
 ANN = PerUser("visitor", 50)
 LABELS = AllLabels(
-    titles={"departures": "Departures from New York"},
+    titles={"departures": "Departures from New York", "arrivals": "Arrivals in New York"},
     totals={"spent": Total(Fraction(1), Fraction(1, 10**6))},
 )
 AIRPORT = Board(
@@ -44,6 +44,8 @@ AIRPORT = Board(
         Panel("flights", "bins", (Line("departures"),)),
         Panel("sold", "number", (Line("sales"),)),
         Panel("late", "quantiles", (Line("delays"),)),
+        Panel("users", "bins", (Line("visitors"),)),
+        Panel("both", "running", (Line("delays"), Line("capped"))),
     ),
 )
 DAY_AND_NIGHT = (2, 1, 0, 0, 1, 9, 31, 44, 48, 47, 45, 46, 44, 47, 49, 52, 51, 49, 44, 38, 29, 17, 9, 4)
@@ -180,6 +182,11 @@ def board_drawn(page: Page) -> None:
     expect(page.locator("#connection")).to_have_text("Connected")
 
 
+def framed_drawn(page: Page) -> None:
+    """Wait until the one panel of a frame is drawn."""
+    expect(page.locator("#panels .panel[data-seq]")).to_have_count(1)
+
+
 def seen(selector: str, words: str = "") -> Act:
     """Wait until a part of the page is there, and has some words."""
 
@@ -312,6 +319,9 @@ STATES = {
     "spent": State("/streams/spent", drawn),
     "retired": State("/streams/retired", drawn),
     "board": State("/boards/airport", board_drawn),
+    "board-framed": State("/embed/airport?panel=late", framed_drawn),
+    "board-choices": State("/boards", seen("#choose-streams", "delays")),
+    "board-unknown": State("/boards/airprt", seen("#panels", "Boards that you can open"), errors=True),
     "api": State("/docs", seen("#operations[data-examples] .example")),
     "no-page": State("/stream/departures", seen("h1"), errors=True),
 }

@@ -126,6 +126,8 @@ def test_a_board_shows_its_panels_and_says_why_others_are_empty(browser: Browser
             [re.compile("4 Jan 2013, 00:00 UTC: New timetable"), re.compile("Strike")]
         )
         assert page.locator("#annotations a").get_attribute("rel") == "noopener noreferrer"
+        expect(page.locator("#meanings")).to_have_text("delays: Counts events with a number in delay.")
+        assert page.evaluate(UNFILLED_ROWS) == []
         for look, options in LOOKS.items():
             page.emulate_media(color_scheme=options["color_scheme"])
             page.set_viewport_size(options["viewport"])
@@ -141,6 +143,17 @@ def test_a_board_shows_its_panels_and_says_why_others_are_empty(browser: Browser
             page.evaluate("name => window.dispatchEvent(new Event(name))", event)
             assert page.evaluate("document.documentElement.dataset.theme ?? null") == theme
 
+
+# The tops of those rows of panels that end before the board does.
+UNFILLED_ROWS = """() => {
+  const right = document.querySelector("#panels").getBoundingClientRect().right;
+  const rows = new Map();
+  for (const slot of document.querySelectorAll(".slot")) {
+    const box = slot.getBoundingClientRect();
+    rows.set(box.top, Math.max(rows.get(box.top) ?? 0, box.right));
+  }
+  return [...rows].filter(([, end]) => end < right - 1).map(([top]) => top);
+}"""
 
 LOOKS: dict[str, Any] = {
     "desktop-light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},

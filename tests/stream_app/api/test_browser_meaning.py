@@ -1,4 +1,4 @@
-"""The pages of capped streams and of counts of users say what is counted: at the number and every chart."""
+"""The pages of capped streams and of counts of users say once what is counted, and describe charts so."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_number_and_interval_of_a_capped_stream_name_the_cap(browser: Browser, b
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_every_chart_of_a_capped_stream_says_that_the_cap_bends_it(
+def test_page_of_a_capped_stream_says_once_that_the_cap_bends_its_charts(
     browser: Browser, backstage: Backstage, tmp_path: Path, size: str
 ) -> None:
     stream = PublishedAxes(
@@ -52,8 +52,12 @@ def test_every_chart_of_a_capped_stream_says_that_the_cap_bends_it(
     backstage.run(stream.close_cells(delays(stream, 96)))
     warning = meaning_of(stream.strategy.declared).warning
     with opened(browser, backstage.start() + "/streams/delays", **SIZES[size]) as page:
+        expect(page.locator("#meaning")).to_contain_text(warning)
         for name in ("running", "bins", "rate", "keys", "quantiles", "heat", "cdf", "preview"):
-            expect(panel(page, name).locator(".meaning")).to_have_text(warning)
+            expect(panel(page, name).locator("canvas, [role=img]").first).to_be_visible()
+            expect(page.locator(f"#{name}-meaning")).to_be_hidden()
+            expect(page.locator(f"#{name}-meaning")).to_have_text(warning)
+        expect(page.locator("#bins-chart")).to_have_accessible_description(re.compile(re.escape(warning)))
         photograph(page, f"capped-{size}")
         with page.expect_download() as saved:
             page.get_by_role("button", name="as CSV").first.click()
@@ -113,6 +117,7 @@ def test_number_of_users_is_that_of_this_epoch_beside_the_sum_over_epochs(
         card = page.locator("article.stream")
         expect(card).to_contain_text("Users first seen since 1 Jan 2013, 04:00 UTC")
         expect(card.get_by_test_id("value")).to_have_text(now)
+        expect(card).to_contain_text("ε = 1 per epoch, 2 so far")
 
 
 def test_page_of_a_stream_with_a_condition_says_it_at_the_number_and_every_chart(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -273,6 +274,42 @@ def test_arrow_keys_move_along_the_heat_map(browser: Browser, address: str) -> N
         expect(page.locator("#spoken")).to_have_text(
             re.compile(rf"14 Jan 2013, 18:00–21:00, -25 to -20: {round(heat['counts'][-2][1])}, standard")
         )
+
+
+def test_heat_map_colours_only_cells_that_stand_out_from_noise(browser: Browser, address: str) -> None:
+    with opened(browser, address + WEEK) as page:
+        panel(page, "heat")
+        heat = asked(page, "heat?start=2013-01-08T00:00:00Z&end=2013-01-15T00:00:00Z&step=3&rows=30")
+        clear = np.array(heat["counts"]) >= 2 * np.array(heat["stderr"])
+        assert 0 < clear.sum() < clear.size
+        expect(page.locator("#heat-chart")).to_have_attribute("data-coloured", str(clear.sum()))
+
+
+# How many pixels of a column of the chart of quantiles are drawn. Its place: 0 is left, 1 right.
+INK_AT = """place => {
+  const [canvas, over] = ["canvas", ".u-over"].map((one) => document.querySelector(`#quantiles ${one}`));
+  const [at, plot] = [canvas.getBoundingClientRect(), over.getBoundingClientRect()];
+  const { width, height } = canvas;
+  const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  const x = Math.round((plot.left - at.left + place * plot.width) * width / at.width);
+  const { data } = copy.getImageData(x, 0, 1, height);
+  return data.filter((one, i) => i % 4 === 3 && one > 0).length;
+}"""
+
+
+def test_slices_whose_events_tell_no_quantile_leave_a_gap(browser: Browser, backstage: Backstage) -> None:
+    stream = PublishedAxes(backstage.store, epsilon="0.1", epoch_bins=8, buckets=4)
+    backstage.run(stream.open())
+    cells = np.zeros((8, stream.keys, 4), np.int64)
+    cells[:4, 0, 1] = 100_000
+    backstage.run(stream.close_cells(cells))
+    with opened(browser, backstage.start() + "/streams/delays") as page:
+        medians = [row[1:4] for row in table(page, "quantiles")]
+        assert medians[:4] == [["too few events", "", ""]] * 4
+        assert all(7 <= float(low) <= float(median) <= float(high) <= 45 for median, low, high in medians[4:])
+        assert [page.evaluate(INK_AT, place) > 20 for place in (0.31, 0.44, 0.56)] == [True, True, False]
+        expect(page.locator("#quantiles .note")).to_contain_text("A line has gaps where a slice has too few")
 
 
 def test_alerts_have_thresholds_and_marks(browser: Browser, backstage: Backstage) -> None:

@@ -32,7 +32,7 @@ export async function edit(first, show) {
       button("Up", `Move panel ${i + 1} up`, i === 0, () => change({ panels: board.panels.with(i - 1, panel).with(i, board.panels[i - 1]) })),
       button("Remove", `Remove panel ${i + 1}`, false, () => change({ panels: board.panels.toSpliced(i, 1) })))));
     at("configuration").value = board.panels.length ? configurationOf(board) : "";
-    at("copy").disabled = at("configuration").parentElement.hidden = !board.panels.length;
+    at("as-configuration").hidden = !board.panels.length;
   };
   at("choose").addEventListener("submit", (event) => {
     event.preventDefault();

@@ -18,7 +18,8 @@ export class OneNumber extends Panel {
 
   async ask(page) {
     const answer = await page.ask(page.measure.single, page.range());
-    return { ...answer, note: answer.counted === "events" ? "" : `${sentence(answer.counted)}.` };
+    const isSaid = page.measure.name === "count" && !page.detail.this_epoch; // the page says once which events count
+    return { ...answer, note: isSaid ? "" : `${sentence(answer.counted)}.` };
   }
 
   show(answer, page) {

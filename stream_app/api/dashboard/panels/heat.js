@@ -7,11 +7,12 @@ import { grid } from "../tables.js";
 import { amount, count, error } from "../words.js";
 
 const SLICES = 72, ROWS = 30;
+const CLEAR = 2; // standard errors from which a cell is coloured: fainter ones would be specks of noise
 const LEFT = 58, RIGHT = 24, TOP = 8, BOTTOM = 26;
 
 export class Heat extends Panel {
   constructor(page) {
-    super(page, "heat", "Heat map", `Each cell is a number of ${page.detail.noun}: the stronger the colour, the more. Point at a cell, or walk with the arrow keys, for its number and error.`);
+    super(page, "heat", "Heat map", `Each cell is a number of ${page.detail.noun}: the stronger the colour, the more. A cell without colour is below ${CLEAR} times its standard error: too few to tell from noise, or none. Point at a cell, or walk with the arrow keys, for its number and error.`);
     this.canvas = make("canvas", { className: "heat", id: page.place("heat-chart"), tabIndex: 0, role: "img", "aria-describedby": this.describedBy });
     this.scale = make("p", { className: "heat-scale" });
     this.body.append(this.canvas, this.scale);
@@ -55,20 +56,26 @@ export class Heat extends Panel {
 
   #draw() {
     if (!this.answer?.counts.length || !this.canvas.clientWidth) return;
-    const { counts, edges } = this.answer;
+    const { counts, edges, stderr } = this.answer;
     const { width, height, cell, row } = this.#place();
     const ratio = window.devicePixelRatio || 1;
     [this.canvas.width, this.canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
     const paper = this.canvas.getContext("2d");
     paper.scale(ratio, ratio);
+    paper.fillStyle = colour("--grid"); // so that cells without colour are seen as part of the map
+    paper.fillRect(LEFT, TOP, width - LEFT - RIGHT, height - TOP - BOTTOM);
     paper.fillStyle = colour("--accent");
+    let coloured = 0;
     counts.forEach((column, i) => column.forEach((value, j) => {
+      if (value < CLEAR * stderr[i][j]) return;
+      coloured += 1;
       paper.globalAlpha = Math.max(value, 0) / this.most;
       const [left, right] = [i, i + 1].map((place) => Math.round(LEFT + place * cell));
       const [top, bottom] = [j + 1, j].map((place) => Math.round(height - BOTTOM - place * row));
       paper.fillRect(left, top, right - left, bottom - top);
     }));
     paper.globalAlpha = 1;
+    this.canvas.dataset.coloured = String(coloured);
     this.#axes(paper, edges, { width, height, cell, row });
     if (this.at) {
       const [i, j] = this.at;
@@ -150,6 +157,6 @@ export class Heat extends Panel {
 
   caption() {
     const [title, range] = super.caption();
-    return [title, range, `The strongest colour stands for ${count(this.most)} ${this.page.detail.noun}.`, ...this.warnings()];
+    return [title, range, `The strongest colour means ${count(this.most)} ${this.page.detail.noun}. Cells below ${CLEAR} times their standard error have no colour.`, ...this.warnings()];
   }
 }
