@@ -55,11 +55,21 @@ async def in_thread_to_its_end(work: Callable[[], T]) -> T:
 async def _run(loops: Collection[Loop], enough: int) -> None:
     tasks = [asyncio.create_task(loop) for loop in loops]
     ended: list[asyncio.Task[None]] = []  # tasks that ended by themselves, first to last
+    over = asyncio.Event()
+
+    def note(task: asyncio.Task[None]) -> None:
+        ended.append(task)
+        if len(ended) >= enough or _failure(task) is not None:
+            over.set()
+
+    for task in tasks:
+        task.add_done_callback(note)
     try:
-        while len(ended) < enough and not any(map(_failure, ended)):
-            done, _ = await asyncio.wait(set(tasks).difference(ended), return_when=asyncio.FIRST_COMPLETED)
-            ended += [task for task in tasks if task in done]
+        if enough:
+            await over.wait()
     finally:
+        for task in tasks:
+            task.remove_done_callback(note)
         asked = [task for task in tasks if task.cancel()]
         await asyncio.gather(*tasks, return_exceptions=True)
     first = [failure for failure in map(_failure, ended) if failure is not None]

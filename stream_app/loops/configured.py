@@ -29,6 +29,8 @@ def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
 
 def check_change(running: Strategy, planned: Strategy) -> None:
     """Check that a strategy may follow another one, or is declared alike. Raises: OperatorError."""
+    if running.hash == planned.hash:
+        return  # each closing asks, and a list of the differences takes long to make
     then, now = (
         {"ledger": strategy.source, "width": strategy.width} | strategy.declared.plain()
         for strategy in (running, planned)

@@ -31,10 +31,11 @@ from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1
 READ_EVERY_S = 0.05  # between reads that bring few records: each read costs every stream an apply
-READ_S_PER_STREAM = 0.0025  # so more than 20 streams are read more rarely, except after a cut
+READ_S_PER_STREAM = 0.005  # so more than 10 streams are read more rarely, except after a cut
 FEW_RECORDS = 1_000
 CUT_WAIT_S = 0.05  # the wait for a due cut, before the store is asked about it
-MOST_TOGETHER = 20_000  # records times streams binned in one turn of the event loop: cuts need turns too
+MOST_BINNED = 20_000  # records binned in one turn of the event loop, for all streams: cuts need turns too
+MOST_APPLIED = 100  # streams to which a batch is applied in one turn
 MOST_NAMED_AHEAD = 100  # records per slice, dated too far ahead, that get a dead letter if refused
 Start = Literal["earliest", "latest"] | int  # an instant in microseconds since 1970
 
@@ -185,8 +186,9 @@ class Ingest:
         """Apply a batch to all streams, as many at once as its size allows; return the streams."""
         applied: list[LoadedStream] = []
         slices = Slices(batch, self._user_key, self._clock.virtual)
+        most = max(MOST_BINNED // max(len(batch.positions), 1), 1)
         while rest := streams[len(applied) :]:
-            together = rest[: max(MOST_TOGETHER // max(len(batch.positions), 1), 1)]
+            together = rest[: slices.binned_for(rest[:MOST_APPLIED], most)]
             applied += await each_to_its_end(*(self._apply_batch(stream, slices) for stream in together))
         return applied
 

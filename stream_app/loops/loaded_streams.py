@@ -72,7 +72,7 @@ class LoadedStreams:
         self._aside: dict[str, set[str]] = {name: set() for name in names}
         self._completing = asyncio.Lock()
         self._cut = asyncio.Event()
-        self.owned: Sequence[str] = ()  # the partitions that this worker reads
+        self.owned: Sequence[str] | None = None  # the partitions that this worker reads, once known
         self._waiting: dict[str, tuple[int, asyncio.Future[None]]] = {}  # closers, by stream: for which bin
 
     @property
@@ -95,7 +95,7 @@ class LoadedStreams:
 
     def reached_cuts(self) -> bool:
         """Return whether the reader has reached all known cuts."""
-        known = [view.partitions.get(name) for view in self._views.values() for name in self.owned]
+        known = [view.partitions.get(name) for view in self._views.values() for name in self.owned or ()]
         return not any(state.cuts for state in known if state is not None)
 
     def own(self, partitions: Sequence[str]) -> None:
@@ -128,7 +128,8 @@ class LoadedStreams:
 
     def _wake_closer(self, name: str) -> None:
         """Wake the closer that waits for a stream, if the reader has reached its bin."""
-        if (waiting := self._waiting.get(name)) is None or (view := self._views.get(name)) is None:
+        waiting, view = self._waiting.get(name), self._views.get(name)
+        if waiting is None or view is None or self.owned is None:
             return
         bin, reached = waiting
         states = [view.partitions.get(partition) for partition in self.owned]

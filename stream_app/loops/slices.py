@@ -74,14 +74,23 @@ class Slices:
 
     def of(self, stream: LoadedStream, state: PartitionState) -> Slice:
         """Return the slice that a stream has not applied. Args: state, of the batch's partition."""
-        alike = stream.strategy.counting, state, stream.rules, stream.windows, stream.stopped
 
         def made() -> Slice:
             part = self._binned(stream, state)
             refusals = list(_refusals(part, stream.rules))
             return replace(part, changes=list(self._changes(stream, part)), refusals=refusals)
 
-        return self._once(("slice", alike), made)
+        return self._once(("slice", _alike(stream, state)), made)
+
+    def binned_for(self, streams: Sequence[LoadedStream], most: int) -> int:
+        """Return for how many of the first streams at most ``most`` slices must be made."""
+        new: set[Hashable] = set()
+        for number, stream in enumerate(streams):
+            if (state := stream.partitions.get(self.batch.partition)) is not None:
+                new |= {("slice", _alike(stream, state))} - self._made.keys()
+            if len(new) > most:
+                return number
+        return len(streams)
 
     def _once(self, name: Hashable, make: Callable[[], T]) -> T:
         if name not in self._made:
@@ -165,6 +174,11 @@ class Slices:
                 most_places=0 if bounds is None else bounds.most_places,
             )
             expected = new
+
+
+def _alike(stream: LoadedStream, state: PartitionState) -> Hashable:
+    """Return what decides a stream's slice of a batch."""
+    return stream.strategy.counting, state, stream.rules, stream.windows, stream.stopped
 
 
 def _runs(keys: Int64Array, positions: Int64Array, end: int, cut: Cut | None) -> Iterator[tuple[slice, int]]:

@@ -67,6 +67,7 @@ class _WatchedStore(_Watched[Store]):
     def __init__(self, inner: Store, metrics: Metrics, closings: Mapping[str, Closing]) -> None:
         super().__init__(inner)
         self._metrics, self._closings = metrics, closings
+        self._apply = self._timed("apply", inner.apply)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
@@ -97,7 +98,7 @@ class _WatchedStore(_Watched[Store]):
         return state
 
     async def apply(self, stream: str, change: Apply) -> Reply:
-        reply = cast("Reply", await self._timed("apply", self._inner.apply)(stream, change))
+        reply = cast("Reply", await self._apply(stream, change))
         if reply is Reply.DONE:
             self._metrics.apply_cells.labels(stream).observe(len(change.cells))
             self._metrics.late_share.applied(stream, change)
