@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.records import Ending, Reply, StreamState
@@ -33,8 +34,10 @@ from stream_app.together import until_all_end, until_one_ends
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and the script stays short
 POLL_S = 0.01  # first pause before asking again for a due bin whose cut a partition has not reached
 POLLS = 6  # each after twice the pause; then everything is checked again: stream, lease, witness
-REACH_S = 1.0  # how long to wait for this worker's reader, before everything is checked again
-FOLLOW_S = 0.5  # how often a worker that does not close a stream checks it
+REACH_S = 2.0  # while a closer waits for this worker's reader: how often it checks its lease
+REACHES = 15  # each after such a check; then everything is checked again: stream, lease, witness
+FOLLOW_S = 0.5  # how often a start checks a stream that another worker closes
+FOLLOWED_S = 2.0  # how often a worker that does not close a stream asks for its lease, beside all others
 PATIENCE_S = 2 * LEASE_S
 STOPPED_S = 60.0  # how often a stopped stream checks whether an epoch may open
 NOISE_LOST = "its stored noise was lost"
@@ -190,7 +193,9 @@ class Closer:
         """Close all due bins, then sleep until the next closing instant; return at the end of a replay."""
         while True:
             if not await self._leadership.leads():
-                await asyncio.sleep(FOLLOW_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FOLLOWED_S):
+                        await self._leadership.until_news()
                 continue
             next_bin, all_due_released = await self.close_due()
             outage.over()
@@ -198,15 +203,46 @@ class Closer:
                 return
             if self._stopped:
                 await asyncio.sleep(STOPPED_S)
+            elif all_due_released and self._leadership.leaves and self.publisher.all_is_visible:
+                await self._leadership.hand_over()
+            elif all_due_released and self._leadership.leaves:
+                await asyncio.sleep(FOLLOW_S)
             elif all_due_released:
                 self._pool_wanted.set()
-                await self._ports.clock.sleep_until_us(
-                    self._strategy.declared.time.closing.instant_us(next_bin)
-                )
-                if self._has_reached is not None and not self._ports.clock.virtual:
-                    await self._has_reached(self.name, next_bin, REACH_S)
+                await self._until_due(next_bin)
             else:
                 await self._until_sealed(next_bin)
+
+    async def _until_due(self, bin: int) -> None:
+        """Return when a bin has closed and this worker's reader has reached its cut; earlier with news.
+
+        It is news that this worker holds the lease again: meanwhile, another worker may have released rows
+        and died before it showed them. And it is news that another worker should close the stream.
+        """
+        clock, instant_us = self._ports.clock, self._strategy.declared.time.closing.instant_us(bin)
+        if self._stream.lease is None:
+            await clock.sleep_until_us(instant_us)
+        else:
+            await until_one_ends(clock.sleep_until_us(instant_us), self._leadership.until_news())
+            if await clock.now_us() < instant_us:
+                return
+        if not clock.virtual:
+            await self._until_reached(bin)
+
+    async def _until_reached(self, bin: int) -> bool:
+        """Return whether this worker's reader has reached a bin's cut; wait for it while this worker closes.
+
+        While the reader is behind, a closer asks the store for nothing. A thousand closers that asked would
+        take the processor from the reader for which they wait.
+        """
+        if self._has_reached is None:
+            return True
+        for _ in range(REACHES):
+            if await self._has_reached(self.name, bin, REACH_S):
+                return True
+            if not await self._leadership.leads():
+                break
+        return False
 
     async def _until_sealed(self, bin: int) -> None:
         """Return when every partition has reached its cut of a bin, or after some time.
@@ -214,7 +250,7 @@ class Closer:
         Once this worker's reader is there, the store is asked ``POLLS`` times, because other workers read the
         other partitions. The pauses grow, so that many streams that wait leave the processor to the reader.
         """
-        if self._has_reached is not None and not await self._has_reached(self.name, bin, REACH_S):
+        if not await self._until_reached(bin):
             return
         for poll in range(POLLS):
             await asyncio.sleep(POLL_S * 2**poll)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from stream_app.ports import Clock, ClockDoubt, Store, Witness
 
 LEASE_S = 5.0
+# For how long a worker that is not preferred leaves the lease to others: it asks again in case none can.
+YIELD_S = 2 * LEASE_S
+STAY_S = 60.0  # for how long it then keeps the lease, which no preferred worker took
 
 
 class Lease:
@@ -23,30 +27,83 @@ class Lease:
     def __init__(self, store: Store, stream: str, owner: str, lease_s: float = LEASE_S) -> None:
         self._store = store
         self.stream = stream
-        self._owner = owner
-        self._lease_s = lease_s
+        self.owner = owner
+        self.lease_s = lease_s
         self._until_s = 0.0
         self._ask_at_s = 0.0
+        self._is_preferred = True
+        self._yields_until_s = 0.0
+        self._stays_until_s = 0.0
+        self._news = asyncio.Event()
         self.term = 0  # rises whenever another worker may have held the lease in between
+        self._leaves = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this worker holds the lease, as far as it knows without asking."""
+        return _now_s() < self._until_s
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the closer is to hand the stream over, as soon as no bin is due."""
+        return self._leaves and self.is_held
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether to ask the store for the lease, or for more of it."""
+        return _now_s() >= self._yields_until_s
 
     async def held(self) -> bool:
         """Return whether this worker holds the lease; take or renew it where needed. Raises: OSError."""
-        if _now_s() >= self._ask_at_s:
+        if self.is_wanted and _now_s() >= self._ask_at_s:
             await renew([self])
-        return _now_s() < self._until_s
+        return self.is_held
+
+    def prefer(self, is_preferred: bool) -> None:
+        """Note whether this worker should close the stream, rather than another live worker."""
+        was_preferred, self._is_preferred = self._is_preferred, is_preferred
+        if is_preferred:
+            self._yields_until_s, self._leaves = 0.0, False
+        elif self.is_held:
+            self._leaves = _now_s() >= self._stays_until_s
+        elif was_preferred:
+            self._yields_until_s = _now_s() + YIELD_S
+        if self.leaves:
+            self._notify()
+
+    async def hand_over(self) -> None:
+        """Release the lease to the preferred worker. Raises: OSError."""
+        self._yields_until_s, self._leaves = _now_s() + YIELD_S, False
+        await self.give_up()
+
+    async def until_news(self, term: int) -> None:
+        """Return when a later term than this one has begun, or when the stream is to be handed over."""
+        while self.term == term and not self.leaves:
+            await self._news.wait()
 
     def note(self, asked_s: float, is_held: bool) -> None:
         """Note the store's answer. Args: asked_s, when the question was put, on the loop's clock."""
-        if not is_held:
+        if not is_held or asked_s < self._yields_until_s:  # it may have been handed over meanwhile
             self.drop()
+            if not self._is_preferred:
+                self._yields_until_s = max(self._yields_until_s, asked_s + YIELD_S)
             return
-        self.term += asked_s >= self._until_s
+        is_new = asked_s >= self._until_s
         # The term is counted from before the question, so it ends here before it ends in the store.
-        self._until_s, self._ask_at_s = asked_s + self._lease_s, asked_s + self._lease_s / 3
+        self._until_s, self._ask_at_s = asked_s + self.lease_s, asked_s + self.lease_s / 3
+        if is_new:
+            self.term += 1
+            self._stays_until_s = 0.0 if self._is_preferred else asked_s + STAY_S
+            self._notify()
 
     def drop(self) -> None:
         """Forget that the lease is held: the next call of ``held`` asks the store and begins a new term."""
         self._until_s = self._ask_at_s = 0.0
+        self._leaves = False
+
+    def _notify(self) -> None:
+        self._news.set()
+        self._news.clear()
 
     async def give_up(self) -> None:
         """Release the lease, so that another worker can take it at once."""
@@ -54,11 +111,13 @@ class Lease:
 
     async def ask(self, streams: Sequence[str], *, give_up: bool = False) -> list[bool]:
         """Ask the store for leases like this one, for several streams. Raises: OSError."""
-        return await self._store.hold(streams, self._owner, 0 if give_up else int(self._lease_s * 1000))
+        return await self._store.hold(streams, self.owner, 0 if give_up else int(self.lease_s * 1000))
 
 
 async def renew(leases: Sequence[Lease]) -> None:
     """Take or keep a worker's leases, in one round trip. Raises: OSError."""
+    if not leases:
+        return
     asked_s = _now_s()
     answers = await leases[0].ask([lease.stream for lease in leases])
     for lease, is_held in zip(leases, answers, strict=True):
@@ -73,15 +132,26 @@ async def give_up(leases: Sequence[Lease]) -> None:
         await leases[0].ask([lease.stream for lease in leases], give_up=True)
 
 
+class Division(Protocol):
+    """Decides which worker should close which stream (``loops/spreading.py``)."""
+
+    async def divide(self) -> None:
+        """Note that this worker lives, and tell its leases whether it is preferred. Raises: OSError."""
+
+    async def leave(self) -> None:
+        """Note that this worker closes nothing from now on. Raises: OSError."""
+
+
 async def keep(
     leases: Sequence[Lease],
     wall: Clock,
     every_s: float = LEASE_S / 4,
     kept: Callable[[], None] = lambda: None,
+    division: Division | None = None,
 ) -> None:
     """Keep renewing a worker's leases, so that a long release or a slow witness does not lose them.
 
-    Args: kept, called after each renewal.
+    Args: kept, called after each renewal; division, of streams among workers; None: the first one closes all.
     Raises: OSError; ClockDoubt, and the leases are given up while the clocks disagree.
     """
     while True:
@@ -89,8 +159,12 @@ async def keep(
             await wall.now_us()
         except ClockDoubt:
             await give_up(leases)
+            if division is not None:
+                await division.leave()
             raise
-        await renew(leases)
+        if division is not None:
+            await division.divide()
+        await renew([lease for lease in leases if lease.is_wanted])
         kept()
         await asyncio.sleep(every_s)
 
@@ -109,6 +183,7 @@ class Leadership:
         self._lease = lease
         self._claiming = asyncio.Lock()
         self._claimed_term: int | None = None
+        self._term = 0  # of the lease at the last question who leads
 
     async def leads(self) -> bool:
         """Return whether this worker closes the stream; claim the witness if it has just become the closer.
@@ -116,17 +191,33 @@ class Leadership:
         The claim comes before the witness is read: otherwise a paused predecessor could still add a row.
         """
         if self._lease is not None and not await self._held(self._lease):
+            self._term = self._lease.term
             async with self._claiming:
                 if self._claimed_term is not None:
                     self._claimed_term = None
                     await self._witness.resign(self._stream)
             return False
-        term = self._lease.term if self._lease is not None else 0
+        self._term = term = self._lease.term if self._lease is not None else 0
         async with self._claiming:
             if self._claimed_term != term:
                 await self._witness.claim(self._stream)
                 self._claimed_term = term
         return True
+
+    @property
+    def leaves(self) -> bool:
+        """Whether another worker should close the stream, and waits for this one to hand it over."""
+        return self._lease is not None and self._lease.leaves
+
+    async def hand_over(self) -> None:
+        """Let the preferred worker close the stream. Raises: OSError."""
+        if self._lease is not None:
+            await self._lease.hand_over()
+
+    async def until_news(self) -> None:
+        """Return when this worker has become the stream's closer anew, or is to hand it over."""
+        assert self._lease is not None  # without a lease there is one closer
+        await self._lease.until_news(self._term)
 
     def doubt(self) -> None:
         """Make ``leads`` claim the witness again, because another worker may have claimed it."""

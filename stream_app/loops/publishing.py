@@ -55,7 +55,7 @@ class Publisher:
         """
         missed = 0
         while True:
-            if self._published_seq == self._witnessed_seq == self._released_seq:
+            if self.all_is_visible:
                 if finished():
                     return
                 self._news.clear()
@@ -69,6 +69,11 @@ class Publisher:
             if missed % MOST_MISSED == 0:
                 await self.publish(instant_us)
                 outage.over()
+
+    @property
+    def all_is_visible(self) -> bool:
+        """Whether readers see all rows that this worker has released."""
+        return self._published_seq == self._witnessed_seq == self._released_seq
 
     def look_again(self) -> None:
         """Make ``run`` ask again whether the stream has finished."""

@@ -50,6 +50,9 @@ class Metrics:
         self.release_delay = histogram(
             "release_delay_seconds", "From a release's last closing instant until it is durable", stream
         )
+        self.closes = gauge(
+            "streams_closed_here", "Streams over a topic whose bins this worker closes now", ["source"]
+        )
         self.releases = counter("releases", "Releases that the store accepted", stream)
         self.epochs_ended = counter(
             "epochs_ended", "Epochs that ended before their last bin", ["stream", "reason"]

@@ -203,6 +203,12 @@ class Store(Protocol):
         Cost: one round trip for all. Each lease is decided atomically, all of them together are not.
         """
 
+    async def attend(self, source: str, alike: str, worker: str, for_ms: int) -> list[str]:
+        """Note that a worker lives for ``for_ms`` from now, or leaves (0); return the workers that live.
+
+        Args: alike, the same for all workers that run the same streams over the source; they see each other.
+        """
+
     async def operator_counts(self, stream: str) -> Mapping[str, int]:
         """Return the operator's counters of a stream (``core/counting/outcomes.py``, ``Reason``). SECRET.
 

@@ -63,6 +63,8 @@ TABLE = (
     KeyKind("sec:lease", "string", "hold", "milliseconds", "the worker that closes the stream now"),
     KeyKind("sec:operator_counts", "hash", "apply", "the stream's", "reason, or class of lateness: records"),
     # Keys that belong to no stream. The tag is the Redis hash tag.
+    KeyKind("sec:workers:<streams>", "zset", "attend", "seconds",
+            "live workers that run the same streams: until when; tag: the source"),
     KeyKind("pub:ledger", "hash", "reserve", "the source's", "stream:epoch: 'number entry'; tag: the source"),
     KeyKind("pub:format", "string", "need_format", "the store's", "the stored format; tag: streams"),
     KeyKind("pub:names", "set", "open_epoch", "the store's", "names of streams; tag: streams"),
@@ -94,6 +96,11 @@ def transitions_key(stream: str) -> str:
 def ledger_key(source: str) -> str:
     """Return the key of a source's ledger."""
     return f"dp:{{{_plain(source)}}}:pub:ledger"
+
+
+def workers_key(source: str, alike: str) -> str:
+    """Return the key of the live workers over a source. Args: alike, of those that run the same streams."""
+    return f"dp:{{{_plain(source)}}}:sec:workers:{alike}"
 
 
 class StreamKeys:

@@ -41,7 +41,7 @@ from stream_app.state.append_only import AppendOnlyFiles
 from stream_app.state.cluster_clocks import check_clocks
 from stream_app.state.connection import batch, connect, script, transaction
 from stream_app.state.greeting import Expected
-from stream_app.state.keys import CLOCK_MARK, STORED_FORMAT, STREAM_NAMES, StreamKeys, ledger_key
+from stream_app.state.keys import CLOCK_MARK, STORED_FORMAT, STREAM_NAMES, StreamKeys, ledger_key, workers_key
 from stream_app.state.round_trips import Argument, RoundTrips
 from stream_app.stored_format import CHANGES, ENDS, NEWEST, check_format
 
@@ -436,6 +436,10 @@ class RedisStore(Store):
         calls = [([StreamKeys(stream).lease], given) for stream in streams]
         replies = await script("hold").each(self._redis, calls)
         return [codec.decode_reply(reply) is Reply.DONE for reply in replies]
+
+    async def attend(self, source: str, alike: str, worker: str, for_ms: int) -> list[str]:
+        packed = await script("attend")(self._redis, [workers_key(source, alike)], [worker, for_ms])
+        return sorted(msgspec.msgpack.decode(packed or b"\x90", type=list[str]))
 
     async def operator_counts(self, stream: str) -> dict[str, int]:
         [counts] = await batch(self._redis, [("HGETALL", StreamKeys(stream).operator_counts)])

@@ -11,8 +11,9 @@ from itertools import groupby
 from stream_app.loops.closer import Closer
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.ingest import Ingest, Start
-from stream_app.loops.lease import Lease, keep
+from stream_app.loops.lease import Lease, give_up, keep
 from stream_app.loops.loaded_streams import LoadedStreams
+from stream_app.loops.spreading import Spreading
 from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
 from stream_app.ports import Clock, Source
@@ -62,6 +63,7 @@ class Pipeline:
     counting: Counting
     closers: Sequence[Closer]
     leases: Sequence[Lease]
+    spreading: Spreading | None = None
 
     @classmethod
     def over(
@@ -83,7 +85,9 @@ class Pipeline:
         )
         closers |= {one.strategy.stream: Closer(ports, one, counting.views.has_reached) for one in streams}
         leases = [stream.lease for stream in streams if stream.lease is not None]
-        return cls(ports.source, ports.wall, counting, list(closers.values()), leases)
+        source = streams[0].strategy.source
+        spreading = Spreading(ports.store, source, leases) if leases else None
+        return cls(ports.source, ports.wall, counting, list(closers.values()), leases, spreading)
 
     async def agree(self, opened: Callable[[str], None] = lambda stream: None) -> None:
         """Return when store and witness agree about every stream; only then may ``run`` start.
@@ -95,16 +99,30 @@ class Pipeline:
             for together in ([closer] for closer in some) if alone else [some]:
                 await until_all_end(*(_agree(closer, opened) for closer in together))
 
-    async def run(self) -> None:
-        """Run until cancelled; a replay returns when its last bin is visible."""
+    async def run(self, closes: Callable[[int], None] = lambda number: None) -> None:
+        """Run until cancelled; a replay returns when its last bin is visible.
+
+        Args: closes, called after each renewal of the leases with the number that are held.
+        """
         releasing = until_all_end(*(closer.run() for closer in self.closers))
         loops = [self.counting.run(), releasing]
         if self.leases:
             outage = Outage(log, "leases")
-            keeping = partial(keep, self.leases, self.wall, kept=outage.over)
+
+            def kept() -> None:
+                outage.over()
+                closes(sum(lease.is_held for lease in self.leases))
+
+            keeping = partial(keep, self.leases, self.wall, kept=kept, division=self.spreading)
             loops.append(outage.outlast(keeping))
         await until_one_ends(*loops)
         await self.source.close()
+
+    async def leave(self) -> None:
+        """Let other workers close the streams at once. Raises: OSError."""
+        if self.spreading is not None:
+            await self.spreading.leave()
+        await give_up(self.leases)
 
 
 async def _agree(closer: Closer, opened: Callable[[str], None]) -> None:

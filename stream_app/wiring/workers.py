@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import secrets
 import time
@@ -21,7 +22,7 @@ from stream_app.config.source import by_log, by_source
 from stream_app.core.strategy import Strategy
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock, ReplayClock
-from stream_app.loops.lease import Lease, give_up
+from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
@@ -46,7 +47,7 @@ from stream_app.state.memory import servers_memory
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
 from stream_app.stored_format import ENTRIES, FIRST, check_directory_format, mark_directory
-from stream_app.together import until_all_end, until_one_ends
+from stream_app.together import each_to_its_end, until_all_end, until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.event_logs import check_files, check_told_apart, named_by, open_source
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 PREDECESSOR_S = 20.0
 START_AGAIN_S = 1.0
 CLOSE_S = 1.0
+GARBAGE = 20_000, 20, 20  # new objects before a search for garbage, which looks at all objects of all streams
 REPLAY_STRIDE_BINS = 256  # at full speed: bins that are cut, sealed and released in one step
 
 log = logging.getLogger(__name__)
@@ -95,6 +97,7 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
     """
     check_files(settings.streams)
     check_operator(settings.operator)
+    gc.set_threshold(*GARBAGE)
     metrics = Metrics()
     async with AsyncExitStack() as resources:
         directory = await resources.enter_async_context(own_directory(settings))
@@ -150,7 +153,9 @@ async def _start_and_run(
         await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
         if any(stream.declared.privacy.per_user is not None for stream in settings.streams):
             await store.need_format(ENTRIES)
-        anew = {one.name for one in settings.streams if not await _has_begun(one.name, store, witnesses)}
+        names = [stream.name for stream in settings.streams]
+        begun = await each_to_its_end(*(_has_begun(name, store, witnesses) for name in names))
+        anew = {name for name, has_begun in zip(names, begun, strict=True) if not has_begun}
         keys = noise_keys(settings)
         waiting.now = START if settings.kafka is None else KAFKA
         letters = await resources.enter_async_context(letters_topic(settings, metrics.letters_unsent.inc))
@@ -170,13 +175,17 @@ async def _start_and_run(
             for streams in by_log(settings.streams)
             if isinstance(streams[0].source, SourceSettings) and streams[0].source.keep_us is not None
         ]
-        work = until_all_end(*(pipeline.run() for pipeline in pipelines), *deleting)
+        closing = [
+            pipeline.run(metrics.closes.labels(log.streams[0].declared.source.name).set)
+            for log, pipeline in zip(logs, pipelines, strict=True)
+        ]
+        work = until_all_end(*closing, *deleting)
         if settings.operator is not None:
-            names = [stream.name for stream in settings.streams]
             asked = new_store()
             memory = follow_memory(partial(servers_memory, asked.connection), metrics)
             work = until_one_ends(work, follow(asked, names, metrics.stored), memory)
         waiting.now = None
+        gc.freeze()  # what is open now stays: no search for garbage looks at it again
         on_ready()
         await work
         _check_counted(settings, metrics, anew)
@@ -380,7 +389,7 @@ async def _pipeline(
         start=log.streams[0].source.start,
         user_key=await adapters.noise_keys.user_key() if has_users else b"",
     )
-    adapters.resources.push_async_callback(_close, partial(give_up, pipeline.leases))
+    adapters.resources.push_async_callback(_close, pipeline.leave)
     for stream in log.streams:
         adapters.metrics.know(stream.name, stream.declared.time.bin_us / 1e6)
     await pipeline.agree(opened)

@@ -108,6 +108,7 @@ async def fill(store: RedisStore, stream: str) -> None:
     await store.release(stream, release_of(state, 1))
     await store.publish(stream, 1)
     await store.hold([stream], "worker", 60_000)
+    await store.attend("clicks", "ab12", "worker", 60_000)
 
 
 async def fill_alerts(url: str) -> None:

@@ -604,6 +604,16 @@ class TestRest:
         assert await store.hold([stream], "b", 0) == [True]
         assert await store.hold([stream], "a", 60_000) == [True]
 
+    async def test_live_workers_with_the_same_streams_see_each_other(self, stores: Stores) -> None:
+        store, source = stores.store, stores.stream
+        assert await store.attend(source, "ab", "b", 60_000) == ["b"]
+        assert await store.attend(source, "cd", "other streams", 60_000) == ["other streams"]
+        assert await store.attend(source, "ab", "a", 100) == ["a", "b"]
+        await asyncio.sleep(0.2)
+        assert await store.attend(source, "ab", "c", 60_000) == ["b", "c"], "it does not live any more"
+        assert await store.attend(source, "ab", "b", 0) == ["c"], "it has left"
+        assert await store.attend(source, "ab", "b", 0) == ["c"]
+
     async def test_operator_counts_add_up_once_per_applied_change(self, stores: Stores) -> None:
         await opened(stores)
         store, stream = stores.store, stores.stream

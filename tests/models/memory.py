@@ -67,6 +67,7 @@ class MemoryStore(Store):
         self._ledgers: dict[str, list[LedgerEntry]] = {}
         self._noise: dict[str, dict[tuple[str, int], bytes]] = {}
         self._leases: dict[str, tuple[str, int]] = {}  # by stream: the lease's owner and its end
+        self._workers: dict[tuple[str, str], dict[str, int]] = {}  # until when each worker lives
 
     def copy(self) -> MemoryStore:
         """Return an independent copy of the store on the same clock, as a backup."""
@@ -431,6 +432,13 @@ class MemoryStore(Store):
             return False
         self._leases[stream] = owner, now_us + for_ms * 1000
         return True
+
+    async def attend(self, source: str, alike: str, worker: str, for_ms: int) -> list[str]:
+        now_us = self._clock_us()
+        until_us = self._workers.get((source, alike), {}) | {worker: now_us + for_ms * 1000}
+        live = {name: until for name, until in until_us.items() if until > now_us}
+        self._workers[source, alike] = live
+        return sorted(live)
 
     async def operator_counts(self, stream: str) -> dict[str, int]:
         return dict(self._opened(stream).operator_counts)
