@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
+from stream_app.state.keys import StreamKeys
 from tests.e2e.topic_workers import REPOSITORY, Cell, running_cell
 from tests.patience import PATIENCE_S
 
@@ -75,6 +80,45 @@ def test_after_kill_9_releases_go_on_and_no_group_but_that_of_events_is_waited_f
     assert [group for group in groups if topic in group] == [f"{topic}.{topic}"]
     second.terminate()
     assert second.wait(PATIENCE_S) == 0, cell.said()
+
+
+def test_a_worker_that_is_taken_away_hands_over_at_once_and_no_bin_is_lost(cell: Cell) -> None:
+    """SIGTERM drains a worker: it leaves its partitions and leases to the other one, with status 0."""
+    workers = [cell.start("stream_app", "worker", "--config", "app.yaml") for _ in range(2)]
+    cell.send(30)
+    cell.rows(90)
+    visible: list[tuple[float, int]] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        with Redis.from_url(cell.redis.operator_url) as redis:
+            while not ended.wait(0.02):
+                seq = int(redis.get(StreamKeys("clicks").visible) or 0)
+                if not visible or visible[-1][1] != seq:
+                    visible.append((time.monotonic(), seq))
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    for number in range(2):  # whichever of both closes the stream, it is taken away once
+        for _ in range(10):
+            cell.send(20)
+            time.sleep(0.3)
+        asked = time.monotonic()
+        workers[number].send_signal(signal.SIGTERM)
+        assert workers[number].wait(PATIENCE_S) == 0, cell.said()
+        print(f"a worker ended after {time.monotonic() - asked:.1f} s")
+        workers[number] = cell.start("stream_app", "worker", "--config", "app.yaml")
+        cell.send(30)
+        cell.rows(cell.sent)
+    ended.set()
+    watching.join()
+    gaps = [after[0] - before[0] for before, after in pairwise(visible)]
+    print(f"longest time between releases of 1 s: {max(gaps):.1f} s; usual: {statistics.median(gaps):.1f} s")
+    rows = cell.rows(cell.sent)
+    assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1)), "a bin twice, or none"
+    assert {row["epoch"] for row in rows} == {0}
+    assert rows[-1]["estimate"] == [cell.sent]
+    assert "Traceback" not in cell.said()
 
 
 def test_a_worker_that_starts_waits_for_an_unreachable_redis(cell: Cell) -> None:

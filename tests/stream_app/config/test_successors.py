@@ -9,6 +9,7 @@ import pytest
 from stream_app.config import load
 from stream_app.config.document import ConfigError
 from stream_app.core.instants import parse_instant
+from tests.blocks.pages import block
 
 OLD = """\
 streams:
@@ -39,6 +40,11 @@ def test_a_stream_ends_where_its_successor_begins(tmp_path: Path) -> None:
     assert loaded(tmp_path, OLD + NEW + last)["new"] == parse_instant("2031-01-01T00:00:00Z")
     # A stream that has ended may be taken out.
     assert loaded(tmp_path, "streams:\n" + NEW) == {"new": None}
+
+
+def test_the_page_shows_a_stream_and_its_successor(tmp_path: Path) -> None:
+    written = block("docs/how-to/change.md: streams:")  # the page change.md
+    assert loaded(tmp_path, written.text) == {"clicks": EDGE_US, "clicks-hourly": None}
 
 
 def test_a_stream_may_end_without_a_successor(tmp_path: Path) -> None:
