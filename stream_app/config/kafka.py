@@ -135,7 +135,7 @@ def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
     columns: tuple[str, ...] = section.take("columns", _columns, ())
     authority = section.take(REGISTRY_CA, values.text, None)
     cluster = section.take("cluster", cluster_name, "")
-    name = section.take("group", values.name, "") or topic_identity(topic, cluster)
+    name = section.take("group", values.group, "") or topic_identity(topic, cluster)
     settings = TopicSettings(
         topic=topic,
         cluster=cluster,

@@ -108,11 +108,11 @@ def ledgers_of(stream: StreamSettings, directory: Path) -> tuple[str, ...]:
     Args: directory, of the configuration.
     """
     name, source = stream.declared.source.name, stream.source
-    if ":" in name:  # the name of a group has no colon
-        return (name,)
     if isinstance(source, SourceSettings) and source.keep_us is None:
-        return name, file_identity(source.file, directory)
-    return name, log_of(source)
+        own = name if ":" in name else file_identity(source.file, directory)  # a group's name has no colon
+    else:
+        own = log_of(source)
+    return (name,) if name == own else (name, own)
 
 
 def by_source(streams: Sequence[StreamSettings]) -> dict[str, list[StreamSettings]]:

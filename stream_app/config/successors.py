@@ -55,7 +55,8 @@ def _until(own: Section, before: StreamSettings, stream: StreamSettings, first_u
     if then.source.name != now.source.name:
         raise own.error(
             "successor_of",
-            f"{before.name} counts {then.source.name}, not {now.source.name}; give both one source",
+            f"{before.name} counts {then.source.name}, not {now.source.name}; give both one source, or, if "
+            f"its topic has moved, write source.group: {then.source.name}",
         )
     if (then.time.field, then.time.format) != (now.time.field, now.time.format):
         raise own.error(

@@ -32,6 +32,7 @@ _PART = re.compile(r"(\d+)(us|ms|s|m|h|d|w)")
 _LONGEST_US = 36_500 * _UNITS_US["d"]
 _LARGEST_TREE = 2**26  # leaves: four times the longest epoch
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_TOPIC = re.compile(r"topic:([a-z0-9][a-z0-9_-]{0,62}/)?[A-Za-z0-9._-]{1,249}")
 
 
 def text(value: object) -> str:
@@ -53,6 +54,13 @@ def name(value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError("is not a name; use a-z, 0-9, - and _, at most 63, a letter or digit first")
     return value
+
+
+def group(value: object) -> str:
+    """Read the name of a group, or the name in the ledger of another topic, whose log goes on here."""
+    if isinstance(value, str) and _TOPIC.fullmatch(value):
+        return value
+    return name(value)
 
 
 def whole(least: int, most: int, what: str = "a whole number", more: str = "") -> Callable[[object], int]:

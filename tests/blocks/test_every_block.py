@@ -50,6 +50,7 @@ ELSEWHERE = {
     'docs/how-to/backup.md: redis-cli -u "$REDIS_OPERATOR_URL" --rdb backup.rdb': "deployment/test_backup.py",
     'docs/how-to/backup.md: cd "$REDIS_DATA"': "deployment/test_backup.py",
     "docs/how-to/change.md: streams:": "stream_app/config/test_successors.py",
+    "docs/how-to/move.md: kafka:": "stream_app/config/test_successors.py",
     "docs/how-to/rotate.md: old=$(sed -n 's#^STREAM_APP_REDIS_URL=.*//worker:\\(.*\\)@.*#\\1#p' "
     "deploy/secrets/worker.env)": "deployment/test_rotation.py",
     "docs/tutorial/file.md: # Written by stream-app init. docs/configuration.md explains every key.": (

@@ -8,6 +8,7 @@ import pytest
 
 from stream_app.config import load
 from stream_app.config.document import ConfigError
+from stream_app.config.source import ledgers_of
 from stream_app.core.instants import parse_instant
 from tests.blocks.pages import block
 
@@ -45,6 +46,15 @@ def test_a_stream_ends_where_its_successor_begins(tmp_path: Path) -> None:
 def test_the_page_shows_a_stream_and_its_successor(tmp_path: Path) -> None:
     written = block("docs/how-to/change.md: streams:")  # the page change.md
     assert loaded(tmp_path, written.text) == {"clicks": EDGE_US, "clicks-hourly": None}
+
+
+def test_the_page_shows_a_topic_that_moves(tmp_path: Path) -> None:
+    written = block("docs/how-to/move.md: kafka:").text
+    assert loaded(tmp_path, written) == {"clicks": EDGE_US, "clicks-moved": None}
+    ledgers = [ledgers_of(stream, tmp_path) for stream in load(tmp_path / "app.yaml", {}).streams]
+    assert ledgers == [("topic:clicks",), ("topic:clicks", "topic:new/clicks")]
+    with pytest.raises(ConfigError, match=r"its topic has moved, write source\.group: topic:clicks"):
+        loaded(tmp_path, written.replace(', group: "topic:clicks"', ""))
 
 
 def test_a_stream_may_end_without_a_successor(tmp_path: Path) -> None:
