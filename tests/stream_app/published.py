@@ -115,6 +115,7 @@ class Published:
                 period_us=promised.period_us,
                 periods=promised.periods,
                 changed_from=changed_from,
+                successor_of=promised.successor_of,
             )
         )
         seq, head = (state.seq, state.head) if state else (0, GENESIS)
