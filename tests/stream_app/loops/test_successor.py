@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Awaitable, Iterator
+from contextlib import closing, suppress
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
 from stream_app.loops.ending import ENDED
 from stream_app.ports import OperatorError
+from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, SOURCE, design_of, strategy_of
+from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import OneSource
 
 EDGE = 109  # inside the second epoch of six bins
@@ -167,6 +170,58 @@ def test_a_store_that_forgot_the_end_gets_it_back_before_the_stream_goes_on(one:
             await ingest.step()
             await closer.close_due()
         assert max(await one.released()) <= EDGE - 1
+
+    asyncio.run(run())
+
+
+async def dies(work: Awaitable[object]) -> None:
+    """Run a worker until it dies, or to its end."""
+    with suppress(asyncio.CancelledError):
+        await work
+
+
+@pytest.mark.parametrize("after_effect", [False, True])
+def test_a_worker_that_dies_at_any_call_begins_no_successor_before_the_end_is_stored(
+    one: OneSource, after_effect: bool
+) -> None:
+    async def run() -> None:
+        await one.closer().reconcile()
+        for calls in range(1, 100):
+            store = one.store.copy()
+            dying, witness = Dying(store, calls, after_effect), MemoryWitness()
+            await dies(one.closer(one.strategies[1], store=dying, witness=witness).reconcile())
+            begun = [entry for entry in await store.ledger(SOURCE) if entry.stream == "halves"]
+            assert not begun or store._streams["visits"].until_bin == EDGE
+            if dying.left > 0:
+                break
+            state = await one.closer(one.strategies[1], store=store, witness=witness).reconcile()
+            assert (state.epoch.epoch, state.epoch.first_bin) == (0, 2 * EDGE)
+            assert store._streams["visits"].until_bin == EDGE
+        assert calls > 5
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("after_effect", [False, True])
+def test_a_worker_that_dies_at_any_call_at_the_end_leaves_a_stream_that_ends(
+    one: OneSource, after_effect: bool
+) -> None:
+    async def run() -> None:
+        await run_until(one, EDGE - 0.25, {4 * EDGE - 3: [EDGE - 0.5, EDGE + 0.1]})
+        one.clock.set_bin(EDGE + 0.25)
+        await one.ingest().step()
+        for calls in range(1, 100):
+            store, witness = one.store.copy(), deepcopy(one.witness)
+            dying = Dying(store, calls, after_effect)
+            await dies(one.closer(store=dying, witness=witness).close_due())
+            if dying.left > 0:
+                break
+            await one.closer(store=store, witness=witness).close_due()
+            state = await store.load("visits")
+            assert state is not None
+            assert (state.stopped, state.epoch.end_reason, state.released_bin) == (True, ENDED, EDGE - 1)
+            assert store._streams["visits"].cells == {}
+        assert calls > 8
 
     asyncio.run(run())
 
