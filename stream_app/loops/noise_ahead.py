@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from dphist.noise import NoiseSource
@@ -109,7 +110,7 @@ class NoiseAhead:
     async def of_bins(self, strategy: Strategy, state: StreamState, last_bin: int) -> BinsNoise:
         """Return the noise of the next bins, up to ``last_bin`` or the end of the page. SECRET.
 
-        Raises: NoiseLost; OSError where the store did not answer.
+        Raises: NoiseLost; OperatorError if only other workers have its key; OSError from the store.
         """
         geometry = strategy.kind.page_geometry()
         first = state.released_bin + 1 - state.epoch.first_bin
@@ -161,27 +162,41 @@ class NoiseAhead:
         self._settled = state.noise, spent
 
     async def _draw(self, strategy: Strategy, epoch: int) -> StoredNoise:
+        while (drawn := await self._drawn(strategy, epoch)) is None:
+            pass  # the keys were rotated meanwhile: what was drawn is never used
+        return drawn
+
+    async def _drawn(self, strategy: Strategy, epoch: int) -> StoredNoise | None:
+        """Draw and store an epoch's noise; return None once the store notes another key than at the start."""
         nonce = self._make_nonce()
         self._kept = [nonce]
-        key = await self._keys.create(self._stream, epoch, nonce)
+        mark = await self._keys.mark(self._stream, await self._store.noise_key(self._stream))
+        key = await self._keys.create(self._stream, epoch, nonce, mark)
         pages, number = strategy.kind.draw_pages(self._noise), 0
         while (page := await in_thread(SHARED, next, pages, None)) is not None:
             data = encrypt_page(key, self._stream, epoch, nonce, number, page)
-            await self._store.write_noise(self._stream, nonce, number, data)
+            if not await self._store.write_noise(self._stream, nonce, number, data, mark):
+                return None
             key, number = later_chain_key(key, 1), number + 1
         return StoredNoise(nonce, number)
 
     async def _read(self, geometry: PageGeometry, state: StreamState, page: int) -> BinsNoise:
         where = f"stream {self._stream}: noise page {page} of epoch {state.epoch.epoch}"
-        chain = await self._keys.chain(self._stream, state.epoch.epoch, state.noise)
-        if chain is None or chain[0] > page:
-            raise NoiseLost(f"{where} has no key")
-        data = await self._store.read_noise(self._stream, state.noise, page)
-        if data is None:
-            raise NoiseLost(f"{where} is missing")
-        key = later_chain_key(chain[1], page - chain[0])
-        try:
-            content = decrypt_page(key, self._stream, state.epoch.epoch, state.noise, page, data)
-            return read_page(geometry, page, content)
-        except ValueError:
-            raise NoiseLost(f"{where} is damaged") from None
+        before: bytes | None = None
+        while True:
+            data = await self._store.read_noise(self._stream, state.noise, page)
+            if data is None:
+                raise NoiseLost(f"{where} is missing")
+            chains = await self._keys.chains(self._stream, state.epoch.epoch, state.noise)
+            chains = [(first, key) for first, key in chains if first <= page]
+            for first, key in chains:
+                place = self._stream, state.epoch.epoch, state.noise, page
+                with suppress(ValueError):
+                    content = decrypt_page(later_chain_key(key, page - first), *place, data)
+                    return read_page(geometry, page, content)
+            if data == before:
+                break
+            before = data  # a rotation of keys may have replaced the page before the keys were read
+        # Raises OperatorError if the noise is not lost, and this worker only lacks its key.
+        await self._keys.mark(self._stream, await self._store.noise_key(self._stream))
+        raise NoiseLost(f"{where} is damaged" if chains else f"{where} has no key")

@@ -104,8 +104,15 @@ class Store(Protocol):
             CONFLICT in all other cases, also if a page of the noise is not stored.
         """
 
-    async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
-        """Store an encrypted page once, before its epoch opens; the stream need not exist yet."""
+    async def noise_key(self, stream: str) -> bytes:
+        """Return the mark of the shared key with which new noise is encrypted; empty if none is noted."""
+
+    async def write_noise(self, stream: str, nonce: str, page: int, data: bytes, key: bytes = b"") -> bool:
+        """Store an encrypted page once, before its epoch opens; the stream need not exist yet.
+
+        Args: key, the mark of the shared key that encrypts the page, which the store notes; empty for none.
+        Returns: False, and nothing is stored, if another key is noted by now.
+        """
 
     async def read_noise(self, stream: str, nonce: str, page: int) -> bytes | None:
         """Return an encrypted page, or None if it is not stored. SECRET."""
@@ -309,11 +316,18 @@ class NoiseKeys(Protocol):
     async def user_key(self) -> bytes:
         """Return the key with which users' ids are hashed: always the same, durable before this returns."""
 
-    async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
+    async def mark(self, stream: str, stored: bytes) -> bytes:
+        """Return the mark of the key for a stream's next noise; empty if no other worker shares the key.
+
+        Args: stored, the mark that the store notes, or empty.
+        Raises: OperatorError if this worker does not have the key that is noted.
+        """
+
+    async def create(self, stream: str, epoch: int, nonce: str, mark: bytes = b"") -> bytes:
         """Make the first chain key for an epoch's noise; return it when it is durable."""
 
-    async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
-        """Return the number of the first noise page whose key still exists, and that key; None if lost."""
+    async def chains(self, stream: str, epoch: int, nonce: str) -> Sequence[tuple[int, bytes]]:
+        """Return the chain keys that may open an epoch's noise, each with the number of its first page."""
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
         """Destroy the keys of the first ``pages`` pages."""

@@ -50,6 +50,10 @@ _ELSEWHERE = {
         "histories",
         "Store the streams of FILE, an export, as history.",
     ),
+    "rotate-key": (
+        "rotate_key",
+        "Replace the key of secrets.key_file while workers run.",
+    ),
     "retire": (
         "histories",
         "End STREAM for good and delete its secrets.",

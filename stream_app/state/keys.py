@@ -59,7 +59,8 @@ TABLE = (
     KeyKind("sec:open_bins", "zset", "apply", "the stream's", "bins that have cells"),
     KeyKind("sec:open_windows", "zset", "apply", "the stream's", "windows that have users"),
     KeyKind("sec:untallied", "zset", "apply", "the stream's", "shards of users that are not tallied, by bin"),
-    KeyKind("sec:noise", "hash", "write_noise", "until released", "nonce:page: encrypted noise drawn ahead"),
+    KeyKind("sec:noise", "hash", "write_noise", "until released",
+            "nonce:page: encrypted noise drawn ahead; 'key': the mark of the shared key that encrypts it"),
     KeyKind("sec:lease", "string", "hold", "milliseconds", "the worker that closes the stream now"),
     KeyKind("sec:operator_counts", "hash", "apply", "the stream's", "reason, or class of lateness: records"),
     # Keys that belong to no stream. The tag is the Redis hash tag.
@@ -77,6 +78,7 @@ TABLE = (
     KeyKind("sec:mark", "string", "now", "the store's", "an instant that the clock has passed; tag: clock"),
 )  # fmt: skip
 
+NOISE_KEY = "key"  # the field of ``sec:noise`` with the mark of the key
 STREAM_NAMES = "dp:{streams}:pub:names"
 STORED_FORMAT = "dp:{streams}:pub:format"
 CLOCK_MARK = "dp:{clock}:sec:mark"

@@ -41,7 +41,15 @@ from stream_app.state.append_only import AppendOnlyFiles
 from stream_app.state.cluster_clocks import check_clocks
 from stream_app.state.connection import batch, connect, script, transaction
 from stream_app.state.greeting import Expected
-from stream_app.state.keys import CLOCK_MARK, STORED_FORMAT, STREAM_NAMES, StreamKeys, ledger_key, workers_key
+from stream_app.state.keys import (
+    CLOCK_MARK,
+    NOISE_KEY,
+    STORED_FORMAT,
+    STREAM_NAMES,
+    StreamKeys,
+    ledger_key,
+    workers_key,
+)
 from stream_app.state.round_trips import Argument, RoundTrips
 from stream_app.stored_format import CHANGES, ENDS, NEWEST, check_format
 
@@ -201,9 +209,14 @@ class RedisStore(Store):
             if reply != b"again":
                 return codec.decode_reply(reply)
 
-    async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
+    async def noise_key(self, stream: str) -> bytes:
+        [mark] = await batch(self._redis, [("HGET", StreamKeys(stream).noise, NOISE_KEY)])
+        return bytes(mark or b"")
+
+    async def write_noise(self, stream: str, nonce: str, page: int, data: bytes, key: bytes = b"") -> bool:
         checks.check_noise_page(nonce, page, data)
-        await batch(self._redis, [("HSETNX", StreamKeys(stream).noise, f"{nonce}:{page}", data)])
+        given: list[Argument] = [f"{nonce}:{page}", data, key]
+        return await self._reply("write_noise", [StreamKeys(stream).noise], given) is Reply.DONE
 
     async def read_noise(self, stream: str, nonce: str, page: int) -> bytes | None:
         [data] = await batch(self._redis, [("HGET", StreamKeys(stream).noise, f"{nonce}:{page}")])
@@ -450,13 +463,17 @@ class RedisStore(Store):
         [entries] = await batch(self._redis, [asked])
         return codec.decode_rows(entries)
 
+    async def confirm(self, stream: str) -> None:
+        """Return when the configured number of replicas has all earlier writes of a stream."""
+        await script("confirm")(self._redis, [StreamKeys(stream).state], [], self._replicas)
+
     async def witness_rows(
         self, stream: str, strategy: Strategy, after_seq: int, limit: int
     ) -> list[WitnessRow]:
         rows = await self.rows(stream, after_seq, limit)
         if rows and self._replicas:
             # The witness must not know rows that the next primary lacks.
-            await script("confirm")(self._redis, [StreamKeys(stream).state], [], self._replicas)
+            await self.confirm(stream)
         if strategy.kind.rows_hold_values or not rows:
             return [WitnessRow(seq, row) for seq, row in rows]
         keys = StreamKeys(stream)

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 KEY_BYTES = 32
 _IV_BYTES = 12
+_MARK_BYTES = 16
 
 
 def new_chain_key() -> bytes:
@@ -33,6 +34,11 @@ def derived_chain_key(secret: bytes, stream: str, epoch: int, nonce: str) -> byt
 def derived_user_key(secret: bytes) -> bytes:
     """Return the key of the hashes of users, from a secret that workers share."""
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=_bound("users")).derive(secret)
+
+
+def mark_of(secret: bytes) -> bytes:
+    """Return a name of a secret that workers share, by which stores can name it; it reveals nothing of it."""
+    return HKDF(SHA256(), _MARK_BYTES, salt=None, info=_bound("mark")).derive(secret).hex().encode()
 
 
 def later_chain_key(chain_key: bytes, pages: int) -> bytes:

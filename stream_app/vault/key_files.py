@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -49,13 +49,17 @@ class KeyFiles(NoiseKeys):
                 "users under other names"
             ) from None
 
-    async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
+    async def mark(self, stream: str, stored: bytes) -> bytes:
+        return b""
+
+    async def create(self, stream: str, epoch: int, nonce: str, mark: bytes = b"") -> bytes:
         key = new_chain_key()
         await self._change(stream, partial(self._write, self._file(stream, epoch, nonce), 0, key))
         return key
 
-    async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
-        return self._read(self._file(stream, epoch, nonce))
+    async def chains(self, stream: str, epoch: int, nonce: str) -> Sequence[tuple[int, bytes]]:
+        chain = self._read(self._file(stream, epoch, nonce))
+        return [] if chain is None else [chain]
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
         if pages:  # otherwise the first page is not spent yet
@@ -106,15 +110,16 @@ class KeyFiles(NoiseKeys):
             return
         with file.open("r+b") as old:
             write_durably(file, [text])
-            _overwrite(old.fileno())
+            overwrite(old.fileno())
 
 
 def _destroy(file: Path) -> None:
     with file.open("r+b") as old:
         file.unlink()
-        _overwrite(old.fileno())
+        overwrite(old.fileno())
 
 
-def _overwrite(descriptor: int) -> None:
+def overwrite(descriptor: int) -> None:
+    """Overwrite an open file, so that its blocks no longer hold its content."""
     os.pwrite(descriptor, bytes(os.fstat(descriptor).st_size), 0)
     os.fsync(descriptor)

@@ -1,57 +1,57 @@
-"""Keys of stored noise derived from one secret file, which workers on several machines share."""
+"""Keys of stored noise derived from the keys of one file, which workers on several machines share."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import os
-import stat
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from stream_app.ports import NoiseKeys, OperatorError
-from stream_app.vault.cipher import KEY_BYTES, derived_chain_key, derived_user_key
+from stream_app.vault.cipher import derived_chain_key, mark_of
+from stream_app.vault.key_ring import KeyRing
+
+log = logging.getLogger(__name__)
 
 
 class SharedKey(NoiseKeys):
-    """``NoiseKeys`` that are derived from one secret of at least 32 bytes.
+    """``NoiseKeys`` that are derived from the keys of a ring, which is read again when its file changes.
 
-    No key is ever destroyed: the secret and an old copy of the store also reveal spent pages.
+    No key of an epoch is ever destroyed: a key of the ring and an old copy of the store also reveal spent
+    pages.
     """
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
+    def __init__(self, ring: KeyRing, file: Path | None = None) -> None:
+        self._ring = ring
+        self._file = file
+        self._seen = None if file is None else _mark(file)
 
     @classmethod
     def read(cls, file: Path) -> SharedKey:
-        """Return the keys of a secret file in base64, for example written by ``openssl rand -base64 32``.
-
-        Raises: OperatorError, one line, for a file that others may read or that contains no such secret.
-        """
-        where = f"secrets.key_file: {file}"
-        try:
-            status, text = file.stat(), file.read_bytes()
-        except OSError as failure:
-            raise OperatorError(f"{where}: cannot be read: {failure.strerror}; write one first") from None
-        if others_may_read(status, os.geteuid(), os.getegid()):
-            raise OperatorError(f"{where}: others may read it; chmod 600 it")
-        try:
-            secret = base64.b64decode(text.strip(), validate=True)
-        except binascii.Error:
-            secret = b""
-        if len(secret) < KEY_BYTES:
-            raise OperatorError(
-                f"{where}: holds no {KEY_BYTES} bytes in base64; fill it: openssl rand -base64 {KEY_BYTES}"
-            )
-        return cls(secret)
+        """Return the keys of a file. Raises: as ``KeyRing.read``."""
+        seen = _mark(file)  # first: a file that changes meanwhile is read again
+        keys = cls(KeyRing.read(file), file)
+        keys._seen = seen
+        return keys
 
     async def user_key(self) -> bytes:
-        return derived_user_key(self._secret)
+        return self._now().users
 
-    async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
-        return derived_chain_key(self._secret, stream, epoch, nonce)
+    async def mark(self, stream: str, stored: bytes) -> bytes:
+        ring = self._now()
+        if not stored or stored in ring.marks:
+            return stored or ring.marks[0]
+        raise OperatorError(
+            f"stream {stream}: its noise is encrypted with a key that {self._file or 'this worker'} does not "
+            "hold; copy the secrets.key_file of a worker that runs, then start this worker again"
+        )
 
-    async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
-        return 0, derived_chain_key(self._secret, stream, epoch, nonce)
+    async def create(self, stream: str, epoch: int, nonce: str, mark: bytes = b"") -> bytes:
+        ring = self._now()
+        key = next((one for one in ring.keys if mark_of(one) == mark), ring.keys[0])
+        return derived_chain_key(key, stream, epoch, nonce)
+
+    async def chains(self, stream: str, epoch: int, nonce: str) -> Sequence[tuple[int, bytes]]:
+        return [(0, derived_chain_key(key, stream, epoch, nonce)) for key in self._now().keys]
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
         """Do nothing: a derived key cannot be destroyed."""
@@ -62,12 +62,24 @@ class SharedKey(NoiseKeys):
     async def forget(self, stream: str) -> None:
         """Do nothing: a derived key cannot be destroyed."""
 
+    def _now(self) -> KeyRing:
+        """Return the keys that the file holds now; while it cannot be used, the keys from before stay."""
+        if self._file is None or (seen := _mark(self._file)) == self._seen:
+            return self._ring
+        self._seen = seen
+        try:
+            self._ring = KeyRing.read(self._file)
+        except OperatorError as refusal:
+            log.error("%s; the keys that were read before still hold", refusal)
+        else:
+            log.info("secrets.key_file: read again; it holds %d key(s)", len(self._ring.keys))
+        return self._ring
 
-def others_may_read(status: os.stat_result, user: int, group: int) -> bool:
-    """Return whether anybody may read or change a file but its user, or root and the user's group.
 
-    Kubernetes gives a Secret to root and, for reading only, to the group of the Pod.
-    """
-    mounted = user != 0 and status.st_uid == 0 and status.st_gid == group
-    allowed = stat.S_IRGRP if mounted else 0
-    return bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO) & ~allowed)
+def _mark(file: Path) -> tuple[int, ...] | None:
+    """Return a value that changes with the file; None without a file."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns, status.st_size

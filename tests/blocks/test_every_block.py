@@ -53,6 +53,7 @@ ELSEWHERE = {
     "docs/how-to/move.md: kafka:": "stream_app/config/test_successors.py",
     "docs/how-to/rotate.md: old=$(sed -n 's#^STREAM_APP_REDIS_URL=.*//worker:\\(.*\\)@.*#\\1#p' "
     "deploy/secrets/worker.env)": "deployment/test_rotation.py",
+    "docs/how-to/rotate.md: stream-app rotate-key begin": "e2e/test_rotate_key.py",
     "docs/tutorial/file.md: # Written by stream-app init. docs/configuration.md explains every key.": (
         "stream_app/shell/test_five_minutes.py"
     ),

@@ -225,6 +225,20 @@ class TestNoise:
             with pytest.raises(ValueError, match="write_noise"):
                 await store.write_noise(stream, nonce, page, data)
 
+    async def test_a_page_under_another_key_than_the_noted_one_is_refused(self, stores: Stores) -> None:
+        store, stream = stores.store, stores.stream
+        assert await store.noise_key(stream) == b""
+        assert await store.write_noise(stream, "n", 0, b"page", b"one")
+        await store.discard_noise(stream, [])
+        assert await store.noise_key(stream) == b"one"
+        assert not await store.write_noise(stream, "n", 1, b"page", b"other")
+        assert await store.read_noise(stream, "n", 1) is None
+        assert await store.write_noise(stream, "n", 1, b"page", b"one")
+        # A worker whose keys nobody shares takes the note away.
+        assert await store.write_noise(stream, "n", 2, b"page")
+        assert await store.noise_key(stream) == b""
+        assert await store.write_noise(stream, "n", 3, b"page", b"other")
+
     async def test_noise_that_no_epoch_uses_is_discarded(self, stores: Stores) -> None:
         store, stream = stores.store, stores.stream
         own = self.NOISE.nonce

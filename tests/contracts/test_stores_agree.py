@@ -311,10 +311,11 @@ class StoresAgree(RuleBasedStateMachine):
         noise = StoredNoise(nonce, pages) if pages else None
         self.both(lambda store, stream: store.open_epoch(stream, TEXT, record, head, noise, carried))
 
-    @rule(nonce=nonces, page=st.integers(0, 2))
-    def write_noise(self, nonce: str, page: int) -> None:
+    @rule(nonce=nonces, page=st.integers(0, 2), key=st.sampled_from([b"", b"", b"one", b"other"]))
+    def write_noise(self, nonce: str, page: int, key: bytes) -> None:
         data = f"{nonce} {page}".encode()
-        self.both(lambda store, stream: store.write_noise(stream, nonce, page, data))
+        self.both(lambda store, stream: store.write_noise(stream, nonce, page, data, key))
+        self.both(lambda store, stream: store.noise_key(stream))
 
     @rule(kept=st.lists(nonces, max_size=1), nonce=nonces, spent=st.integers(0, 3))
     def discard_noise(self, kept: list[str], nonce: str, spent: int) -> None:

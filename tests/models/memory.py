@@ -66,6 +66,7 @@ class MemoryStore(Store):
         self._streams: dict[str, MemoryStream] = {}
         self._ledgers: dict[str, list[LedgerEntry]] = {}
         self._noise: dict[str, dict[tuple[str, int], bytes]] = {}
+        self._noise_keys: dict[str, bytes] = {}  # by stream: the mark of the key that encrypts its noise
         self._leases: dict[str, tuple[str, int]] = {}  # by stream: the lease's owner and its end
         self._workers: dict[tuple[str, str], dict[str, int]] = {}  # until when each worker lives
 
@@ -83,6 +84,7 @@ class MemoryStore(Store):
         self._ledgers.clear()
         self._ledgers.update(copy.deepcopy(backup._ledgers))
         self._noise = copy.deepcopy(backup._noise)
+        self._noise_keys = dict(backup._noise_keys)
 
     def reader(self) -> MemoryReader:
         """Return the reader of visible releases."""
@@ -197,9 +199,16 @@ class MemoryStore(Store):
         held = self._noise.get(stream, {})
         return noise is None or all((noise.nonce, page) in held for page in range(noise.pages))
 
-    async def write_noise(self, stream: str, nonce: str, page: int, data: bytes) -> None:
+    async def noise_key(self, stream: str) -> bytes:
+        return self._noise_keys.get(stream, b"")
+
+    async def write_noise(self, stream: str, nonce: str, page: int, data: bytes, key: bytes = b"") -> bool:
         check_noise_page(nonce, page, data)
+        if key and (self._noise_keys.get(stream) or key) != key:
+            return False
+        self._noise_keys[stream] = key
         self._noise.setdefault(stream, {}).setdefault((nonce, page), data)
+        return True
 
     async def read_noise(self, stream: str, nonce: str, page: int) -> bytes | None:
         return self._noise.get(stream, {}).get((nonce, page))

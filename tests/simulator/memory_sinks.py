@@ -81,13 +81,18 @@ class MemoryKeys:
         """Return the key with which users are hashed."""
         return bytes(32)
 
-    async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
+    async def mark(self, stream: str, stored: bytes) -> bytes:
+        """Return nothing: nobody shares these keys."""
+        return b""
+
+    async def create(self, stream: str, epoch: int, nonce: str, mark: bytes = b"") -> bytes:
         """Draw the first key of an epoch's noise pages, unless it has been drawn before."""
         return self.kept.setdefault((stream, epoch, nonce), (0, new_chain_key()))[1]
 
-    async def chain(self, stream: str, epoch: int, nonce: str) -> tuple[int, bytes] | None:
+    async def chains(self, stream: str, epoch: int, nonce: str) -> list[tuple[int, bytes]]:
         """Return the number of the first noise page that can still be read, and its key."""
-        return self.kept.get((stream, epoch, nonce))
+        chain = self.kept.get((stream, epoch, nonce))
+        return [] if chain is None else [chain]
 
     async def spend(self, stream: str, epoch: int, nonce: str, pages: int) -> None:
         """Replace the key by the key of the first page that is not spent."""

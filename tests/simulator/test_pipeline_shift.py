@@ -90,10 +90,10 @@ class _WatchedKeys:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._keys, name)
 
-    async def create(self, stream: str, epoch: int, nonce: str) -> bytes:
+    async def create(self, stream: str, epoch: int, nonce: str, mark: bytes = b"") -> bytes:
         """Make a key and remember its epoch."""
         self.epoch = epoch
-        key: bytes = await self._keys.create(stream, epoch, nonce)
+        key: bytes = await self._keys.create(stream, epoch, nonce, mark)
         return key
 
 

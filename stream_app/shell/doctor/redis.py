@@ -18,6 +18,7 @@ from stream_app.state.embedded import find_server
 from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREAM_NAMES, StreamKeys
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
+from stream_app.vault.key_ring import KeyRing
 from stream_app.wiring.workers import noise_keys
 
 SKEW_S = 1.0
@@ -120,9 +121,12 @@ def key_file_findings(settings: Settings) -> list[Finding]:
     if settings.noise_key_file is None:
         return []
     try:
-        noise_keys(settings)
+        keys = KeyRing.read(settings.noise_key_file).keys
     except OperatorError as refusal:
         return [Finding("secrets.key_file", "fail", str(refusal).removeprefix("secrets.key_file: "))]
+    if len(keys) > 1:
+        said = f"{settings.noise_key_file} holds {len(keys)} keys; run stream-app rotate-key finish"
+        return [Finding("secrets.key_file", "warn", said)]
     return [Finding("secrets.key_file", "ok", f"{settings.noise_key_file} holds a secret")]
 
 
@@ -150,7 +154,11 @@ async def _running_epoch(store: RedisStore, keys: NoiseKeys, url: str, stream: S
     what = f"streams.{stream.name} noise"
     # This only asks whether the noise can be read; nothing is drawn or destroyed.
     ahead = NoiseAhead(store, keys, SystemNoise(), stream.name, lambda: secrets.token_hex(16))
-    if await ahead.shares_keys():
+    try:
+        shares = await ahead.shares_keys()
+    except OperatorError as refusal:
+        return Finding(what, "fail", str(refusal).removeprefix(f"stream {stream.name}: "))
+    if shares:
         return Finding(what, "ok", "this machine can go on with the running epoch, or there is none")
     if isinstance(stream.source, TopicSettings) and await _is_closed_by_a_worker(url, stream.name):
         said = "another worker closes it, and this one has no keys of its stored noise: it would be refused"

@@ -20,6 +20,7 @@ from stream_app.loops.lease import Lease, keep
 from stream_app.ports import OperatorError
 from stream_app.together import until_one_ends
 from stream_app.vault.key_files import KeyFiles
+from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
 from tests.patience import PATIENCE_S
 from tests.simulator.loop import simulate
@@ -256,10 +257,10 @@ def test_a_worker_without_the_keys_of_the_one_that_closes_is_refused(
     """The worker runs on another machine, without a shared secret or with another secret."""
 
     def keys(name: str, own: bytes) -> Any:
-        return KeyFiles(tmp_path / name) if secret is None else SharedKey(own)
+        return KeyFiles(tmp_path / name) if secret is None else SharedKey(KeyRing.of(own))
 
     async def run() -> None:
-        await with_keys(ahead, "a", keys("a", b"right" * 8)).agree()
+        await with_keys(ahead, "a", keys("a", b"right" * 7)).agree()
         with pytest.raises(OperatorError, match=r"give all workers one secrets\.key_file"):
             await with_keys(ahead, "b", keys("b", secret or b"")).agree()
         assert await ahead.epochs() == [(0, FIRST_BIN, 1)]
@@ -270,7 +271,7 @@ def test_a_worker_without_the_keys_of_the_one_that_closes_is_refused(
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_worker_with_the_same_keys_may_follow(ahead: SharedSource, tmp_path: Path, shared: bool) -> None:
     """The workers share a machine or a secret."""
-    keys = [SharedKey(b"right" * 8) if shared else KeyFiles(tmp_path / "keys") for _ in range(2)]
+    keys = [SharedKey(KeyRing.of(b"right" * 7)) if shared else KeyFiles(tmp_path / "keys") for _ in range(2)]
 
     async def run() -> None:
         leader = with_keys(ahead, "a", keys[0])

@@ -18,6 +18,7 @@ from stream_app.shell.doctor.findings import Finding
 from stream_app.shell.doctor.redis import key_file_findings, redis_findings
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
+from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
 from tests.contracts.servers import server_paths
 from tests.deployment.test_redis import deployed
@@ -119,7 +120,7 @@ class TestOnARealStore:
         file = tmp_path / "noise.key"
         file.touch(mode=0o600)
         file.write_bytes(SECRET)
-        keys = SharedKey.read(file) if same else SharedKey(b"another one" * 4)
+        keys = SharedKey.read(file) if same else SharedKey(KeyRing.of(b"another one" * 4))
         stream = f"shared-{state}"
         opened(tmp_path, url, stream, keys, lease_s=60)
         found = examined(tmp_path, url, stream, TOPIC, "secrets: {key_file: noise.key}")

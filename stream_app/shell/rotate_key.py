@@ -1,0 +1,38 @@
+"""``stream-app rotate-key``: a new key for stored noise, while the service runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from stream_app.config import load
+from stream_app.shell.options import config_option
+from stream_app.shell.working import working
+from stream_app.wiring import rotating
+
+
+@click.command()
+@config_option
+@click.argument("step", type=click.Choice(["begin", "finish"]))
+def rotate_key(config: Path, step: Literal["begin", "finish"]) -> None:
+    """Replace the key of secrets.key_file while workers run.
+
+    No epoch ends and no noise is drawn again. STEP begin adds a new key to the file. Copy the file to every
+    machine with a worker. STEP finish encrypts all stored noise with the new key, and takes the old key out
+    of the file. Each step may be repeated.
+
+    \b
+    Examples:
+      stream-app rotate-key begin --config app.yaml
+      stream-app rotate-key finish --config app.yaml
+    """
+    settings = load(config)
+    if step == "begin":
+        click.echo(rotating.begin(settings))
+        return
+    with working("encrypting stored noise again"):
+        said = asyncio.run(rotating.finish(settings))
+    click.echo(said)

@@ -1,0 +1,158 @@
+"""The file of ``secrets.key_file``: the keys of stored noise, one a line, and the key of users' hashes.
+
+BASE64          the key that encrypts
+BASE64          during a rotation: the key before, which only decrypts
+users BASE64    the key of users' hashes; without this line it is derived from the only key
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stream_app.durable import waited_for, write_durably
+from stream_app.ports import OperatorError
+from stream_app.vault.cipher import KEY_BYTES, derived_user_key, mark_of, new_chain_key
+from stream_app.vault.key_files import overwrite
+
+_USERS = b"users"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """The keys of a file, all of at least 32 bytes. SECRET. Args: keys, the first of which encrypts."""
+
+    keys: tuple[bytes, ...]
+    users: bytes
+
+    @classmethod
+    def of(cls, *keys: bytes) -> KeyRing:
+        """Return these keys, with the key of users' hashes that is derived from the last of them."""
+        return cls(keys, derived_user_key(keys[-1]))
+
+    @classmethod
+    def read(cls, file: Path) -> KeyRing:
+        """Return the keys of a file, for example written by ``openssl rand -base64 32``.
+
+        Raises: OperatorError, one line, for a file that others may read or that contains no such keys.
+        """
+        where = f"secrets.key_file: {file}"
+        try:
+            status, text = file.stat(), file.read_bytes()
+        except OSError as failure:
+            raise OperatorError(f"{where}: cannot be read: {failure.strerror}; write one first") from None
+        if others_may_read(status, os.geteuid(), os.getegid()):
+            raise OperatorError(f"{where}: others may read it; chmod 600 it")
+        lines = [line.split() for line in text.splitlines() if line.strip()]
+        keys = [_key(where, line[0]) for line in lines if len(line) == 1]
+        users = [_key(where, line[1]) for line in lines if len(line) == 2 and line[0] == _USERS]
+        if not keys or len(keys) + len(users) < len(lines):
+            raise OperatorError(
+                f"{where}: holds no {KEY_BYTES} bytes in base64; fill it: openssl rand -base64 {KEY_BYTES}"
+            )
+        if len(set(keys)) < len(keys) or len(users) > 1:
+            raise OperatorError(f"{where}: holds a key twice; put back the file that rotate-key wrote")
+        if len(keys) > 1 and not users:
+            raise OperatorError(
+                f"{where}: holds several keys and no line users; leave only the old key in the file, and "
+                "let stream-app rotate-key begin add the new one"
+            )
+        return cls(tuple(keys), users[0]) if users else cls.of(*keys)
+
+    @property
+    def marks(self) -> tuple[bytes, ...]:
+        """The mark of each key, by which the store names it; a mark reveals nothing of its key."""
+        return tuple(map(mark_of, self.keys))
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines of the file, with the key of users' hashes."""
+        for key in self.keys:
+            yield base64.b64encode(key) + b"\n"
+        yield _USERS + b" " + base64.b64encode(self.users) + b"\n"
+
+
+def begin(file: Path) -> None:
+    """Put a new key before the only key of a file. Raises: OperatorError if it holds several keys."""
+    with _changing(file) as ring:
+        if len(ring.keys) > 1:
+            raise OperatorError(
+                f"secrets.key_file: {file}: holds {len(ring.keys)} keys, so a rotation has begun already; "
+                "once all workers read this file, run stream-app rotate-key finish"
+            )
+        _write(file, replace(ring, keys=(new_chain_key(), *ring.keys)))
+
+
+def finish(file: Path, first: bytes) -> int:
+    """Take all keys but the first out of a file, and overwrite the old file; return how many left it.
+
+    The caller has checked that nothing stored needs them.
+    Args: first, the key that stays. Raises: OperatorError if it is no longer the first, or on a full disk.
+    """
+    if KeyRing.read(file).keys == (first,):
+        return 0
+    if not os.access(file.parent, os.W_OK):
+        raise OperatorError(
+            f"secrets.key_file: {file}: nothing stored needs its second key any more, but the file cannot be "
+            "replaced here; take its second line out where the file comes from"
+        )
+    with _changing(file) as ring:
+        if ring.keys[0] != first:
+            raise OperatorError(f"secrets.key_file: {file}: changed meanwhile; run rotate-key finish again")
+        _write(file, replace(ring, keys=(first,)))
+        return len(ring.keys) - 1
+
+
+@contextmanager
+def _changing(file: Path) -> Iterator[KeyRing]:
+    """Yield the keys of a file that nobody else changes during the block."""
+    where = f"secrets.key_file: {file}"
+    if file.stat().st_uid != os.geteuid():  # the new file would be ours, and workers could not read it
+        raise OperatorError(f"{where}: belongs to user {file.stat().st_uid}; run rotate-key as that user")
+    if not os.access(file.parent, os.W_OK):
+        raise OperatorError(
+            f"{where}: it cannot be replaced here, because its directory cannot be written; rotate a copy, "
+            "and bring it here as the file came here"
+        )
+    descriptor = os.open(file.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with waited_for(descriptor):
+            yield KeyRing.read(file)
+    finally:
+        os.close(descriptor)
+
+
+def _write(file: Path, ring: KeyRing) -> None:
+    with file.open("r+b") as old:
+        try:
+            write_durably(file, ring.lines())
+        except OSError as failure:
+            raise OperatorError(f"secrets.key_file: {failure}; the old file is unchanged") from None
+        overwrite(old.fileno())
+
+
+def _key(where: str, text: bytes) -> bytes:
+    try:
+        key = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        key = b""
+    if len(key) < KEY_BYTES:
+        raise OperatorError(
+            f"{where}: holds no {KEY_BYTES} bytes in base64; fill it: openssl rand -base64 {KEY_BYTES}"
+        )
+    return key
+
+
+def others_may_read(status: os.stat_result, user: int, group: int) -> bool:
+    """Return whether anybody may read or change a file but its user, or root and the user's group.
+
+    Kubernetes gives a Secret to root and, for reading only, to the group of the Pod.
+    """
+    mounted = user != 0 and status.st_uid == 0 and status.st_gid == group
+    allowed = stat.S_IRGRP if mounted else 0
+    return bool(status.st_mode & (stat.S_IRWXG | stat.S_IRWXO) & ~allowed)

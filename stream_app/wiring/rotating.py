@@ -1,0 +1,183 @@
+"""``stream-app rotate-key``: replaces the key of ``secrets.key_file`` while workers run.
+
+    begin:   a new key before the old one in the file      (workers read both, and encrypt as before)
+    finish:  the store notes the new key of each stream    (no page under the old key is stored any more)
+             noise of epochs that have not opened is deleted       (its worker draws again)
+             each page of the running epoch is encrypted again     (the same noise, by compare-and-set)
+             the store's files are rewritten without the old pages
+             the old key leaves the file
+
+Each step may be repeated, so a command that was killed is run again. The old key stays until all of this is
+done for every stream. A worker whose file lacks the new key ends with one line; its epochs go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stream_app.config import Settings
+from stream_app.core.records import Reply, StreamState
+from stream_app.ports import OperatorError
+from stream_app.state.redis_store import RedisStore
+from stream_app.state.stored_noise import StoredPages
+from stream_app.vault import key_ring
+from stream_app.vault.cipher import decrypt_page, derived_chain_key, encrypt_page, later_chain_key
+from stream_app.vault.key_ring import KeyRing
+from stream_app.wiring.histories import writing
+from stream_app.wiring.workers import store_of
+
+
+def begin(settings: Settings) -> str:
+    """Put a new key into the key file; return what to do next. Raises: OperatorError if there are two."""
+    file = _file(settings)
+    key_ring.begin(file)
+    return (
+        f"{file}: holds a new key and the old one. Copy it to every machine with a worker; when all workers "
+        "read it, run stream-app rotate-key finish"
+    )
+
+
+async def finish(settings: Settings) -> str:
+    """Encrypt all stored noise with the first key of the file, and take the others out; return what was done.
+
+    Raises: OperatorError, and the file keeps its keys, if stored noise cannot be read with them.
+    """
+    file = _file(settings)
+    async with writing(settings) as url:
+        store = store_of(settings, url)
+        try:
+            await store.check_format()
+            names = [stream.name for stream in settings.streams]
+            pages, taken_out = await finish_in(store, StoredPages(store), file, names)
+        finally:
+            await store.close()
+    if not taken_out:
+        return f"{file}: holds one key, which encrypts all stored noise; {pages} pages were encrypted again"
+    return (
+        f"{file}: {pages} pages were encrypted again, and {taken_out} old key(s) taken out. Copy it to every "
+        "machine with a worker, and delete old copies"
+    )
+
+
+async def finish_in(
+    store: RedisStore, pages: StoredPages, file: Path, configured: Sequence[str]
+) -> tuple[int, int]:
+    """Do the step in an open store; return how many pages changed, and how many keys left the file.
+
+    Raises: as ``finish``.
+    """
+    ring = KeyRing.read(file)
+    changed = await _encrypt_again(store, pages, ring, configured)
+    return changed, key_ring.finish(file, ring.keys[0])
+
+
+async def _encrypt_again(
+    store: RedisStore, pages: StoredPages, ring: KeyRing, configured: Sequence[str]
+) -> int:
+    """Make the first key of a ring the only one that stored noise needs; return how many pages changed.
+
+    Streams of other configurations are left alone if their noise has none of these keys.
+    Raises: OperatorError, before anything changes, if a configured stream's noise cannot be read.
+    """
+    streams = [_Rotated(store, pages, ring, name) for name in configured]
+    for stream in streams:
+        await stream.check()
+    for name in set(await pages.streams()) - set(configured):
+        other = _Rotated(store, pages, ring, name)
+        if await other.uses_ring():
+            streams.append(other)
+    changed = 0
+    for stream in streams:
+        changed += await stream.encrypt_again()
+    await pages.forget()
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Rotated:
+    """The stored noise of one stream."""
+
+    store: RedisStore
+    pages: StoredPages
+    ring: KeyRing
+    name: str
+
+    async def check(self) -> None:
+        """Raises: OperatorError if the keys of the file do not read the running epoch's noise."""
+        noted = await self.store.noise_key(self.name)
+        if noted and noted not in self.ring.marks:
+            raise OperatorError(
+                f"stream {self.name}: its noise is encrypted with a key that secrets.key_file does not hold; "
+                "copy the file of a worker that runs; nothing was changed"
+            )
+        if (state := await self.store.load(self.name)) is not None:
+            for page in await self.pages.pages(self.name, state.noise):
+                await self._read(state, page)
+
+    async def uses_ring(self) -> bool:
+        """Return whether a stream's noise is encrypted with keys of this file."""
+        if noted := await self.store.noise_key(self.name):
+            return noted in self.ring.marks
+        state = await self.store.load(self.name)
+        if state is None or not await self.pages.pages(self.name, state.noise):
+            return False
+        try:
+            await self.check()
+        except OperatorError:
+            return False
+        return True
+
+    async def encrypt_again(self) -> int:
+        """Encrypt the noise with the first key; return how many pages changed."""
+        await self.pages.note_key(self.name, self.ring.marks[0])
+        # From here on no page under another key is stored. So these are the last ones under an old key:
+        await self.store.discard_noise(self.name, [])
+        changed, state = 0, await self.store.load(self.name)
+        if state is None:
+            return 0
+        for page in await self.pages.pages(self.name, state.noise):
+            changed += await self._encrypt_again(state, page)
+        await self.store.confirm(self.name)
+        return changed
+
+    async def _encrypt_again(self, state: StreamState, page: int) -> bool:
+        """Encrypt a page with the first key; return False if it was, or is spent by now."""
+        while (read := await self._read(state, page)) is not None:
+            before, key, content = read
+            if key == self.ring.keys[0]:
+                return False
+            place = self.name, state.epoch.epoch, state.noise, page
+            after = encrypt_page(_chain_key(self.ring.keys[0], *place), *place, content)
+            if await self.pages.replace(self.name, state.noise, page, before, after) is Reply.DONE:
+                return True
+        return False
+
+    async def _read(self, state: StreamState, page: int) -> tuple[bytes, bytes, bytes] | None:
+        """Return a page as stored, the key that opens it, and its content; None without it. SECRET."""
+        if (data := await self.store.read_noise(self.name, state.noise, page)) is None:
+            return None
+        place = self.name, state.epoch.epoch, state.noise, page
+        for key in self.ring.keys:
+            try:
+                return data, key, decrypt_page(_chain_key(key, *place), *place, data)
+            except ValueError:
+                continue
+        raise OperatorError(
+            f"stream {self.name}: page {page} of its noise can be read with no key of secrets.key_file; put "
+            "the missing key into the file, or wait until its epoch has ended; the old key stays"
+        )
+
+
+def _chain_key(key: bytes, stream: str, epoch: int, nonce: str, page: int) -> bytes:
+    return later_chain_key(derived_chain_key(key, stream, epoch, nonce), page)
+
+
+def _file(settings: Settings) -> Path:
+    if settings.noise_key_file is None:
+        raise OperatorError(
+            "secrets.key_file: it is missing, so each epoch's noise has its own key in state.dir, which is "
+            "destroyed as the noise is used; there is nothing to rotate"
+        )
+    return settings.noise_key_file
