@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import is_not
 
 import msgspec
 import numpy as np
 
+from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import UserShard, shard_numbers, user_entries, user_fields
 from stream_app.core.records import Ahead, Apply, Cut, TileAppend
 from stream_app.state import checks
@@ -17,12 +19,31 @@ from stream_app.state.round_trips import Argument
 _pack = msgspec.msgpack.Encoder().encode
 
 
-def packed_cells(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
-    """Return the keys of the hashes that an apply adds to, and the script's packed arguments."""
-    order = np.argsort(change.bins, kind="stable")
-    bins, sizes = np.unique(change.bins, return_counts=True)
-    columns = (bins, sizes, change.cells[order], change.deltas[order])
-    return [keys.cells(bin) for bin in bins.tolist()], [_pack([column.tolist() for column in columns])]
+class PackedCells:
+    """The cells of the last apply, packed: streams that count alike apply the same arrays after each other.
+
+    No array may change after it was given here.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: tuple[Int64Array, ...] = ()
+        self._bins: list[int] = []
+        self._packed = b""
+
+    def of(self, keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
+        """Return the keys of the hashes that an apply adds to, and the script's packed arguments."""
+        arrays = change.bins, change.cells, change.deltas
+        if len(self._arrays) != len(arrays) or any(map(is_not, arrays, self._arrays)):
+            self._bins, self._packed = _in_order_of_bins(*arrays)
+            self._arrays = arrays
+        return [keys.cells(bin) for bin in self._bins], [self._packed]
+
+
+def _in_order_of_bins(bins: Int64Array, cells: Int64Array, deltas: Int64Array) -> tuple[list[int], bytes]:
+    order = np.argsort(bins, kind="stable")
+    distinct, sizes = np.unique(bins, return_counts=True)
+    columns = (distinct, sizes, cells[order], deltas[order])
+    return distinct.tolist(), _pack([column.tolist() for column in columns])
 
 
 def packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:

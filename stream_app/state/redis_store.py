@@ -76,6 +76,7 @@ class RedisStore(Store):
         self._redis = connect(url, expected=Expected(writes=True, same_server=True))
         self._partitions: dict[str, list[bytes]] = {}  # by stream, as of its last load
         self._files = AppendOnlyFiles(self._redis)
+        self._cells = arguments.PackedCells()
         self._ledgers: dict[str, SharedAnswer[tuple[LedgerEntry, ...]]] = {}  # by source
 
     @property
@@ -271,7 +272,7 @@ class RedisStore(Store):
     async def apply(self, stream: str, change: Apply) -> Reply:
         checks.check_apply(change)
         keys = StreamKeys(stream)
-        pack = arguments.packed_users if change.users else arguments.packed_cells
+        pack = arguments.packed_users if change.users else self._cells.of
         targets, packed = pack(keys, change)
         due_us = "" if change.due_us is None else change.due_us
         below = change.below

@@ -28,6 +28,7 @@ from stream_app.sources.segments import SegmentedSource
 from stream_app.sources.spool_log import SpoolSource
 from stream_app.sources.topic_records import TopicDecoder, TopicFormat, topic_decoder
 from stream_app.stored_format import check_directory_format
+from stream_app.together import each_to_its_end
 
 
 def decoder_of(source: TopicSettings, streams: Sequence[StreamSettings]) -> TopicDecoder:
@@ -60,8 +61,8 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
         decoder = decoder_of(first.source, streams)
         cluster = cluster_of(settings, first.source.cluster)
         return await KafkaSource.open(cluster, first.source.topic, settings.kafka.group, decoder)
-    for stream in streams:
-        check_file(stream, settings.state_dir)
+    # In threads, so that the file system joins the syncs of many streams' notes.
+    await each_to_its_end(*(asyncio.to_thread(check_file, one, settings.state_dir) for one in streams))
     return await asyncio.to_thread(_open_file, streams, first.source, settings.state_dir, clock)
 
 
