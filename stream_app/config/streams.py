@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
+import msgspec
+
 from dphist.caps import Caps
 from dphist.workloads import PREFIX
 from stream_app.config import values
@@ -40,9 +42,8 @@ def read_streams(section: Section, directory: Path, spools: Path) -> tuple[Strea
     for stream in streams:
         other = first.setdefault(log_of(stream.source), stream)
         if _reading(other) != _reading(stream):
-            text = (
-                f"reads the same log as {other.name}; give both the same source, time.field and time.format"
-            )
+            what = "source, time.field, time.format and time.zone"
+            text = f"reads the same log as {other.name}; give both the same {what}"
             raise section.error(stream.name, text)
     return streams
 
@@ -52,7 +53,7 @@ def _reading(stream: StreamSettings) -> tuple[object, ...]:
     source, time = stream.source, stream.declared.time
     if isinstance(source, SourceSettings):
         source = replace(source, file=source.file.resolve())
-    return stream.declared.source, source, time.field, time.format
+    return stream.declared.source, source, time.field, time.format, time.zone
 
 
 def _stream(section: Section, name: str, directory: Path, spools: Path) -> StreamSettings:
@@ -156,6 +157,9 @@ def _time(section: Section, log: Log) -> tuple[Time, int | None]:
         form = section.take("format", values.one_of("ms"), "ms")
     else:
         form = section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
+    local = section.take("zone", values.timezone, None)
+    if local is not None and form != "iso8601":
+        raise section.error("zone", "is for times that are texts; write format: iso8601, or take zone out")
     bin_us = section.take("bin", _BIN)
     zone = section.take("timezone", values.timezone, None)
     grace_us = section.take("grace", values.duration_us, 0 if replay else None)
@@ -188,6 +192,7 @@ def _time(section: Section, log: Log) -> tuple[Time, int | None]:
         first_us=replay.from_us if replay else first_us,
         # The next bin to close lags the clock by the grace, so a punctual event is that far ahead of it.
         max_ahead_bins=-(-(grace_us + max_ahead_us) // bin_us),
+        zone=msgspec.UNSET if local is None else local,
     )
     return time, until_us
 

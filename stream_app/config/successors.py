@@ -58,11 +58,15 @@ def _until(own: Section, before: StreamSettings, stream: StreamSettings, first_u
             f"{before.name} counts {then.source.name}, not {now.source.name}; give both one source, or, if "
             f"its topic has moved, write source.group: {then.source.name}",
         )
-    if (then.time.field, then.time.format) != (now.time.field, now.time.format):
+    if (then.time.field, then.time.format, then.time.zone) != (
+        now.time.field,
+        now.time.format,
+        now.time.zone,
+    ):
         raise own.error(
             "successor_of",
             f"{before.name} reads its times from another field or in another format; an event could then "
-            "count in both; give both the same time.field and time.format",
+            "count in both; give both the same time.field, time.format and time.zone",
         )
     if then.time.first_us is not None and first_us <= then.time.first_us:
         raise own.error("time.first", f"{first} is not later than where {before.name} begins; move it")

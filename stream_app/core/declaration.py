@@ -72,6 +72,7 @@ class Time(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         epoch_bins: bins in an epoch.
         first_us: start of the first bin; None: the bin in which a live stream first starts.
         max_ahead_bins: how many bins an event may be beyond the next bin to close.
+        zone: of times that are written without an offset; unset: such times are refused.
     """
 
     field: str
@@ -82,6 +83,7 @@ class Time(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epoch_bins: int
     first_us: int | None
     max_ahead_bins: int
+    zone: str | msgspec.UnsetType = msgspec.UNSET  # unset, it is not in the stored text
 
     @property
     def binning(self) -> Binning:

@@ -33,7 +33,7 @@ def file_sample(stream: StreamSettings, time_format: TimeFormat | None = None) -
     if not is_list(file) and not file.stat().st_size:
         return None
     time = time_field(stream)
-    time = TimeField(time.path, time_format or time.format)
+    time = TimeField(time.path, time_format or time.format, time.zone)
     with open_sample(file, file_format(stream), time, others) as lines:
         start = lines.first_position
         return lines.read(start, lines.after_last_line(start))

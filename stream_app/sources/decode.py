@@ -35,10 +35,14 @@ _NUMBER = re.compile(r"[+-]?\d{1,19}(\.\d{1,19})?", flags=re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class TimeField:
-    """An event time: its path in a record (dots for nested objects, or a CSV column), and its format."""
+    """An event time.
+
+    Args: path, in a record (dots for nested objects), or a CSV column; zone, of texts without an offset.
+    """
 
     path: str
     format: TimeFormat
+    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,7 @@ class NdjsonDecoder(Decoder):
         others = {path: column(found) for path, column in self._others.items()}
         if self._time is None or self._time_of is None:
             return untimed_columns(kept, others, refused)
-        times = times_us(list(map(self._time_of, found)), self._time.format)
+        times = times_us(list(map(self._time_of, found)), self._time.format, self._time.zone)
         return decoded_columns(kept, self._time.path, times, others, refused)
 
     def _decode_each(
@@ -212,7 +216,8 @@ class CsvDecoder(Decoder):
         if self._time is None:
             return untimed_columns(kept, dict(zip(self._others, columns, strict=True)), refused)
         written, *others = columns
-        times, by_path = times_us(written, self._time.format), dict(zip(self._others, others, strict=True))
+        times = times_us(written, self._time.format, self._time.zone)
+        by_path = dict(zip(self._others, others, strict=True))
         return decoded_columns(kept, self._time.path, times, by_path, refused)
 
     def _found(self, record: bytes) -> list[Any] | Reason:

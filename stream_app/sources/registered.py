@@ -94,7 +94,7 @@ class RegisteredDecoder(Generic[S]):
             return untimed_columns(kept, others, refused)
         found_us, good = np.zeros(len(kept), dtype=np.int64), np.zeros(len(kept), dtype=np.bool_)
         for time_format, (at, written) in times.items():
-            found_us[at], good[at] = times_us(written, time_format)
+            found_us[at], good[at] = times_us(written, time_format, self._field.zone)
         return decoded_columns(kept, self._field.path, (found_us, good), others, refused)
 
     def _record(self, value: bytes) -> Fields | Reason:

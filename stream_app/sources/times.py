@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
+from stream_app.sources.local_times import since_1970
 
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
 Bools = NDArray[np.bool_]
@@ -25,22 +26,26 @@ _LONGEST_TEXT = 40
 # Lengths of the common forms of RFC 3339, and how many digits of a second's fraction they have.
 _ZULU_FRACTION_DIGITS = {20: 0, 24: 3, 27: 6}
 _OFFSET_LENGTH = 25
+_LOCAL_FRACTION_DIGITS = {19: 0, 23: 3, 26: 6}  # without an offset; T or a space before the time of day
 _SHAPE = "dddd-dd-ddTdd:dd:dd"
 
 
-def times_us(values: Sequence[Any], format: TimeFormat) -> tuple[Int64Array, Bools]:
+def times_us(values: Sequence[Any], format: TimeFormat, zone: str | None = None) -> tuple[Int64Array, Bools]:
     """Return the times, and which of the values are valid times.
 
-    Args: values, texts for iso8601 (with an offset or Z, since a local time is ambiguous), else numbers.
+    Args: values, texts for iso8601, else numbers; zone, of texts without an offset (``local_times.py``);
+        None: such texts are no valid times.
     Returns: microseconds since 1970, shape (n,), 0 for invalid times; ns are rounded down.
 
     >>> times_us([1.5, 2], "s")[0].tolist()
     [1500000, 2000000]
     >>> [column.tolist() for column in times_us(["1970-01-01T00:00:01+00:00", "1970-01-01"], "iso8601")]
     [[1000000, 0], [True, False]]
+    >>> times_us(["1970-01-01 01:00:01"], "iso8601", "Europe/Paris")[0].tolist()
+    [1000000]
     """
     if format == "iso8601":
-        times = _from_texts(values)
+        times = _from_texts(values, zone)
     else:
         times = _from_numbers(values, *_TICKS_PER_US[format])
     good = (times >= _FIRST_US) & (times <= _LAST_US)
@@ -78,7 +83,7 @@ def _from_number(value: int | float, divide: int, multiply: int) -> int:
     return us if _FIRST_US <= us <= _LAST_US else _NONE
 
 
-def _from_texts(texts: Sequence[str]) -> Int64Array:
+def _from_texts(texts: Sequence[str], zone: str | None) -> Int64Array:
     plain = [t if len(t) <= _LONGEST_TEXT and t.isascii() and t.isprintable() else "" for t in texts]
     letters = np.array(plain, dtype=f"S{_LONGEST_TEXT}").view(np.uint8).reshape(len(plain), _LONGEST_TEXT)
     lengths = np.count_nonzero(letters, axis=1)
@@ -89,8 +94,16 @@ def _from_texts(texts: Sequence[str]) -> Int64Array:
         if rows.size:
             found, read = _from_common_form(letters[rows, :length])
             times[rows], common[rows] = found, read
+    local = np.zeros(len(plain), dtype=np.bool_)
+    for length in _LOCAL_FRACTION_DIGITS if zone else ():
+        rows = np.flatnonzero(~common & (lengths == length))
+        if rows.size:
+            found, read = _from_common_form(letters[rows, :length])
+            times[rows], common[rows], local[rows] = found, read, read
     for row in np.flatnonzero(~common).tolist():
-        times[row] = _from_any_form(plain[row])
+        times[row], local[row] = _from_any_form(plain[row], zone)
+    if zone and local.any():
+        times[local] = since_1970(times[local], zone)
     return times
 
 
@@ -99,8 +112,10 @@ def _from_common_form(letters: NDArray[np.uint8]) -> tuple[Int64Array, Bools]:
     length, column_letters = letters.shape[1], np.ascontiguousarray(letters.T)
     digits = column_letters - np.uint8(ord("0"))  # anything but a digit wraps round to more than 9
     good = np.ones(len(letters), dtype=np.bool_)
+    is_local = length in _LOCAL_FRACTION_DIGITS
     for letter, found, digit in zip(_SHAPE, column_letters, digits, strict=False):
-        good &= digit <= 9 if letter == "d" else found == ord(letter)
+        between = is_local & (letter == "T") & (found == ord(" "))
+        good &= digit <= 9 if letter == "d" else (found == ord(letter)) | between
 
     def number(start: int, count: int) -> Int64Array:
         value: Int64Array = digits[start].astype(np.int64)
@@ -115,8 +130,8 @@ def _from_common_form(letters: NDArray[np.uint8]) -> tuple[Int64Array, Bools]:
         good &= (digits[[20, 21, 23, 24]] <= 9).all(axis=0) & (number(20, 2) < 24) & (number(23, 2) < 60)
         shift_us = np.where(sign == ord("-"), 1, -1) * (number(20, 2) * 60 + number(23, 2)) * 60_000_000
     else:
-        fraction_digits = _ZULU_FRACTION_DIGITS[length]
-        good &= column_letters[-1] == ord("Z")
+        fraction_digits = (_LOCAL_FRACTION_DIGITS if is_local else _ZULU_FRACTION_DIGITS)[length]
+        good &= is_local | (column_letters[-1] == ord("Z"))
         if fraction_digits:
             fraction = digits[20 : 20 + fraction_digits]
             good &= (column_letters[19] == ord(".")) & (fraction <= 9).all(axis=0)
@@ -136,10 +151,13 @@ def _first_day_of_month(months: Int64Array) -> Int64Array:
     return np.asarray(months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64))
 
 
-def _from_any_form(text: str) -> int:
-    """Return the time of any ISO 8601 text with an offset."""
+def _from_any_form(text: str, zone: str | None) -> tuple[int, bool]:
+    """Return the time of any ISO 8601 text, and whether it is a local time, which needs a zone."""
     try:
         moment = datetime.fromisoformat(text)
-        return _NONE if moment.tzinfo is None else (moment - _1970) // _MICROSECOND
+        if moment.tzinfo is not None:
+            return (moment - _1970) // _MICROSECOND, False
+        local_us = (moment.replace(tzinfo=UTC) - _1970) // _MICROSECOND
+        return (local_us, True) if zone else (_NONE, False)
     except (ValueError, OverflowError):
-        return _NONE
+        return _NONE, False

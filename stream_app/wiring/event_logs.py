@@ -224,7 +224,8 @@ def other_fields(streams: Sequence[StreamSettings]) -> list[str]:
 
 def time_field(stream: StreamSettings) -> TimeField:
     """Return the field that holds an event's time."""
-    return TimeField(stream.declared.time.field, stream.declared.time.format)
+    time = stream.declared.time
+    return TimeField(time.field, time.format, time.zone or None)
 
 
 def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) -> str:
@@ -233,5 +234,6 @@ def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) ->
     # Relative to the state directory, so that both can be moved together.
     seen_from_state = os.path.relpath(file, state_dir.resolve())
     time = stream.declared.time
-    facts = (seen_from_state, stream.declared.source.format, time.field, time.format)
+    zone = (time.zone,) if time.zone else ()
+    facts = (seen_from_state, stream.declared.source.format, time.field, time.format, *zone)
     return f"{file.stem.replace('*', 'all')}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"

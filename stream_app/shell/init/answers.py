@@ -83,8 +83,13 @@ def read_registry(text: str) -> str:
     return url
 
 
-def read_time(sample: Sample | None, *, of_topic: bool) -> Callable[[str], TimeField]:
-    """Return a reader of ``FIELD`` or ``FIELD in FORMAT``; the sample tells the format if it is left out."""
+def read_time(
+    sample: Sample | None, *, of_topic: bool, zone: str | None = None
+) -> Callable[[str], TimeField]:
+    """Return a reader of ``FIELD`` or ``FIELD in FORMAT``; the sample tells the format if it is left out.
+
+    Args: zone, of times without an offset.
+    """
 
     def read(text: str) -> TimeField:
         field, _, form = text.rpartition(" in ")
@@ -97,7 +102,7 @@ def read_time(sample: Sample | None, *, of_topic: bool) -> Callable[[str], TimeF
                 raise ValueError(f"there is no sample; add the format: {field} in {', '.join(FORMATS)}")
             return TimeField(field, cast("TimeFormat", form))
         _known(field, sample.columns)
-        found = time_in(sample, field)
+        found = time_in(sample, field, zone)
         if found is None:
             what = "with an offset (2026-01-05T10:00:00Z), or numbers of s, ms, us or ns since 1970"
             raise ValueError(f"the events have no times in {field}; times are texts {what}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from stream_app.config import ConfigError, Settings, load_text
+from stream_app.config import ConfigError, Settings, load_text, values
 from stream_app.config.second_measurement import check_measurements
 from stream_app.ports import OperatorError
 from stream_app.shell.init import proposals
@@ -40,10 +40,6 @@ from stream_app.sources.decode import TimeField
 
 _FILES = (".csv", ".ndjson", ".jsonl", ".csv.gz", ".ndjson.gz", ".jsonl.gz")
 _MOST_NAMED = 12  # fields, at a question
-_WITH_OFFSET = (
-    " If they are in UTC, this does it: "
-    r"sed -E 's/([0-9]{4}(-[0-9]{2}){2})[ T]([0-9:]{8}(\.[0-9]+)?)([^0-9.Z+-]|$)/\1T\3Z\5/g' OLD > NEW"
-)
 
 
 @click.command()
@@ -57,6 +53,7 @@ _WITH_OFFSET = (
 )
 @click.option("--events", help="A file, a list such as 'clicks-*.csv', or topic:NAME.")
 @click.option("--time", help="Field with the event's time; FIELD in ms, if no sample tells the format.")
+@click.option("--zone", help="Time zone of times without an offset, for example Europe/Paris.")
 @click.option("--first", help="With a file: the instant from which events count, RFC 3339, or now.")
 @click.option("--user", help="Field that names the person of an event, or none.")
 @click.option("--max-events", help="With --user: how many events of a person count in an epoch.")
@@ -152,14 +149,13 @@ def _sample(questions: Questions, events: Path | str, reach: Reach) -> Sample | 
 
 def _asked_time(questions: Questions, events: Path | str, sample: Sample | None) -> TimeField:
     found = None if sample is None else next(proposals.times(sample), None)
-    of_topic = isinstance(events, str)
+    of_topic, zone = isinstance(events, str), None
+    if found is None and sample is not None and (local := proposals.without_offset(sample)):
+        questions.head(f"2. In which time zone are the times in {local}? They do not say it")
+        questions.say("A name of the tz database: Europe/Paris, UTC. docs/configuration.md, time.zone")
+        zone = questions.ask("zone", "time zone", None, values.timezone)
+        found = proposals.time_in(sample, local, zone)
     if found is None and sample is not None and not of_topic:
-        if local := proposals.without_offset(sample):
-            whole = any(":" in str(value) for value in sample.columns[local])  # not only a date
-            raise OperatorError(
-                f"--time: the times in the field {local!r} of {sample.where} do not say in which zone they "
-                f"are; write them with an offset, for example 2026-01-05T10:00:00Z.{_WITH_OFFSET * whole}"
-            )
         names = _named(sample.columns)
         raise OperatorError(f"--time: none of the fields {names} holds times; add one to each event")
     proposal = found.path if found else RECORD_TIME if of_topic else None
@@ -168,7 +164,7 @@ def _asked_time(questions: Questions, events: Path | str, sample: Sample | None)
         questions.say(f"{found.path} is read as {found.format}")
     if of_topic:
         questions.say(f"{RECORD_TIME} is the time that the topic has for each record")
-    return questions.ask("time", "time", proposal, read_time(sample, of_topic=of_topic))
+    return questions.ask("time", "time", proposal, read_time(sample, of_topic=of_topic, zone=zone))
 
 
 def _asked_first(questions: Questions, field: TimeField, sample: Sample | None) -> str | None:

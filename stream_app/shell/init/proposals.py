@@ -42,11 +42,14 @@ def times(sample: Sample) -> Iterator[TimeField]:
             yield found
 
 
-def time_in(sample: Sample, field: str) -> TimeField | None:
-    """Return a field with the format in which it holds plausible times; None if it holds none."""
+def time_in(sample: Sample, field: str, zone: str | None = None) -> TimeField | None:
+    """Return a field with the format in which it holds plausible times; None if it holds none.
+
+    Args: zone, of times without an offset.
+    """
     latest_us = time.time() * 1e6 + _AHEAD_US
     for form in FORMATS if not sample.told.registry else _OF_NUMBERS:
-        found = TimeField(field, form)
+        found = TimeField(field, form, zone if form == "iso8601" else None)
         read_us = sample.times_us(found)
         plausible = (read_us >= _EARLIEST_US) & (read_us < latest_us)
         if int(plausible.sum()) >= _MOST * len(sample.lines):
@@ -55,7 +58,7 @@ def time_in(sample: Sample, field: str) -> TimeField | None:
 
 
 def without_offset(sample: Sample) -> str | None:
-    """Return a field with times that name no zone, which the service refuses; None without one."""
+    """Return a field with times that name no zone, which need a zone; None without one."""
     for field in sorted(sample.columns, key=_as_time):
         values = sample.columns[field]
         local = sum(isinstance(value, str) and _is_local(value) for value in values)

@@ -14,6 +14,7 @@ from stream_app.config import ConfigError, load, load_text
 from stream_app.config.access import OPERATOR_TOKEN, check_operator
 from stream_app.config.document import Section
 from stream_app.config.plans import planned
+from stream_app.core.declaration import Declaration
 from stream_app.ports import OperatorError
 from stream_app.ports.access import digest_of
 
@@ -612,3 +613,15 @@ def test_a_wrong_spool_is_refused(tmp_path, old, new, said):
         read(tmp_path, text)
     else:
         assert said in refusal(tmp_path, text)
+
+
+def test_zone_of_times_is_declared_and_without_it_the_stored_text_is_as_before(tmp_path):
+    text = "streams: {a: {source: {file: a.csv}, privacy: {epsilon: 1}, time: {field: at, format: iso8601, "
+    ends = "bin: 1h, grace: 1m, epoch: 1d}}}"
+    plain = read(tmp_path, text + ends).streams[0].declared
+    assert "zone" not in plain.plain()["time"]
+    declared = read(tmp_path, f"{text}zone: Europe/Paris, {ends}").streams[0].declared
+    assert declared.plain()["time"]["zone"] == declared.time.zone == "Europe/Paris"
+    assert Declaration.of(declared.plain()) == declared != plain
+    with pytest.raises(ConfigError, match="is for times that are texts"):
+        read(tmp_path, f"{text}zone: Europe/Paris, {ends}".replace("iso8601", "ms"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
@@ -170,7 +169,6 @@ def test_an_answer_that_cannot_be_used_gets_one_line(
         (b"seen,,b\n1,2,3\n", "without a name"),
         (b"seen,town\n", "a header line and no event"),
         (b'{"seen": \n', "no line with a JSON object"),
-        (b"seen,town\n2026-01-05 10:00:00,Ulm\n", "the times in the field 'seen' of visits.csv do not say"),
         (b'{"a": 1}\n{"a": 2}\n', "none of the fields a holds times"),
     ],
 )
@@ -250,16 +248,17 @@ def test_a_text_that_comes_back_is_asked_about(folder: Path) -> None:
         assert terminal.status() == INTERRUPTED
 
 
-def test_times_without_an_offset_get_a_command_that_adds_it(folder: Path) -> None:
-    old = "seen,town\n2026-01-05 10:00:00,Ulm\n2026-01-05T10:00:00.25,Ulm\n"
-    (folder / "visits.csv").write_text(old)
-    said = init(**ANSWERS).output
-    command = said[said.index("sed ") :].replace("OLD", "visits.csv").replace("NEW", "new.csv")
-    subprocess.run(command, shell=True, cwd=folder, check=True)
-    added = "seen,town\n2026-01-05T10:00:00Z,Ulm\n2026-01-05T10:00:00.25Z,Ulm\n"
-    assert (folder / "new.csv").read_text() == added
-    made = init(**ANSWERS | {"events": "new.csv"})
+def test_times_without_an_offset_need_their_zone(folder: Path) -> None:
+    (folder / "visits.csv").write_text("seen,town\n2026-01-05 10:00:00,Ulm\n2026-01-05T10:00:00.25,Ulm\n")
+    assert init(**ANSWERS).output.endswith("--zone ...\n")
+    assert "is not a time zone" in init(**ANSWERS | {"zone": "Ulm"}).output
+    made = init(**ANSWERS | {"zone": "Europe/Berlin"})
     assert made.exit_code == 0, made.output
+    stream = written(folder)
+    assert (stream.declared.time.format, stream.declared.time.zone) == ("iso8601", "Europe/Berlin")
+    sample = file_sample(stream)
+    assert sample is not None
+    assert sample.columns["seen"].tolist() == [1_767_603_600_000_000, 1_767_603_600_250_000]
 
 
 @settings(max_examples=40)
