@@ -134,15 +134,17 @@ async def serve_on(
     labels: AllLabels = NO_LABELS,
     publish_every_us: int = PUBLISH_EVERY_US,
     meter: Meter | None = None,
+    apart: Apart | None = None,
 ) -> None:
     """Serve on a listening socket until a signal or cancellation; then end followers and requests first.
 
     Args: tls, files of the certificate and its key; None for plain HTTP; labels, how streams are shown;
-        publish_every_us, results become visible at multiples of this; meter, of requests.
+        publish_every_us, results become visible at multiples of this; meter, of requests; apart, as for
+        ``create_app``.
     Raises: OperatorError if the files cannot be used.
     """
     async with reader_factory() as reader:
-        app = create_app(reader, rules, None, labels, publish_every_us, meter)
+        app = create_app(reader, rules, apart, labels, publish_every_us, meter)
         config = uvicorn.Config(
             app,
             ws="none",

@@ -26,6 +26,7 @@ from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.patience import PATIENCE_S
 from tests.services import chromium, required
+from tests.stream_app.api.client import SHARED
 from tests.stream_app.published import Published
 
 ARTIFACTS = Path(__file__).parents[3] / "artifacts"  # the folder for screenshots
@@ -118,7 +119,7 @@ class Backstage:
         self.rules = replace(rules, limits=PATIENT)
         listener = listen("127.0.0.1", self.port)
         self._server = asyncio.run_coroutine_threadsafe(
-            serve_on(listener, reader, self.rules, None, labels, publish_every_us),
+            serve_on(listener, reader, self.rules, None, labels, publish_every_us, apart=SHARED),
             self._loop,
         )
         return f"http://127.0.0.1:{self.port}"
