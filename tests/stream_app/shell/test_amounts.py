@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,7 +20,7 @@ from stream_app.shell.numbers import outward, supported
 from stream_app.shell.progress import StreamProgress
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
-from tests.stream_app.api.client import EXACT
+from tests.stream_app.api.client import EXACT, SHARED
 from tests.stream_app.published import Published
 from tests.stream_app.published_sums import PublishedSums, sales_of
 
@@ -47,7 +48,9 @@ async def served(stream: Published) -> AsyncIterator[str]:
         yield stream.store.reader()
 
     with listen("127.0.0.1", 0) as listener:
-        server = asyncio.create_task(serve_on(listener, reader))
+        # A command waits 10 s for an answer, and a slow machine takes about as long to start this process.
+        await SHARED.of(os.getpid)
+        server = asyncio.create_task(serve_on(listener, reader, apart=SHARED))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with AsyncClient(url) as client:
             for _ in range(int(PATIENCE_S * 100)):
