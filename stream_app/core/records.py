@@ -151,6 +151,11 @@ class StreamState:
         """The texts of all strategies of the stream, the running epoch's last."""
         return *self.earlier, self.strategy
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the stream has released its last bin."""
+        return self.until_bin is not None and self.released_bin + 1 >= self.until_bin
+
 
 @dataclass(frozen=True, slots=True)
 class Users:

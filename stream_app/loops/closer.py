@@ -19,7 +19,6 @@ from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.loops.configured import changes_in_words, running_strategy
-from stream_app.loops.ending import has_ended
 from stream_app.loops.lease import LEASE_S, Leadership
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
@@ -146,7 +145,7 @@ class Closer:
     def _note_stop(self, state: StreamState) -> None:
         if state.stopped:
             self._ahead.no_epoch_follows()
-            if not self._stopped and has_ended(state):
+            if not self._stopped and state.has_ended:
                 log.warning("stream %s: it has released its last bin and counts nothing more", self.name)
             elif not self._stopped:
                 log.warning(

@@ -21,11 +21,6 @@ ENDED = "the stream ended"
 log = logging.getLogger(__name__)
 
 
-def has_ended(state: StreamState) -> bool:
-    """Return whether a stream has released its last bin."""
-    return state.until_bin is not None and state.released_bin + 1 >= state.until_bin
-
-
 async def changed_by_end(store: Store, stream: Stream, state: StreamState | None, *, behind: bool) -> bool:
     """Store the end that a stream's configuration names; once it is reached, end epoch and stream.
 
@@ -37,7 +32,7 @@ async def changed_by_end(store: Store, stream: Stream, state: StreamState | None
     name = stream.strategy.stream
     if stream.until_us is not None and await _announce(store, name, state, stream.until_us, _until(name)):
         return True
-    if behind or not has_ended(state):
+    if behind or not state.has_ended:
         return False
     if state.epoch.end_reason is None:
         await store.end_epoch(name, state.epoch.epoch, state.seq, ENDED)

@@ -16,7 +16,6 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.records import PartitionState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted
-from stream_app.loops.ending import has_ended
 from stream_app.ports import OperatorError, Store
 from stream_app.together import each_to_its_end
 
@@ -180,7 +179,7 @@ class LoadedStreams:
             windows=strategy.declared.cap_windows(state.epoch, strategy.time.horizon),
             sealed_bin=state.sealed_bin,
             partitions=dict(state.partitions),
-            stopped=state.stopped and not has_ended(state),
+            stopped=state.stopped and not state.has_ended,
             aside=self._aside[name],
         )
         view.aside.update(view.partitions)

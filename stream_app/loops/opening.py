@@ -24,7 +24,7 @@ from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import epochs_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_change, facts_in_words, running_strategy
-from stream_app.loops.ending import announce_ends, changed_by_end, has_ended
+from stream_app.loops.ending import announce_ends, changed_by_end
 from stream_app.loops.lost_entries import ledger_of, restore_ledgers, witnessed_strategies
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.loops.recovery import Recovery
@@ -109,7 +109,7 @@ async def _with_lost_rows(
 
 async def _due(seen: _Seen, following: Strategy, source: Source, now_us: int) -> _Start | None:
     """Return the start of the epoch that is due; None if there is none."""
-    if seen.state is not None and has_ended(seen.state) and not seen.rows:
+    if seen.state is not None and seen.state.has_ended and not seen.rows:
         return None
     if seen.state is None:
         begun = epochs_of(seen.found, seen.rows)

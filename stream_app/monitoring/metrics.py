@@ -39,11 +39,7 @@ class Metrics:
         self.lag = gauge("lag", "Log that is not counted yet: records (a file: bytes)", partition)
         self.batch_seconds = histogram("batch_seconds", "From a batch read to the next read", ["source"])
         self.apply_cells = histogram("apply_cells", "Cells that one apply adds to", stream, buckets=_CELLS)
-        self.stopped = gauge(
-            "stopped",
-            "1 while the stream counts nothing: its total allows no more epochs, or it has ended",
-            stream,
-        )
+        self.stopped = gauge("stopped", "1 while the stream's total allows no more epochs", stream)
         self.closing_overdue = gauge(
             "closing_overdue_seconds", "How long the next bin could have been released by now", stream
         )

@@ -94,7 +94,7 @@ class _WatchedStore(_Watched[Store]):
         closing = self._closings.get(stream)
         if state is not None and closing is not None:
             self._metrics.next_bin(stream, closing, None if state.stopped else state.released_bin + 1)
-            self._metrics.stopped.labels(stream).set(state.stopped)
+            self._metrics.stopped.labels(stream).set(state.stopped and not state.has_ended)
         return state
 
     async def apply(self, stream: str, change: Apply) -> Reply:
