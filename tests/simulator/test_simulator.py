@@ -14,7 +14,7 @@ from tests.simulator.conditions import EVERYTHING
 from tests.simulator.log import Entry, Kind, Log
 from tests.simulator.loop import Deadlock, simulate
 from tests.simulator.recount import PartitionHistory, Rules, recount
-from tests.simulator.schedule import draw_schedule
+from tests.simulator.schedule import Deed, draw_schedule
 from tests.simulator.world import run_schedule
 
 SCHEDULES = int(os.environ.get("SCHEDULES", "400"))
@@ -44,6 +44,15 @@ def test_every_rule_holds_in_many_schedules(first: int) -> None:
 def test_schedules_that_failed_in_the_past_pass(seed: int) -> None:
     plain = replace(draw_schedule(seed), witness_is_public=False, where=EVERYTHING, sums=False)
     run_schedule(seed, schedule=plain)
+
+
+@pytest.mark.parametrize("seed", [5028, 5057, 5089, 5111, 5166, 5216])
+def test_every_rule_holds_while_three_workers_divide_two_streams(seed: int) -> None:
+    """Workers are killed and stopped, and join again; some schedules set the store back."""
+    two = draw_schedule(seed)
+    assert two.sibling is not None
+    assert Deed.KILL in [action.deed for action in two.actions]
+    run_schedule(seed, schedule=replace(two, workers=3, sibling=replace(two.sibling, workers=3)))
 
 
 def test_a_seed_gives_the_same_trace_again() -> None:
