@@ -30,7 +30,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "phone-light": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
 }
 TWO = tuple(LOOKS)[:2]
-MAIN = ("overview", "stream", "keys-and-values", "sum", "stream-loading", "first-bin-open", "api")
+MAIN = ("overview", "stream", "keys-and-values", "sum", "stream-loading", "first-bin-open")
 COLOURS = 48
 LARGEST = 6_000_000  # bytes of all pictures
 
