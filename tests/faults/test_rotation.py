@@ -342,6 +342,37 @@ def test_a_page_that_is_replaced_while_it_is_read_is_read_again(
     asyncio.run(run())
 
 
+def test_noise_that_is_being_drawn_during_a_rotation_is_drawn_again(
+    server: EmbeddedRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first page is stored under the old key, then the whole rotation happens; its epoch never opened."""
+
+    async def run() -> None:
+        async with service(server, tmp_path) as one:
+            worker = await one.worker()
+            await one.release(worker)
+            write, left = one.store.write_noise, [1]
+
+            async def later(*page: Any) -> bool:
+                if left[0] == 0:
+                    left[0] = -1
+                    key_ring.begin(one.file)
+                    await one.finish()
+                left[0] -= 1
+                return await write(*page)
+
+            monkeypatch.setattr(one.store, "write_noise", later)
+            assert await worker._ahead.stored(one.strategy, 1) is not None
+            await one.check_rotated()
+            for _ in range(BINS - 1):
+                await one.release(worker)
+            await one.check_rotated()
+            await one.check_released()
+            assert len((one.directory / "draws").read_text().splitlines()) == 6  # two levels, three drawings
+
+    asyncio.run(run())
+
+
 def test_noise_that_no_key_reads_stops_the_rotation(server: EmbeddedRedis, tmp_path: Path) -> None:
     """Nothing changes: the file of another service, then a damaged page."""
 

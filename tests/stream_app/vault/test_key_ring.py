@@ -1,0 +1,108 @@
+"""The file of shared keys: what it may hold, how a rotation changes it, and when a worker reads it again."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from pathlib import Path
+
+import pytest
+
+from stream_app.ports import OperatorError
+from stream_app.vault import key_ring
+from stream_app.vault.cipher import derived_chain_key, derived_user_key, mark_of
+from stream_app.vault.key_ring import KeyRing
+from stream_app.vault.shared_key import SharedKey
+
+OLD, NEW, USERS = bytes(range(32)), bytes(range(1, 33)), bytes(range(2, 34))
+
+
+def text_of(*keys: bytes, users: bytes | None = None) -> bytes:
+    lines = [base64.b64encode(key) for key in keys]
+    lines += [] if users is None else [b"users " + base64.b64encode(users)]
+    return b"\n".join(lines) + b"\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "noise.key"
+    file.touch(0o600)
+    file.write_bytes(text_of(OLD))
+    return file
+
+
+def test_keys_are_derived_as_by_the_builds_before() -> None:
+    """Otherwise the stored noise of a running epoch could not be read after an upgrade."""
+    assert (
+        derived_chain_key(OLD, "visits", 3, "n").hex()
+        == "f01de21a025fd59334a8e7a55557ae2b41a678698eda66dc76699d2ae5fdb393"
+    )
+    assert derived_user_key(OLD).hex() == "a709a94bd2c919fbb0458e90d0c99e113381afb0d65d161cce4c9bb81bcac6b7"
+
+
+def test_a_rotation_keeps_the_key_of_users_and_destroys_the_old_file(file: Path) -> None:
+    before = file.open("rb")
+    with before:
+        key_ring.begin(file)
+        assert before.read().strip(b"\0") == b""
+    ring = KeyRing.read(file)
+    assert ring.keys[1:] == (OLD,)
+    assert (ring.users, file.stat().st_mode & 0o777) == (derived_user_key(OLD), 0o600)
+    with pytest.raises(
+        OperatorError, match=r"holds 2 keys, so a rotation has begun already; .* rotate-key finish$"
+    ):
+        key_ring.begin(file)
+    with pytest.raises(OperatorError, match="changed meanwhile"):
+        key_ring.finish(file, OLD)
+    assert key_ring.finish(file, ring.keys[0]) == 1
+    assert KeyRing.read(file) == KeyRing(ring.keys[:1], derived_user_key(OLD))
+    assert key_ring.finish(file, ring.keys[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (text_of(NEW, OLD), "holds several keys and no line users"),
+        (text_of(OLD, OLD, users=USERS), "holds a key twice"),
+        (text_of(users=USERS), "holds no 32 bytes in base64"),
+        (text_of(OLD, users=USERS[:9]), "holds no 32 bytes in base64"),
+        (text_of(OLD) + b"someone " + base64.b64encode(USERS), "holds no 32 bytes in base64"),
+    ],
+)
+def test_a_file_that_is_no_ring_is_refused(file: Path, content: bytes, said: str) -> None:
+    file.write_bytes(content)
+    with pytest.raises(OperatorError, match=said):
+        KeyRing.read(file)
+
+
+def test_the_file_of_another_user_is_left_alone(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the new file would be this user's, and workers could not read it."""
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(OperatorError, match=f"belongs to user {owner}; run rotate-key as that user"):
+        key_ring.begin(file)
+    assert file.read_bytes() == text_of(OLD)
+
+
+def test_a_worker_reads_the_file_again_when_it_changes(file: Path) -> None:
+    async def run() -> None:
+        keys = SharedKey.read(file)
+        old, users = await keys.chains("visits", 3, "n"), await keys.user_key()
+        assert await keys.mark("visits", b"") == mark_of(OLD)
+        key_ring.begin(file)
+        new = await keys.chains("visits", 3, "n")
+        assert (new[1:], await keys.user_key()) == (old, users)
+        first = KeyRing.read(file).keys[0]
+        # The store says which key encrypts; only a stream without noise takes the first.
+        assert await keys.mark("visits", mark_of(OLD)) == mark_of(OLD)
+        assert await keys.create("visits", 3, "n", mark_of(OLD)) == old[0][1]
+        assert await keys.create("visits", 3, "n", mark_of(first)) == new[0][1]
+        with pytest.raises(OperatorError, match=r"^stream visits: .* that .*noise\.key does not hold"):
+            await keys.mark("visits", mark_of(NEW))
+        await asyncio.to_thread(file.write_bytes, b"nothing")  # cannot be used: the keys from before stay
+        assert await keys.chains("visits", 3, "n") == new
+        await asyncio.to_thread(file.unlink)
+        assert await keys.chains("visits", 3, "n") == new
+
+    asyncio.run(run())
