@@ -75,11 +75,11 @@ def revision() -> str:
     return subprocess.check_output(("git", "rev-parse", "HEAD"), cwd=REPOSITORY, text=True).strip()
 
 
-def build(base: str) -> None:
-    """Build the image. The host's settings of pip hold in the build, and no longer."""
+def build(base: str, commit: str) -> None:
+    """Build the image of a commit. The host's settings of pip hold in the build, and no longer."""
     seen = [f"-v={path}:{path}:ro" for path in ("/etc/pip.conf", "/etc/ssl/certs") if Path(path).exists()]
     options = ("--isolation=chroot", "--network=host", *seen, f"--build-arg=BASE={base}")
-    options += (f"--build-arg=VERSION={VERSION}", f"--build-arg=REVISION={revision()}", "--format=docker")
+    options += (f"--build-arg=VERSION={VERSION}", f"--build-arg=REVISION={commit}", "--format=docker")
     podman("build", "-q", *options, "-f", "deploy/Dockerfile", "-t", TAG, ".")
 
 
@@ -141,17 +141,18 @@ def check_contents(root: Path) -> None:
     assert [path for path in root.glob("var/lib/*") if path.stat().st_uid == 10001] != []
 
 
-def check_settings() -> None:
-    """Check what an engine is told about the image."""
-    settings = json.loads(podman("image", "inspect", TAG))[0]["Config"]
+def check_settings(commit: str) -> None:
+    """Check what an engine is told about the image. Args: commit, that was built."""
+    described = json.loads(podman("image", "inspect", TAG))[0]
+    settings = described["Config"]
     assert settings["User"] == "10001:10001"
     assert settings["Entrypoint"] == ["stream-app"]
     labels = settings["Labels"]
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0 AND MIT"
     assert labels["org.opencontainers.image.title"] == "private-counts"
     assert labels["org.opencontainers.image.version"] == VERSION
-    assert labels["org.opencontainers.image.revision"] == revision()
-    assert settings["Healthcheck"]["Test"] == ["CMD", "python", "-m", "stream_app.health"]
+    assert labels["org.opencontainers.image.revision"] == commit
+    assert described["Healthcheck"]["Test"] == ["CMD", "python", "-m", "stream_app.health"]
 
 
 def count(root: Path, redis: DeployedRedis) -> None:
@@ -197,8 +198,9 @@ def main() -> int:
         print("image: this needs root and podman (Debian: apt-get install podman buildah debootstrap)")
         return 2
     base = os.environ.get("BASE", "docker.io/library/python:3.11-slim-bookworm")
-    build(debian_base() if base == "debian" else base)
-    check_settings()
+    commit = revision()
+    build(debian_base() if base == "debian" else base, commit)
+    check_settings(commit)
     with unpacked() as root, tempfile.TemporaryDirectory() as folder:
         check_contents(root)
         with deployed(Path(folder), Path(find_server())) as redis:
