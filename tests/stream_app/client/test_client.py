@@ -164,7 +164,7 @@ def check_blocking(url: str, bins: dict[str, np.ndarray]) -> None:
     watched = CliRunner().invoke(
         main, ["watch", "departures", "--url", url, "--after", "0", "--releases", "3"]
     )
-    assert [line.split("\t")[1] for line in watched.output.splitlines()] == ["3.00", "4.00", "8.00"]
+    assert [line.split("\t")[1] for line in watched.stdout.splitlines()] == ["3.00", "4.00", "8.00"]
     narrow = CliRunner(env={"COLUMNS": "80"}).invoke(
         main, ["query", "departures", "--url", url, "--series", "bin"]
     )
@@ -202,7 +202,7 @@ def check_days(url: str) -> None:
             main, [arguments[0], "departures", "--url", url, *arguments[1:]]
         )
         assert done.exit_code == 0, done.output
-        return done.output.splitlines()
+        return done.stdout.splitlines()
 
     assert said("query")[0].endswith("  29 Mar – 3 Apr 2013, whole days of Europe/Paris")
     bins = said("query", "--series", "bin", "--step", "2")
