@@ -202,7 +202,8 @@ def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[L
 
     A period reaches as far as its stream will ever count, not only to the end of the open epochs. Disjoint
     periods have no common event only if both streams read the same time field: an order of January may be
-    paid in February.
+    paid in February. A stream ends before its successor only for a stream that protects the same: for any
+    other, both add up, and the operator must accept the sum.
 
     >>> live = LedgerEntry("file:a", "s", 0, 0, 10, "1", "event", "h")
     >>> later = LedgerEntry("file:a", "t", 0, 10, 20, "1", "event", "h")
@@ -210,13 +211,16 @@ def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[L
     ['s']
     """
     ends = _ends([*entries, new])
+
+    def overlap(epochs: Sequence[LedgerEntry]) -> bool:
+        alike = _protected(max(epochs, key=lambda entry: entry.start_us)) == _protected(new)
+        return _overlap(_period(epochs, ends if alike else {}), _period([new], ends))
+
     return tuple(
         min(epochs, key=lambda entry: entry.start_us)
         for epochs in measurements_of([*entries, new])
         if new not in epochs
-        if new.time is None
-        or _known(entry.time for entry in epochs) != new.time
-        or _overlap(_period(epochs, ends), _period([new], ends))
+        if new.time is None or _known(entry.time for entry in epochs) != new.time or overlap(epochs)
     )
 
 

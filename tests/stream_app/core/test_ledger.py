@@ -152,6 +152,32 @@ def test_periods_are_disjoint_only_if_both_streams_read_the_same_time(
     assert bool(measured_before([january], february)) == is_again
 
 
+@pytest.mark.parametrize(
+    ("facts", "together"),
+    [
+        ({}, None),
+        ({"unit": "user", "user": "who"}, "3"),  # the new stream's cap costs an event twice as much
+        ({"neighbours": "substitute"}, "3"),  # the old stream costs twice as much
+    ],
+)
+def test_a_successor_that_protects_something_else_needs_consent(
+    facts: dict[str, str], together: str | None
+) -> None:
+    old = replace(live("a", 0), epsilon="1")
+    new = replace(live("b", 10), epsilon="1", successor_of="a", **facts)  # type: ignore[arg-type]
+    assert bool(measured_before([old], new)) == (together is not None)
+    if together is None:
+        check_measurement([old], new, accept=None)
+        return
+    with pytest.raises(ValueError, match=rf"all together cost epsilon {together}; write accept"):
+        check_measurement([old], new, accept=None)
+    check_measurement([old], new, ACCEPTED)
+    with pytest.raises(ValueError, match=r"cost epsilon 45, which protects nobody"):
+        check_measurement([replace(old, epsilon="15")], replace(new, epsilon="15"), ACCEPTED)
+    # A third stream that counts only after the old one's end is asked about both, too.
+    assert [one.stream for one in measured_before([old, new], replace(live("c", 20), **facts))] == ["a", "b"]  # type: ignore[arg-type]
+
+
 def test_a_stream_that_began_in_an_older_version_has_the_time_of_its_newer_epochs() -> None:
     old = replace(replay("a", 0, 31), time=None)
     new = replace(replay("a", 0, 31), epoch=1, start_us=10, end_us=20)
