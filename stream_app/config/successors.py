@@ -50,24 +50,8 @@ def _first_of(own: Section, stream: StreamSettings) -> int:
 def _until(own: Section, before: StreamSettings, stream: StreamSettings, first_us: int) -> StreamSettings:
     """Return the stream before with its end. Raises: ConfigError if it cannot end there."""
     then, now, first = before.declared, stream.declared, format_instant(first_us)
-    if then.source.replay is not None:
-        raise own.error("successor_of", f"{before.name} is a replay, which ends at replay.to; take it out")
-    if then.source.name != now.source.name:
-        raise own.error(
-            "successor_of",
-            f"{before.name} counts {then.source.name}, not {now.source.name}; give both one source, or, if "
-            f"its topic has moved, write source.group: {then.source.name}",
-        )
-    if (then.time.field, then.time.format, then.time.zone) != (
-        now.time.field,
-        now.time.format,
-        now.time.zone,
-    ):
-        raise own.error(
-            "successor_of",
-            f"{before.name} reads its times from another field or in another format; an event could then "
-            "count in both; give both the same time.field, time.format and time.zone",
-        )
+    if (why := now.cannot_succeed(before.name, then)) is not None:
+        raise own.error("successor_of", why)
     if then.time.first_us is not None and first_us <= then.time.first_us:
         raise own.error("time.first", f"{first} is not later than where {before.name} begins; move it")
     if before.until_us not in (None, first_us):

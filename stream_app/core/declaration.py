@@ -91,6 +91,12 @@ class Time(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Binning(self.bin_us, self.timezone)
 
     @property
+    def reading(self) -> str:
+        """How an event's time is read, as the ledger names it: equal texts give an event one time."""
+        zone = "" if self.zone is msgspec.UNSET else f" {self.zone}"
+        return f"{self.field} {self.format}{zone}"
+
+    @property
     def closing(self) -> Closing:
         """When bins close."""
         return Closing(self.binning, self.grace_us)
@@ -221,6 +227,22 @@ class Declaration(
     def last_bin(self) -> int | None:
         """The last bin of a replay; None for a stream without end."""
         return None if self.until_us is None else int(self.time.binning.bin_of([self.until_us - 1])[0])
+
+    def cannot_succeed(self, name: str, before: Declaration) -> str | None:
+        """Return why this stream cannot go on where another one ends, or None. Args: name, of the other."""
+        if before.source.replay is not None:
+            return f"{name} is a replay, which ends at replay.to; take it out"
+        if before.source.name != self.source.name:
+            return (
+                f"{name} counts {before.source.name}, not {self.source.name}; give both one source, or, if "
+                f"its topic has moved, write source.group: {before.source.name}"
+            )
+        if before.time.reading != self.time.reading:
+            return (
+                f"{name} reads its times from another field, in another format or in another zone; an event "
+                "could then count in both; give both the same time.field, time.format and time.zone"
+            )
+        return None
 
     def at_epsilon(self, epsilon: Fraction) -> Declaration:
         """Return the same promise at another epsilon, for plans that nobody runs."""

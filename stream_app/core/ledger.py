@@ -62,7 +62,7 @@ def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerE
         neighbours=privacy.neighbours,
         until_us=declared.until_us,
         user=None if privacy.per_user is None else privacy.per_user.field,
-        time=f"{declared.time.field} {declared.time.format}",
+        time=declared.time.reading,
         delta=None if privacy.delta is None else str(privacy.delta),
         changed_from=record.changed_from,
         successor_of=declared.successor_of,

@@ -276,7 +276,8 @@ class LedgerEntry:
         lost: whether only the ledger outside the store knew the entry when a worker started.
         user: the field that names the user; None for the unit event, and in entries of older versions.
         log: the log's own name if the source is a group: the log then has a ledger under this name as well.
-        time: the field that holds an event's time, and its format; None in entries of older versions.
+        time: the field that holds an event's time, its format, and the zone of times without an offset if
+            the stream has one; None in entries of older versions.
         delta: exact text; None for a pure promise.
         mu: exact text; None for a pure promise. The epoch's outputs tell two neighbouring streams apart no
             better than one draw of a normal distribution of variance 1 tells whether its mean is 0 or mu.

@@ -71,6 +71,10 @@ async def _announce_end_of_predecessor(store: Store, strategy: Strategy) -> None
             f"streams.{strategy.stream}.successor_of: this store has no stream {before}; correct the name, "
             "or take successor_of out"
         )
+    text, _ = read_strategy(state.strategy)
+    why = strategy.declared.cannot_succeed(before, Strategy.from_json(text).declared)
+    if why is not None:
+        raise OperatorError(f"streams.{strategy.stream}.successor_of: {why}")
     await _announce(store, before, state, first_us, f"streams.{strategy.stream}.time.first")
 
 

@@ -9,18 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stream_app.audit.added_up import added_up
 from stream_app.core.budget import Total, one_more_in_words, over_epochs_in_words, until_now_in_words
 from stream_app.core.ledger import (
     ACCEPTED,
     check_measurement,
     entry_from_json,
+    entry_of,
     entry_to_json,
     measured_before,
     next_entry,
     statement,
 )
 from stream_app.core.promise import in_words, promise_in_words
-from stream_app.core.records import LedgerEntry
+from stream_app.core.records import EpochRecord, LedgerEntry
+from tests.stream_app.declared import declared_of
 
 
 def entry(
@@ -139,6 +142,9 @@ def test_streams_that_can_count_the_same_event_measure_it_again(
         ("ordered_at iso8601", "ordered_at iso8601", False),
         ("ordered_at iso8601", "paid_at iso8601", True),  # an order from January may be paid in February
         ("at s", "at ms", True),  # the same number means two instants
+        ("at iso8601 Asia/Tokyo", "at iso8601 Asia/Tokyo", False),
+        ("at iso8601 Asia/Tokyo", "at iso8601 UTC", True),  # so does the same text
+        ("at iso8601", "at iso8601 UTC", True),
         (None, "ordered_at iso8601", True),  # an older version did not write which time it read
         ("ordered_at iso8601", None, True),
         (None, None, True),
@@ -150,6 +156,21 @@ def test_periods_are_disjoint_only_if_both_streams_read_the_same_time(
     january = replace(replay("a", 0, 31), time=before)
     february = replace(replay("b", 31, 59), time=later)
     assert bool(measured_before([january], february)) == is_again
+
+
+def test_a_successor_that_reads_times_in_another_zone_adds_up() -> None:
+    old = replace(live("a", 0), time="at iso8601 UTC")
+    for zone, cost in (("UTC", Fraction(1, 2)), ("Asia/Tokyo", Fraction(1))):
+        entries = [old, replace(live("b", 10), time=f"at iso8601 {zone}", successor_of="a")]
+        stated = statement("file:a", entries)
+        assert stated.epsilon == added_up(stated, entries).epsilon == cost
+
+
+def test_an_entry_names_the_zone_only_if_the_stream_has_one() -> None:
+    record = EpochRecord(0, 100, 6, 1, "h")
+    local = declared_of(format="iso8601", zone="Europe/Paris")
+    assert entry_of(local, "s", record).time == "at iso8601 Europe/Paris"
+    assert entry_of(declared_of(), "s", record).time == "at us"
 
 
 @pytest.mark.parametrize(

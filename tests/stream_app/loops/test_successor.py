@@ -21,7 +21,15 @@ from stream_app.loops.closer import Closer
 from stream_app.loops.ending import ENDED
 from stream_app.ports import OperatorError
 from tests.simulator.memory_sinks import MemoryWitness
-from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, SOURCE, design_of, strategy_of
+from tests.stream_app.declared import (
+    BIN_US,
+    FIRST_BIN,
+    NO_NOISE,
+    SOURCE,
+    changed,
+    design_of,
+    strategy_of,
+)
 from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import OneSource
 
@@ -251,3 +259,32 @@ def test_an_end_that_cannot_be_is_refused_in_one_line(one: OneSource, until_us: 
 def test_a_successor_of_no_stream_is_refused(one: OneSource) -> None:
     with pytest.raises(OperatorError, match=r"successor_of: this store has no stream visits; correct"):
         asyncio.run(one.closer(one.strategies[1]).reconcile())
+
+
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [
+        ({"field": "paid_at"}, "from another field, in another format or in another zone"),
+        ({"format": "ms"}, "in another format"),
+        ({"format": "iso8601", "zone": "Europe/Paris"}, "in another zone"),
+        ({"source": "file:other.ndjson"}, r"visits counts file:visits\.ndjson, not file:other\.ndjson"),
+    ],
+)
+def test_a_stream_that_is_in_another_configuration_ends_only_for_a_stream_like_it(
+    one: OneSource, facts: dict[str, str], line: str
+) -> None:
+    async def run() -> None:
+        await one.closer().reconcile()
+        before, after = one.strategies[0], successor()
+        parts: dict[str, Any] = {"time": {key: value for key, value in facts.items() if key != "source"}}
+        if "source" in facts:
+            parts["source"] = {"name": facts["source"]}
+        other = replace(after, declared=changed(after.declared, **parts))
+        with pytest.raises(OperatorError, match=rf"streams\.halves\.successor_of: .*{line}"):
+            await one.closer(other).reconcile()
+        state = await one.store.load(before.stream)
+        assert state is not None
+        assert state.until_bin is None
+        assert all(entry.stream == "visits" for entry in await one.store.ledger(SOURCE))
+
+    asyncio.run(run())
