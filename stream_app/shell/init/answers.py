@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import cast
@@ -13,7 +13,7 @@ from stream_app.config import ClusterSettings, values
 from stream_app.config.kafka import registry_url, topic_name
 from stream_app.core.declaration import LogFormat
 from stream_app.core.instants import format_instant
-from stream_app.shell.init.proposals import FORMATS, time_in
+from stream_app.shell.init.proposals import FORMATS, is_without_offset, time_in
 from stream_app.shell.init.sample import NOTHING, Sample, Told
 from stream_app.sources.decode import TimeField
 from stream_app.sources.times import TimeFormat
@@ -83,13 +83,8 @@ def read_registry(text: str) -> str:
     return url
 
 
-def read_time(
-    sample: Sample | None, *, of_topic: bool, zone: str | None = None
-) -> Callable[[str], TimeField]:
-    """Return a reader of ``FIELD`` or ``FIELD in FORMAT``; the sample tells the format if it is left out.
-
-    Args: zone, of times without an offset.
-    """
+def read_time(sample: Sample | None, *, of_topic: bool) -> Callable[[str], TimeField]:
+    """Return a reader of ``FIELD`` or ``FIELD in FORMAT``; the sample tells the format if it is left out."""
 
     def read(text: str) -> TimeField:
         field, _, form = text.rpartition(" in ")
@@ -102,13 +97,30 @@ def read_time(
                 raise ValueError(f"there is no sample; add the format: {field} in {', '.join(FORMATS)}")
             return TimeField(field, cast("TimeFormat", form))
         _known(field, sample.columns)
-        found = time_in(sample, field, zone)
+        found = time_in(sample, field)
+        if found is None and is_without_offset(sample, field):
+            found = TimeField(field, "iso8601")  # with a zone
         if found is None:
             what = "with an offset (2026-01-05T10:00:00Z), or numbers of s, ms, us or ns since 1970"
             raise ValueError(f"the events have no times in {field}; times are texts {what}")
         if form and form != found.format:
             raise ValueError(f"read as {form}, the times are not of our days; they look like {found.format}")
         return found
+
+    return read
+
+
+def read_zone(sample: Sample | None, field: TimeField) -> Callable[[str], TimeField]:
+    """Return a reader of the time zone of a field's times without an offset."""
+
+    def read(text: str) -> TimeField:
+        local = replace(field, zone=values.timezone(text))
+        if field.format != "iso8601":
+            form = field.format
+            raise ValueError(f"times in {field.path} are read as {form}, which has no zone; leave it out")
+        if sample is not None and time_in(sample, field.path, local.zone) != local:
+            raise ValueError(f"the events have no times of our days in {field.path}")
+        return local
 
     return read
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from stream_app.kafka_cluster import Cluster
+from stream_app.ports import OperatorError
 from stream_app.shell.init.answers import read_columns, read_registry
 from stream_app.shell.init.questions import Questions
 from stream_app.shell.init.reach import Reach
@@ -17,8 +18,8 @@ from stream_app.shell.working import working
 def asked_sample(questions: Questions, topic: str, reach: Reach) -> Sample:
     """Return a sample of a topic.
 
-    Raises: OSError if cluster or registry is unreachable, or the topic has no record; OperatorError if its
-        records cannot be decoded.
+    Raises: OSError if the cluster is unreachable, or the topic has no record; OperatorError if its records
+        cannot be decoded, or their registry is unreachable.
     """
     cluster = Cluster(reach.cluster.bootstrap_servers, reach.cluster.security)
     with working("reading a sample"):
@@ -37,4 +38,7 @@ def asked_sample(questions: Questions, topic: str, reach: Reach) -> Sample:
         questions.say("Its records name schemas of a registry")
         url = questions.ask("schema-registry", "URL of the schema registry", None, read_registry)
     with working("reading schemas"):
-        return asyncio.run(sample_of_schemas(topic, records, url, authority))
+        try:
+            return asyncio.run(sample_of_schemas(topic, records, url, authority))
+        except OSError as failure:  # without schemas nobody knows whether it is Avro or Protobuf
+            raise OperatorError(f"--schema-registry: {failure}") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from stream_app.config import ConfigError, Settings, load_text, values
+from stream_app.config import ConfigError, Settings, load_text
 from stream_app.config.second_measurement import check_measurements
 from stream_app.ports import OperatorError
 from stream_app.shell.init import proposals
@@ -28,6 +28,7 @@ from stream_app.shell.init.answers import (
     read_time,
     read_user,
     read_whole,
+    read_zone,
 )
 from stream_app.shell.init.configuration import configuration, name_of
 from stream_app.shell.init.questions import Questions
@@ -149,12 +150,9 @@ def _sample(questions: Questions, events: Path | str, reach: Reach) -> Sample | 
 
 def _asked_time(questions: Questions, events: Path | str, sample: Sample | None) -> TimeField:
     found = None if sample is None else next(proposals.times(sample), None)
-    of_topic, zone = isinstance(events, str), None
-    if found is None and sample is not None and (local := proposals.without_offset(sample)):
-        questions.head(f"2. In which time zone are the times in {local}? They do not say it")
-        questions.say("A name of the tz database: Europe/Paris, UTC. docs/configuration.md, time.zone")
-        zone = questions.ask("zone", "time zone", None, values.timezone)
-        found = proposals.time_in(sample, local, zone)
+    of_topic = isinstance(events, str)
+    if found is None and sample is not None:
+        found = next(proposals.times_without_offset(sample), None)
     if found is None and sample is not None and not of_topic:
         names = _named(sample.columns)
         raise OperatorError(f"--time: none of the fields {names} holds times; add one to each event")
@@ -164,7 +162,12 @@ def _asked_time(questions: Questions, events: Path | str, sample: Sample | None)
         questions.say(f"{found.path} is read as {found.format}")
     if of_topic:
         questions.say(f"{RECORD_TIME} is the time that the topic has for each record")
-    return questions.ask("time", "time", proposal, read_time(sample, of_topic=of_topic, zone=zone))
+    field = questions.ask("time", "time", proposal, read_time(sample, of_topic=of_topic))
+    if questions.has("zone") or (sample is not None and proposals.is_without_offset(sample, field.path)):
+        questions.say(f"In which time zone are times in {field.path} that have no offset?")
+        questions.say("A name of the tz database: Europe/Paris, UTC. docs/configuration.md, time.zone")
+        return questions.ask("zone", "time zone", None, read_zone(sample, field))
+    return field
 
 
 def _asked_first(questions: Questions, field: TimeField, sample: Sample | None) -> str | None:

@@ -142,7 +142,7 @@ def _time(answers: Answers) -> Iterator[Line]:
         else "iso8601 with an offset, or s, ms, us, ns since 1970",
     )
     if answers.time.zone is not None:
-        yield f"      zone: {answers.time.zone}", "of the times, which have no offset"
+        yield f"      zone: {answers.time.zone}", "of times without an offset"
     yield f"      bin: {answers.bin}", "the finest time that readers can ask about"
     yield f"      grace: {'10s' if live else '1m'}", "how long a bin waits for late events"
     yield f"      epoch: {epoch}", "noise is planned for this long; the page adds epochs up"

@@ -57,14 +57,17 @@ def time_in(sample: Sample, field: str, zone: str | None = None) -> TimeField | 
     return None
 
 
-def without_offset(sample: Sample) -> str | None:
-    """Return a field with times that name no zone, which need a zone; None without one."""
+def times_without_offset(sample: Sample) -> Iterator[TimeField]:
+    """Yield the fields whose times need a zone, the most likely first."""
     for field in sorted(sample.columns, key=_as_time):
-        values = sample.columns[field]
-        local = sum(isinstance(value, str) and _is_local(value) for value in values)
-        if local >= _MOST * len(sample.lines):
-            return field
-    return None
+        if is_without_offset(sample, field):
+            yield TimeField(field, "iso8601")
+
+
+def is_without_offset(sample: Sample, field: str) -> bool:
+    """Return whether nearly all events have a time in a field that does not say its offset."""
+    local = sum(isinstance(value, str) and _is_local(value) for value in sample.columns.get(field, ()))
+    return local >= _MOST * len(sample.lines)
 
 
 def begins(sample: Sample, field: TimeField) -> str:

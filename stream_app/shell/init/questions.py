@@ -38,6 +38,10 @@ class Questions:
         if self.at_terminal:
             click.echo(_wrapped(f"   {text}"))
 
+    def has(self, option: str) -> bool:
+        """Return whether an option gives an answer."""
+        return self._given.get(option.replace("-", "_")) is not None
+
     def ask(self, option: str, asked: str, proposal: str | None, read: Callable[[str], T]) -> T:
         """Return an answer, read by ``read``, which raises ValueError for one that cannot be used.
 

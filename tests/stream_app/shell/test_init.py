@@ -261,6 +261,22 @@ def test_times_without_an_offset_need_their_zone(folder: Path) -> None:
     assert sample.columns["seen"].tolist() == [1_767_603_600_000_000, 1_767_603_600_250_000]
 
 
+def test_zone_belongs_to_the_field_that_is_chosen(folder: Path) -> None:
+    rows = [f"2026-01-05T09:0{n}:00Z,2026-01-05 10:00:0{n},{1_767_571_200 + n}" for n in range(5)]
+    (folder / "visits.csv").write_text("\n".join(["created,seen,epoch", *rows]) + "\n")
+    assert init(**ANSWERS).output.endswith("--zone ...\n")
+    zone = {"zone": "Europe/Berlin"}
+    refused = init(**ANSWERS | zone | {"time": "epoch"}).output
+    assert "times in epoch are read as s, which has no zone; leave it out" in refused
+    made = init(**ANSWERS | zone)
+    assert made.exit_code == 0, made.output
+    stream = written(folder)
+    assert (stream.declared.time.field, stream.declared.time.zone) == ("seen", "Europe/Berlin")
+    sample = file_sample(stream)
+    assert sample is not None
+    assert sample.columns["seen"].tolist()[0] == 1_767_603_600_000_000
+
+
 @settings(max_examples=40)
 @given(
     st.text(min_size=1, max_size=12),

@@ -112,6 +112,11 @@ def test_records_of_a_topic_say_their_format_and_what_they_lack_is_asked(
                 f"add, or correct these proposals: --{needed[0].replace('_', '-')} ...\n"
             )
             options[needed[0]] = needed[1]
+        if form == "avro":
+            silent = init(folder, **ANSWERS | options | {"schema_registry": "http://127.0.0.1:1"})
+            assert silent.exit_code == 2
+            assert "--schema-registry: schema registry http://127.0.0.1:1: no answer" in silent.output
+            assert not (folder / "stream-app.yaml").exists()
         made = init(folder, **ANSWERS | options)
         assert made.exit_code == 0, made.output
         settings = load(folder / "stream-app.yaml", {})
