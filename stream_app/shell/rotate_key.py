@@ -16,22 +16,29 @@ from stream_app.wiring import rotating
 
 @click.command()
 @config_option
-@click.argument("step", type=click.Choice(["begin", "finish"]))
-def rotate_key(config: Path, step: Literal["begin", "finish"]) -> None:
+@click.argument("step", type=click.Choice(["begin", "finish", "lost"]))
+def rotate_key(config: Path, step: Literal["begin", "finish", "lost"]) -> None:
     """Replace the key of secrets.key_file while workers run.
 
     No epoch ends and no noise is drawn again. STEP begin adds a new key to the file. Copy the file to every
     machine with a worker. STEP finish encrypts all stored noise with the new key, and takes the old key out
     of the file. Each step may be repeated.
 
+    STEP lost is for a key of stored noise that no file holds any more: it gives this noise up. The running
+    epochs that need it end, and the next ones begin with the first key of the file.
+
     \b
     Examples:
       stream-app rotate-key begin --config app.yaml
       stream-app rotate-key finish --config app.yaml
+      stream-app rotate-key lost --config app.yaml
     """
     settings = load(config)
     if step == "begin":
         click.echo(rotating.begin(settings))
+        return
+    if step == "lost":
+        click.echo(asyncio.run(rotating.give_up(settings)))
         return
     with working("encrypting stored noise again"):
         said = asyncio.run(rotating.finish(settings))

@@ -96,7 +96,7 @@ def finish(file: Path, first: bytes) -> int:
     """
     if KeyRing.read(file).keys == (first,):
         return 0
-    if not os.access(file.parent, os.W_OK):
+    if not os.access(file.resolve().parent, os.W_OK):
         raise OperatorError(
             f"secrets.key_file: {file}: nothing stored needs its second key any more, but the file cannot be "
             "replaced here; take its second line out where the file comes from"
@@ -111,15 +111,17 @@ def finish(file: Path, first: bytes) -> int:
 @contextmanager
 def _changing(file: Path) -> Iterator[KeyRing]:
     """Yield the keys of a file that nobody else changes during the block."""
-    where = f"secrets.key_file: {file}"
-    if file.stat().st_uid != os.geteuid():  # the new file would be ours, and workers could not read it
-        raise OperatorError(f"{where}: belongs to user {file.stat().st_uid}; run rotate-key as that user")
-    if not os.access(file.parent, os.W_OK):
+    where, directory, status = f"secrets.key_file: {file}", file.resolve().parent, file.stat()
+    if status.st_uid != os.geteuid():  # the new file would be ours, and workers could not read it
+        raise OperatorError(f"{where}: belongs to user {status.st_uid}; run rotate-key as that user")
+    if status.st_nlink > 1:  # the other names would keep the old file, which is overwritten
+        raise OperatorError(f"{where}: has {status.st_nlink} names (hard links); make the others symbolic")
+    if not os.access(directory, os.W_OK):
         raise OperatorError(
             f"{where}: it cannot be replaced here, because its directory cannot be written; rotate a copy, "
             "and bring it here as the file came here"
         )
-    descriptor = os.open(file.parent, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with waited_for(descriptor):
             yield KeyRing.read(file)
@@ -128,6 +130,7 @@ def _changing(file: Path) -> Iterator[KeyRing]:
 
 
 def _write(file: Path, ring: KeyRing) -> None:
+    file = file.resolve()  # a symbolic link stays one, for all who share the file
     with file.open("r+b") as old:
         try:
             write_durably(file, ring.lines())

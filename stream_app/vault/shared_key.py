@@ -42,7 +42,8 @@ class SharedKey(NoiseKeys):
             return stored or ring.marks[0]
         raise OperatorError(
             f"stream {stream}: its noise is encrypted with a key that {self._file or 'this worker'} does not "
-            "hold; copy the secrets.key_file of a worker that runs, then start this worker again"
+            "hold; copy the secrets.key_file of a worker that runs, then start this worker again; if this "
+            "key is lost, run stream-app rotate-key lost"
         )
 
     async def create(self, stream: str, epoch: int, nonce: str, mark: bytes = b"") -> bytes:

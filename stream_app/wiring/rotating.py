@@ -9,11 +9,16 @@
 
 Each step may be repeated, so a command that was killed is run again. The old key stays until all of this is
 done for every stream. A worker whose file lacks the new key ends with one line; its epochs go on.
+
+    lost:    the store notes the first key of the file for each stream whose noted key the file lacks
+
+Noise under a lost key cannot be read, so its worker then ends the running epoch, and the next one begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,20 +50,39 @@ async def finish(settings: Settings) -> str:
     Raises: OperatorError, and the file keeps its keys, if stored noise cannot be read with them.
     """
     file = _file(settings)
-    async with writing(settings) as url:
-        store = store_of(settings, url)
-        try:
-            await store.check_format()
-            names = [stream.name for stream in settings.streams]
-            pages, taken_out = await finish_in(store, StoredPages(store), file, names)
-        finally:
-            await store.close()
+    async with _store(settings) as store:
+        pages, taken_out = await finish_in(store, StoredPages(store), file, _names(settings))
     if not taken_out:
         return f"{file}: holds one key, which encrypts all stored noise; {pages} pages were encrypted again"
     return (
         f"{file}: {pages} pages were encrypted again, and {taken_out} old key(s) taken out. Copy it to every "
         "machine with a worker, and delete old copies"
     )
+
+
+async def give_up(settings: Settings) -> str:
+    """Give up noise under keys that the file lacks, of all configured streams; return what was done."""
+    file = _file(settings)
+    async with _store(settings) as store:
+        streams = await give_up_in(store, StoredPages(store), file, _names(settings))
+    if not streams:
+        return f"{file}: holds the keys of all stored noise; nothing was given up"
+    return f"{', '.join(streams)}: noise under a lost key is given up; workers end the epochs that need it"
+
+
+async def give_up_in(
+    store: RedisStore, pages: StoredPages, file: Path, configured: Sequence[str]
+) -> list[str]:
+    """Note the first key of a file for each stream whose noted key the file lacks; return these streams.
+
+    No noise is drawn again for an epoch that is open: a worker that cannot read its noise ends it.
+    """
+    ring, lost = KeyRing.read(file), []
+    for name in configured:
+        if (noted := await store.noise_key(name)) and noted not in ring.marks:
+            await pages.note_key(name, ring.marks[0])
+            lost.append(name)
+    return lost
 
 
 async def finish_in(
@@ -110,7 +134,8 @@ class _Rotated:
         if noted and noted not in self.ring.marks:
             raise OperatorError(
                 f"stream {self.name}: its noise is encrypted with a key that secrets.key_file does not hold; "
-                "copy the file of a worker that runs; nothing was changed"
+                "copy the file of a worker that runs, or if this key is lost, run stream-app rotate-key "
+                "lost; nothing was changed"
             )
         if (state := await self.store.load(self.name)) is not None:
             for page in await self.pages.pages(self.name, state.noise):
@@ -172,6 +197,21 @@ class _Rotated:
 
 def _chain_key(key: bytes, stream: str, epoch: int, nonce: str, page: int) -> bytes:
     return later_chain_key(derived_chain_key(key, stream, epoch, nonce), page)
+
+
+@asynccontextmanager
+async def _store(settings: Settings) -> AsyncIterator[RedisStore]:
+    async with writing(settings) as url:
+        store = store_of(settings, url)
+        try:
+            await store.check_format()
+            yield store
+        finally:
+            await store.close()
+
+
+def _names(settings: Settings) -> list[str]:
+    return [stream.name for stream in settings.streams]
 
 
 def _file(settings: Settings) -> Path:

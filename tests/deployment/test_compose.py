@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from deploy.kafka import make_secrets
 from deploy.redis import make_users
@@ -19,6 +20,7 @@ from stream_app import health
 from stream_app.config import REDIS_ALERTS_URL, REDIS_API_URL, REDIS_URL, load
 from stream_app.config.access import OPERATOR_TOKEN, check_operator
 from stream_app.ports import OperatorError
+from stream_app.shell.commands import main as stream_app
 from stream_app.wiring.topics import cluster_of
 from tests.deployment.compose_files import merged
 from tests.patience import PATIENCE_S
@@ -84,6 +86,7 @@ def test_each_process_gets_its_own_password_only(compose: Any) -> None:
     assert files.pop("api") == ["secrets/api.env"]
     assert files.pop("alerts") == ["secrets/api.env", "secrets/alerts.env"]
     assert files.pop("ingest") == ["secrets/ingest.env"]  # no password at all
+    assert files.pop("rotate-key") == ["secrets/worker.env"]
     workers = {name: file for name, file in files.items() if name.startswith("worker")}
     assert len(workers) >= 2
     assert set(map(tuple, workers.values())) == {("secrets/worker.env",)}
@@ -96,7 +99,7 @@ def test_the_image_s_health_check_asks_a_port_that_each_of_our_services_has(comp
     assert 'CMD ["python", "-m", "stream_app.health"]' in (DEPLOY / "Dockerfile").read_text()
     asked = set()
     for name, service in compose["services"].items():
-        if not service["image"].startswith("private-counts") or name == "noise-key":
+        if not service["image"].startswith("private-counts") or name in ENDING:
             continue
         assert "healthcheck" not in service
         (configured,) = [volume.split(":")[0] for volume in service["volumes"] if "stream-app" in volume]
@@ -115,15 +118,17 @@ def test_the_image_is_labelled_with_the_version_that_it_is_named_by(compose: Any
         assert service["build"]["args"] == {"VERSION": version, "REVISION": "${REVISION:-unknown}"}
 
 
+ENDING = {"noise-key", "rotate-key"}  # they do one thing and end
 WORKERS = {"worker-1", "worker-2"}
 ALL_WORKERS = WORKERS | {"worker-http"}
 # Which service can connect to which; all other pairs must be separate.
 REACHED_BY = {
     "kafka": WORKERS,
-    "redis": ALL_WORKERS | {"api", "alerts"},
-    "worker-1": {"worker-2", "worker-http", "kafka", "redis", "prometheus"},
-    "worker-2": {"worker-1", "worker-http", "kafka", "redis", "prometheus"},
-    "worker-http": {"worker-1", "worker-2", "redis", "prometheus"},
+    "redis": ALL_WORKERS | {"rotate-key", "api", "alerts"},
+    "worker-1": {"worker-2", "worker-http", "rotate-key", "kafka", "redis", "prometheus"},
+    "worker-2": {"worker-1", "worker-http", "rotate-key", "kafka", "redis", "prometheus"},
+    "worker-http": {"worker-1", "worker-2", "rotate-key", "redis", "prometheus"},
+    "rotate-key": ALL_WORKERS | {"redis"},
     "ingest": {"prometheus"},
     "api": {"redis", "alerts", "grafana", "prometheus"},
     "alerts": {"redis", "api", "grafana", "prometheus"},
@@ -265,7 +270,7 @@ ENVIRONMENT = {
 def test_every_process_ends_on_sigterm_even_while_it_loads(compose: Any) -> None:
     """The kernel drops a signal to a container's first process if that process has no handler for it."""
     heard = {name for name, service in compose["services"].items() if service.get("init")}
-    assert heard == {*ALL_WORKERS, "api", "alerts", "ingest"}
+    assert heard == {*ALL_WORKERS, "rotate-key", "api", "alerts", "ingest"}
 
 
 def test_configuration_is_valid_in_the_environment_of_each_service() -> None:
@@ -282,6 +287,27 @@ def test_configuration_is_valid_in_the_environment_of_each_service() -> None:
     # Several workers need shared keys of stored noise, and a shared witness.
     assert settings.noise_key_file == Path("/var/lib/noise-key/noise.key")
     assert all(settings.output_of(stream.name) for stream in settings.streams)
+
+
+def test_only_the_commands_of_keys_may_write_the_key_that_workers_read(compose: Any) -> None:
+    key = load(DEPLOY / "stream-app.yaml", ENVIRONMENT).noise_key_file
+    assert key is not None
+    mounted = {
+        name: volume
+        for name, one in compose["services"].items()
+        for volume in one.get("volumes", ())
+        if volume.startswith("noise-key:")
+    }
+    writable, read_only = f"noise-key:{key.parent}", f"noise-key:{key.parent}:ro"
+    assert mounted == dict.fromkeys(ENDING, writable) | dict.fromkeys(WORKERS, read_only)
+    service = compose["services"]["rotate-key"]
+    said = CliRunner().invoke(stream_app, [*service["entrypoint"][1:], *service["command"]])
+    assert (said.exit_code, service["entrypoint"][0]) == (0, "stream-app")
+    assert "{begin|finish|lost}" in said.output
+    assert (service["profiles"], service["restart"]) == (["rotate"], "no")
+    page = (REPOSITORY / "docs/how-to/rotate.md").read_text()
+    for step in ("begin", "finish"):
+        assert f"docker compose -f deploy/compose.yaml run --rm --no-deps rotate-key {step}" in page
 
 
 def test_events_over_http_have_one_worker_and_keys_in_their_volume(compose: Any) -> None:

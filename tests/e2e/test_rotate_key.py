@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from redis import Redis
 
+from stream_app.shell.commands import main
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.vault import key_ring
 from stream_app.vault.key_ring import KeyRing
@@ -77,6 +79,12 @@ def test_a_key_is_rotated_while_a_worker_runs(tmp_path: Path) -> None:
                 assert finish.wait() == 0
             releases()
             assert worker.interrupt() == 0
+        kept = file.read_bytes()
+        file.write_bytes(base64.b64encode(bytes(32)) + b"\n")
+        lost = CliRunner().invoke(main, ["rotate-key", "lost", "--config", str(tmp_path / "stream-app.yaml")])
+        assert lost.output.startswith("clicks: noise under a lost key is given up"), lost.output
+        assert redis.hget(NOISE, "key") == KeyRing.read(file).marks[0]
+        file.write_bytes(kept)
     assert KeyRing.read(file).marks == (noted,)
     assert asyncio.run(SharedKey.read(file).user_key()) == user_key  # no user counts anew
     assert {row["epoch"] for row in rows()} == {0}

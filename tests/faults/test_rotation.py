@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -152,12 +152,15 @@ class Service:
         pages = await StoredPages(self.store).pages(self.name, state.noise)
         assert await self.opened_by(key) >= len(pages)
 
-    async def check_released(self) -> None:
-        """Check that each bin is released once, no epoch ended early, and each epoch has one drawing."""
+    async def check_released(self, epochs: Sequence[int] = (0,) * EPOCH + (1,) * (BINS - EPOCH)) -> None:
+        """Check that each bin is released once, and each epoch has one drawing of its own.
+
+        Args: epochs, of each bin; without them, no epoch ended early.
+        """
         rows = [json.loads(row.row) for row in await self.witness.rows(self.name, 0)]
-        assert [(row["bin"], row["epoch"]) for row in rows] == [
-            (bin, (bin - FIRST_BIN) // EPOCH) for bin in range(FIRST_BIN, FIRST_BIN + BINS)
-        ]
+        assert [(row["bin"], row["epoch"]) for row in rows] == list(
+            zip(range(FIRST_BIN, FIRST_BIN + BINS), epochs, strict=True)
+        )
         lines = (self.directory / "draws").read_text().splitlines()
         drawn = [np.array(json.loads(line), np.int64) for line in lines]
         drawings = [
@@ -369,6 +372,46 @@ def test_noise_that_is_being_drawn_during_a_rotation_is_drawn_again(
             await one.check_rotated()
             await one.check_released()
             assert len((one.directory / "draws").read_text().splitlines()) == 6  # two levels, three drawings
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("what", ["the key file is lost", "Redis is restored from before a rotation"])
+def test_noise_under_a_lost_key_is_given_up_and_its_epoch_ends(
+    server: EmbeddedRedis, tmp_path: Path, what: str
+) -> None:
+    """Nothing goes on until the operator says so. Then the epoch ends, and no noise is used twice."""
+
+    async def run() -> None:
+        async with service(server, tmp_path) as one:
+            await one.release(await one.worker())
+            redis = connect(server.operator_url)
+            copy = {key: await execute(redis, "DUMP", key) for key in await execute(redis, "KEYS", "*")}
+            if what == "the key file is lost":
+                write_key(one.file, bytes(32))
+            else:
+                key_ring.begin(one.file)
+                await one.finish()
+                await one.release(await one.worker())
+                await execute(redis, "FLUSHALL")
+                for key, value in copy.items():
+                    await execute(redis, "RESTORE", key, 0, value)
+            await redis.aclose()
+            released = one.bin
+            with pytest.raises(OperatorError, match=r"if this key is lost, run stream-app rotate-key lost$"):
+                await one.release(await one.worker())
+            one.bin = released
+            with pytest.raises(OperatorError, match=r"run stream-app rotate-key lost; nothing was changed$"):
+                await one.finish()
+            pages = StoredPages(one.store)
+            assert await rotating.give_up_in(one.store, pages, one.file, [one.name]) == [one.name]
+            assert await rotating.give_up_in(one.store, pages, one.file, [one.name]) == []
+            worker = await one.worker()
+            while one.bin < FIRST_BIN + BINS:
+                await one.release(worker)
+            assert await one.opened_by(OLD) == 0
+            ends = released - FIRST_BIN
+            await one.check_released([0] * ends + [1] * min(EPOCH, BINS - ends) + [2] * (BINS - ends - EPOCH))
 
     asyncio.run(run())
 

@@ -85,6 +85,24 @@ def test_the_file_of_another_user_is_left_alone(file: Path, monkeypatch: pytest.
     assert file.read_bytes() == text_of(OLD)
 
 
+def test_a_rotation_through_a_symbolic_link_changes_the_file_for_all_who_share_it(file: Path) -> None:
+    link = file.with_name("link")
+    link.symlink_to(file)
+    key_ring.begin(link)
+    assert link.is_symlink()
+    assert KeyRing.read(file) == KeyRing.read(link)
+    assert key_ring.finish(link, KeyRing.read(file).keys[0]) == 1
+    assert KeyRing.read(file) == KeyRing.read(link)
+
+
+def test_a_file_with_two_names_is_left_alone(file: Path) -> None:
+    """A rotation replaces one name and overwrites the old file, which the other name would keep."""
+    os.link(file, file.with_name("other"))
+    with pytest.raises(OperatorError, match=r"has 2 names \(hard links\)"):
+        key_ring.begin(file)
+    assert file.read_bytes() == text_of(OLD)
+
+
 def test_a_worker_reads_the_file_again_when_it_changes(file: Path) -> None:
     async def run() -> None:
         keys = SharedKey.read(file)
