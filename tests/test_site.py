@@ -124,6 +124,3 @@ def test_sentences_about_figures_equal_their_numbers() -> None:
     inside, hours = week["hours_inside_their_interval"], len(week["true"])
     noise = (DOCS / "explanation" / "noise.md").read_text(encoding="utf-8")
     assert f"in {inside} of the {hours} hours the true count lies in its interval" in noise
-    errors = json.loads((DOCS / "figures" / "error-by-epsilon.json").read_text(encoding="utf-8"))
-    at_one = errors["anticipating"][errors["epsilon"].index(1.0)]
-    assert f"a standard error of about {at_one:.0f} events" in (DOCS / "faq.md").read_text(encoding="utf-8")

@@ -194,7 +194,7 @@ async def test_cached_answers_do_not_depend_on_the_host_header(api: Api) -> None
             assert refused.status_code == 421
             assert "add the name to api.hosts" in refused.json()["error"]
     assert [key for key in api.replica.answers if key[0] == "/v1/streams/departures/count"] == [  # type: ignore[index]
-        ("/v1/streams/departures/count", b"", "json")
+        ("/v1/streams/departures/count", b"", "json", "")
     ]
 
 
