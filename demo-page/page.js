@@ -483,6 +483,10 @@ const error = (value) => (value >= 100 ? whole.format(value) : fine.format(value
 // Return the promise of an epoch: "ε = 1", or "(ε 1, δ 1e-6)" for an approximate stream.
 const promise = ({ epsilon, delta }) => (delta ? `(ε ${epsilon}, δ ${delta})` : `ε = ${epsilon}`);
 
+// Return what all epochs over a source cost a user together, to follow the promise of an epoch; "" for no sum.
+const soFar = (epsilon, delta) =>
+  epsilon ? `, ${delta ? `(ε ${epsilon}, δ ${delta})` : epsilon} so far over its source` : "";
+
 // Return both ends of an interval of counts as text. They are rounded outwards, so the shown interval contains the
 // exact one.
 const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), whole.format(Math.ceil(upper - 1e-9) || 0)];
@@ -556,7 +560,7 @@ function wait(seconds) {
 }
 
 const percent = (share) => `${+(share * 100).toFixed(4)} %`;
-return { count, error, promise, between, around, sentence, failure, amount, spread, places, decimals, COUNTS, AMOUNTS, length, wait, percent };
+return { count, error, promise, soFar, between, around, sentence, failure, amount, spread, places, decimals, COUNTS, AMOUNTS, length, wait, percent };
 })();
 
 const $stream_app_api_dashboard_headline = (() => {

@@ -22,7 +22,7 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import sum_series
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
-from stream_app.core.promise import in_words
+from stream_app.core.promise import delta_in_words, in_words
 
 SPARKLINE_POINTS = 60
 LOOK_S = 0.25
@@ -32,9 +32,11 @@ MayRead = Callable[[str], bool]
 def overview_of(view: StreamView, states: Mapping[str, State], publish_every_us: int) -> OverviewStream:
     """Return a stream's entry in the overview. Args: states, those of the alert rules over the stream."""
     said = summary(view)
+    epsilon, delta = so_far(view)
     return OverviewStream(
         **said.model_dump(exclude={"start"}),
-        epsilon_so_far=so_far(view),
+        epsilon_so_far=epsilon,
+        delta_so_far=delta,
         sum=_sum(view),
         sparkline=sparkline(view),
         next_release=next_release(view, publish_every_us),
@@ -44,15 +46,15 @@ def overview_of(view: StreamView, states: Mapping[str, State], publish_every_us:
     )
 
 
-def so_far(view: StreamView) -> str | None:
-    """Return what all epochs over the source cost a user together; None where epochs do not add up.
+def so_far(view: StreamView) -> tuple[str | None, str | None]:
+    """Return the epsilon and the delta of all epochs over the source together; None where they do not add up.
 
     Epochs add up for users without a period. For them one epoch's epsilon alone would say too little.
     """
     stated = view.statement
     if stated is None or not view.private or stated.unit != "user" or stated.epsilon == view.strategy.epsilon:
-        return None
-    return in_words(stated.epsilon)
+        return None, None
+    return in_words(stated.epsilon), None if stated.delta is None else delta_in_words(stated.delta)
 
 
 def sparkline(view: StreamView) -> Sparkline | None:

@@ -45,8 +45,8 @@ class StreamCard {
     this.times = timesOf(told, chosenZone() ?? told.display_timezone);
     const { sparkline, sum, this_epoch: epoch } = told;
     const headline = sum ?? epoch ?? told.running;
-    const soFar = told.epsilon_so_far ? `, ${told.epsilon_so_far} so far` : "";
-    this.about.textContent = `Counted per ${this.times.per}, ${words.promise(told).replaceAll(" ", "\u00a0")} per epoch${soFar}`;
+    const spent = words.soFar(told.epsilon_so_far, told.delta_so_far);
+    this.about.textContent = `Counted per ${this.times.per}, ${words.promise(told).replaceAll(" ", "\u00a0")} per epoch${spent}`;
     say(this.meaning, sum ? `The ${sum.counted}.` : told.counted === "events" ? "" : told.meaning);
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
     const numbers = sum ? words.decimals(words.places(sum.amounts.unit)) : words.COUNTS;

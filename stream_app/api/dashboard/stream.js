@@ -26,7 +26,7 @@ import { showPrivacy } from "./privacy.js";
 import { StreamPage } from "./state.js";
 import { stateOf, stateWords, Watched } from "./stream_state.js";
 import { seconds } from "./times.js";
-import { promise, sentence } from "./words.js";
+import { promise, sentence, soFar } from "./words.js";
 
 const KINDS = [Alerts, Bins, Running, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
 // Choices that change one panel only. All other choices change all panels.
@@ -279,7 +279,8 @@ async function refreshPrivacy() {
 // Show what an epoch costs and, where epochs add up for a user, what all of them have cost so far.
 function showEpsilon() {
   const epochs = privacy?.private && privacy.unit !== "event" && !privacy.per && !privacy.own_promise;
-  const sum = epochs && privacy.source_epsilon !== privacy.epsilon ? `, ${privacy.source_epsilon} so far over its source` : "";
+  const more = epochs && privacy.source_epsilon !== privacy.epsilon;
+  const sum = more ? soFar(privacy.source_epsilon, privacy.source_delta) : "";
   at("epsilon").replaceChildren(`${promise(page.detail)} `, make("small", {}, `per epoch${sum}`));
 }
 

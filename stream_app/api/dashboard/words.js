@@ -10,6 +10,10 @@ export const error = (value) => (value >= 100 ? whole.format(value) : fine.forma
 // Return the promise of an epoch: "ε = 1", or "(ε 1, δ 1e-6)" for an approximate stream.
 export const promise = ({ epsilon, delta }) => (delta ? `(ε ${epsilon}, δ ${delta})` : `ε = ${epsilon}`);
 
+// Return what all epochs over a source cost a user together, to follow the promise of an epoch; "" for no sum.
+export const soFar = (epsilon, delta) =>
+  epsilon ? `, ${delta ? `(ε ${epsilon}, δ ${delta})` : epsilon} so far over its source` : "";
+
 // Return both ends of an interval of counts as text. They are rounded outwards, so the shown interval contains the
 // exact one.
 export const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), whole.format(Math.ceil(upper - 1e-9) || 0)];

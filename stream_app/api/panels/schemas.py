@@ -111,6 +111,9 @@ class OverviewStream(Released, PartlyMeasured):
         description="epsilon of all epochs over the source so far, where epochs add up for a user; "
         "null where they do not, or if it equals epsilon"
     )
+    delta_so_far: str | None = Field(
+        default=None, description="beside epsilon_so_far; null: a pure promise, or epochs do not add up"
+    )
     bin: str
     bin_seconds: float | None
     timezone: str | None
