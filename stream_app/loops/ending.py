@@ -22,15 +22,19 @@ log = logging.getLogger(__name__)
 
 
 async def changed_by_end(store: Store, stream: Stream, state: StreamState | None, *, behind: bool) -> bool:
-    """Store the end that a stream's configuration names; once it is reached, end epoch and stream.
+    """Store the end that the configuration or the ledger knows; once it is reached, end epoch and stream.
 
     Args: behind, whether the witness has rows that the store lacks.
     Returns: whether the state has changed, so that the caller loads it again. Raises: OperatorError.
     """
     if state is None:
         return False
-    name = stream.strategy.stream
-    if stream.until_us is not None and await _announce(store, name, state, stream.until_us, _until(name)):
+    name, until_us = stream.strategy.stream, stream.until_us
+    is_reopened = state.epoch.epoch > 0 and state.released_bin < state.epoch.first_bin
+    if until_us is None and state.until_bin is None and is_reopened:
+        # A lost store knew no stream before this epoch opened, so it could not be told the end.
+        until_us = end_of(await store.ledger(stream.strategy.source), name)
+    if until_us is not None and await _announce(store, name, state, until_us, _until(name)):
         return True
     if behind or not state.has_ended:
         return False
@@ -43,16 +47,19 @@ async def changed_by_end(store: Store, stream: Stream, state: StreamState | None
     return False
 
 
-async def announce_ends(store: Store, stream: Stream, opening: Strategy, state: StreamState | None) -> bool:
+async def announce_ends(
+    store: Store, stream: Stream, opening: Strategy, state: StreamState | None, *, is_first: bool
+) -> bool:
     """Before an epoch opens, store the end of the stream before, and the end that only the ledger knows.
 
     A store that was set back may have lost it, or another worker's configuration may name the successor. So
     nothing that a successor counts is counted here, and no successor is in the ledger before the other stream
     has its end.
-    Args: opening, the strategy of the epoch; state, None for a stream that begins.
+    Args: opening, the strategy of the epoch; state, None for a stream that the store does not know; is_first,
+        whether the stream begins.
     Returns: whether this stream's state has changed. Raises: OperatorError, one line.
     """
-    await _announce_end_of_predecessor(store, opening)
+    await _announce_end_of_predecessor(store, opening, is_first=is_first)
     if state is None or state.until_bin is not None:
         return False
     until_us = end_of(await store.ledger(opening.source), opening.stream)
@@ -61,11 +68,24 @@ async def announce_ends(store: Store, stream: Stream, opening: Strategy, state: 
     )
 
 
-async def _announce_end_of_predecessor(store: Store, strategy: Strategy) -> None:
+async def last_bin_to_begin(store: Store, stream: Stream, strategy: Strategy) -> int | None:
+    """Return the latest bin in which an epoch may begin: that of the stream's end; None: no end is known.
+
+    The configuration knows the end, or the ledger has the successor.
+    """
+    until_us = stream.until_us
+    if until_us is None:
+        until_us = end_of(await store.ledger(strategy.source), strategy.stream)
+    return None if until_us is None else int(strategy.declared.time.binning.bin_of([until_us])[0])
+
+
+async def _announce_end_of_predecessor(store: Store, strategy: Strategy, *, is_first: bool) -> None:
     before, first_us = strategy.declared.successor_of, strategy.declared.time.first_us
     if before is None or first_us is None:
         return
     state = await store.load(before)
+    if state is None and not is_first:
+        return  # the store was lost, and the stream before has left the configuration; the ledger has its end
     if state is None:
         raise OperatorError(
             f"streams.{strategy.stream}.successor_of: this store has no stream {before}; correct the name, "

@@ -24,7 +24,7 @@ from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import epochs_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_change, facts_in_words, running_strategy
-from stream_app.loops.ending import announce_ends, changed_by_end
+from stream_app.loops.ending import announce_ends, changed_by_end, last_bin_to_begin
 from stream_app.loops.lost_entries import ledger_of, restore_ledgers, witnessed_strategies
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.loops.recovery import Recovery
@@ -76,8 +76,9 @@ async def open_stream(
             ports, [*others, replace(stream, strategy=wanted)], (*seen.found.values(), known)
         )
         await ledger.recall(strategy.source)
-        if await announce_ends(store, stream, following, state):
+        if await announce_ends(store, stream, following, state, is_first=start.is_first):
             continue
+        start = start.at_latest(await last_bin_to_begin(store, stream, following))
         try:
             opened = await _open(store, noise, following, start, ledger, seen)
         except TotalSpent:
@@ -117,7 +118,9 @@ async def _due(seen: _Seen, following: Strategy, source: Source, now_us: int) ->
     if seen.head is not None and seen.rows:
         return _after_witness(seen.state, seen.head)
     if seen.state.epoch.end_reason is not None and not is_finished(seen.strategy, seen.state):
-        return _next(seen.strategy, seen.state, now_us)
+        start = _next(seen.strategy, seen.state, now_us)
+        until_bin = seen.state.until_bin
+        return start if until_bin is None or start.record.first_bin < until_bin else None
     return None
 
 
@@ -250,6 +253,15 @@ class _Start(NamedTuple):
     def may_begin_at(self, bin: int) -> bool:
         """Return whether an epoch that was reserved for this bin may open: no due bin may be left out."""
         return self.is_first or self.earliest_bin <= bin <= self.record.first_bin
+
+    def at_latest(self, last: int | None) -> _Start:
+        """Return this start in the given bin if it is later, but not in a bin that was released already.
+
+        A log that no longer has a stream's last records must not open an epoch after the stream's end.
+        """
+        if last is None or self.is_first or self.record.first_bin <= last:
+            return self
+        return self._replace(record=replace(self.record, first_bin=max(last, self.earliest_bin)))
 
     def under(self, strategy: Strategy, last_hash: str | None) -> _Start:
         """Return this start under a strategy. Args: last_hash, of the stream's last row, if it has one."""

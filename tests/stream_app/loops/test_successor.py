@@ -20,6 +20,8 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
 from stream_app.loops.ending import ENDED
 from stream_app.ports import OperatorError
+from stream_app.sources.file import FileSource
+from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import (
     BIN_US,
@@ -286,5 +288,71 @@ def test_a_stream_that_is_in_another_configuration_ends_only_for_a_stream_like_i
         assert state is not None
         assert state.until_bin is None
         assert all(entry.stream == "visits" for entry in await one.store.ledger(SOURCE))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "order", [(0, 1), (1, 0), (1,)]
+)  # the stream before first, last, in no configuration
+@pytest.mark.parametrize("kept_from", [None, EDGE + 3])
+def test_both_streams_survive_a_loss_of_the_store_after_the_edge(
+    one: OneSource, monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...], kept_from: int | None
+) -> None:
+    async def kept_since_us(self: FileSource) -> int | None:
+        return None if kept_from is None else kept_from * BIN_US
+
+    async def run() -> None:
+        await run_until(one, EDGE + 4, {})
+        released = await one.released()
+        one.store = MemoryStore(one.clock)
+        monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
+        for number in order:
+            state = await closers(one)[number].reconcile()
+            assert (state.stopped, state.until_bin) == ((True, EDGE) if number == 0 else (False, None))
+        assert await one.released("halves")
+        if 0 in order:
+            assert await one.released() == released
+
+    asyncio.run(run())
+
+
+def test_a_lost_store_gets_the_end_from_the_ledger_before_another_configuration_counts_on(
+    one: OneSource,
+) -> None:
+    async def run() -> None:
+        await run_until(one, EDGE - 2, {})
+        await one.closer(one.strategies[1]).reconcile()
+        one.clock.set_bin(EDGE + 2)
+        second, ingest = one.closer(one.strategies[1]), one.ingest()
+        for _ in range(3):
+            await ingest.step()
+            await second.close_due()
+        await second.publisher.publish()
+        one.store = MemoryStore(one.clock)
+        await one.closer(one.strategies[1]).reconcile()  # knows no stream before it, and goes on
+        one.strategies = one.strategies[:1]
+        first, ingest = one.closer(), one.ingest()  # a configuration without the successor
+        await first.reconcile()
+        one.clock.set_bin(EDGE + 5)
+        for _ in range(3):
+            await ingest.step()
+            await first.close_due()
+        assert max(await one.released()) == EDGE - 1
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_its_total_stopped_opens_no_epoch_after_its_end(one: OneSource) -> None:
+    async def run() -> None:
+        await run_until(one, FIRST_BIN + 2, {})
+        state = await one.store.load("visits")
+        assert state is not None
+        await one.store.end_epoch("visits", state.epoch.epoch, state.seq, "stopped")
+        await one.store.stop("visits", state.epoch.epoch, state.seq)
+        one.clock.set_bin(EDGE + 5)
+        state = await closers(one)[0].reconcile()
+        assert (state.epoch.epoch, state.stopped, state.until_bin) == (0, True, EDGE)
+        assert statement(SOURCE, await one.store.ledger(SOURCE)).epsilon == NO_NOISE
 
     asyncio.run(run())
