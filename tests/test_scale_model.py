@@ -11,10 +11,10 @@ from benchmarks.scale.points import FITTED, HELD_OUT, Point
 from benchmarks.scale.queueing import BUSY, TURN_S, Deployment, needed, projected, simulated
 
 COSTS = {
-    "cpu_s": dict(zip(CPU, (0.02, 1e-4, 1e-6, 2e-7, 1e-6, 2e-3, 3e-6), strict=True)),
-    "redis_cpu_s": dict(zip(CPU, (0.01, 1e-5, 1e-8, 1e-8, 2e-7, 5e-4, 1e-6), strict=True)),
-    "worker_mb": dict(zip(MEMORY, (100.0, 0.1, 1e-3, 0.0, 0.0), strict=True)),
-    "redis_mb": dict(zip(MEMORY, (6.0, 0.05, 1e-4, 1e-3, 1e-5), strict=True)),
+    "cpu_s": dict(zip(CPU, (0.02, 1e-4, 1e-2, 1e-6, 2e-7, 1e-6, 2e-3, 3e-6, 9e-6), strict=True)),
+    "redis_cpu_s": dict(zip(CPU, (0.01, 1e-5, 1e-3, 1e-8, 1e-8, 2e-7, 5e-4, 1e-6, 4e-6), strict=True)),
+    "worker_mb": dict(zip(MEMORY, (100.0, 0.1, 1e-3, 0.0, 0.0, 1e-6), strict=True)),
+    "redis_mb": dict(zip(MEMORY, (6.0, 0.05, 1e-4, 1e-3, 1e-5, 2e-6), strict=True)),
 }
 
 
@@ -26,6 +26,7 @@ def made_up(point: Point, noise: random.Random) -> dict[str, float]:
         "read": point.events * (15.0 if point.live else 1.0),
         "closings": 0.0,
         "rows": 0.0,
+        "epoch_bins": 3_600 / point.bin_s if point.live else 24,
     }
     if point.live:
         row["closings"] = row["rows"] = 15.0 / point.bin_s * point.streams
@@ -56,12 +57,12 @@ def test_the_wait_in_turns_is_that_of_a_simulation(busy: float) -> None:
 
 
 def test_projections_say_what_cannot_keep_up_and_needed_deployments_do() -> None:
-    load = Deployment(1e6, 1, 1, 20, 50, 60.0)
+    load = Deployment(1e6, 1, 1, 20, 50, 60.0, 1_440)
     assert projected(COSTS, load).lag_s is None
     enough = needed(COSTS, load)
     found = projected(COSTS, enough)
     assert max(found.busy, found.redis_busy) <= BUSY
-    fewer = Deployment(1e6, enough.workers - 1, enough.shards, 20, 50, 60.0)
+    fewer = Deployment(1e6, enough.workers - 1, enough.shards, 20, 50, 60.0, 1_440)
     assert projected(COSTS, fewer).busy > BUSY
     assert found.lag_s is not None
     assert found.closing_s is not None

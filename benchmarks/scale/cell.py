@@ -82,7 +82,7 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
         rss = [memory_mb(worker.pid) for worker in workers]
         found |= {"worker_mb": sum(rss) / len(rss), "redis_mb": memory_mb(redis.process.pid)}
     _delete_topic(servers, topic)
-    return asdict(point) | found
+    return asdict(point) | {"epoch_bins": 3_600 / point.bin_s if point.live else 24} | found
 
 
 async def _reading(

@@ -6,48 +6,72 @@ as much as a large one and nothing can cost less than nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import nnls
 
 Row = Mapping[str, float]
-READ_AT_ONCE = 2_000  # events that a worker decodes and applies at once
+READ_AT_ONCE = 10_000  # events that a worker decodes and applies at once, if so many wait
+READ_EVERY_S = 0.1  # and otherwise those that came since its last turn
+AHEAD = 10_000_000  # draws of an epoch; the noise of a stream that needs more is not drawn ahead
 CPU = (
     "worker_second",
     "worker_second_of_stream",
+    "instant",
     "event",
     "event_of_stream",
     "cell_of_stream",
     "closing",
     "closing_of_key",
+    "closing_of_key_ahead",
 )
-MEMORY = ("process", "stream", "key_of_stream", "row", "key_of_row")
+MEMORY = ("process", "stream", "key_of_stream", "row", "key_of_row", "noise_ahead")
 
 
 def work(row: Row) -> dict[str, float]:
     """Return how often each thing that costs processor time was done in a measurement."""
     workers, streams, keys = row["workers"], row["streams"], row["keys"]
-    cells = row["read"] * min(1.0, keys / READ_AT_ONCE)
-    return {
+    per_s = row["events"] / workers if row["bin_s"] else float("inf")
+    of_key = "closing_of_key_ahead" if draws_ahead(keys, row["epoch_bins"]) else "closing_of_key"
+    return dict.fromkeys(CPU, 0.0) | {
         "worker_second": workers * row["seconds"],
         "worker_second_of_stream": workers * row["seconds"] * streams,
+        # At a closing instant each worker asks where its partitions end, once for all streams.
+        "instant": workers * row["seconds"] / row["bin_s"] if row["bin_s"] else 0.0,
         "event": row["read"],
         "event_of_stream": row["read"] * streams,
-        "cell_of_stream": cells * streams,
+        "cell_of_stream": row["read"] * streams * cells_of_event(per_s, keys),
         "closing": row["closings"],
-        "closing_of_key": row["closings"] * keys,
+        of_key: row["closings"] * keys,
     }
+
+
+def cells_of_event(per_s: float, keys: float) -> float:
+    """Return how many cells a worker writes for each event: events of one key that come together share one.
+
+    Args: per_s, events a second of one worker; infinite while it reads what has waited.
+    """
+    together = max(1.0, min(READ_AT_ONCE, per_s * READ_EVERY_S))
+    return keys / together * -math.expm1(-together / keys)
+
+
+def draws_ahead(keys: float, epoch_bins: float) -> bool:
+    """Return whether a stream's noise is drawn before its epoch opens."""
+    return keys * epoch_bins <= AHEAD
 
 
 def held(row: Row) -> dict[str, float]:
     """Return what takes memory in one process. Rows are the bins that were released so far."""
+    ahead = draws_ahead(row["keys"], row["epoch_bins"])
     return {
         "process": 1.0,
         "stream": row["streams"],
         "key_of_stream": row["streams"] * row["keys"],
         "row": row["rows"],
         "key_of_row": row["rows"] * row["keys"],
+        "noise_ahead": row["streams"] * row["keys"] * row["epoch_bins"] if ahead else 0.0,
     }
 
 

@@ -21,15 +21,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.scale.model import CPU, work
+
 RESULTS = Path(__file__).parents[1] / "results"
 BUSY = 0.7  # the largest share of a worker, or of a shard of Redis, that is planned for
 ROUND_TRIP_S = 0.002  # to Kafka or Redis in one data centre, assumed
+EVENTS = ("event", "event_of_stream", "cell_of_stream")
+CLOSINGS = ("closing", "closing_of_key", "closing_of_key_ahead")
 TURN_S = 0.02  # of a turn without events: fetch, exchange with Redis, waiting for more
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What a company runs. Args: bin_s, of all streams; they close at the same instants."""
+    """What a company runs. Args: bin_s, epoch_bins, of all streams; they close at the same instants."""
 
     events_per_s: float
     workers: int
@@ -37,6 +41,15 @@ class Deployment:
     streams: int
     keys: int
     bin_s: float
+    epoch_bins: int
+
+    def second(self) -> dict[str, float]:
+        """Return what is done in a second, as ``model.work`` counts it."""
+        row = {name: getattr(self, name) for name in ("workers", "streams", "keys", "bin_s", "epoch_bins")}
+        rate = self.events_per_s
+        return work(
+            row | {"events": rate, "read": rate, "seconds": 1.0, "closings": self.streams / self.bin_s}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +72,28 @@ class Projection:
 
 def projected(costs: Mapping[str, Mapping[str, float]], one: Deployment) -> Projection:
     """Return the projection of a deployment. Args: costs, of ``model.fit``."""
-    cpu, redis = costs["cpu_s"], costs["redis_cpu_s"]
-    rate = one.events_per_s / one.workers
-    event_s = _per_event(cpu, one)
-    closing_s = cpu["closing"] + cpu["closing_of_key"] * one.keys
-    idle = cpu["worker_second"] + cpu["worker_second_of_stream"] * one.streams
-    closings_per_s = one.streams / one.bin_s
-    busy = idle + rate * event_s + closings_per_s * closing_s / one.workers
-    redis_closing_s = redis["closing"] + redis["closing_of_key"] * one.keys
-    redis_work = one.events_per_s * _per_event(redis, one) + closings_per_s * redis_closing_s
-    redis_work += one.workers * (redis["worker_second"] + redis["worker_second_of_stream"] * one.streams)
-    redis_busy = redis_work / one.shards
+    cpu, redis, done = costs["cpu_s"], costs["redis_cpu_s"], one.second()
+    events_s, closings_s = (sum(cpu[name] * done[name] for name in of) for of in (EVENTS, CLOSINGS))
+    busy = sum(cpu[name] * done[name] for name in CPU) / one.workers
+    redis_busy = sum(redis[name] * done[name] for name in CPU) / one.shards
     if busy >= 1 or redis_busy >= 1:
         return Projection(busy, redis_busy, None, None, None)
     turn_s = TURN_S / (1 - busy)
+    redis_closing_s = sum(redis[name] * done[name] for name in CLOSINGS) * one.bin_s / one.streams
     queue_s = redis_closing_s * redis_busy / (2 * (1 - redis_busy))
-    of_each = one.streams / one.workers
-    released_s = ROUND_TRIP_S + queue_s + of_each * (closing_s + redis_closing_s)
-    recovery = (1 - busy) / max(rate * event_s, 1e-12)
-    return Projection(busy, redis_busy, 1.5 * turn_s, ROUND_TRIP_S + turn_s + released_s, recovery)
-
-
-def _per_event(costs: Mapping[str, float], one: Deployment) -> float:
-    cells = min(1.0, one.keys / 2_000) * one.streams
-    return costs["event"] + costs["event_of_stream"] * one.streams + costs["cell_of_stream"] * cells
+    at_once_s = closings_s * one.bin_s / one.workers + redis_closing_s * one.streams / one.workers
+    closing_s = ROUND_TRIP_S + turn_s + cpu["instant"] + queue_s + at_once_s
+    recovery = (1 - busy) / max(events_s / one.workers, 1e-12)
+    return Projection(busy, redis_busy, 1.5 * turn_s, closing_s, recovery)
 
 
 def needed(costs: Mapping[str, Mapping[str, float]], one: Deployment) -> Deployment:
     """Return the smallest deployment of the same load in which nothing is busier than ``BUSY``."""
     workers = shards = 1
     while True:
-        tried = Deployment(one.events_per_s, workers, shards, one.streams, one.keys, one.bin_s)
+        tried = Deployment(
+            one.events_per_s, workers, shards, one.streams, one.keys, one.bin_s, one.epoch_bins
+        )
         found = projected(costs, tried)
         if found.busy <= BUSY and found.redis_busy <= BUSY:
             return tried
@@ -97,8 +101,9 @@ def needed(costs: Mapping[str, Mapping[str, float]], one: Deployment) -> Deploym
             workers = max(workers + 1, int(workers * min(found.busy / BUSY, 2)))
         if found.redis_busy > BUSY:
             shards += 1
-        if workers > 100_000 or shards > 10_000:
-            raise ValueError(f"{one}: no number of workers is enough: each costs more than it takes over")
+        # A stream lives in one shard.
+        if workers > 100_000 or shards > one.streams:
+            raise ValueError(f"{one}: no number of workers and shards is enough for this load")
 
 
 def simulated(rate: float, event_s: float, seconds: float = 200.0, seed: int = 1) -> float:
@@ -120,6 +125,7 @@ def simulated(rate: float, event_s: float, seconds: float = 200.0, seed: int = 1
     return waits / max(events, 1)
 
 
+BINS = 1_440  # of an epoch of each load
 LOADS: Sequence[tuple[float, int, int, float]] = (
     (1e3, 10, 1, 60.0),
     (1e4, 20, 50, 60.0),
@@ -140,10 +146,11 @@ def main() -> None:
     if not measured.exists():
         raise SystemExit(f"{measured} is not there: measure first, python -m benchmarks.scale")
     costs = json.loads(measured.read_text())["costs"]
+    print(f"epochs of {BINS:,} bins")
     print("events/s  streams keys  bin   workers shards  busy  Redis  lag     closing  recovery")
     for events_per_s, streams, keys, bin_s in LOADS:
-        load = Deployment(events_per_s, 1, 1, streams, keys, bin_s)
-        for one in (needed(costs, load), Deployment(events_per_s, 100, 10, streams, keys, bin_s)):
+        load = Deployment(events_per_s, 1, 1, streams, keys, bin_s, BINS)
+        for one in (needed(costs, load), Deployment(events_per_s, 100, 10, streams, keys, bin_s, BINS)):
             print(_line(one, projected(costs, one)))
     if asked.simulate:
         for busy in (0.1, 0.5, 0.7, 0.9):

@@ -1,0 +1,94 @@
+"""What a load needs: the law of memory, and the form of the sizing page computes what the model does."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from benchmarks.scale.queueing import BUSY, Deployment, needed
+from benchmarks.scale.sizing import LOADS, Load, sized
+from tests.services import REPOSITORY
+from tests.stream_app.api.browsing import launched
+from tests.test_scale_model import COSTS
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as chromium:
+        yield chromium
+
+
+def test_memory_follows_from_rows_streams_and_keys() -> None:
+    size = sized(COSTS, Load(100, 4, 10, 60, 1_440, 2))
+    rows = 4 * 2 * 24 * 60
+    assert size.redis_mb == pytest.approx(
+        6.0 + 4 * 0.05 + 40 * 1e-4 + rows * (1e-3 + 10 * 1e-5) + 57_600 * 2e-6
+    )
+    assert size.worker_mb == pytest.approx(100 + 0.4 + 40 * 1e-3 + 57_600 * 1e-6)
+
+
+def test_one_stream_cannot_use_two_shards() -> None:
+    costs = COSTS | {"redis_cpu_s": COSTS["redis_cpu_s"] | {"closing": 0.9}}
+    with pytest.raises(ValueError, match="is enough"):
+        needed(costs, Deployment(10, 1, 1, 1, 1, 1.0, 60))
+
+
+@pytest.mark.browser
+def test_the_form_computes_what_the_model_does(browser: Browser) -> None:
+    noise = random.Random(11)
+    own = [
+        Load(
+            10 ** noise.uniform(0, 7),
+            noise.randrange(1, 2_000),
+            int(10 ** noise.uniform(0, 5)),
+            60.0,
+            1_440,
+            30.0,
+        )
+        for _ in range(60)
+    ]
+    page = browser.new_page()
+    page.set_content("<p></p>")
+    page.add_script_tag(path=REPOSITORY / "docs" / "site.js")
+    asked = [
+        {"eventsPerS": o.events_per_s, "streams": o.streams, "keys": o.keys, "binS": o.bin_s}
+        | {"epochBins": o.epoch_bins, "days": o.days}
+        for o in (*LOADS, *own)
+    ]
+    found = page.evaluate("([costs, loads]) => loads.map((load) => sized(costs, load))", [COSTS, asked])
+    too_much = 0
+    for load, shown in zip((*LOADS, *own), found, strict=True):
+        try:
+            size = sized(COSTS, load)
+        except ValueError:
+            assert shown is None
+            too_much += 1
+            continue
+        one, law = size.deployment, size.projection
+        assert (shown["workers"], shown["shards"]) == (one.workers, one.shards)
+        assert [shown["busy"], shown["lagS"], shown["closingS"], shown["workerMb"], shown["redisMb"]] == (
+            pytest.approx([law.busy, law.lag_s, law.closing_s, size.worker_mb, size.redis_mb])
+        )
+        assert max(law.busy, law.redis_busy) <= BUSY
+    assert 0 < too_much < len(found) / 2
+    page.close()
+
+
+@pytest.mark.browser
+def test_the_form_answers_while_one_types(browser: Browser) -> None:
+    page = browser.new_page()
+    page.set_content(f"<div class='sizing' data-costs='{json.dumps(COSTS)}'></div>")
+    page.add_script_tag(path=REPOSITORY / "docs" / "site.js")
+    page.evaluate("document.dispatchEvent(new Event('DOMContentLoaded'))")
+    answer = page.locator(".sizing output")
+    first = answer.inner_text()
+    assert "worker" in first
+    page.get_by_label("events a second").fill("1000000")
+    assert answer.inner_text() != first
+    page.get_by_label("keys of each").fill("0")
+    assert answer.inner_text() == "Every field needs a number above 0."
+    page.close()
