@@ -57,6 +57,9 @@ def test_process_apart_computes_until_it_is_closed() -> None:
         assert await apart.of(os.getpid) == first
         with pytest.raises(ZeroDivisionError):
             await apart.of(divmod, 1, 0)
+        loaded = await apart.of(eval, "list(__import__('sys').modules)")
+        of_questions = ("counts", "streams", "sums", "values", "windows")
+        assert {f"stream_app.api.answers.{module}" for module in of_questions} <= set(loaded)
         process = apart.begun()
         os.kill(first, signal.SIGKILL)
         assert _until(lambda: process.has_ended)  # a question before that fails and says to ask again
