@@ -18,7 +18,7 @@ from dphist import SystemNoise
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.access import check_operator
 from stream_app.config.plans import planned
-from stream_app.config.source import by_log, by_source
+from stream_app.config.source import by_log, by_source, ledgers_of
 from stream_app.core.strategy import Strategy
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock, ReplayClock
@@ -176,7 +176,7 @@ async def _start_and_run(
             if isinstance(streams[0].source, SourceSettings) and streams[0].source.keep_us is not None
         ]
         closing = [
-            pipeline.run(metrics.closes.labels(log.streams[0].declared.source.name).set)
+            pipeline.run(metrics.closes.labels(_label(log.streams, settings)).set)
             for log, pipeline in zip(logs, pipelines, strict=True)
         ]
         work = until_all_end(*closing, *deleting)
@@ -330,6 +330,11 @@ class _OpenLog:
     strategies: Sequence[Strategy]
 
 
+def _label(streams: Sequence[StreamSettings], settings: Settings) -> str:
+    """Return the name of a log in metrics: its source, or its own name if its source is a group of logs."""
+    return ledgers_of(streams[0], settings.file.parent)[-1]
+
+
 async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _OpenLog:
     """Open the log that all of these streams read."""
     settings, store = adapters.settings, adapters.store
@@ -344,16 +349,16 @@ async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _Ope
         Keeping(kept.keep_us / 1e6, kept.most_bytes, kept.content),
     )
     adapters.resources.callback(letters.close)
-    identity = streams[0].declared.source.name
-    kept_in = in_both(letters, adapters.letters, identity)
+    kept_in = in_both(letters, adapters.letters, streams[0].declared.source.name)
+    label = _label(streams, settings)
     ports = Ports(
         store=store,
-        source=watch_source(log, identity, adapters.metrics),
+        source=watch_source(log, label, adapters.metrics),
         clock=clock,
         wall=wall,
         witnesses=adapters.witnesses,
         dead_letters=watch_dead_letters(
-            kept_in, identity, [stream.name for stream in streams], adapters.metrics
+            kept_in, label, [stream.name for stream in streams], adapters.metrics
         ),
         noise=dict.fromkeys(adapters.witnesses, SystemNoise()),
         keys=adapters.noise_keys,

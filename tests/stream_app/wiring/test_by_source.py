@@ -13,7 +13,7 @@ from stream_app.config.source import by_log
 from stream_app.monitoring.metrics import Metrics
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
-from stream_app.wiring.workers import Adapters, _by_source, _OpenLog
+from stream_app.wiring.workers import Adapters, _by_source, _label, _OpenLog
 from tests.stream_app.one_source import OneSource
 
 SOURCES = {
@@ -52,6 +52,14 @@ def test_a_worker_restores_streams_of_one_source_together(tmp_path: Path) -> Non
         for other in others:
             assert other.ledger is not None
             assert len(other.ledger.names(source)) == (2 if source == "shop" else 1)
+
+
+def test_logs_of_one_group_are_told_apart_in_metrics(tmp_path: Path) -> None:
+    """Under one label each would overwrite the lag and the closed streams of the other."""
+    settings = settings_of(tmp_path, SOURCES)
+    assert [_label(streams, settings) for streams in by_log(settings.streams)] == [
+        f"file:{name}.ndjson" for name in ("one", "two", "three", "four")
+    ]
 
 
 @pytest.mark.parametrize("other", ["file: one.ndjson", "file: one.ndjson, group: street"])
