@@ -83,12 +83,17 @@ class Slices:
         return self._once(("slice", _alike(stream, state)), made)
 
     def binned_for(self, streams: Sequence[LoadedStream], most: int) -> int:
-        """Return for how many of the first streams at most ``most`` slices must be made."""
+        """Return for how many of the first streams at most ``most`` slices must be made.
+
+        Users' records are packed anew for each stream. So at most ``most`` of these streams are capped.
+        """
         new: set[Hashable] = set()
+        capped = 0
         for number, stream in enumerate(streams):
+            capped += stream.declared.privacy.per_user is not None
             if (state := stream.partitions.get(self.batch.partition)) is not None:
                 new |= {("slice", _alike(stream, state))} - self._made.keys()
-            if len(new) > most:
+            if max(len(new), capped) > most:
                 return number
         return len(streams)
 

@@ -12,6 +12,7 @@ import pytest
 
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.strategy import Strategy
+from stream_app.loops import ingest as ingest_loop
 from stream_app.loops import slices
 from stream_app.loops.lease import Lease, give_up, renew
 from stream_app.loops.loaded_streams import LoadedStreams
@@ -68,6 +69,26 @@ def test_records_are_assigned_once_for_all_streams_that_count_alike(
             assert await one.cells(FIRST_BIN, strategy.stream) == {FIRST_BIN: 7}
 
     with closing(OneSource(tmp_path, *strategies())) as one:
+        asyncio.run(run(one))
+
+
+@pytest.mark.parametrize(("facts", "at_once"), [({}, STREAMS), ({"max_events": 9}, 2)])
+def test_a_turn_packs_the_records_of_few_capped_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: dict[str, int], at_once: int
+) -> None:
+    """Cuts wait for the turn, and users' records are packed for each stream anew."""
+    monkeypatch.setattr(ingest_loop, "MOST_BINNED", 20)
+
+    async def run(one: OneSource) -> None:
+        ingest = await opened(one)
+        one.append_of(*[(FIRST_BIN, f"user {number}") for number in range(10)])
+        turns = counted_calls(monkeypatch, ingest_loop, "each_to_its_end")
+        while await ingest.counting.ingest.step():
+            pass
+        assert max(map(len, turns)) == at_once
+        assert sum(map(len, turns)) == STREAMS
+
+    with closing(OneSource(tmp_path, *strategies(**facts))) as one:
         asyncio.run(run(one))
 
 
