@@ -96,6 +96,10 @@ class PartitionState:
         return PartitionState(position, base_bin, self.cuts[len(passed) :])
 
 
+# The reason of the end of a stream's last epoch, if the stream had an end.
+ENDED = "the stream ended"
+
+
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
     """Public: one epoch of a stream. ``last_bin`` and ``end_reason`` are None while it may release."""

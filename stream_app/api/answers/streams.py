@@ -27,6 +27,7 @@ from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
 from stream_app.core.promise import delta_in_words, in_words
+from stream_app.core.records import ENDED
 
 _LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 
@@ -109,9 +110,15 @@ def successor(view: StreamView) -> str | None:
 
 
 def _end_us(view: StreamView) -> int | None:
-    """Return the end of a stream that its configuration or its successor names; None: no end is known."""
+    """Return the end of a stream that its configuration, successor or last epoch names; None: none is known.
+
+    A stream that has ended may have left the configuration. Its last epoch then says so.
+    """
     if view.labels.until_us is not None:
         return view.labels.until_us
+    last = view.epochs[-1].record if view.epochs else None
+    if last is not None and last.end_reason == ENDED:
+        return view.binning.start_us(last_bin_of(last) + 1)
     stated = () if view.statement is None else view.statement.measurements
     own = [one.end_us for one in stated if one.stream == view.strategy.stream]
     return own[0] if len(own) == 1 else None

@@ -15,7 +15,9 @@ from stream_app.api.admission.access import AccessRules
 from stream_app.core.answers.labels import AllLabels
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
+from stream_app.core.records import ENDED
 from stream_app.ports.access import ApiKey, digest_of
+from tests.patience import eventually
 from tests.stream_app.api.browsing import Backstage, opened
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 
@@ -70,6 +72,18 @@ def test_a_stream_with_an_announced_end_is_live_until_then(behind: Backstage) ->
     found = told(behind.start(labels=AllLabels(ends={"ending": EDGE * HOUR_US})), "ending")
     assert found["ends"] == EDGE_TEXT
     assert found["next_release"] is not None
+
+
+def test_a_stream_that_has_ended_says_so_without_its_configuration(behind: Backstage) -> None:
+    over = behind.stream([40] * 5, name="over", source="elsewhere")
+    address = behind.start()
+    assert told(address, "over")["ends"] is None
+    state = behind.run(behind.store.load(over.name))
+    assert state is not None
+    behind.run(behind.store.end_epoch(over.name, state.epoch.epoch, state.seq, ENDED))
+    eventually(lambda: told(address, "over")["ends"] is not None, "no end is told")
+    found = told(address, "over")
+    assert (found["ends"], found["next_release"]) == (format_instant((FIRST_BIN + 5) * HOUR_US), None)
 
 
 def test_a_key_shows_no_name_of_a_stream_that_it_does_not_open(behind: Backstage) -> None:

@@ -16,9 +16,9 @@ import pytest
 from msgspec import structs
 
 from stream_app.core.ledger import statement
+from stream_app.core.records import ENDED
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
-from stream_app.loops.ending import ENDED
 from stream_app.ports import OperatorError
 from stream_app.sources.file import FileSource
 from tests.models.memory import MemoryStore
