@@ -47,7 +47,7 @@ def check_change(running: Strategy, planned: Strategy) -> None:
             )
         raise OperatorError(
             f"stream {planned.stream}: {key} was {before} when the stream began and is {after} now; put it "
-            "back, or give the new stream another name"
+            "back, or give the new stream another name, with successor_of to continue this one"
         )
 
 

@@ -11,12 +11,10 @@ import logging
 from stream_app.core.history import read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import end_of
-from stream_app.core.records import Reply, StreamState
+from stream_app.core.records import ENDED, Reply, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError, Store
-
-ENDED = "the stream ended"
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +32,7 @@ async def changed_by_end(store: Store, stream: Stream, state: StreamState | None
     if until_us is None and state.until_bin is None and is_reopened:
         # A lost store knew no stream before this epoch opened, so it could not be told the end.
         until_us = end_of(await store.ledger(stream.strategy.source), name)
-    if until_us is not None and await _announce(store, name, state, until_us, _until(name)):
+    if until_us is not None and await _announce(store, name, state, until_us, key_of_end(name)):
         return True
     if behind or not state.has_ended:
         return False
@@ -64,7 +62,7 @@ async def announce_ends(
         return False
     until_us = end_of(await store.ledger(opening.source), opening.stream)
     return until_us is not None and await _announce(
-        store, opening.stream, state, until_us, _until(opening.stream)
+        store, opening.stream, state, until_us, key_of_end(opening.stream)
     )
 
 
@@ -86,6 +84,19 @@ async def _announce_end_of_predecessor(store: Store, strategy: Strategy, *, is_f
     state = await store.load(before)
     if state is None and not is_first:
         return  # the store was lost, and the stream before has left the configuration; the ledger has its end
+    check_predecessor(strategy, state)
+    if state is not None:
+        await _announce(store, before, state, first_us, f"streams.{strategy.stream}.time.first")
+
+
+def check_predecessor(strategy: Strategy, state: StreamState | None) -> None:
+    """Check that a successor's stream before can end where it begins. Args: state, of the stream before.
+
+    Raises: OperatorError, one line.
+    """
+    before, first_us = strategy.declared.successor_of, strategy.declared.time.first_us
+    if before is None or first_us is None:
+        return
     if state is None:
         raise OperatorError(
             f"streams.{strategy.stream}.successor_of: this store has no stream {before}; correct the name, "
@@ -95,37 +106,56 @@ async def _announce_end_of_predecessor(store: Store, strategy: Strategy, *, is_f
     why = strategy.declared.cannot_succeed(before, Strategy.from_json(text).declared)
     if why is not None:
         raise OperatorError(f"streams.{strategy.stream}.successor_of: {why}")
-    await _announce(store, before, state, first_us, f"streams.{strategy.stream}.time.first")
+    end_to_store(before, state, first_us, f"streams.{strategy.stream}.time.first")
 
 
-def _until(stream: str) -> str:
+def key_of_end(stream: str) -> str:
+    """Return the key of a stream's end, for messages."""
     return f"streams.{stream}.time.until"
 
 
 async def _announce(store: Store, name: str, state: StreamState, until_us: int, key: str) -> bool:
-    """Store the end of a stream; return whether it is new. Args: key, that names the end, for messages.
+    """Store the end of a stream; return whether it is new. Raises: as ``end_to_store``."""
+    until_bin = end_to_store(name, state, until_us, key)
+    if until_bin is None:
+        return False
+    if await store.end_at(name, until_bin) in (Reply.DONE, Reply.ALREADY):
+        said = format_instant(until_us)
+        log.warning("stream %s: it ends for good at %s, which cannot be taken back", name, said)
+        return True
+    state = await store.load(name) or state
+    if end_to_store(name, state, until_us, key) is None:
+        return True
+    raise _counted_beyond(name, state, until_us, key)
 
-    Raises: OperatorError, with an instant at which the stream could end.
+
+def end_to_store(name: str, state: StreamState, until_us: int, key: str) -> int | None:
+    """Return the first bin that a stream is not to count, or None if its state has this end already.
+
+    Args: key, that names the end, for messages. Raises: OperatorError, with an instant at which it could end.
     """
     text, history = read_strategy(state.strategy)
     binning = Strategy.from_json(text).declared.time.binning
     [until_bin] = binning.bin_of([until_us]).tolist()
-    said = format_instant(until_us)
     if binning.start_us(until_bin) != until_us:
         near = f"{format_instant(binning.start_us(until_bin))} or {format_instant(binning.end_us(until_bin))}"
-        raise OperatorError(f"{key}: {said} is inside a bin of {name}; write {near}")
+        raise OperatorError(f"{key}: {format_instant(until_us)} is inside a bin of {name}; write {near}")
     if state.until_bin == until_bin or (history is not None and state.released_bin < until_bin):
-        return False
-    if history is None and state.until_bin is None:
-        if await store.end_at(name, until_bin) in (Reply.DONE, Reply.ALREADY):
-            log.warning("stream %s: it ends for good at %s, which cannot be taken back", name, said)
-            return True
-        state = await store.load(name) or state
+        return None
     if state.until_bin is not None:
         end = format_instant(binning.start_us(state.until_bin))
         raise OperatorError(f"{key}: {name} ends at {end}, which cannot be changed; write {end}")
+    if history is not None or state.released_bin >= until_bin:
+        raise _counted_beyond(name, state, until_us, key)
+    return int(until_bin)
+
+
+def _counted_beyond(name: str, state: StreamState, until_us: int, key: str) -> OperatorError:
+    text, history = read_strategy(state.strategy)
+    binning = Strategy.from_json(text).declared.time.binning
     end = format_instant(binning.start_us(state.epoch.first_bin + state.epoch.bins))
     later = "" if history else f", for example {end}, where its running epoch ends"
-    raise OperatorError(
-        f"{key}: {name} has already counted bins from {said} on; write a later instant{later}"
+    return OperatorError(
+        f"{key}: {name} has already counted bins from {format_instant(until_us)} on; write a later "
+        f"instant{later}"
     )

@@ -150,7 +150,9 @@ def test_a_missing_topic_and_one_created_anew_are_refused_in_one_line(cell: Cell
     asyncio.run(cell.topic.create_again(3))
     said = _refused(cell)
     assert said.startswith("stream-app: stream clicks: source.topic_id was ")
-    assert said.endswith(" now; put it back, or give the new stream another name")
+    assert said.endswith(
+        " now; put it back, or give the new stream another name, with successor_of to continue this one"
+    )
 
 
 def _refused(cell: Cell) -> str:

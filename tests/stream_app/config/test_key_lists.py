@@ -105,5 +105,6 @@ def test_a_changed_file_is_a_changed_declaration_in_one_short_line(tmp_path: Pat
     sums = [hashlib.sha256(one.encode()).hexdigest()[:12] for one in (text, f"{text}one more\n")]
     assert str(refused.value) == (
         f"stream visits: keys.list was a list of 100,000 (SHA-256 {sums[0]}) when the stream began and is a "
-        f"list of 100,001 (SHA-256 {sums[1]}) now; put it back, or give the new stream another name"
+        f"list of 100,001 (SHA-256 {sums[1]}) now; put it back, or give the new stream another name, "
+        "with successor_of to continue this one"
     )

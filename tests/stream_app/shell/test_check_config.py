@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from deploy.ports import free_port
 from stream_app.config.key_file import add_key
+from stream_app.core.instants import format_instant
 from stream_app.shell.commands import main
 from tests.certificates import write_certificates
 from tests.e2e.service import Service
@@ -97,6 +98,21 @@ def test_a_stream_that_was_changed_since_it_began_is_refused_or_goes_on_changed(
         status, said = checked(changed)
         assert (status, "stream clicks: time.grace_us was " in said) == (2, True), said
         assert "put it back, or give the new stream another name" in said
+        begun = format_instant((int(time.time()) - 3600) * 1_000_000)
+        status, said = checked(text.replace("epoch: 60s", f'epoch: 60s, until: "{begun}"'))
+        assert (status, "streams.clicks.time.until: clicks has already counted bins" in said) == (2, True), (
+            said
+        )
+        after = text.replace("clicks:", "after:").replace("epoch: 60s", f'epoch: 60s, first: "{begun}"')
+        for facts, field, line in (
+            ("clicks", "at", "streams.after.time.first: clicks has already counted bins from "),
+            ("clicks", "paid", "streams.after.successor_of: clicks reads its times from another field"),
+            ("nobody", "at", "streams.after.successor_of: this store has no stream nobody"),
+        ):
+            status, said = checked(
+                f"{after}    successor_of: {facts}\n".replace("field: at", f"field: {field}")
+            )
+            assert (status, line in said) == (2, True), said
         status, said = checked(text.replace("epsilon: 1", "epsilon: 2"))
         assert status == 0, said
         [told] = [line for line in said.splitlines() if line.startswith("clicks: from ")]
