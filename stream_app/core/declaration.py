@@ -307,7 +307,7 @@ class Declaration(
             self.time.max_ahead_bins,
             self.late,
             until_bin,
-            is_successor=self.successor_of is not None,
+            begins_bin=None if self.successor_of is None else self.first_bin(0),
         )
 
 

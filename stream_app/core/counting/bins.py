@@ -89,14 +89,14 @@ class BinRules:
     Args: first_bin, records whose own bin is earlier are refused; max_ahead_bins, how far a record's own bin
         may lie beyond the bin that was next to close when the record arrived; late, what happens to a record
         that lies beyond the cut of its own bin; until_bin, the first bin after the stream's last one, None:
-        it has no end; is_successor, whether records before the first bin belong to the stream before this.
+        it has no end; begins_bin, where a successor begins: earlier records belong to the stream before it.
     """
 
     first_bin: int
     max_ahead_bins: int
     late: LatePolicy
     until_bin: int | None = None
-    is_successor: bool = False
+    begins_bin: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,8 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
     if rules.until_bin is not None:
         foreign |= own >= rules.until_bin
         late |= ~before & ~too_far & (bins >= rules.until_bin)  # no bin is left in which they could count
-    if rules.is_successor:
-        foreign |= before
+    if rules.begins_bin is not None:
+        foreign |= own < rules.begins_bin
     refused = {Reason.BEFORE_FIRST_BIN: before, Reason.FUTURE: future, Reason.LATE: late}
     assigned = Assignment(
         bins=bins,

@@ -356,3 +356,19 @@ def test_a_stream_that_its_total_stopped_opens_no_epoch_after_its_end(one: OneSo
         assert statement(SOURCE, await one.store.ledger(SOURCE)).epsilon == NO_NOISE
 
     asyncio.run(run())
+
+
+def test_what_a_successor_lost_with_the_store_is_its_own_dead_letter(one: OneSource) -> None:
+    async def run() -> None:
+        await run_until(one, EDGE + 4, {})
+        one.store = MemoryStore(one.clock)
+        one.strategies = one.strategies[1:]
+        await one.closer().reconcile()  # its new epoch begins after the last row of the witness
+        one.clock.set_bin(EDGE + 5)
+        ingest = one.ingest()
+        one.append(EDGE - 0.5, EDGE + 0.5, EDGE + 5.1)
+        for _ in range(3):
+            await ingest.step()
+        assert (one.letters.reasons(), one.letters.streams) == (["before_first_bin"], ["halves"])
+
+    asyncio.run(run())
