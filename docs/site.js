@@ -6,11 +6,11 @@ document.addEventListener("DOMContentLoaded", () => {
 
 // The form of docs/how-to/sizing.md: the same law as benchmarks/scale/sizing.py, with the costs in the page.
 const BUSY = 0.7, ROUND_TRIP_S = 0.002, TURN_S = 0.02, DAY_S = 86400;
-const READ_AT_ONCE = 10000, READ_EVERY_S = 0.1, AHEAD = 10000000;
+const READ_AT_ONCE = 10000, AHEAD = 10000000;
 
 // What is done in a second, as `work` of benchmarks/scale/model.py counts it.
 function second(load, workers) {
-  const together = Math.max(1, Math.min(READ_AT_ONCE, (load.eventsPerS / workers) * READ_EVERY_S));
+  const together = Math.max(1, Math.min(READ_AT_ONCE, (load.eventsPerS / workers) * TURN_S));
   const cells = (load.keys / together) * -Math.expm1(-together / load.keys), closings = load.streams / load.binS;
   const ahead = load.keys * load.epochBins <= AHEAD;
   return {
@@ -47,9 +47,9 @@ function sized(costs, load) {
   }
   const rows = (load.streams * load.days * DAY_S) / load.binS;
   const draws = load.keys * load.epochBins <= AHEAD ? load.streams * load.keys * load.epochBins : 0;
-  const memory = (cost) =>
-    cost.process + load.streams * (cost.stream + cost.key_of_stream * load.keys) +
-    rows * (cost.row + cost.key_of_row * load.keys) + cost.noise_ahead * draws;
+  const held = { process: 1, stream: load.streams, key_of_stream: load.streams * load.keys, row: rows };
+  Object.assign(held, { key_of_row: rows * load.keys, noise_ahead: draws });
+  const memory = (costs) => Object.entries(costs).reduce((sum, [name, cost]) => sum + cost * held[name], 0);
   const redisMb = memory(costs.redis_mb) + (shards - 1) * costs.redis_mb.process;
   return { workers, shards, ...found, workerMb: memory(costs.worker_mb), redisMb };
 }

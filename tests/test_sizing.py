@@ -5,21 +5,42 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
 
+from benchmarks.scale.model import check, fit
 from benchmarks.scale.queueing import BUSY, Deployment, needed
-from benchmarks.scale.sizing import LOADS, Load, sized
+from benchmarks.scale.sizing import LOADS, Load, sized, table
 from tests.services import REPOSITORY
 from tests.stream_app.api.browsing import launched
 from tests.test_scale_model import COSTS
+
+PAGE = REPOSITORY / "docs" / "how-to" / "sizing.md"
+
+
+def measured() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((REPOSITORY / "benchmarks" / "results" / "scale.json").read_text())
+    return found
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with launched() as chromium:
         yield chromium
+
+
+def test_the_page_has_the_table_of_the_measured_costs() -> None:
+    text, found = PAGE.read_text(), measured()
+    costs = found["costs"]
+    assert costs == fit(found["fitted"], found["kept"])
+    assert found["check"] == check(costs, found["held_out"])
+    assert "\n".join(table(costs)) in text
+    assert f"data-costs='{json.dumps(costs)}'" in text
+    for what in ("cpu_s", "worker_mb", "redis_mb", "redis_cpu_s"):
+        ratios = [row[what] for row in found["check"]]
+        assert f"{min(ratios):.2f} to {max(ratios):.2f} times" in text
 
 
 def test_memory_follows_from_rows_streams_and_keys() -> None:

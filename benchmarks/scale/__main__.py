@@ -14,9 +14,11 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from benchmarks.machine import commit, machine
 from benchmarks.scale.cell import measured
+from benchmarks.scale.kept import kept
 from benchmarks.scale.model import check, fit
 from benchmarks.scale.points import FITTED, HELD_OUT, Point
 from deploy.kafka import broker
@@ -45,10 +47,12 @@ def main() -> None:
                         found[name].append(
                             _measure(point, Path(folder), cluster.bootstrap_servers, asked.seconds)
                         )
-                        _write(asked.output, found)
+                        _write(asked.output, found, known)
+            if "kept" not in known:
+                known["kept"] = kept(Path(folder))
         finally:
             cluster.stop()
-    _write(asked.output, found)
+    _write(asked.output, found, known)
 
 
 def _measure(point: Point, folder: Path, servers: str, seconds: float) -> dict[str, float]:
@@ -64,15 +68,17 @@ def _is_of(point: Point, row: dict[str, float]) -> bool:
     return all(row[key] == getattr(point, key) for key in Point.__slots__)
 
 
-def _write(output: Path, found: dict[str, list[dict[str, float]]]) -> None:
+def _write(output: Path, found: dict[str, list[dict[str, float]]], known: dict[str, Any]) -> None:
     result: dict[str, object] = {
         "command": "python -m benchmarks.scale",
         "commit": commit(),
         "machine": machine(),
     }
     result |= found
-    if len(found["fitted"]) >= len(FITTED):
-        costs = fit(found["fitted"])
+    if "kept" in known:
+        result["kept"] = known["kept"]
+    if "kept" in known and len(found["fitted"]) >= len(FITTED):
+        costs = fit(found["fitted"], known["kept"])
         result |= {"costs": costs, "check": check(costs, found["held_out"])}
     output.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 Row = Mapping[str, float]
-READ_AT_ONCE = 10_000  # events that a worker decodes and applies at once, if so many wait
-READ_EVERY_S = 0.1  # and otherwise those that came since its last turn
+READ_AT_ONCE = 10_000  # events that a worker decodes and applies at once; fewer if fewer came in a turn
+TURN_S = 0.02  # of a turn without events: fetch, exchange with Redis, waiting for more
 AHEAD = 10_000_000  # draws of an epoch; the noise of a stream that needs more is not drawn ahead
 CPU = (
     "worker_second",
@@ -27,7 +27,7 @@ CPU = (
     "closing_of_key",
     "closing_of_key_ahead",
 )
-MEMORY = ("process", "stream", "key_of_stream", "row", "key_of_row", "noise_ahead")
+MEMORY = ("process", "stream", "key_of_stream", "noise_ahead")
 
 
 def work(row: Row) -> dict[str, float]:
@@ -53,7 +53,7 @@ def cells_of_event(per_s: float, keys: float) -> float:
 
     Args: per_s, events a second of one worker; infinite while it reads what has waited.
     """
-    together = max(1.0, min(READ_AT_ONCE, per_s * READ_EVERY_S))
+    together = max(1.0, min(READ_AT_ONCE, per_s * TURN_S))
     return keys / together * -math.expm1(-together / keys)
 
 
@@ -75,14 +75,18 @@ def held(row: Row) -> dict[str, float]:
     }
 
 
-def fit(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Return the cost of each thing: seconds of processor time, and MB."""
-    worked, kept = [work(row) for row in rows], [held(row) for row in rows]
+def fit(rows: Sequence[Row], kept: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Return the cost of each thing: seconds of processor time, and MB.
+
+    Args: kept, MB of Redis of a row and of a key of a row, measured where rows are many (``kept.py``).
+    """
+    worked, things = [work(row) for row in rows], [held(row) for row in rows]
     return {
         "cpu_s": _fitted(CPU, worked, [row["cpu_s"] for row in rows]),
         "redis_cpu_s": _fitted(CPU, worked, [max(row["redis_cpu_s"], 0.01) for row in rows]),
-        "worker_mb": _fitted(MEMORY, kept, [row["worker_mb"] for row in rows]),
-        "redis_mb": _fitted(MEMORY, kept, [row["redis_mb"] for row in rows]),
+        "worker_mb": _fitted(MEMORY, things, [row["worker_mb"] for row in rows]),
+        "redis_mb": _fitted(MEMORY, things, [row["redis_mb"] - _of(kept, held(row)) for row in rows])
+        | dict(kept),
     }
 
 
@@ -100,7 +104,11 @@ def _fitted(
 def predicted(costs: Mapping[str, Mapping[str, float]], row: Row) -> dict[str, float]:
     """Return what a measurement should have cost."""
     done = {"cpu_s": work(row), "redis_cpu_s": work(row), "worker_mb": held(row), "redis_mb": held(row)}
-    return {what: sum(costs[what][name] * amount for name, amount in done[what].items()) for what in done}
+    return {what: _of(costs[what], done[what]) for what in done}
+
+
+def _of(costs: Mapping[str, float], done: Mapping[str, float]) -> float:
+    return sum(cost * done[name] for name, cost in costs.items())
 
 
 def check(costs: Mapping[str, Mapping[str, float]], rows: Sequence[Row]) -> list[dict[str, float]]:

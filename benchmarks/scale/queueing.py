@@ -21,14 +21,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.scale.model import CPU, work
+from benchmarks.scale.model import CPU, TURN_S, work
 
 RESULTS = Path(__file__).parents[1] / "results"
 BUSY = 0.7  # the largest share of a worker, or of a shard of Redis, that is planned for
 ROUND_TRIP_S = 0.002  # to Kafka or Redis in one data centre, assumed
 EVENTS = ("event", "event_of_stream", "cell_of_stream")
 CLOSINGS = ("closing", "closing_of_key", "closing_of_key_ahead")
-TURN_S = 0.02  # of a turn without events: fetch, exchange with Redis, waiting for more
 
 
 @dataclass(frozen=True, slots=True)

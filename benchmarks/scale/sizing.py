@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from benchmarks.scale.model import MEMORY, held
+from benchmarks.scale.model import held
 from benchmarks.scale.queueing import RESULTS, Deployment, Projection, needed, projected
 
 DAY_S = 86_400
@@ -66,7 +66,8 @@ def sized(costs: Mapping[str, Mapping[str, float]], load: Load) -> Size:
     rows = load.streams * load.days * DAY_S / load.bin_s
     kept = held({"streams": load.streams, "keys": load.keys, "rows": rows, "epoch_bins": load.epoch_bins})
     memory = {
-        what: sum(costs[what][name] * kept[name] for name in MEMORY) for what in ("worker_mb", "redis_mb")
+        what: sum(cost * kept[name] for name, cost in costs[what].items())
+        for what in ("worker_mb", "redis_mb")
     }
     empty = (one.shards - 1) * costs["redis_mb"]["process"]
     return Size(one, projected(costs, one), memory["worker_mb"], memory["redis_mb"] + empty)
