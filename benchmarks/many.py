@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.machine import commit
+from benchmarks.running import running
 from benchmarks.visible import make_topic, produce
 from deploy.kafka import broker
 from stream_app.core.ledger import ACCEPTED
@@ -59,19 +58,6 @@ def configuration(
     return CONFIGURATION.format(
         url=redis.worker_url, api_url=redis.api_url, servers=servers, streams="".join(written)
     )
-
-
-@contextlib.contextmanager
-def worker(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the worker for the block."""
-    command = [sys.executable, "-m", "stream_app", "worker", "--config", "app.yaml"]
-    with (folder / "worker.log").open("wb") as log:
-        child = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-    try:
-        yield child
-    finally:
-        child.terminate()
-        child.wait(60)
 
 
 class Looking:
@@ -120,7 +106,7 @@ async def measured(
         await make_topic(cluster.bootstrap_servers)
         (folder / "app.yaml").write_text(configuration(names, cluster.bootstrap_servers, redis, bin_s, more))
         producing = asyncio.create_task(produce(cluster.bootstrap_servers))
-        with worker(folder) as child:
+        with running(folder) as child:
             assert redis.process is not None
             began, opened_s, first_s, all_s, opened_cpu_s = time.monotonic(), 0.0, 0.0, 0.0, 0.0
             while not all_s:
@@ -190,7 +176,7 @@ def main() -> None:
         print(json.dumps(table[-1]), flush=True)
     known = json.loads(asked.output.read_text()) if asked.output.exists() else {}
     result = known | {
-        "command": "python -m benchmarks.many",
+        "command": " ".join(["python -m benchmarks.many", *sys.argv[1:]]),
         "commit": commit(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
         "streams": table,

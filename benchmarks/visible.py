@@ -23,18 +23,18 @@ import json
 import math
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from benchmarks.running import running
 from deploy.kafka import broker
 from deploy.ports import free_port
 from stream_app.core.ledger import ACCEPTED
@@ -76,19 +76,6 @@ def configuration(streams: Sequence[str], servers: str, redis: EmbeddedRedis, po
         outputs="\n".join(f"  - {{stream: {name}, topic: releases}}" for name in streams),
         streams="".join(STREAM.format(name=name, accept=said) for name in streams),
     )
-
-
-@contextlib.contextmanager
-def process(folder: Path, command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run one command of the service for the block."""
-    with (folder / f"{command}.log").open("wb") as log:
-        arguments = [sys.executable, "-m", "stream_app", command, "--config", "app.yaml"]
-        child = subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log)
-    try:
-        yield child
-    finally:
-        child.terminate()
-        child.wait(30)
 
 
 async def follow(port: int, stream: str, delays: list[float], ends_at: float) -> None:
@@ -179,7 +166,7 @@ async def measured(folder: Path, streams: Sequence[str], seconds: float) -> dict
         await make_topic(servers)
         synced, committed = fsyncs(folder), await transactions(servers)
         (folder / "app.yaml").write_text(configuration(streams, servers, redis, port))
-        with process(folder, "worker"), process(folder, "api"):
+        with running(folder), running(folder, "api"):
             producing = asyncio.create_task(produce(servers))
             await asyncio.to_thread(wait_for, port, streams, folder)
             began = time.time()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def _is_of(point: Point, row: dict[str, float]) -> bool:
 
 def _write(output: Path, found: dict[str, list[dict[str, float]]], known: dict[str, Any]) -> None:
     result: dict[str, object] = {
-        "command": "python -m benchmarks.scale",
+        "command": " ".join(["python -m benchmarks.scale", *sys.argv[1:]]),
         "commit": commit(),
         "machine": machine(),
     }

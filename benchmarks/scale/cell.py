@@ -8,7 +8,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -22,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.machine import memory_mb
 from benchmarks.many import Looking, cpu_s
+from benchmarks.running import running
 from benchmarks.scale.points import Point
 from deploy.ports import free_port
 from stream_app.core.ledger import ACCEPTED
@@ -73,7 +73,10 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
             (folder / f"app-{number}.yaml").write_text(text)
         if point.live:
             stack.enter_context(Producing(servers, topic, point.keys).at(point.events))
-        workers = [stack.enter_context(_worker(folder, number)) for number in range(point.workers)]
+        workers = [
+            stack.enter_context(running(folder, configuration=f"app-{number}.yaml"))
+            for number in range(point.workers)
+        ]
         redis_pid, url = redis.process.pid, redis.worker_url
         if point.live:
             found = asyncio.run(_live(point, names, url, workers, redis_pid, ports, seconds))
@@ -230,18 +233,6 @@ def _streams(point: Point, folder: Path, topic: str, names: Sequence[str]) -> st
         "keys": keys,
     }
     return "".join(STREAM.format(name=name, accept=json.dumps(ACCEPTED), **values) for name in names)
-
-
-@contextmanager
-def _worker(folder: Path, number: int) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "stream_app", "worker", "--config", f"app-{number}.yaml"]
-    with (folder / f"worker-{number}.log").open("wb") as log:
-        child = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-    try:
-        yield child
-    finally:
-        child.terminate()
-        child.wait(60)
 
 
 def _check(workers: Sequence[subprocess.Popen[bytes]]) -> None:

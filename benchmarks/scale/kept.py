@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import redis
 
+from benchmarks.running import running
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 
@@ -52,14 +50,8 @@ def _held(folder: Path, keys: int, days: int) -> tuple[int, float]:
     with EmbeddedRedis(folder / "redis") as server, redis.Redis.from_url(server.operator_url) as client:
         text = CONFIGURATION.format(redis=server.worker_url, first=first, keys=listed)
         (folder / "app.yaml").write_text(text)
-        command = [sys.executable, "-m", "stream_app", "worker", "--config", "app.yaml"]
-        with (folder / "log").open("wb") as log:
-            worker = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=dict(os.environ))
-        try:
+        with running(folder):
             return _when_released(client, (now_s - first_s) // 60)
-        finally:
-            worker.terminate()
-            worker.wait(60)
 
 
 def _when_released(client: redis.Redis, rows: int) -> tuple[int, float]:

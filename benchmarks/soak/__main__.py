@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.running import running
 from benchmarks.soak.deployment import (
     EXACT,
     GRACE_S,
@@ -34,7 +35,6 @@ from benchmarks.soak.deployment import (
     configuration,
     make_topic,
     ports_of,
-    process,
 )
 from benchmarks.soak.report import write_report
 from benchmarks.soak.sampling import Followers, Sampler, quantiles
@@ -58,7 +58,7 @@ async def soak(folder: Path, seconds: float) -> None:
     try:
         await make_topic(cluster.bootstrap_servers)
         (folder / "app.yaml").write_text(configuration(cluster.bootstrap_servers, redis, port, operator_port))
-        with process(folder, "worker") as worker, process(folder, "api") as api:
+        with running(folder) as worker, running(folder, "api") as api:
             await _until_all_count(port, (worker, api))
             assert redis.process is not None
             pids = {"worker": worker.pid, "api": api.pid, "redis": redis.process.pid}

@@ -9,11 +9,8 @@ import asyncio
 import contextlib
 import json
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
@@ -102,19 +99,6 @@ def ports_of(folder: Path) -> tuple[int, int]:
         known.write_text(json.dumps([free_port(), free_port()]))
     port, operator_port = json.loads(known.read_text())
     return port, operator_port
-
-
-@contextlib.contextmanager
-def process(folder: Path, command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run one command of the service for the block."""
-    arguments = [sys.executable, "-m", "stream_app", command, "--config", "app.yaml"]
-    with (folder / f"{command}.log").open("ab") as log:
-        child = subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log)
-    try:
-        yield child
-    finally:
-        child.terminate()
-        child.wait(120)
 
 
 async def make_topic(servers: str) -> None:
