@@ -42,11 +42,19 @@ def read_kafka(section: Section, directory: Path, environment: Mapping[str, str]
     named = section.section("clusters")
     clusters = {"": _cluster(section, directory, environment, _VARIABLES)}
     for name in named.names():
-        own = f"{_VARIABLES}{name.upper().replace('-', '_')}_"
-        clusters[name] = _cluster(named.named(name), directory, environment, own)
+        clusters[name] = _cluster(named.named(name), directory, environment, variables_of(name))
         _check_is_another(named, name, clusters)
     named.finish()
     return KafkaSettings(group, clusters) if clusters[""].bootstrap_servers else None
+
+
+def variables_of(name: str) -> str:
+    """Return how the environment variables of a cluster begin.
+
+    >>> variables_of(""), variables_of("eu-west")
+    ('STREAM_APP_KAFKA_', 'STREAM_APP_KAFKA_EU_WEST_')
+    """
+    return f"{_VARIABLES}{name.upper().replace('-', '_')}_" if name else _VARIABLES
 
 
 def _check_is_another(named: Section, name: str, clusters: Mapping[str, ClusterSettings]) -> None:

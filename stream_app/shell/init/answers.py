@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import cast
 
 from stream_app.config import ClusterSettings, values
-from stream_app.config.kafka import registry_url, topic_name
+from stream_app.config.kafka import cluster_name, registry_url, topic_name
 from stream_app.core.declaration import LogFormat
 from stream_app.core.instants import format_instant
 from stream_app.shell.init.proposals import FORMATS, is_without_offset, time_in
@@ -26,6 +26,14 @@ _STEPS = 1_000  # at least, between the ends of a sum's range
 
 
 @dataclass(frozen=True)
+class Topic:
+    """A topic. Args: cluster, its name in ``kafka.clusters``, empty for the main one."""
+
+    name: str
+    cluster: str = ""
+
+
+@dataclass(frozen=True)
 class Counted:
     """What is counted: all events, or each key, or the sum of an amount, or the sum of each key."""
 
@@ -37,11 +45,11 @@ class Counted:
 class Answers:
     """All answers.
 
-    Args: events, a file or the name of a topic; form, None without a sample; cluster, of the topic; told,
-        what its records do not say.
+    Args: events, a file or a topic; form, None without a sample; clusters, by name, the topic's and the main
+        one; told, what its records do not say.
     """
 
-    events: Path | str
+    events: Path | Topic
     form: LogFormat | None
     time: TimeField
     first: str | None
@@ -52,13 +60,20 @@ class Answers:
     span: tuple[Fraction, Fraction] | None
     epsilon: str
     bin: str
-    cluster: ClusterSettings | None = None
+    clusters: Mapping[str, ClusterSettings] = field(default_factory=dict)
     told: Told = NOTHING
 
 
-def read_events(text: str) -> Path | str:
-    """Read a file, or ``topic:NAME``. Raises: ValueError."""
-    return topic_name(text.removeprefix(TOPIC)) if text.startswith(TOPIC) else Path(text)
+def read_events(text: str) -> Path | Topic:
+    """Read a file, or a topic as the ledger names it. Raises: ValueError.
+
+    >>> read_events("topic:clicks"), read_events("topic:eu/clicks").cluster
+    (Topic(name='clicks', cluster=''), 'eu')
+    """
+    if not text.startswith(TOPIC):
+        return Path(text)
+    cluster, _, name = text.removeprefix(TOPIC).rpartition("/")
+    return Topic(topic_name(name), cluster and cluster_name(cluster))
 
 
 def read_columns(wide: int) -> Callable[[str], tuple[str, ...]]:

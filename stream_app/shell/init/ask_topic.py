@@ -6,7 +6,7 @@ import asyncio
 
 from stream_app.kafka_cluster import Cluster
 from stream_app.ports import OperatorError
-from stream_app.shell.init.answers import read_columns, read_registry
+from stream_app.shell.init.answers import Topic, read_columns, read_registry
 from stream_app.shell.init.questions import Questions
 from stream_app.shell.init.reach import Reach
 from stream_app.shell.init.sample import Sample
@@ -15,13 +15,14 @@ from stream_app.shell.init.topic import held, refused, sample_of_topic, topic_re
 from stream_app.shell.working import working
 
 
-def asked_sample(questions: Questions, topic: str, reach: Reach) -> Sample:
+def asked_sample(questions: Questions, asked: Topic, reach: Reach) -> Sample:
     """Return a sample of a topic.
 
     Raises: OSError if the cluster is unreachable, or the topic has no record; OperatorError if its records
         cannot be decoded, or their registry is unreachable.
     """
-    cluster = Cluster(reach.cluster.bootstrap_servers, reach.cluster.security)
+    settings, topic = reach.to(asked.cluster)[asked.cluster], asked.name
+    cluster = Cluster(settings.bootstrap_servers, settings.security)
     with working("reading a sample"):
         records = asyncio.run(topic_records(cluster, topic))
     form = held(records)

@@ -21,6 +21,7 @@ from stream_app.shell.init.answers import (
     read_bin,
     read_counted,
     read_epsilon,
+    Topic,
     read_events,
     read_first,
     read_keys,
@@ -52,7 +53,7 @@ _MOST_NAMED = 12  # fields, at a question
     show_default=True,
     help="The file to write; an existing file is never changed.",
 )
-@click.option("--events", help="A file, a list such as 'clicks-*.csv', or topic:NAME.")
+@click.option("--events", help="A file, a list such as 'clicks-*.csv', topic:NAME, or topic:CLUSTER/NAME.")
 @click.option("--time", help="Field with the event's time; FIELD in ms, if no sample tells the format.")
 @click.option("--zone", help="Time zone of times without an offset, for example Europe/Paris.")
 @click.option("--first", help="With a file: the instant from which events count, RFC 3339, or now.")
@@ -121,13 +122,13 @@ def _asked(questions: Questions, reach: Reach) -> Answers:
     epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon)
     bin_length = questions.ask("bin", "length of a bin", "1h" if first is not None else "1m", read_bin)
     form, told = (None, NOTHING) if sample is None else (sample.form, sample.told)
-    cluster = None if isinstance(events, Path) else reach.cluster
+    clusters = {} if isinstance(events, Path) else reach.to(events.cluster)
     return Answers(
-        events, form, field, first, user, most, counted, keys, span, epsilon, bin_length, cluster, told
+        events, form, field, first, user, most, counted, keys, span, epsilon, bin_length, clusters, told
     )
 
 
-def _sample(questions: Questions, events: Path | str, reach: Reach) -> Sample | None:
+def _sample(questions: Questions, events: Path | Topic, reach: Reach) -> Sample | None:
     """Read a sample, and say which fields it has; None for a topic that cannot be read now."""
     if isinstance(events, Path):
         with working("reading a sample"):
@@ -148,9 +149,9 @@ def _sample(questions: Questions, events: Path | str, reach: Reach) -> Sample | 
     return sample
 
 
-def _asked_time(questions: Questions, events: Path | str, sample: Sample | None) -> TimeField:
+def _asked_time(questions: Questions, events: Path | Topic, sample: Sample | None) -> TimeField:
     found = None if sample is None else next(proposals.times(sample), None)
-    of_topic = isinstance(events, str)
+    of_topic = isinstance(events, Topic)
     if found is None and sample is not None:
         found = next(proposals.times_without_offset(sample), None)
     if found is None and sample is not None and not of_topic:

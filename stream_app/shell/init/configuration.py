@@ -10,12 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from dphist.planning.report import in_decimals
-from stream_app.config import values
-from stream_app.config.kafka import FILES, REGISTRY_CA, SECRETS
+from stream_app.config import ClusterSettings, values
+from stream_app.config.kafka import FILES, REGISTRY_CA, SECRETS, variables_of
 from stream_app.config.source import format_of
 from stream_app.core.declaration import LogFormat
 from stream_app.kafka_tokens import CLIENT_SECRET
-from stream_app.shell.init.answers import Answers, unit_of
+from stream_app.shell.init.answers import Answers, Topic, unit_of
 from stream_app.shell.init.sample import Told
 
 _LONG_US, _SHORT_US = 30 * 86_400_000_000, 86_400_000_000  # of an epoch
@@ -23,8 +23,8 @@ _SHORT_BIN_US = 10_000_000  # bins below this have short epochs
 _PLAIN = re.compile(r"[A-Za-z_/][\w./*-]*", re.ASCII)
 _RESERVED = ("null", "true", "false")
 _VARIABLES = {
-    "sasl.password": "set STREAM_APP_KAFKA_SASL_PASSWORD",
-    CLIENT_SECRET: "set STREAM_APP_KAFKA_OAUTH_CLIENT_SECRET",
+    "sasl.password": "SASL_PASSWORD",
+    CLIENT_SECRET: "OAUTH_CLIENT_SECRET",
 }
 _WIDTH = 44  # where comments begin
 
@@ -40,7 +40,7 @@ def configuration(answers: Answers, name: str, config: Path) -> str:
         "# What is below streams is fixed once counting has begun, except epsilon and tree.",
     ]
     lines = [
-        *_cluster(answers, config),
+        *_clusters(answers, config),
         ("streams:", ""),
         (f"  {name}:", "the name of the stream in every answer"),
     ]
@@ -48,15 +48,16 @@ def configuration(answers: Answers, name: str, config: Path) -> str:
     return "\n".join([*head, "", *map(_written, lines)]) + "\n"
 
 
-def name_of(events: Path | str) -> str:
+def name_of(events: Path | Topic) -> str:
     """Return a stream's name from the name of its log.
 
-    >>> [name_of(one) for one in (Path("x/Clicks-2026-*.csv.gz"), "shop.orders", Path("2026.csv"))]
+    >>> [name_of(one) for one in (Path("x/Clicks-2026-*.csv.gz"), Topic("shop.orders"), Path("2026.csv"))]
     ['clicks', 'shop-orders', 'events']
     """
+    name = events.name
     if isinstance(events, Path):
-        events = re.sub(r"[\d*._-]+$", "", events.name.partition(".")[0])
-    return re.sub(r"[^a-z0-9_]+", "-", events.lower()).strip("-_")[:63] or "events"
+        name = re.sub(r"[\d*._-]+$", "", name.partition(".")[0])
+    return re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")[:63] or "events"
 
 
 def quoted(text: str) -> str:
@@ -80,28 +81,38 @@ def _written(line: Line) -> str:
     return f"{read:<{_WIDTH}} # {comment}" if read and comment else read or f"    # {comment}"
 
 
-def _cluster(answers: Answers, config: Path) -> Iterator[Line]:
-    if answers.cluster is None:
-        return
-    security = answers.cluster.security
-    yield "kafka:", ""
+def _clusters(answers: Answers, config: Path) -> Iterator[Line]:
+    if answers.clusters:
+        yield "kafka:", ""
+    for name, cluster in answers.clusters.items():
+        if name:
+            yield "  clusters:", ""
+            yield f"    {name}:", "of the topic; the ledger names both"
+        yield from _cluster(cluster, config, name)
+
+
+def _cluster(cluster: ClusterSettings, config: Path, name: str) -> Iterator[Line]:
+    inner = " " * (6 if name else 2)
     yield (
-        f"  bootstrap_servers: {quoted(answers.cluster.bootstrap_servers)}",
-        "" if security else "a cluster with TLS or passwords: docs/configuration.md, kafka",
+        f"{inner}bootstrap_servers: {quoted(cluster.bootstrap_servers)}",
+        "" if cluster.security else "a cluster with TLS or passwords: docs/configuration.md, kafka",
     )
-    for key, value in security.items():
+    for key, value in cluster.security.items():
         if key in FILES:
             value = _beside(Path(value), config)
         if key not in SECRETS:
-            yield f"  {key}: {quoted(value)}", ""
-    for key in (key for key in SECRETS if key in security):
-        yield "", f"{key} is not written here; {_VARIABLES.get(key, 'add it')}"
+            yield f"{inner}{key}: {quoted(value)}", ""
+    for key in (key for key in SECRETS if key in cluster.security):
+        said = f"set {variables_of(name)}{_VARIABLES[key]}" if key in _VARIABLES else "add it"
+        yield "", f"{key} is not written here; {said}"
 
 
 def _source(answers: Answers, config: Path) -> Iterator[Line]:
     yield "    source:", ""
-    if isinstance(answers.events, str):
-        yield f"      topic: {quoted(answers.events)}", "followed live"
+    if isinstance(answers.events, Topic):
+        if answers.events.cluster:
+            yield f"      cluster: {answers.events.cluster}", "of kafka.clusters"
+        yield f"      topic: {quoted(answers.events.name)}", "followed live"
         yield from _format(answers.form or "json", answers.told, config)
         return
     file = _beside(answers.events, config)
@@ -132,7 +143,7 @@ def _time(answers: Answers) -> Iterator[Line]:
     bin_us = values.duration_us(answers.bin)
     epoch_us = _SHORT_US if bin_us < _SHORT_BIN_US else _LONG_US
     epoch = values.format_duration(max(epoch_us // bin_us, 1) * bin_us)
-    live = isinstance(answers.events, str)
+    live = isinstance(answers.events, Topic)
     yield "    time:", ""
     yield f"      field: {quoted(answers.time.path)}", "when an event happened"
     yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +13,23 @@ from stream_app.shell.options import BROKER
 
 @dataclass(frozen=True)
 class Reach:
-    """A cluster, and a schema registry if one is known. SECRET: both may hold passwords.
+    """Clusters by name, the main one as "", and a schema registry if one is known. SECRET: may hold passwords.
 
     Args: registry, a URL, empty if none is known; authority, whose certificates are trusted for it.
     """
 
-    cluster: ClusterSettings
+    clusters: Mapping[str, ClusterSettings]
     registry: str = ""
     authority: Path | None = None
+
+    def to(self, name: str) -> Mapping[str, ClusterSettings]:
+        """Return the main cluster, and the one of this name. Raises: OperatorError if there is none."""
+        if name not in self.clusters:
+            raise OperatorError(
+                f"--events: no cluster has the name {name}; name a configuration that has it in kafka.clusters "
+                "with --kafka-from"
+            )
+        return {"": self.clusters[""], name: self.clusters[name]}
 
 
 def reached(servers: str | None, file: Path | None) -> Reach:
@@ -28,10 +38,10 @@ def reached(servers: str | None, file: Path | None) -> Reach:
     Raises: ConfigError; OperatorError if the file names no cluster.
     """
     if file is None:
-        return Reach(ClusterSettings(servers or BROKER, {}))
+        return Reach({"": ClusterSettings(servers or BROKER, {})})
     kafka, registry = load_clusters(file, "--kafka-from")
     if kafka is None:
         raise OperatorError(f"--kafka-from {file}: it has no section kafka; name a file that has one")
     found = kafka.clusters[""]
-    cluster = ClusterSettings(servers or found.bootstrap_servers, found.security)
-    return Reach(cluster) if registry is None else Reach(cluster, *registry)
+    main = ClusterSettings(servers or found.bootstrap_servers, found.security)
+    return Reach({**kafka.clusters, "": main}, *(registry or ()))

@@ -15,6 +15,7 @@ from google.protobuf import descriptor_pb2
 from stream_app.config import ClusterSettings, TopicSettings, load, load_text
 from stream_app.shell.commands import main
 from stream_app.shell.doctor.kafka import kafka_findings
+from stream_app.shell.init import answers as asked
 from stream_app.shell.init.answers import Answers, Counted, read_registry
 from stream_app.shell.init.configuration import configuration
 from stream_app.shell.init.sample import Told
@@ -81,6 +82,30 @@ def test_a_topic_is_sampled_and_one_that_is_not_there_is_said(folder: Path, boot
     assert (stream.declared.source.topic, stream.declared.time.field) == ("none-such", "@timestamp")
 
 
+@pytest.mark.kafka
+def test_a_topic_of_another_cluster_is_sampled(folder: Path, bootstrap_servers: str) -> None:
+    topic = asyncio.run(_topic(bootstrap_servers))
+    reach = folder / "reach.yaml"
+    reach.write_text(
+        "kafka:\n  bootstrap_servers: main.example:9092\n"
+        f'  clusters: {{abroad: {{bootstrap_servers: "{bootstrap_servers}"}}}}\n'
+    )
+    given = ANSWERS | {"first": None, "kafka_from": f"{reach}", "user": "none", "time": "when"}
+    made = init(folder, **given | {"events": f"topic:abroad/{topic}"})
+    assert made.exit_code == 0, made.output
+    assert "no sample" not in made.output
+    found = load(folder / "stream-app.yaml", {})
+    (stream,) = found.streams
+    assert isinstance(stream.source, TopicSettings)
+    assert (stream.source.cluster, stream.source.topic) == ("abroad", topic)
+    assert found.kafka is not None
+    assert found.kafka.clusters["abroad"].bootstrap_servers == bootstrap_servers
+    (folder / "stream-app.yaml").unlink()
+    refused = init(folder, **given | {"events": f"topic:nowhere/{topic}"})
+    assert refused.exit_code == 2
+    assert "no cluster has the name nowhere" in refused.output
+
+
 async def _topic(bootstrap_servers: str, records: Sequence[bytes] = WHEN) -> str:
     topic = await Topic.create(bootstrap_servers)
     await topic.send(records)
@@ -126,7 +151,8 @@ def test_records_of_a_topic_say_their_format_and_what_they_lack_is_asked(
     assert any("every event of a sample can be decoded" in one.said for one in found), found
 
 
-def test_passwords_are_neither_taken_as_options_nor_written(folder: Path) -> None:
+@pytest.mark.parametrize("cluster", ["", "eu-west"])
+def test_passwords_are_neither_taken_as_options_nor_written(folder: Path, cluster: str) -> None:
     security = {
         "security.protocol": "sasl_ssl",
         "sasl.mechanism": "PLAIN",
@@ -134,8 +160,9 @@ def test_passwords_are_neither_taken_as_options_nor_written(folder: Path) -> Non
         "sasl.password": "hunter2",
         "ssl.ca.location": str(folder / "ca.pem"),
     }
+    clusters = {"": ClusterSettings("main:9092", {})} | {cluster: ClusterSettings("kafka:9093", security)}
     answers = Answers(
-        events="clicks",
+        events=asked.Topic("clicks", cluster),
         form="avro",
         time=TimeField("at", "ms"),
         first=None,
@@ -146,16 +173,19 @@ def test_passwords_are_neither_taken_as_options_nor_written(folder: Path) -> Non
         span=None,
         epsilon="1",
         bin="1h",
-        cluster=ClusterSettings("kafka:9093", security),
+        clusters=clusters,
         told=Told(registry="https://me:hunter2@registry:8081/a"),
     )
     text = configuration(answers, "clicks", folder / "app.yaml")
     assert "hunter2" not in text
-    settings = load_text(text, folder / "app.yaml", {"STREAM_APP_KAFKA_SASL_PASSWORD": "hunter2"})
+    variable = "STREAM_APP_KAFKA_EU_WEST_SASL_PASSWORD" if cluster else "STREAM_APP_KAFKA_SASL_PASSWORD"
+    assert text.count(f"set {variable}\n") == 1
+    settings = load_text(text, folder / "app.yaml", {variable: "hunter2"})
     assert settings.kafka is not None
-    assert settings.kafka.clusters[""] == answers.cluster
+    assert settings.kafka.clusters == clusters
     (stream,) = settings.streams
     assert isinstance(stream.source, TopicSettings)
+    assert stream.source.cluster == cluster
     assert stream.source.schema_registry == "https://registry:8081/a"
     with pytest.raises(ValueError, match="name a configuration that has this URL"):
         read_registry("https://me:hunter2@registry:8081")
