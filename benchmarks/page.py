@@ -3,7 +3,8 @@
     python -m benchmarks.page            (make bench-page)
 
 A service over a memory store and a headless Chromium run on the same machine. Each page is opened several
-times with an empty cache. Two streams of 100,000 bins are served, one causal and one anticipating. Two times
+times with an empty cache. Two streams of 100,000 bins are served, one causal and one anticipating, with an alert
+rule, and a board of both: bins, running counts, the newest bin and the rule. Two times
 are measured from the start of navigation: the browser's first contentful paint, and the time when the first
 chart is there (on the overview the last card, on other pages what they are for). Each is compared with the
 same page over a stream of 100 bins.
@@ -21,12 +22,26 @@ import numpy as np
 from playwright.sync_api import Browser, sync_playwright
 
 from dphist.tree.design import Release
+from stream_app.api.admission.access import AccessRules
+from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.boards import Board, Line, Panel
 from tests.services import chromium
 from tests.stream_app.api.browsing import Backstage
 from tests.stream_app.published import Published
 
 RESULTS = Path(__file__).parent / "results" / "page.json"
 BINS, FEW, TIMES = 100_000, 100, 5
+BOTH = (Line("causal-many"), Line("anticipating-many"))
+BOARD = Board(
+    "many",
+    "Many bins",
+    (
+        Panel("newest", "number", BOTH[:1]),
+        Panel("each", "bins", BOTH),
+        Panel("running", "running", BOTH),
+        Panel("rules", "alerts", BOTH[:1]),
+    ),
+)
 _STAMP = """() => {
   const paint = performance.getEntriesByName("first-contentful-paint")[0];
   return [paint ? paint.startTime : null, performance.now()];
@@ -61,10 +76,13 @@ def measured() -> dict[str, Any]:
         for kind in ("causal", "anticipating"):
             release(behind, f"{kind}-many", BINS, kind)
             release(behind, f"{kind}-few", FEW, kind)
-        address = behind.start()
+        above = "sum(causal-many, 24h) > 900"
+        behind.watch([Rule("busy", above, parse_condition(above))])
+        address = behind.start(AccessRules(boards={BOARD.name: BOARD}))
         pages = {
             "overview": ("/", "article:nth-of-type(4) .number[data-seq]"),
             "API": ("/docs", "#operations[data-examples]"),
+            "board, many": ("/boards/many", "#each [data-points]"),
             "unknown stream": ("/streams/nothing", "#unknown a"),
             "unknown address": ("/nothing", "main a"),
         }
