@@ -3,11 +3,11 @@
     python -m benchmarks.page            (make bench-page)
 
 A service over a memory store and a headless Chromium run on the same machine. Each page is opened several
-times with an empty cache. Two streams of 100,000 bins are served, one causal and one anticipating, with an alert
-rule, and a board of both: bins, running counts, the newest bin and the rule. Two times
-are measured from the start of navigation: the browser's first contentful paint, and the time when the first
-chart is there (on the overview the last card, on other pages what they are for). Each is compared with the
-same page over a stream of 100 bins.
+times with an empty cache. Two streams of 100,000 bins are served, one causal and one anticipating, with an
+alert rule, and a board of both: bins, running counts, the newest bin and the rule. Two times are measured
+from the start of navigation: the browser's first contentful paint, and the time when the first chart is there
+(on the overview the last card, on other pages what they are for). Each is compared with the same page over a
+stream of 100 bins.
 """
 
 from __future__ import annotations

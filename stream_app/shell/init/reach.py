@@ -13,7 +13,7 @@ from stream_app.shell.options import BROKER
 
 @dataclass(frozen=True)
 class Reach:
-    """Clusters by name, the main one as "", and a schema registry if one is known. SECRET: may hold passwords.
+    """Clusters by name, the main one as "", and a schema registry if known. SECRET: may hold passwords.
 
     Args: registry, a URL, empty if none is known; authority, whose certificates are trusted for it.
     """
@@ -26,7 +26,7 @@ class Reach:
         """Return the main cluster, and the one of this name. Raises: OperatorError if there is none."""
         if name not in self.clusters:
             raise OperatorError(
-                f"--events: no cluster has the name {name}; name a configuration that has it in kafka.clusters "
+                f"--events: no cluster has the name {name}; name a file that has it in kafka.clusters "
                 "with --kafka-from"
             )
         return {"": self.clusters[""], name: self.clusters[name]}
