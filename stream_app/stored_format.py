@@ -23,7 +23,9 @@ ENTRIES = 3
 CHANGES = 4
 # Format 5: a stream may have an end (state/lua/end_at.lua), and a successor that counts from there on.
 ENDS = 5
-NEWEST = ENDS  # the newest format that this build knows
+# Format 6: retention may have removed a stream's oldest epochs (state/lua/trim.lua).
+TRIMMED = 6
+NEWEST = TRIMMED  # the newest format that this build knows
 
 _FILE = "format"
 

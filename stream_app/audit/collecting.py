@@ -57,6 +57,7 @@ async def _stored(
         strategy=strategy,
         earlier=tuple(map(Strategy.from_json, public.earlier)),
         epochs=public.epochs,
+        trimmed=public.trimmed,
         rows=await _rows(store, stream.name),
         visible_seq=public.visible_seq,
         tables=await _tables(reader, public),

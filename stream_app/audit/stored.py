@@ -21,7 +21,7 @@ from stream_app.audit.checks import Check
 from stream_app.core.ledger import statement
 from stream_app.core.measured import ledger_entry
 from stream_app.core.promise import in_words, promise_in_words
-from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, WitnessRow
+from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, Trimmed, WitnessRow
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import restored, strategies_of
 from stream_app.core.releases.tiles import tile_appends
@@ -56,6 +56,13 @@ class Stored:
     ledger: Sequence[LedgerEntry]
     outside: Sequence[LedgerEntry] | None
     earlier: tuple[Strategy, ...] = ()  # in use before the stream's settings changed
+    trimmed: Trimmed | None = None  # what retention removed from the store
+
+    @property
+    def removed(self) -> list[tuple[int, bytes]]:
+        """The rows that retention removed from the store, from the witness, which keeps them."""
+        last = 0 if self.trimmed is None else self.trimmed.seq
+        return sorted({seq: row for seq, row, _ in self.witness if seq <= last}.items())
 
     def strategy_of(self, strategy_hash: str) -> Strategy | None:
         """Return the stream's strategy of this hash; None if there is none."""
@@ -137,8 +144,14 @@ def check_source(source: str, entries: Sequence[LedgerEntry]) -> Iterator[Check]
 
 
 def _chain_faults(stored: Stored) -> Iterator[str]:
-    prev, last = GENESIS, None
-    for expected, (seq, row) in enumerate(stored.rows, start=1):
+    removed, trimmed, last = stored.removed, stored.trimmed, None
+    rows = [*removed, *stored.rows]
+    prev, first = (GENESIS, 1) if trimmed is None else (trimmed.hash, trimmed.seq + 1)
+    if removed:  # a witness that was lost, too, begins with a later row than the stream
+        first, prev = removed[0][0], json.loads(removed[0][1])["prev"]
+    if first == 1:
+        prev = GENESIS
+    for expected, (seq, row) in enumerate(rows, start=first):
         message = json.loads(row)
         if seq != expected or message["seq"] != seq:
             yield f"row {expected} has the number {message['seq']}"
@@ -150,10 +163,12 @@ def _chain_faults(stored: Stored) -> Iterator[str]:
         if last is not None and not (place == (last[0], last[1] + 1) or place[0] > last[0]):
             yield f"row {seq} is bin {place[1]} of epoch {place[0]}, after bin {last[1]} of epoch {last[0]}"
         prev, last = row_hash(row), place
+        if trimmed is not None and seq == trimmed.seq and prev != trimmed.hash:
+            yield f"row {seq} of the witness is not the one that retention removed"
 
 
 def _repeated(stored: Stored) -> Iterator[str]:
-    bins = Counter(json.loads(row)["bin"] for _, row in stored.rows)
+    bins = Counter(json.loads(row)["bin"] for _, row in (*stored.removed, *stored.rows))
     for bin, times in bins.items():
         if times > 1:
             yield f"bin {bin} was released {times} times"

@@ -139,6 +139,7 @@ def _check(condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
             )
         return
     _check_axes(condition, stream)
+    _check_kept(condition, stream)
     if condition.window_us is not None:
         _check_whole_bins(condition, stream, "window", condition.window_us)
     reference = condition.reference
@@ -153,6 +154,21 @@ def _check(condition: Condition, streams: Mapping[str, StreamSettings]) -> None:
             if edge_us % stream.declared.time.bin_us:
                 line = f"{format_instant(edge_us)} is inside a bin of {stream.name}; name an edge"
                 raise condition.error("reference", line)
+
+
+def _check_kept(condition: Condition, stream: StreamSettings) -> None:
+    """Refuse a condition on releases that leave the store (``releases.keep``)."""
+    reference, keep_us = condition.reference, stream.keep_us
+    if keep_us is None:
+        return
+    keep = f"streams.{stream.name}.releases.keep"
+    if condition.measure == "count" or (reference is not None and reference.from_us is not None):
+        line = f"it needs releases for ever, and {keep} removes old ones; ask about a last window instead"
+        raise condition.error("stream", line)
+    oldest = (condition.window_us or 0, reference.length_us + reference.ago_us if reference else 0)
+    if max(oldest) > keep_us:
+        line = f"it looks back longer than {keep}; write a longer one there"
+        raise condition.error("window", line)
 
 
 def _check_axes(condition: Condition, stream: StreamSettings) -> None:

@@ -213,6 +213,7 @@ _EXAMPLES = {
     "privacy": "epsilon: 1.0",
     "total": "epsilon: 10, delta: 1e-6, per: source",
     "tree": "release: anticipating",
+    "releases": "keep: 30d",
     "keys": "field: country, list: [DE, FR, US]",
     "list": "country: [FR, DE], device: [mobile, desktop]",
     "value": "field: seconds, min: 0, max: 60, buckets: 120",

@@ -210,6 +210,7 @@ class StreamSettings:
         total: what all epochs together may cost; None: no limit.
         annotations: texts beside times, in all charts of the stream.
         until_us: where the stream ends for good, a bin's edge; None: it has no end.
+        keep_us: how long the store keeps the releases of an epoch after its end; None: for ever.
         where, privacy_where: file and line of the stream, and of its section ``privacy``.
     """
 
@@ -221,6 +222,7 @@ class StreamSettings:
     total: Total | None = None
     annotations: tuple[Annotation, ...] = ()
     until_us: int | None = None
+    keep_us: int | None = None
     where: str = field(default="", compare=False)
     privacy_where: str = field(default="", compare=False)
 

@@ -79,7 +79,9 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     title = section.take("title", _title, "")
     annotations = read_annotations(section)
     stream = StreamSettings(
-        name, source, declared, accept, title, total, annotations, until_us, where, privacy_where
+        *(name, source, declared, accept, title, total, annotations, until_us),
+        _keep_us(section.section("releases"), declared),
+        *(where, privacy_where),
     )
     section.finish()
     check_axes(section, stream)
@@ -108,6 +110,17 @@ def _check_period(section: Section, declared: Declaration) -> None:
     if declared.late == "next_bin":
         text = f"must be drop or dead_letter: with privacy.unit.per no event may count in another {user.per}"
         raise section.error("late", text)
+
+
+def _keep_us(section: Section, declared: Declaration) -> int | None:
+    """Read how long the releases of an epoch stay in the store after its end; None: for ever."""
+    keep_us = section.take("keep", values.positive_duration_us, None)
+    if keep_us is not None and declared.source.replay is not None:
+        raise section.error("keep", "is for a live stream; a replay keeps all it releases, take keep out")
+    if keep_us is not None and declared.tree.epochs is not None:
+        raise section.error("keep", "would remove epochs that the nodes of tree.epochs are over; keep one")
+    section.finish()
+    return keep_us
 
 
 def _title(value: object) -> str:

@@ -47,13 +47,16 @@ class KnownEpochs:
             self._by_source[source].pop(stream, None)
             self._learned.pop(stream, None)
             before = {}
-        elif tuple(before) == state.epochs and texts:
-            return
         if state is None:
+            return
+        first = state.epochs[0].epoch if state.epochs else 0
+        # Retention removed these, if they are missing now. What they cost still counts.
+        earlier = {record: entry for record, entry in before.items() if record.epoch < first}
+        if texts and (*earlier, *state.epochs) == tuple(before):
             return
         source = Strategy.from_json(state.strategy).source
         self._learned[stream] = source, state.texts
-        self._by_source[source][stream] = {
+        self._by_source[source][stream] = earlier | {
             record: before.get(record) or ledger_entry(strategy_of(state.texts, record), record)
             for record in state.epochs
         }

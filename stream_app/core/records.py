@@ -327,8 +327,24 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class Trimmed:
+    """Public: the last row that retention removed from the store; the first row that stays continues it.
+
+    Args: bin, the last one of the epoch; hash, of the row.
+    """
+
+    epoch: int
+    bin: int
+    seq: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
 class PublicState:
-    """Everything that readers may know about a stream: a pure function of its visible rows and epochs."""
+    """Everything that readers may know about a stream: a pure function of its visible rows and epochs.
+
+    Args: epochs, those whose values the store keeps; trimmed, what retention removed; None: nothing.
+    """
 
     strategy: bytes
     epochs: tuple[EpochRecord, ...]
@@ -337,6 +353,7 @@ class PublicState:
     earlier: tuple[
         bytes, ...
     ] = ()  # the other strategies of these epochs, before the stream's settings changed
+    trimmed: Trimmed | None = None
 
     @property
     def texts(self) -> tuple[bytes, ...]:

@@ -27,10 +27,12 @@ class Publisher:
         self._witness = ports.witnesses[stream.strategy.stream]
         self._wall = ports.wall
         self._every_us = stream.publish_every_us
+        self._keep_us = stream.keep_us
         self._witness_is_public = stream.witness_is_public
         self._leadership = leadership
         self._strategy = stream.strategy
         self._epoch: int | None = None
+        self._trimmed_in: int | None = None  # the epoch in which the store was last trimmed
         self._before: dict[int, int] = {}  # by public instant: the last row that was released before it
         self._released_seq = self._witnessed_seq = self._published_seq = 0
         self._news = asyncio.Event()  # rows were released, or the stream has finished
@@ -92,6 +94,17 @@ class Publisher:
         if seq > self._published_seq:
             await self._store.publish(self._strategy.stream, seq)
             self._published_seq = seq
+        if instant_us is not None and self._published_seq:
+            await self._trim(instant_us)
+
+    async def _trim(self, instant_us: int) -> None:
+        """Once per epoch, remove from the store what ended longer ago than the stream's retention.
+
+        Readers may notice when it leaves, so it leaves at a public instant, and that instant decides what.
+        """
+        if self._keep_us is not None and self._trimmed_in != self._epoch:
+            await self._store.trim(self._strategy.stream, instant_us - self._keep_us)
+            self._trimmed_in = self._epoch
 
     def _released_before(self, instant_us: int) -> int:
         """Return the last row that was released before a public instant; forget earlier instants."""

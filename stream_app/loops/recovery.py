@@ -98,5 +98,8 @@ async def _kept(store: Store, stream: str, rows: Sequence[WitnessRow]) -> int:
 
 
 async def _holds(store: Store, stream: str, seq: int) -> bool:
-    following = await store.rows(stream, seq - 1, 1)
-    return bool(following) and following[0][0] == seq
+    """Return whether the store has this row or a later one: what it lost are its last rows.
+
+    The first rows may be missing because retention removed them. They do not come back.
+    """
+    return bool(await store.rows(stream, seq - 1, 1))

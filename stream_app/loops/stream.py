@@ -56,6 +56,7 @@ class Stream:
         measuring: all configured streams over the source, each with its ledger. What their witnesses know
             and the store has lost is put back before an epoch of this stream opens.
         until_us: where the stream ends for good, a bin's edge; None: the configuration names no end.
+        keep_us: how long the store keeps the releases of an epoch after its end; None: for ever.
         on_end: called when an epoch has ended early, with the reason and the number of uncounted bins.
     """
 
@@ -67,6 +68,7 @@ class Stream:
     draws_between_closings: bool = True
     measuring: Sequence[Stream] = ()
     until_us: int | None = None
+    keep_us: int | None = None
     on_end: OnEnd = lambda ending, skipped_bins: None
 
 

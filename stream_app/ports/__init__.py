@@ -201,6 +201,14 @@ class Store(Protocol):
     async def publish(self, stream: str, seq: int) -> None:
         """Make rows up to ``seq`` visible. Never goes back; a seq that is not released changes nothing."""
 
+    async def trim(self, stream: str, before_us: int) -> int:
+        """Remove rows, values and records of epochs that ended before an instant; return how many.
+
+        The oldest epoch leaves first, each in one step with all it has. What follows it stays, and a row
+        after it must be visible (``core.retention.removable``). The place and the hash of the last
+        removed row stay. Witness, ledger and the stream's state do not change.
+        """
+
     async def forget(self) -> None:
         """Rewrite the durable log without the exact counts that were deleted before this call."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from typing import Any
 
@@ -15,7 +15,7 @@ from stream_app.core.changes import read_strategies
 from stream_app.core.counting.bounding import UserShard
 from stream_app.core.history import HISTORY_HASH
 from stream_app.core.ledger import entry_from_json
-from stream_app.core.records import Cut, EpochRecord, LedgerEntry, PartitionState, Reply, StreamState
+from stream_app.core.records import Cut, EpochRecord, LedgerEntry, PartitionState, Reply, StreamState, Trimmed
 from stream_app.core.strategy import canonical_json
 from stream_app.ports import OperatorError
 from stream_app.stored_format import check_format
@@ -60,6 +60,17 @@ def decode_epoch(fields: Mapping[bytes, bytes], number: int) -> EpochRecord:
     if last_bin is None:
         return record
     return replace(record, last_bin=int(last_bin), end_reason=fields[b"%d:end_reason" % number].decode())
+
+
+def encode_trimmed(trimmed: Trimmed) -> bytes:
+    """Return the text that tells what retention removed."""
+    return canonical_json(asdict(trimmed))
+
+
+def decode_trimmed(fields: Mapping[bytes, bytes]) -> Trimmed | None:
+    """Return what retention removed, from the hash of epochs; None: nothing."""
+    text = fields.get(b"trimmed")
+    return None if text is None else Trimmed(**json.loads(text))
 
 
 def decode_ledger(fields: Mapping[bytes, bytes]) -> tuple[LedgerEntry, ...]:

@@ -33,10 +33,11 @@ class KeyKind(NamedTuple):
 
 TABLE = (
     KeyKind("pub:strategy", "string", "open_epoch", "the stream's", "canonical text of the strategy"),
-    KeyKind("pub:epochs", "hash", "open_epoch", "the stream's", "n: record; n:last_bin, n:end_reason"),
+    KeyKind("pub:epochs", "hash", "open_epoch", "the stream's",
+            "n: record; n:last_bin, n:end_reason; trimmed: the last row that retention removed"),
     KeyKind("pub:visible", "string", "publish", "the stream's", "the last seq that readers may see"),
-    KeyKind("pub:chain", "stream", "release", "the stream's", "released rows under the ids seq-0"),
-    KeyKind("pub:tile:<epoch>:<table>:<row block>:<cell block>", "string", "release", "the stream's",
+    KeyKind("pub:chain", "stream", "release", "until trimmed", "released rows under the ids seq-0"),
+    KeyKind("pub:tile:<epoch>:<table>:<row block>:<cell block>", "string", "release", "until trimmed",
             "packed int64, at most 256 KiB, append-only"),
     KeyKind("sec:state", "hash", "release", "the stream's", "strategy hash, epoch, seq, head, bins, counter"),
     KeyKind("sec:positions", "hash", "apply", "the stream's", "partition: next position to apply"),

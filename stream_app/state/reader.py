@@ -13,7 +13,13 @@ from stream_app.core.history import read_strategy
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.releases.tiles import TileGeometry, join_slices
 from stream_app.ports.reader import News, PublicReader
-from stream_app.state.codec import check_stream_format, decode_epochs, decode_ledger, decode_rows
+from stream_app.state.codec import (
+    check_stream_format,
+    decode_epochs,
+    decode_ledger,
+    decode_rows,
+    decode_trimmed,
+)
 from stream_app.state.connection import batch, connect, transaction
 from stream_app.state.greeting import Expected
 from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, ledger_key, transitions_key
@@ -49,7 +55,7 @@ class RedisReader(PublicReader):
             return None
         check_stream_format(stream, epochs)
         text, history = read_strategy(strategy)
-        return public_state(text, decode_epochs(epochs), int(visible or 0), history)
+        return public_state(text, decode_epochs(epochs), int(visible or 0), history, decode_trimmed(epochs))
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
         if not streams:
@@ -99,7 +105,9 @@ class RedisReader(PublicReader):
         # The text of a stream that has become history differs, too.
         if strategy is None or (text := read_strategy(strategy))[1] != state.history:
             return None
-        shown = public_state(text[0], decode_epochs(epochs), state.visible_seq, state.history)
+        shown = public_state(
+            text[0], decode_epochs(epochs), state.visible_seq, state.history, decode_trimmed(epochs)
+        )
         if shown != state or int(visible or 0) < state.visible_seq:
             return None
         data = iter(held)

@@ -36,7 +36,7 @@ from stream_app.core.releases.row_values import place_of, rows_of_bin, witness_r
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
 from stream_app.shared_answer import SharedAnswer
-from stream_app.state import arguments, checks, codec
+from stream_app.state import arguments, checks, codec, retention
 from stream_app.state.append_only import AppendOnlyFiles
 from stream_app.state.cluster_clocks import check_clocks
 from stream_app.state.connection import batch, connect, script, transaction
@@ -440,6 +440,9 @@ class RedisStore(Store):
         checks.check_integers(seq=seq)
         keys = StreamKeys(stream)
         await self._reply("publish", [keys.state, keys.visible], [seq])
+
+    async def trim(self, stream: str, before_us: int) -> int:
+        return await retention.trim(self._redis, stream, before_us, self.need_format)
 
     async def forget(self) -> None:
         if self._rewrites:

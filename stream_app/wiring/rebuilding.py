@@ -56,6 +56,10 @@ async def _rebuilt(stream: StreamSettings, settings: Settings, store: RedisStore
         return "its witness has no rows, so there is nothing to put back"
     last = rows[-1]
     if await _has(store, stream.name, last):
+        [(first, _)] = await store.rows(stream.name, 0, 1)
+        kept = sum(row.seq >= first for row in rows)
+        if kept < len(rows):
+            return f"the store has the newest {kept:,} bins of its witness; retention removed the others"
         return f"the store has all {len(rows):,} bins of its witness"
     strategy = await named_as_begun(stream, planned(stream), settings)
     if json.loads(last.row)["strategy"] != strategy.hash:

@@ -421,6 +421,7 @@ def _stream(
         witness_is_public=settings.output_of(stream.name) is not None,
         measuring=measuring,
         until_us=stream.until_us,
+        keep_us=stream.keep_us,
         on_end=partial(adapters.metrics.epoch_ended, stream.name),
     )
 

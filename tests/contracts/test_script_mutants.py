@@ -11,6 +11,7 @@ import pytest
 from dphist.caps import Caps
 from stream_app.core.records import Reply
 from stream_app.state import redis_store
+from stream_app.state import retention as in_redis
 from stream_app.state.connection import Script, script, script_text
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
@@ -19,6 +20,7 @@ from tests.contracts import test_cap as cap
 from tests.contracts import test_caps_of_keys as caps_of_keys
 from tests.contracts import test_end as end
 from tests.contracts import test_far_ahead as far_ahead
+from tests.contracts import test_retention as retention
 from tests.contracts import test_stop as stop
 from tests.contracts import test_store as contract
 from tests.contracts import test_users_of_many_cells as busy
@@ -400,6 +402,36 @@ MUTANTS = {
         "",
         stop.test_a_worker_that_has_not_seen_the_last_release_stops_nothing,
     ),
+    "an epoch leaves though no later row is visible": Mutant(
+        "trim",
+        "if tonumber(redis.call('GET', visible) or '0') <= tonumber(last_seq) then",
+        "if false then",
+        retention.test_what_a_worker_saw_before_others_changed_it_removes_no_last_row,
+    ),
+    "rows of a removed epoch stay": Mutant(
+        "trim",
+        "redis.call('XTRIM', chain, 'MINID', string.format('%.0f-0', tonumber(last_seq) + 1))",
+        "",
+        retention.test_an_old_epoch_leaves_and_the_stream_goes_on,
+    ),
+    "values of a removed epoch stay": Mutant(
+        "trim",
+        "for i = GIVEN_KEYS + 1, #KEYS do redis.call('UNLINK', KEYS[i]) end",
+        "",
+        retention.test_no_tile_of_an_epoch_that_left_stays,
+    ),
+    "nothing says where the chain begins": Mutant(
+        "trim",
+        "if left ~= '' then redis.call('HSET', epochs, 'trimmed', left) end",
+        "",
+        retention.test_an_old_epoch_leaves_and_the_stream_goes_on,
+    ),
+    "a running epoch leaves": Mutant(
+        "trim",
+        "if redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 0 then return 'conflict' end",
+        "",
+        retention.test_what_a_worker_saw_before_others_changed_it_removes_no_running_epoch,
+    ),
     "a stop outlives the next opening": Mutant(
         "open_epoch",
         "redis.call('HDEL', state, 'stopped')",
@@ -424,8 +456,9 @@ async def test_mutant_is_caught(name: str, redis_stores: Stores, monkeypatch: py
     text = script_text(mutant.script)
     assert text.count(mutant.right.encode()) == 1, "the script has changed: change the mutant with it"
     broken = Script(text.replace(mutant.right.encode(), mutant.wrong.encode()))
-    monkeypatch.setattr(
-        redis_store, "script", lambda asked: broken if asked == mutant.script else script(asked)
-    )
+    for module in (redis_store, in_redis):
+        monkeypatch.setattr(
+            module, "script", lambda asked: broken if asked == mutant.script else script(asked)
+        )
     with pytest.raises((AssertionError, OSError)):  # Redis itself may refuse what a broken script does
         await mutant.caught_by(redis_stores)

@@ -32,6 +32,7 @@ from stream_app.core.records import (
 )
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.row_values import witness_row
+from stream_app.core.retention import removable
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
 from stream_app.state.checks import (
@@ -427,6 +428,15 @@ class MemoryStore(Store):
         state = self._streams.get(stream)
         if state is not None and state.visible_seq < seq <= state.seq:
             state.visible_seq = seq
+
+    async def trim(self, stream: str, before_us: int) -> int:
+        state = self._streams.get(stream)
+        if state is None or state.history is not None:
+            return 0
+        leaving = list(removable(read_strategies(state.strategy), state.epochs, state.visible_seq, before_us))
+        for epoch in leaving:
+            state.remove(epoch)
+        return len(leaving)
 
     async def forget(self) -> None:
         """Do nothing: memory keeps no log."""

@@ -31,7 +31,7 @@ class MemoryReader(PublicReader):
         state = self._streams.get(stream)
         if state is None:
             return None
-        return public_state(state.strategy, state.epochs, state.visible_seq, state.history)
+        return public_state(state.strategy, state.epochs, state.visible_seq, state.history, state.trimmed)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
         known = (self._streams.get(stream) for stream in streams)
@@ -71,7 +71,7 @@ class MemoryReader(PublicReader):
         now = self._streams.get(stream)
         if now is None or now.visible_seq < state.visible_seq:
             return None
-        if public_state(now.strategy, now.epochs, state.visible_seq) != state:
+        if public_state(now.strategy, now.epochs, state.visible_seq, None, now.trimmed) != state:
             return None
         for one in wanted:
             record = next((epoch for epoch in state.epochs if epoch.epoch == one.epoch), None)

@@ -17,9 +17,20 @@ from stream_app.core.counting.bounding import (
     user_fields,
 )
 from stream_app.core.counting.choosing import Bounds, by_key, chosen
-from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, History, Reason, TileKey, Users
+from stream_app.core.records import (
+    Ahead,
+    Apply,
+    Cut,
+    EpochRecord,
+    History,
+    Reason,
+    TileKey,
+    Trimmed,
+    Users,
+)
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import TileSlice
+from stream_app.core.retention import anchor, last_seq_of
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
 
 MOST_PLACES = 1_000  # per partition: positions of records from the future that are kept
@@ -81,6 +92,7 @@ class MemoryStream:
     # Of each user of a window of the cap, the counted records by key.
     users: dict[int, dict[bytes, dict[int, int]]] = field(default_factory=dict)
     user_keys: dict[int, bytes] = field(default_factory=dict)
+    trimmed: Trimmed | None = None  # what retention removed
     history: History | None = None  # set by tests: nobody counts the stream any more
 
     @property
@@ -212,6 +224,17 @@ class MemoryStream:
         ended = replace(known, last_bin=lost.epoch.last_bin, end_reason=lost.epoch.end_reason)
         others = [epoch for epoch in self.epochs if epoch.epoch != ended.epoch]
         self.epochs[:] = sorted([*others, ended], key=lambda epoch: epoch.epoch)
+
+    def remove(self, oldest: EpochRecord) -> None:
+        """Remove the oldest epoch: its rows, its tiles and its record."""
+        leaving = [seq for seq in self.chain if seq <= last_seq_of(oldest)]
+        if leaving:
+            self.trimmed = anchor(oldest, leaving[-1], self.chain[leaving[-1]])
+        for seq in leaving:
+            del self.chain[seq]
+        for key in [key for key in self.tiles if key.epoch == oldest.epoch]:
+            del self.tiles[key]
+        self.epochs.remove(oldest)
 
     def discard_invisible(self, reason: str) -> None:
         """Delete rows that were released but never visible. The witness has other rows in their place."""

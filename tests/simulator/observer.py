@@ -20,6 +20,7 @@ from tests.simulator.checks import (
     check_noise,
     check_over_epochs,
     check_windows,
+    row_hash,
 )
 from tests.simulator.conditions import matches
 from tests.simulator.given_noise import Draw
@@ -49,6 +50,7 @@ class Observer:
         self.reader = world.store.reader()
         self.restored = False
         self.noise_was_lost = False
+        self.removed = 0  # epochs, by retention
         self._witnessed_seq = 0
 
     async def after(self, port: str, method: str, args: tuple[Any, ...], reply: Any) -> None:
@@ -76,7 +78,10 @@ class Observer:
             # noise.
             self.watch.epoch_draws.pop(record.epoch, None)
         kept = {seq for seq, _ in await self.world.store.rows(self.stream, 0, MANY)}
-        self.history.released = {seq: bin for seq, bin in self.history.released.items() if seq in kept}
+        removed = await self._removed_seq()
+        self.history.released = {
+            seq: bin for seq, bin in self.history.released.items() if seq in kept or seq <= removed
+        }
         floor = record.first_bin if record.counts_from_bin is None else record.counts_from_bin
         for partition in self.history.partitions.values():
             partition.floors.append((partition.position, floor))
@@ -173,6 +178,34 @@ class Observer:
         rows = await self.reader.rows(self.stream, 0, MANY)
         self.watch.see_rows(rows, "reader")
         self._see_visible(seq for seq, _ in rows)
+        await self._check_tiles(public.epochs, public.visible_seq)
+
+    async def _removed_seq(self) -> int:
+        """Return the last row that retention removed; 0 if it removed none."""
+        public = await self.reader.public_state(self.stream)
+        return 0 if public is None or public.trimmed is None else public.trimmed.seq
+
+    async def _after_trim(self, args: tuple[Any, ...], removed: int) -> None:
+        """Check what left and what stays: old, ended epochs that readers saw, and every row after them."""
+        public = await self.reader.public_state(self.stream)
+        if not removed:
+            return
+        assert public is not None
+        assert public.trimmed is not None
+        self.world.trace(f"{removed} epochs leave, up to row {public.trimmed.seq}")
+        self.removed += removed
+        last = self.watch.rows.get(public.trimmed.seq)
+        if last is None or row_hash(last) != public.trimmed.hash:
+            raise Broken(f"row {public.trimmed.seq} left, and nobody saw it as the store remembers it")
+        ended_us, keep_us = (public.trimmed.bin + 1) * BIN_US, self.schedule.keep_us or 0
+        if json.loads(last)["bin"] != public.trimmed.bin or ended_us + keep_us > self.world.now_us():
+            raise Broken(
+                f"epoch {public.trimmed.epoch} left before {keep_us} us had passed after {ended_us} us"
+            )
+        stays = [seq for seq, _ in await self.world.store.rows(self.stream, 0, MANY)]
+        wanted = [seq for seq in self.watch.seen_at_us if seq > public.trimmed.seq]
+        if not stays or stays[0] <= public.trimmed.seq or (not self.restored and set(wanted) - set(stays)):
+            raise Broken(f"rows {wanted} should stay after row {public.trimmed.seq} left, {stays} do")
         await self._check_tiles(public.epochs, public.visible_seq)
 
     def _see_visible(self, seqs: Iterable[int]) -> None:

@@ -63,6 +63,7 @@ class Pipeline:
             strategy=schedule.strategy,
             publish_every_us=schedule.publish_every_us,
             witness_is_public=schedule.witness_is_public,
+            keep_us=schedule.keep_us,
             ledger=self.make_ledger(schedule, ports),
             lease=Lease(ports.store, schedule.name, owner) if owner is not None else None,
         )

@@ -124,6 +124,7 @@ class Schedule:
     allowed: Total | None = None  # what all epochs over the log may cost together
     changed_epsilon: Fraction | None = None  # the stream's other epsilon
     changed_branching: tuple[int, ...] = ()  # the branching of the tree at the other epsilon
+    keep_us: int | None = None  # how long the store keeps the releases of an epoch after its end
     sibling: Schedule | None = None  # one more stream over the same log; its plan and its grace count
 
     @property

@@ -151,6 +151,7 @@ def _summary(view: StreamView) -> dict[str, Any]:
         "bin_seconds": None if calendar else binning.bin_us / 1e6,
         "timezone": binning.timezone,
         "start": format_instant(view.start_us),
+        "kept_from": None if view.trimmed is None else format_instant(view.start_us),
         "running": running,
         "counted": counted(view, view.span),
         "unmeasured": unmeasured_in(view, view.span),

@@ -15,11 +15,11 @@ from stream_app.core.answers.sums import epoch_filled, mean_over, sum_of, sums_o
 from stream_app.core.meaning import meaning_of_amounts
 
 _SUMS = {
-    "sum_running": "Estimated sum of the amounts since the stream's first bin",
+    "sum_running": "Estimated sum of the amounts since the first bin that is kept",
     "sum_running_lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval of the sum",
     "sum_running_upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of the sum",
     "sum_running_stderr": "Standard error of the running sum",
-    "mean_running": "Estimated mean of the amounts since the stream's first bin",
+    "mean_running": "Estimated mean of the amounts since the first bin that is kept",
     "mean_running_lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval of the mean",
     "mean_running_upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of the mean",
     "sum_epoch_filled": "Part of what the epoch's sum can hold, by released counts; the stream stops at 1",
@@ -70,7 +70,7 @@ def of_sums(
     words = {stream: sums.counts for stream, (_, _, sums) in streams.items()}
     whole, each = ["stream", "private"], ["stream", "key", "private"]
     gauges = {name: new_gauge(name, with_words(what, words), whole) for name, what in _SUMS.items()}
-    what = "of a key: estimated sum of the amounts since the stream's first bin"
+    what = "of a key: estimated sum of the amounts since the first bin that is kept"
     of_keys = {
         part: new_gauge(f"key_sum_running{part}", with_words(f"{part[1:]} {what}".strip(), words), each)
         for part in ("", "_lower", "_upper", "_stderr")

@@ -28,7 +28,7 @@ from stream_app.ports.access import MOST_SERIES
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _STREAM = {
-    "running": "Estimated events since the stream's first bin",
+    "running": "Estimated events since the first bin that is kept",
     "running_lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval",
     "running_upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval",
     "running_stderr": "Standard error of the running count",
@@ -209,7 +209,7 @@ def _of_keys(streams: Sequence[Newest], most: int) -> tuple[list[GaugeMetricFami
     Also return how many samples are left out. Args: most, keys of a stream that can have samples.
     """
     left_out = 0
-    names, what = ["stream", "key", "private"], "of a key: estimated events since the stream's first bin"
+    names, what = ["stream", "key", "private"], "of a key: estimated events since the first bin that is kept"
     counts = {one.stream: one.counts for one in streams if one.key_labels}
     gauges = {
         part: new_gauge(f"key_running{part}", with_words(f"{part[1:]} {what}".strip(), counts), names)

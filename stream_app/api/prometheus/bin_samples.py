@@ -18,7 +18,7 @@ SHORTEST_LOOKBACK_US = 300_000_000  # Prometheus' own
 
 _NOUNS: dict[Of, str] = {"count": "events", "sum": "sum of the amounts", "mean": "mean of the amounts"}
 _QUANTITIES: dict[Quantity, str] = {
-    "running": "since the stream's first bin",
+    "running": "since the first bin that is kept",
     "bin": "in the bin that ended",
 }
 _PARTS: dict[Part, str] = {

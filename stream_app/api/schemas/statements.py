@@ -21,7 +21,8 @@ class LedgerRow(BaseModel):
     unit: str
     private: bool
     end_reason: str | None = Field(
-        description="why an epoch of this stream ended, if readers may know: complete, or what was lost"
+        description="why an epoch of this stream ended, if readers may know: complete, or what was lost; "
+        "null also once retention has removed its releases"
     )
 
 

@@ -34,6 +34,11 @@ class StreamSummary(Released, PartlyMeasured):
         description="time zone whose calendar days the bins are; null: bins of equal length"
     )
     start: str = Field(description="start of the first bin, RFC 3339")
+    kept_from: str | None = Field(
+        default=None,
+        exclude_if=absent,
+        description="equal to start, if retention removed earlier bins: no count holds their events",
+    )
     running: EstimatedCount | None = Field(description="events since start; null before the first release")
     counted: str = Field(description="what running is a number of, in words: events")
     retired: str | None = Field(

@@ -9,13 +9,23 @@ from stream_app.core.counting.bins import Binning
 from stream_app.core.instants import format_instant
 
 
-def bin_at_edge(binning: Binning, released_us: tuple[int, int], time_us: int, parameter: str) -> int:
+def bin_at_edge(
+    binning: Binning, released_us: tuple[int, int], time_us: int, parameter: str, trimmed: bool = False
+) -> int:
     """Return the bin that starts at a time.
 
-    Args: released_us, the first and the last edge of the visible bins; parameter, to name in a refusal.
+    Args: released_us, the first and the last edge of the visible bins; parameter, to name in a refusal;
+        trimmed, whether retention removed earlier bins.
     Raises: QueryError, naming the nearest edges, for a time that is not the edge of a visible bin.
     """
     asked, (first, last) = format_instant(time_us), released_us
+    if trimmed and time_us < first:
+        raise QueryError(
+            f"{parameter}: {asked} is before {format_instant(first)}, since when releases are kept; older "
+            "ones were removed",
+            parameter,
+            [first],
+        )
     if not first <= time_us <= last:
         raise QueryError(
             f"{parameter}: {asked} is outside what is released, "

@@ -41,7 +41,7 @@ from stream_app.core.kinds.errors import sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
 from stream_app.core.promise import Statement
-from stream_app.core.records import EpochRecord, History, PublicState
+from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
 from stream_app.core.strategy import Strategy
 
 KEPT_SUMS = 32  # cached views of single keys and other sums, each with its own running counts
@@ -62,6 +62,7 @@ class StreamView:
         self.epochs: list[EpochView] = []
         self.visible_seq = 0
         self.history: History | None = None  # None: a worker may count the stream
+        self.trimmed: Trimmed | None = None  # what retention removed before the first epoch
         self._running: dict[tuple[SeriesKind, SeriesView], FloatArray] = {}
         self._covers: EpochCovers | None = None
         self._consistent: dict[Method, Int64Array] = {}
@@ -126,12 +127,13 @@ class StreamView:
         """Return the state whose rows this view holds."""
         records = tuple(epoch.record for epoch in self.epochs)
         *earlier, strategy = self._texts
-        return PublicState(strategy, records, self.visible_seq, self.history, tuple(earlier))
+        return PublicState(strategy, records, self.visible_seq, self.history, tuple(earlier), self.trimmed)
 
     def continues_to(self, state: PublicState) -> bool:
         """Return whether the state continues this view; False for a stream that was started anew."""
         beginnings = [(e.epoch, e.first_bin, e.first_seq) for e in state.epochs]
-        ours = [(e.record.epoch, e.record.first_bin, e.record.first_seq) for e in self.epochs]
+        kept = [epoch.record for epoch in self._kept_at(state)]
+        ours = [(record.epoch, record.first_bin, record.first_seq) for record in kept]
         return (
             state.texts == self._texts
             and state.visible_seq >= self.visible_seq
@@ -161,6 +163,7 @@ class StreamView:
         for want, values in blocks:
             by_number[want.epoch].append(want.table, values)
         self.epochs, self.visible_seq, self.history = epochs, state.visible_seq, state.history
+        self.trimmed = state.trimmed
         self._running.clear()
         self._consistent.clear()
         self._showing.clear()
@@ -169,8 +172,14 @@ class StreamView:
 
     def _epochs_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs, and empty views of the epochs that the state adds."""
-        added = state.epochs[len(self.epochs) :]
-        return [*self.epochs, *(self.kind_of(record).epoch(record) for record in added)]
+        kept = self._kept_at(state)
+        added = state.epochs[len(kept) :]
+        return [*kept, *(self.kind_of(record).epoch(record) for record in added)]
+
+    def _kept_at(self, state: PublicState) -> list[EpochView]:
+        """Return this view's epochs without those that retention has removed since."""
+        first = state.epochs[0].epoch if state.epochs else 0
+        return [epoch for epoch in self.epochs if epoch.record.epoch >= first]
 
     def kind_of(self, epoch: EpochRecord) -> Kind:
         """Return how an epoch was released: by the settings that the stream had then."""
@@ -258,12 +267,12 @@ class StreamView:
         """
         if self.released_until_us is None:
             raise QueryError("nothing is released yet: the first bin is still open; ask again later", "end")
-        released_us = self.start_us, self.released_until_us
+        released_us, trimmed = (self.start_us, self.released_until_us), self.trimmed is not None
         start, stop = self.span
         if start_us is not None:
-            start = bin_at_edge(self.binning, released_us, start_us, "start")
+            start = bin_at_edge(self.binning, released_us, start_us, "start", trimmed)
         if end_us is not None:
-            stop = bin_at_edge(self.binning, released_us, end_us, "end")
+            stop = bin_at_edge(self.binning, released_us, end_us, "end", trimmed)
         if start >= stop:
             raise QueryError("end: it has to be later than start", "end")
         return Span(start, stop)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from stream_app.core.answers.answered import Missing
 from stream_app.core.changes import by_hash, read_strategies, strategy_of, with_strategy
-from stream_app.core.records import EpochRecord, History, PublicState
+from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
 from stream_app.core.releases.tiles import TileGeometry, TileSlice
 from stream_app.core.strategy import Strategy
 
@@ -34,7 +34,11 @@ def is_whole(epoch: EpochRecord, visible_seq: int) -> bool:
 
 
 def public_state(
-    text: bytes, epochs: Sequence[EpochRecord], visible_seq: int, history: History | None = None
+    text: bytes,
+    epochs: Sequence[EpochRecord],
+    visible_seq: int,
+    history: History | None = None,
+    trimmed: Trimmed | None = None,
 ) -> PublicState:
     """Return what readers may know of a stream. Args: text, as stored; epochs, all of them.
 
@@ -48,7 +52,7 @@ def public_state(
         for epoch in shown:
             seen = with_strategy(seen, text_of[epoch.strategy_hash])
     *earlier, current = seen
-    return PublicState(current, shown, visible_seq, history, tuple(earlier))
+    return PublicState(current, shown, visible_seq, history, tuple(earlier), trimmed)
 
 
 def visible_epochs(epochs: Iterable[EpochRecord], visible_seq: int) -> tuple[EpochRecord, ...]:

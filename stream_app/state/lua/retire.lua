@@ -12,7 +12,9 @@ local ended = redis.call('HGET', epochs, epoch .. ':last_bin')
 if not ended or tonumber(ended) > tonumber(last_bin) then
   redis.call('HSET', epochs, epoch .. ':last_bin', last_bin, epoch .. ':end_reason', 'retired')
 end
-redis.call('HSET', epochs, 'format', format)
+if tonumber(redis.call('HGET', epochs, 'format') or '1') < tonumber(format) then
+  redis.call('HSET', epochs, 'format', format)
+end
 redis.call('HSET', state, 'strategy_hash', history_hash, 'counter', '', 'noise', '')
 redis.call('SET', strategy, text)
 return 'done'

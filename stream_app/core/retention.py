@@ -1,0 +1,51 @@
+"""Which released epochs leave the store: whole epochs that ended long ago, the oldest first.
+
+The clock and the ends of epochs decide, never a record. The witness and the ledger keep everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from stream_app.core.answers.visible import last_bin_of
+from stream_app.core.changes import strategy_of
+from stream_app.core.records import EpochRecord, TileKey, Trimmed
+from stream_app.core.releases.release import row_hash
+from stream_app.core.releases.tiles import TileGeometry
+
+
+def removable(
+    texts: tuple[bytes, ...], epochs: Sequence[EpochRecord], visible_seq: int, before_us: int
+) -> Iterator[EpochRecord]:
+    """Yield the epochs that may leave, the oldest first: each ended before an instant, as time is counted.
+
+    Readers must see a row after an epoch that leaves. So the chain is never empty, and a store that lost its
+    last rows is not taken for one without old rows.
+    Args: texts, of all strategies of the stream; epochs, all that the store has.
+    """
+    for epoch in sorted(epochs, key=lambda one: one.epoch):
+        last_bin = last_bin_of(epoch)
+        ended_us = strategy_of(texts, epoch).declared.time.binning.end_us(last_bin)
+        if epoch.end_reason is None or ended_us > before_us or last_seq_of(epoch) >= visible_seq:
+            return
+        yield epoch
+
+
+def last_seq_of(epoch: EpochRecord) -> int:
+    """Return the seq of an ended epoch's last row; if it has no row, the seq before its first."""
+    return epoch.first_seq + last_bin_of(epoch) - epoch.first_bin
+
+
+def tiles_of(texts: tuple[bytes, ...], epoch: EpochRecord) -> list[TileKey]:
+    """Return every tile that holds values of an ended epoch."""
+    kind, bins = strategy_of(texts, epoch).kind, last_bin_of(epoch) - epoch.first_bin + 1
+    return [
+        piece.key
+        for table, width in kind.tables.items()
+        for piece in TileGeometry(width).slices(epoch.epoch, table, 0, kind.rows_after(table, bins))
+    ]
+
+
+def anchor(epoch: EpochRecord, seq: int, row: bytes) -> Trimmed:
+    """Return what stays of an epoch that leaves: the place and the hash of its last row."""
+    return Trimmed(epoch.epoch, last_bin_of(epoch), seq, row_hash(row))

@@ -1,0 +1,201 @@
+"""Old epochs leave the store: what stays answers as before, and nothing that left is released again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_app.api.answers.streams import summary
+from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
+from stream_app.core.kinds.tables import Span
+from stream_app.core.measured import KnownEpochs
+from stream_app.core.releases.release import row_hash
+from stream_app.loops import recovery
+from tests.models.memory import MemoryStore
+from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
+from tests.stream_app.loops.test_lost_store import KINDS, Departures, release_until, view_of
+from tests.stream_app.one_source import OneSource
+
+PLAIN = "tree anticipating"
+KEPT = (PLAIN, "axes causal", "windows anticipating", "toeplitz with keys")
+EPOCH_BINS = 6
+KEEP_US = 3 * BIN_US
+MANY = 1_000
+
+
+@pytest.fixture(params=KEPT)
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[OneSource]:
+    """Yield a service with one noisy stream. Its first bin is 100, and its epochs have six bins."""
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+    strategy = KINDS[request.param]
+    kind = OneSource if strategy.declared.cells.width == 1 else Departures
+    with closing(kind(tmp_path, strategy)) as one:
+        yield one
+
+
+async def trim(one: OneSource, keep_us: int = KEEP_US) -> None:
+    """Start a worker, which makes the stream's last rows visible at a public instant."""
+    closer = one.closer(sharing={"keep_us": keep_us})
+    await closer.reconcile()
+    await closer.publisher.publish(one.clock.now_us + 1_000_000)
+
+
+async def seqs(one: OneSource) -> list[int]:
+    return [seq for seq, _ in await one.store.rows(STREAM, 0, MANY)]
+
+
+def counts(view: StreamView, first: int, last: int) -> list[float]:
+    """Return the count of every bin, and of every range that begins with the first one."""
+    spans = [Span(bin, bin + 1) for bin in range(first, last)]
+    spans += [Span(first, bin + 1) for bin in range(first, last)]
+    return [float(view.count(span).value) for span in spans]
+
+
+def test_what_stays_answers_as_before(one: OneSource) -> None:
+    async def run() -> None:
+        await release_until(one, FIRST_BIN + 10)
+        before = await view_of(one)
+        await trim(one)
+        after, second = await view_of(one), FIRST_BIN + EPOCH_BINS
+        assert await seqs(one) == [7, 8, 9, 10]
+        assert after.span == Span(second, FIRST_BIN + 10)
+        assert counts(after, second, FIRST_BIN + 10) == counts(before, second, FIRST_BIN + 10)
+        assert after.running().value == before.count(Span(second, FIRST_BIN + 10)).value
+        assert summary(after).kept_from == "1970-01-01T00:17:40Z" == summary(after).start
+        assert summary(before).kept_from is None
+        for start, end in ((FIRST_BIN * BIN_US, None), (None, FIRST_BIN * BIN_US)):
+            with pytest.raises(QueryError, match="is before 1970-01-01T00:17:40Z, since when releases are"):
+                after.bins_between(start, end)
+
+    asyncio.run(run())
+
+
+def test_an_api_that_runs_forgets_what_left(one: OneSource) -> None:
+    async def run() -> None:
+        known = KnownEpochs()
+        replica = StreamReplica(one.store.reader(), STREAM, Replicas(one.store.reader()).stated, known)
+        await release_until(one, FIRST_BIN + 9)
+        await replica.refresh()
+        view = replica.view
+        assert view is not None
+        await trim(one)
+        await release_until(one, FIRST_BIN + 10)
+        await replica.read_news(10)
+        fresh = await view_of(one)
+        assert replica.view is view, "it goes on with the rows that it has"
+        assert view.shown == fresh.shown
+        assert [epoch.record.epoch for epoch in view.epochs] == [1]
+        second = FIRST_BIN + EPOCH_BINS
+        assert counts(view, second, FIRST_BIN + 10) == counts(fresh, second, FIRST_BIN + 10)
+        # What the epoch cost stays known, also if the store loses its ledger now.
+        assert {entry.epoch for entry in known.entries(SOURCE)} == {0, 1}
+
+    asyncio.run(run())
+
+
+def test_a_young_epoch_stays_and_each_epoch_asks_once(one: OneSource) -> None:
+    async def run() -> None:
+        await release_until(one, FIRST_BIN + 8)
+        asked: list[int] = []
+        trim_store = one.store.trim
+
+        async def counted(stream: str, before_us: int) -> int:
+            asked.append(before_us)
+            return await trim_store(stream, before_us)
+
+        one.store.trim = counted  # type: ignore[method-assign]
+        closer = one.closer(sharing={"keep_us": KEEP_US})
+        await closer.reconcile()
+        instant_us = (FIRST_BIN + EPOCH_BINS) * BIN_US + KEEP_US - 1
+        for _ in range(3):
+            await closer.publisher.publish(instant_us)
+        assert asked == [instant_us - KEEP_US], "the public instant decides, not the time of the call"
+        assert await seqs(one) == list(range(1, 9))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["emptied", "backup before", "backup after"])
+def test_a_loss_releases_nothing_again(one: OneSource, how: str) -> None:
+    asyncio.run(lose_and_go_on(one, how, 10))
+
+
+async def lose_and_go_on(one: OneSource, how: str, bins: int) -> None:
+    """Remove all epochs but the last one, lose the store four bins later, and compare what comes back."""
+    await release_until(one, FIRST_BIN + bins)
+    seen = dict(await one.store.rows(STREAM, 0, MANY))
+    backup = one.store.copy()
+    await trim(one)
+    first = (await seqs(one))[0]
+    assert first == bins // EPOCH_BINS * EPOCH_BINS + 1
+    if how == "backup after":
+        backup = one.store.copy()
+    await release_until(one, FIRST_BIN + bins + 4)
+    seen |= dict(await one.store.rows(STREAM, 0, MANY))
+    one.store.restore(MemoryStore() if how == "emptied" else backup)
+    await release_until(one, FIRST_BIN + bins + 6)
+    rows = dict(await one.store.rows(STREAM, 0, MANY))
+    assert list(rows) == list(range(first if how == "backup after" else 1, bins + 7)), "all others are back"
+    assert all(row == seen.get(seq, row) for seq, row in rows.items())
+    told = [json.loads(row) for row in (seen | rows).values()]
+    assert [row["bin"] for row in told] == list(range(FIRST_BIN, FIRST_BIN + bins + 6)), "each once"
+    assert all(json.loads(row)["prev"] == row_hash(before) for before, row in pairwise(rows.values()))
+    await trim(one)
+    lost_at = bins + 5
+    assert (await one.store.rows(STREAM, 0, 1))[0] == (bins + 3, seen[bins + 3]), "old epochs leave again"
+    assert max(entry.epoch for entry in await one.store.ledger(SOURCE)) == lost_at // EPOCH_BINS + 1
+
+
+def test_what_a_long_history_lost_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+    with closing(OneSource(tmp_path, KINDS[PLAIN])) as one:
+        asyncio.run(lose_and_go_on(one, "backup after", 22))
+
+
+def test_a_recovery_that_looks_for_removed_rows_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mutant: rows that retention removed count as lost, so what was really lost is not put back."""
+
+    async def holds(store: Any, stream: str, seq: int) -> bool:
+        following = await store.rows(stream, seq - 1, 1)
+        return bool(following) and following[0][0] == seq
+
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(recovery, "_holds", holds)
+    with (
+        closing(OneSource(tmp_path, KINDS[PLAIN])) as one,
+        pytest.raises(AssertionError, match="all others are back"),
+    ):
+        asyncio.run(lose_and_go_on(one, "backup after", 22))
+
+
+def test_a_witness_that_was_lost_too_is_filled_with_what_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+
+    async def run(one: OneSource) -> None:
+        await release_until(one, FIRST_BIN + 10)
+        await trim(one)
+        kept = dict(await one.store.rows(STREAM, 0, MANY))
+        one.witness.kept.clear()
+        await trim(one)
+        assert {row.seq: row.row for row in await one.witness.rows(STREAM, 0)} == kept
+        one.store.restore(MemoryStore())
+        await release_until(one, FIRST_BIN + 12)
+        rows = dict(await one.store.rows(STREAM, 0, MANY))
+        assert list(rows) == list(range(7, 13))
+        assert rows.items() >= kept.items()
+
+    with closing(OneSource(tmp_path, KINDS[PLAIN])) as one:
+        asyncio.run(run(one))

@@ -1,0 +1,189 @@
+"""Retention with a real store: API, export, import, rebuild and audit agree about what stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from stream_app.api.app import create_app
+from stream_app.audit.collecting import collect
+from stream_app.audit.stored import Stored, check_stored
+from stream_app.config import ConfigError, load, load_text
+from stream_app.core.exports import read_export
+from stream_app.core.instants import parse_instant
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.reader import RedisReader
+from stream_app.state.redis_store import RedisStore
+from stream_app.wiring.workers import run_worker
+from tests.stream_app.api.client import SHARED
+from tests.stream_app.wiring.test_histories import STREAMS as ALL
+from tests.stream_app.wiring.test_histories import answers, command, text, write_events
+from tests.stream_app.wiring.test_rebuilding import rows_of
+
+pytestmark = pytest.mark.redis
+
+STREAMS = {name: ALL[name] for name in ("clicks", "keys", "people")}
+NOON_US = parse_instant("2024-01-01T12:00:00Z")
+NOON = "start=2024-01-01T12:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    with EmbeddedRedis(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory, server: EmbeddedRedis) -> Path:
+    """Return the configuration of a service that counted a day in four epochs."""
+    directory = tmp_path_factory.mktemp("counted") / "service"
+    write_events(directory)
+    config = directory / "app.yaml"
+    config.write_text(text(server.worker_url, STREAMS))
+    asyncio.run(run_worker(load(config)))
+    return config
+
+
+async def trim(server: EmbeddedRedis, before_us: int = NOON_US) -> list[int]:
+    store = RedisStore(server.worker_url)
+    try:
+        return [await store.trim(name, before_us) for name in STREAMS]
+    finally:
+        await store.close()
+
+
+async def ask(server: EmbeddedRedis, path: str) -> httpx.Response:
+    reader = RedisReader(server.api_url)
+    app = create_app(reader, apart=SHARED)
+    await app.state.replicas.refresh()
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        found = await client.get(f"/v1/streams/{path}")
+    await reader.close()
+    return found
+
+
+def faults(stored: Stored) -> list[str]:
+    return [check.found for check in check_stored(stored) if check.passed is False]
+
+
+def test_everything_agrees_about_what_stays(counted: Path, server: EmbeddedRedis, tmp_path: Path) -> None:
+    before = {name: answers(server, name) for name in STREAMS}
+    rows = {name: rows_of(server, name) for name in STREAMS}
+    later = {name: asyncio.run(ask(server, f"{name}/count?{NOON}")).json() for name in STREAMS}
+    assert asyncio.run(trim(server)) == [2] * len(STREAMS)
+    assert asyncio.run(trim(server)) == [0] * len(STREAMS)
+    for name in STREAMS:
+        after = answers(server, name)
+        ledger = before[name]["/privacy"].pop("ledger")
+        for entry in ledger:  # why these ended left with their records
+            removed = (entry["stream"], entry["start"] < "2024-01-01T12:00:00Z") == (name, True)
+            entry["end_reason"] = None if removed else entry["end_reason"]
+        assert after["/privacy"].pop("ledger") == ledger, "what was spent stays"
+        assert after["/privacy"] == before[name]["/privacy"]
+        assert after[""]["start"] == after[""]["kept_from"] == "2024-01-01T12:00:00Z"
+        assert "kept_from" not in before[name][""]
+        assert asyncio.run(ask(server, f"{name}/count?{NOON}")).json() == later[name]
+        assert after["/count"] == later[name], "without a start, the range begins with what is kept"
+        refused = asyncio.run(ask(server, f"{name}/count?start=2024-01-01T06:00:00Z"))
+        assert refused.status_code == 400
+        assert "is before 2024-01-01T12:00:00Z, since when releases are kept" in refused.text
+        assert rows_of(server, name) == rows[name][12:]
+    said = "the store has the newest 12 bins of its witness; retention removed the others"
+    assert command("rebuild", "--config", counted).splitlines() == [f"{name}: {said}" for name in STREAMS]
+    # An export holds what is kept, and another store can import it.
+    command("export", tmp_path / "kept.ndjson", "--config", counted)
+    exported = read_export((tmp_path / "kept.ndjson").read_bytes().splitlines())
+    assert [len(one.rows) for one in exported.streams] == [12] * len(STREAMS)
+    with EmbeddedRedis(tmp_path / "there") as there:
+        (tmp_path / "other").mkdir()
+        other = tmp_path / "other" / "app.yaml"
+        other.write_text(text(there.worker_url, {"new": "privacy: {epsilon: 1, accept: measured again}"}))
+        command("import", tmp_path / "kept.ndjson", "--config", other)
+        for name in STREAMS:
+            assert rows_of(there, name) == rows[name][12:]
+            assert answers(there, name)["/count"] == later[name]
+
+
+def test_the_audit_checks_the_anchor_and_the_removed_rows(counted: Path, server: EmbeddedRedis) -> None:
+    asyncio.run(trim(server))
+    for stored in asyncio.run(collect(load(counted))):
+        assert stored.trimmed is not None
+        assert faults(stored) == []
+        other = replace(stored, trimmed=replace(stored.trimmed, hash="e" * 64))
+        assert "row 12 of the witness is not the one that retention removed" in faults(other)
+        kept_only = replace(stored, witness=[row for row in stored.witness if row.seq > 12])
+        assert faults(kept_only) == [], "a witness that was lost, too, begins later"
+        assert "row 13 does not follow row 12" in faults(replace(kept_only, trimmed=other.trimmed))
+        cut_off = replace(stored, rows=stored.rows[1:])
+        assert any("row 13 has the number 14" in fault for fault in faults(cut_off))
+        # A removed bin that is released again is found in the witness.
+        again = json.dumps(json.loads(stored.rows[-1][1]) | {"bin": json.loads(stored.witness[0].row)["bin"]})
+        doubled = replace(stored, rows=[*stored.rows[:-1], (24, again.encode())])
+        assert any("was released 2 times" in fault for fault in faults(doubled))
+
+
+def test_a_lost_store_gets_everything_back(counted: Path, server: EmbeddedRedis) -> None:
+    from tests.stream_app.wiring.test_histories import admin
+
+    asyncio.run(trim(server))
+    kept = {name: rows_of(server, name) for name in STREAMS}
+    admin(server).flushall()
+    command("rebuild", "--config", counted)
+    for name in STREAMS:
+        assert len(rows_of(server, name)) == 24
+        assert rows_of(server, name)[12:] == kept[name]
+        assert "kept_from" not in answers(server, name)[""]
+    assert asyncio.run(trim(server)) == [2] * len(STREAMS)
+    assert {name: rows_of(server, name) for name in STREAMS} == kept
+
+
+LIVE = """
+streams:
+  clicks:
+    source: {{file: events.ndjson}}
+    time: {{field: at, format: ms, bin: 1s, grace: 1s, epoch: 1h}}
+    privacy: {{epsilon: 1}}
+    releases: {{keep: {keep}}}
+    tree: {tree}
+alerts: {{rules: {{busy: {{when: "{rule}"}}}}}}
+"""
+REPLAY = LIVE.replace(
+    "file: events.ndjson",
+    'file: events.ndjson, replay: {{from: "2024-01-01T00:00:00Z", to: "2024-01-02T00:00:00Z"}}',
+).replace("grace: 1s, ", "")
+
+
+def read(
+    text: str = LIVE, keep: str = "30d", tree: str = "{}", rule: str = "sum(clicks, 1h) > 5"
+) -> int | None:
+    written = text.format(keep=keep, tree=tree, rule=rule)
+    return load_text(written, Path("app.yaml"), {}).streams[0].keep_us
+
+
+def test_retention_is_read_per_stream() -> None:
+    assert read() == 30 * 86_400_000_000
+    assert read(rule="sum(clicks, 30d) > 5", keep="30d") == 30 * 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"keep": "soon"}, 'streams.clicks.releases.keep "soon": must be a duration'),
+        ({"text": REPLAY}, "releases.keep is for a live stream; a replay keeps all it releases"),
+        ({"tree": "{epochs: 4, release: causal}"}, "would remove epochs that the nodes of tree.epochs"),
+        ({"rule": "count(clicks) > 5"}, "it needs releases for ever, and streams.clicks.releases.keep"),
+        ({"rule": "sum(clicks, 31d) > 5"}, "it looks back longer than streams.clicks.releases.keep"),
+    ],
+)
+def test_a_retention_that_something_needs_longer_is_refused(changed: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=r"^app\.yaml") as refusal:
+        read(**changed)
+    assert said in str(refusal.value)
+    assert "\n" not in str(refusal.value)
