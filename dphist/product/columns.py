@@ -4,7 +4,10 @@ The weights of the key and value axes are the same at all times. So a series of 
 product, and the law of each error follows from the laws over time.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -54,6 +57,14 @@ class ColumnSum:
         for group in design.groups:
             of_key = np.array([of_total]) if group.total else of_keys
             self.parts.append(np.outer(of_key, of_value[group.value_level - 1]).ravel())
+
+    def over(self, design: ColumnDesign) -> ColumnSum:
+        """Return the same sum of the columns of another design, which has equal axes of keys and values."""
+        if design is self.design:
+            return self
+        own = copy(self)
+        own.design = design
+        return own
 
     @cached_property
     def weights(self) -> FloatArray:

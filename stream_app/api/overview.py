@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack
 from weakref import WeakKeyDictionary
 
 from dphist.laws.interval import half_widths
@@ -17,6 +18,7 @@ from stream_app.api.panels.schemas import Overview, OverviewStream, OverviewSum,
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.schemas import DEFAULT_CONFIDENCE, CountQuery
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
+from stream_app.api.succession import Succession
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import sum_series
@@ -27,6 +29,7 @@ from stream_app.core.promise import delta_in_words, in_words
 SPARKLINE_POINTS = 60
 LOOK_S = 0.25
 MayRead = Callable[[str], bool]
+Parts = tuple[str, ...]
 
 
 def overview_of(view: StreamView, states: Mapping[str, State], publish_every_us: int) -> OverviewStream:
@@ -89,11 +92,14 @@ class Glances:
         self._replicas, self._apart, self._every_us = replicas, apart, publish_every_us
         self._alerts: dict[str, State] = {}
         self._by_stream: dict[str, dict[str, State]] = {}
-        self._last: WeakKeyDictionary[StreamReplica, bytes] = WeakKeyDictionary()
+        # Each stream's last entry, by the streams before it that the reader sees.
+        self._last: WeakKeyDictionary[StreamReplica, dict[Parts, bytes]] = WeakKeyDictionary()
 
     async def all(self, may_read: MayRead) -> Overview:
         """Return the overview of all streams that a reader may see."""
-        texts = [await self.one(replica) for replica in self._readable(may_read)]
+        by_name = self._replicas.by_name
+        told = (Succession.of(replica, by_name, may_read) for replica in self._readable(may_read))
+        texts = [await self.one(one) for one in told]
         streams = [OverviewStream.model_validate_json(text) for text in texts if text is not None]
         preparing = [
             PreparingStream(stream=name, title=title)
@@ -114,7 +120,7 @@ class Glances:
             changes = []
             readable = self._readable(may_read)
             for replica in readable:
-                text = await self.one(replica)
+                text = await self.one(Succession.of(replica, self._replicas.by_name, may_read))
                 if text is not None and told.get(replica.stream) != text:
                     told[replica.stream] = text
                     changes.append(b"event: stream\ndata: %b\n\n" % text)
@@ -129,37 +135,38 @@ class Glances:
                 yield b": nothing new yet\n\n"
             await asyncio.sleep(LOOK_S)
 
-    async def one(self, replica: StreamReplica) -> bytes | None:
+    async def one(self, asked: Succession) -> bytes | None:
         """Return a stream's entry in the overview, as JSON; None before the stream can be read.
 
         While a long question about the stream is answered, its previous state is repeated, so that one stream
         does not delay the others.
         """
-        states = self._states(replica.stream)
-        key = ("overview", tuple(sorted((name, state.phase) for name, state in states.items())))
-        if replica.view is None:
+        replica, states = asked.own, self._states(asked.own.stream)
+        parts = tuple(part.stream for part in asked.parts)
+        if (view := asked.view) is None:
             return None
+        phases = tuple(sorted((name, state.phase) for name, state in states.items()))
+        key = ("overview", parts, view.trimmed, phases)
         if (found := replica.answers.get(key)) is not None:
             return found
-        last = self._last.get(replica)
-        try:
-            async with asyncio.timeout(None if last is None else LOOK_S):
-                await replica.asked_apart.acquire()
-        except TimeoutError:
-            return last
-        try:
-            view = replica.view
+        last = self._last.setdefault(replica, {})
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(LOOK_S if parts in last else None):
+                    for part in asked.parts:
+                        await held.enter_async_context(part.asked_apart)
+            except TimeoutError:
+                return last[parts]
+            view = asked.view
             if view is None:
                 return None
             if (found := replica.answers.get(key)) is None:
                 seq, stated = view.visible_seq, view.statement
                 found = await self._apart.of_view(view, as_json, overview_of, states, self._every_us)
-                if (replica.view, view.visible_seq, view.statement) == (view, seq, stated):
+                if asked.view is view and (view.visible_seq, view.statement) == (seq, stated):
                     replica.answers[key] = found
-            self._last[replica] = found
+            last[parts] = found
             return found
-        finally:
-            replica.asked_apart.release()
 
     def _readable(self, may_read: MayRead) -> list[StreamReplica]:
         return [one for name, one in sorted(self._replicas.by_name.items()) if may_read(name)]

@@ -74,6 +74,11 @@ class StreamReplica:
         self._recent: deque[tuple[int, bytes]] = deque(maxlen=RECENT_ROWS)
         self._waiting: dict[asyncio.Future[None], None] = {}  # followers that wait for new rows
 
+    @property
+    def parts(self) -> tuple[StreamReplica, ...]:
+        """The streams that answers about this one use: it alone (``Succession`` has several)."""
+        return (self,)
+
     async def look(self) -> PublicState | None:
         """Return the public state. From now on the source's statement covers its epochs.
 

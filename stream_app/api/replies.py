@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -16,10 +16,12 @@ from stream_app.api.admission.turns import LongTurns
 from stream_app.api.admission.work import LONG_US, QUICK_US
 from stream_app.api.answers import formats
 from stream_app.api.replica import StreamReplica
+from stream_app.api.succession import Succession
 from stream_app.core.answers.query import StreamView
 
 Answer = TypeVar("Answer")
 Compute = Callable[..., Awaitable[Any]]
+Asked = StreamReplica | Succession
 
 KEPT_ANSWERS = 64  # rendered answers per stream, forgotten at the next release
 
@@ -52,7 +54,7 @@ async def _turn(request: Request, turns: LongTurns) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _work(request: Request, us: float, replica: StreamReplica) -> AsyncIterator[Compute]:
+async def _work(request: Request, us: float, replica: Asked) -> AsyncIterator[Compute]:
     """Yield a function that computes an answer: at once if it is quick, otherwise in a separate process.
 
     Args: us, an estimate of the work (``admission/work.py``).
@@ -61,7 +63,9 @@ async def _work(request: Request, us: float, replica: StreamReplica) -> AsyncIte
     if us <= QUICK_US:
         yield _at_once
         return
-    async with long_turn(request), replica.asked_apart:
+    async with long_turn(request), AsyncExitStack() as held:
+        for one in replica.parts:  # oldest first, for every reader, so no two questions wait for each other
+            await held.enter_async_context(one.asked_apart)
         yield apart_of(request).of_view
 
 
@@ -71,7 +75,7 @@ async def _at_once(view: StreamView, make: Callable[..., Any], *arguments: objec
 
 async def computed(
     request: Request,
-    replica: StreamReplica,
+    replica: Asked,
     make: Callable[..., Answer],
     *arguments: object,
     us: float = LONG_US,
@@ -88,7 +92,7 @@ async def computed(
 
 async def answered(
     request: Request,
-    replica: StreamReplica,
+    replica: Asked,
     make: Callable[..., BaseModel],
     *arguments: object,
     us: float = LONG_US,
@@ -100,7 +104,7 @@ async def answered(
 
 async def rendered(
     request: Request,
-    replica: StreamReplica,
+    replica: Asked,
     make: Callable[..., bytes],
     *arguments: object,
     us: float = LONG_US,
@@ -111,27 +115,27 @@ async def rendered(
 
     Args: as for ``computed``; variant, names answers apart that depend on what the reader may see.
     """
-    if (known := _Asked(request, replica, form, variant).known()) is not None:
+    if (known := _Question(request, replica, form, variant).known()) is not None:
         return known
     async with _work(request, us, replica) as compute:
-        asked = _Asked(request, replica, form, variant)  # the stream may have grown, or the answer exist
+        asked = _Question(request, replica, form, variant)  # the stream may have grown, or the answer exist
         return asked.known() or asked.reply(await compute(asked.view, make, *arguments))
 
 
-def _view_of(replica: StreamReplica) -> StreamView:
+def _view_of(replica: Asked) -> StreamView:
     if replica.view is None:
         raise ClientDisconnect  # the stream was removed while this question waited
     return replica.view
 
 
-class _Asked:
+class _Question:
     """A question about the stream's current release, with its cache key."""
 
-    def __init__(self, request: Request, replica: StreamReplica, form: formats.Format, variant: str) -> None:
+    def __init__(self, request: Request, replica: Asked, form: formats.Format, variant: str) -> None:
         self.replica, self.view, self.form, self.variant = replica, _view_of(replica), form, variant
-        # Uses only the path and query: a reader may choose any header Host.
-        self.key = (request.scope["path"], request.scope["query_string"], form, variant)
         self.etag = _etag(self.view, form, variant)
+        # Uses only the path and query: a reader may choose any header Host. The tag names the streams shown.
+        self.key = (request.scope["path"], request.scope["query_string"], self.etag)
         self.etags_seen = request.headers.get("if-none-match", "")
 
     @property
@@ -161,6 +165,8 @@ class _Asked:
 def _etag(view: StreamView, form: formats.Format, variant: str) -> str:
     suffix = "" if form == "json" else f":{form}"
     suffix += f":{variant}" if variant else ""
+    for one in view.before:
+        suffix += f":after:{one.strategy.stream}:{one.epochs[0].record.epoch}-{one.epoch}:{one.visible_seq}"
     if view.private != view.declared.privacy.private:
         suffix += ":not-private"  # the same values, but the source is no longer private
     return f'"{view.epoch}:{view.visible_seq}{suffix}"'

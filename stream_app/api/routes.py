@@ -10,12 +10,13 @@ from fastapi.responses import StreamingResponse
 
 from dphist.windows.error import window_error
 from stream_app.api import errors, schemas, sse
-from stream_app.api.admission.access import may_read, reader_of
+from stream_app.api.admission.access import may_ask_of, may_read, reader_of
 from stream_app.api.admission.turns import Places
 from stream_app.api.admission.work import LONG_US, epochs_us
 from stream_app.api.answers import counts, formats, statements, streams, sums, values, windows
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
+from stream_app.api.succession import Succession
 from stream_app.core.alerts.readings import Shown
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
@@ -64,14 +65,27 @@ async def known_replica(request: Request, stream: str) -> StreamReplica:
     return replica_of(request, stream)
 
 
+async def known_history(request: Request, stream: str) -> Succession:
+    """Return a stream with the streams before it that the reader may see. Raises: as ``replica_of``."""
+    return history_of(request, replica_of(request, stream))
+
+
+def history_of(request: Request, replica: StreamReplica) -> Succession:
+    """Return a stream with the streams before it that the reader may see."""
+    by_name = all_replicas(request).by_name
+    return Succession.of(replica, by_name, lambda other: may_ask_of(request, replica.stream, other))
+
+
 Known = Annotated[StreamReplica, Depends(known_replica)]
+Told = Annotated[Succession, Depends(known_history)]
 Nothing = Annotated[schemas.NoQuery, Query()]
 
 
 @router.get("/streams", tags=["Streams"], response_model=schemas.StreamList)
 async def list_streams(request: Request, _query: Nothing) -> schemas.StreamList:
     """All streams, each with the best current estimate of its running count."""
-    return schemas.StreamList(streams=[streams.summary(one.view) for one in readable(request) if one.view])
+    views = (history_of(request, one).view for one in readable(request))
+    return schemas.StreamList(streams=[streams.summary(view) for view in views if view is not None])
 
 
 @router.get("/alerts", tags=["Alerts"], response_model=schemas.AlertList)
@@ -89,7 +103,7 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
 
 
 @router.get("/streams/{stream}", tags=["Streams"], response_model=schemas.StreamDetail)
-async def show_stream(request: Request, replica: Known, _query: Nothing) -> Response:
+async def show_stream(request: Request, replica: Told, _query: Nothing) -> Response:
     """One stream: its running count, its tree and its epochs."""
     view = replica.view
     before = after = None
@@ -110,20 +124,20 @@ async def show_stream(request: Request, replica: Known, _query: Nothing) -> Resp
 
 
 @router.get("/streams/{stream}/count", tags=["Counts"], response_model=schemas.CountAnswer)
-async def count(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
+async def count(request: Request, replica: Told, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Number of events from start to end: the best linear unbiased estimate from all released nodes."""
     us = LONG_US if query.of_group else epochs_us(replica.view)
     return await answered(request, replica, counts.count, query, us=us)
 
 
 @router.get("/streams/{stream}/sum", tags=["Amounts"], response_model=schemas.SumAnswer)
-async def total(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
+async def total(request: Request, replica: Told, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Sum of the stream's amounts from start to end, each clamped and rounded as the stream declares."""
     return await answered(request, replica, sums.total, query)
 
 
 @router.get("/streams/{stream}/mean", tags=["Amounts"], response_model=schemas.MeanAnswer)
-async def mean(request: Request, replica: Known, query: Annotated[schemas.CountQuery, Query()]) -> Response:
+async def mean(request: Request, replica: Told, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Mean of the stream's amounts from start to end, with an interval from the exact law."""
     return await answered(request, replica, sums.mean, query)
 
@@ -136,7 +150,7 @@ async def mean(request: Request, replica: Known, query: Annotated[schemas.CountQ
 )
 async def total_series(
     request: Request,
-    replica: Known,
+    replica: Told,
     query: Annotated[schemas.SeriesQuery, Query()],
     accept: Annotated[str, Header()] = "",
 ) -> Response:
@@ -153,7 +167,7 @@ async def total_series(
 )
 async def mean_series(
     request: Request,
-    replica: Known,
+    replica: Told,
     query: Annotated[schemas.MeanSeriesQuery, Query()],
     accept: Annotated[str, Header()] = "",
 ) -> Response:
@@ -167,7 +181,7 @@ async def mean_series(
 )
 async def series(
     request: Request,
-    replica: Known,
+    replica: Told,
     query: Annotated[schemas.SeriesQuery, Query()],
     accept: Annotated[str, Header()] = "",
 ) -> Response:
@@ -180,14 +194,14 @@ async def series(
 
 
 @router.get("/streams/{stream}/cdf", tags=["Values"], response_model=schemas.CdfAnswer)
-async def cdf(request: Request, replica: Known, query: Annotated[schemas.CdfQuery, Query()]) -> Response:
+async def cdf(request: Request, replica: Told, query: Annotated[schemas.CdfQuery, Query()]) -> Response:
     """The distribution of the value from start to end, with a simultaneous band."""
     return await answered(request, replica, values.cdf, query)
 
 
 @router.get("/streams/{stream}/quantile", tags=["Values"], response_model=schemas.QuantilesAnswer)
 async def quantile(
-    request: Request, replica: Known, query: Annotated[schemas.QuantileQuery, Query()]
+    request: Request, replica: Told, query: Annotated[schemas.QuantileQuery, Query()]
 ) -> Response:
     """Quantiles of the value from start to end, with simultaneous intervals."""
     return await answered(request, replica, values.quantiles, query)

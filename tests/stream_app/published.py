@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from dphist import SeededNoise, plan_tree
 from dphist.arrays import Int64Array
@@ -69,6 +70,7 @@ class Published:
     count: Counted = None
     where: Condition | None = None
     replay: tuple[int, int] | None = None
+    successor_of: str | None = None
     counts: list[int] = field(default_factory=list)  # the truth, for tests only
 
     def __post_init__(self) -> None:
@@ -82,7 +84,8 @@ class Published:
         """Return what the stream declares."""
         own: dict[str, Any] = {"source": self.source, "epoch_bins": self.epoch_bins}
         own |= {"user": self.user, "count": self.count, "where": self.where, "replay": self.replay}
-        return declared(self.epsilon, self.bin_us, self.timezone, **own, **axes)
+        found = declared(self.epsilon, self.bin_us, self.timezone, **own, **axes)
+        return structs.replace(found, successor_of=self.successor_of)
 
     def change(self, epsilon: str, branching: tuple[int, ...] | None = None) -> None:
         """Change the settings of the epochs that open from now on."""
@@ -128,7 +131,8 @@ class Published:
             text = strategies_text(with_strategy(before.texts, text))
         elif state is not None:
             text = strategies_text(state.texts)
-        reply = await self.store.open_epoch(self.name, text, record, head, replaced=replaced)
+        carried = b"" if state is None else self.strategy.kind.kept(state.counter)
+        reply = await self.store.open_epoch(self.name, text, record, head, carried=carried, replaced=replaced)
         assert reply is Reply.DONE, reply
         if state is None:
             await self.store.start_partition(self.name, self.strategy.hash, "0", 0)

@@ -103,6 +103,15 @@ def may_read(request: Request, stream: str) -> bool:
     return reader is None or reader.streams is None or stream in reader.streams
 
 
+def may_ask_of(request: Request, stream: str, other: str) -> bool:
+    """Return whether the request's reader may ask the same of another stream. Args: stream, the asked one."""
+    reader: Reader | None = getattr(request.state, "reader", None)
+    if reader is None or reader.paths is None:
+        return may_read(request, other)
+    path: str = request.scope["path"]
+    return path.replace(f"/streams/{stream}", f"/streams/{other}", 1) in reader.paths - {path}
+
+
 def may_read_board(request: Request, board: Board) -> bool:
     """Return whether the request's reader may read a board: by a key of it, or with all of its streams."""
     reader: Reader | None = getattr(request.state, "reader", None)

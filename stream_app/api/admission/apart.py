@@ -66,7 +66,7 @@ class Apart:
     async def of_view(self, view: StreamView, function: Callable[..., Answer], *arguments: object) -> Answer:
         """Call a module's function in the process, with a copy of the view as it is now.
 
-        Only one question about a view may be under way.
+        Only one question about a view, or about a stream before it, may be under way.
         Raises: as ``of``.
         """
         return await _to_its_end(self.begun().ask(view, function, arguments))
@@ -127,8 +127,9 @@ class _Process:
         self._asked[number] = answer
         if self._is_over:
             self._fail_all()
-        stream, lacking = (None, None) if view is None else (view.strategy.stream, self._grow(view))
-        self._outgoing.put((number, stream, lacking, function, arguments))
+        views = () if view is None else (*view.before, view.own)
+        lacking = [(one.strategy.stream, self._grow(one)) for one in views]
+        self._outgoing.put((number, lacking, function, arguments))
         return answer
 
     def _grow(self, view: StreamView) -> Growth:

@@ -56,10 +56,12 @@ def serve(connection: Connection) -> None:
         buffers = int.from_bytes(connection.recv_bytes(), "little")
         said = connection.recv_bytes()
         rows = [connection.recv_bytes() for _ in range(buffers)]
-        number, stream, lacking, function, arguments = pickle.loads(said, buffers=rows)
-        if stream is not None:
-            copies[stream] = grown(copies.get(stream), lacking)
-            arguments = copies[stream], *arguments
+        number, lacking, function, arguments = pickle.loads(said, buffers=rows)
+        for stream, growth in lacking:
+            copies[stream] = grown(copies.get(stream), growth)
+        if lacking:
+            *before, own = (copies[stream] for stream, _ in lacking)
+            arguments = own.following(tuple(before)), *arguments
         threads.submit(compute, number, function, arguments)
 
 

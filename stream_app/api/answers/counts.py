@@ -50,7 +50,8 @@ def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer
     if query.method is not None and not consistent:
         raise QueryError("method: needs view=consistent; add that, or leave method out", "method")
     shown = "unbiased" if query.view == "consistent" else query.view
-    if shown != "unbiased" and query.keys_asked and not view.strategy.kind.keys_as_first_published:
+    keyed = query.keys_asked and not all(kind.keys_as_first_published for kind in view.kinds)
+    if shown != "unbiased" and keyed:
         raise QueryError("view: only the total is kept as first published; leave out view or key", "view")
     of_key = view.of_key(query.keys_asked)
     span = span_of(view, query)
@@ -66,11 +67,11 @@ def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer
 
 
 def _method(view: StreamView, query: schemas.SeriesQuery) -> Method:
-    """Return the method of consistent values: the one asked for, or the stream's default.
+    """Return the method of consistent values: the one asked for, or the default.
 
     Raises: QueryError for a method that the stream has not.
     """
-    if view.strategy.kind.tree_design is not None:
+    if all(kind.tree_design is not None for kind in view.kinds):
         return query.method or "top_down"
     if query.method == "top_down":
         raise QueryError("method: top_down needs a tree, and this stream has none; write isotonic", "method")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from stream_app.api import schemas
@@ -20,6 +21,7 @@ from stream_app.api.answers.values import axes_of
 from stream_app.api.answers.windows import described
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.succession import edge_in_words
 from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.boards import Annotation
 from stream_app.core.counting.closing import next_public_instant_us
@@ -67,9 +69,24 @@ def detail(
         axes=axes_of(view.strategy),
         windows=described(view),
         sum=sums.described(view) if view.declared.amounts else None,
-        annotations=as_told(view.labels.annotations),
-        epochs=[_epoch(view, epoch) for epoch in view.epochs],
+        annotations=as_told([*view.labels.annotations, *_edges(view)]),
+        history=_history(view) or None,
+        epochs=[
+            *(_epoch(one, epoch, one.strategy.stream) for one in view.before for epoch in one.epochs),
+            *(_epoch(view.own, epoch) for epoch in view.own.epochs),
+        ],
     )
+
+
+def _history(view: StreamView) -> list[schemas.HistoryPart]:
+    """Return the streams before a stream whose counts its answers include, oldest first."""
+    return [schemas.HistoryPart(stream=one.strategy.stream, **edges_of(one, one.span)) for one in view.before]
+
+
+def _edges(view: StreamView) -> Iterable[Annotation]:
+    """Return an annotation for each edge between two streams of a history: what differs from there on."""
+    for before, after in pairwise((*view.before, view.own)):
+        yield Annotation(after.start_us, None, edge_in_words(before, after))
 
 
 def as_told(written: Iterable[Annotation]) -> list[schemas.AnnotationAnswer]:
@@ -177,9 +194,11 @@ def users_of_epoch(view: StreamView, confidence: float = DEFAULT_CONFIDENCE) -> 
     )
 
 
-def _epoch(view: StreamView, epoch: EpochView) -> schemas.EpochAnswer:
+def _epoch(view: StreamView, epoch: EpochView, stream: str | None = None) -> schemas.EpochAnswer:
+    """Return the description of an epoch. Args: stream, unless it is the one that the answer is about."""
     record = epoch.record
     return schemas.EpochAnswer(
+        stream=stream,
         epoch=record.epoch,
         start=edge(view, record.first_bin),
         end=edge(view, last_bin_of(record) + 1),

@@ -54,7 +54,7 @@ def total_series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SumSer
     amounts = described(view)
     if query.view == "consistent" or query.method is not None:
         raise QueryError("view: sums are never made consistent; leave out view and method", "view")
-    if query.view != "unbiased" and not view.strategy.kind.keys_as_first_published:
+    if query.view != "unbiased" and not all(one.keys_as_first_published for one in view.kinds):
         raise QueryError("view: only the count is kept as first published; leave out view", "view")
     span = span_of(view, query)
     ranges = ranges_of(view, query, span)

@@ -65,12 +65,13 @@ function showsFirstPublished() {
 }
 
 // Show the newest release in the number. A release has a count per cell since the start of its epoch. This is the
-// stream's running count only if the stream has one cell and is in its first epoch. It is the number of the chosen
-// view only if that shows counts as first published. Otherwise the number changes when the page reads the summary.
+// stream's running count only if the stream has one cell, is in its first epoch, and continues no other stream's
+// history. It is the number of the chosen view only if that shows counts as first published. Otherwise the number
+// changes when the page reads the summary.
 function drawReleased() {
   const text = newest;
   newest = null;
-  if (text === null || !page.detail || page.keys.length || !showsFirstPublished()) return;
+  if (text === null || !page.detail || page.detail.history || page.keys.length || !showsFirstPublished()) return;
   const row = JSON.parse(text);
   if (row.estimate.length !== 1 || page.measures.length > 1 || page.detail.epochs[0]?.epoch !== row.epoch) return;
   const now = { value: row.estimate[0], stderr: Math.sqrt(row.variance), interval: row.interval[0], confidence: row.confidence };
@@ -216,13 +217,15 @@ function showWhetherPrivate() {
   say(at("not-private"), known ? "" : "These values are not private: together, all values shown from this source reveal too much to protect anybody.");
 }
 
-// Say where the stream ends, and link to the streams before and after it.
+// Say where the stream ends, link to the streams before and after it, and say whose history the page shows.
 function showSuccession() {
   const { detail, times } = page;
   const on = (instant) => times.onPage(times.moment(seconds(instant)));
   const link = (stream) => make("a", { href: `/streams/${encodeURIComponent(stream)}` }, stream);
   const words = [];
-  if (detail.successor_of) words.push("Events before ", on(detail.start), " are counted by ", link(detail.successor_of), ". ");
+  for (const part of detail.history?.toReversed() ?? []) words.push("Events before ", on(part.end), " are counted by ", link(part.stream), ". ");
+  if (detail.history) words.push("All numbers here include them. ");
+  else if (detail.successor_of) words.push("Events before ", on(detail.start), " are counted by ", link(detail.successor_of), ". ");
   if (detail.successor) words.push("Events from ", on(detail.ends), " on are counted by ", link(detail.successor), ".");
   else if (detail.ends && detail.next_release) words.push("This stream ends at ", on(detail.ends), ".");
   at("succession").hidden = !words.length;

@@ -37,9 +37,10 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
     """Return how wide the intervals of slices and of typical questions are, now and at another epsilon."""
     slices, asked = slices_of(view, query), _Asked.of(view, query)
     then = replanned(view.strategy, query.epsilon)
+    earlier = [run for one in view.before for run in one.runs]  # streams that have ended stay as they are
     widths = [
         _half_widths(view, runs, asked, slices, query.confidence)
-        for runs in (view.runs, [(then.kind, view.epochs)])
+        for runs in (view.runs, [*earlier, (then.kind, view.own.epochs)])
     ]
     of_counts = released(view) | about_keys(view, query)
     return PreviewAnswer(

@@ -14,7 +14,7 @@ from stream_app.api.panels import answers as panels
 from stream_app.api.panels import schemas, sums
 from stream_app.api.panels.preview import plan, preview
 from stream_app.api.replies import answered, apart_of, making_turn
-from stream_app.api.routes import Known, Nothing, all_replicas, followed
+from stream_app.api.routes import Known, Nothing, Told, all_replicas, followed
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 
@@ -43,55 +43,53 @@ async def overview_events(request: Request, _query: Nothing) -> StreamingRespons
 
 
 @router.get("/streams/{stream}/keys", tags=["Counts"], response_model=schemas.KeysAnswer)
-async def keys(request: Request, replica: Known, query: Annotated[schemas.KeysQuery, Query()]) -> Response:
+async def keys(request: Request, replica: Told, query: Annotated[schemas.KeysQuery, Query()]) -> Response:
     """The keys with the largest estimates, over the range and in slices of it."""
     return await answered(request, replica, panels.keys, query)
 
 
 @router.get("/streams/{stream}/sum/keys", tags=["Amounts"], response_model=schemas.SumKeysAnswer)
-async def sum_keys(
-    request: Request, replica: Known, query: Annotated[schemas.KeysQuery, Query()]
-) -> Response:
+async def sum_keys(request: Request, replica: Told, query: Annotated[schemas.KeysQuery, Query()]) -> Response:
     """The keys with the largest sums, over the range and in slices of it."""
     return await answered(request, replica, sums.sums_by_key, query)
 
 
 @router.get("/streams/{stream}/mean/keys", tags=["Amounts"], response_model=schemas.MeanKeysAnswer)
 async def mean_keys(
-    request: Request, replica: Known, query: Annotated[schemas.KeysQuery, Query()]
+    request: Request, replica: Told, query: Annotated[schemas.KeysQuery, Query()]
 ) -> Response:
     """The means over the range of the keys with the most events."""
     return await answered(request, replica, sums.means_by_key, query)
 
 
 @router.get("/streams/{stream}/heat", tags=["Values"], response_model=schemas.HeatAnswer)
-async def heat(request: Request, replica: Known, query: Annotated[schemas.HeatQuery, Query()]) -> Response:
+async def heat(request: Request, replica: Told, query: Annotated[schemas.HeatQuery, Query()]) -> Response:
     """Events by value and time."""
     return await answered(request, replica, panels.heat, query)
 
 
 @router.get("/streams/{stream}/quantiles", tags=["Values"], response_model=schemas.QuantileSlicesAnswer)
 async def quantiles(
-    request: Request, replica: Known, query: Annotated[schemas.QuantileSlicesQuery, Query()]
+    request: Request, replica: Told, query: Annotated[schemas.QuantileSlicesQuery, Query()]
 ) -> Response:
     """Quantiles of the value in slices of time."""
     return await answered(request, replica, panels.quantile_slices, query)
 
 
 @router.get("/streams/{stream}/cdfs", tags=["Values"], response_model=schemas.CdfsAnswer)
-async def cdfs(request: Request, replica: Known, query: Annotated[schemas.SlicesQuery, Query()]) -> Response:
+async def cdfs(request: Request, replica: Told, query: Annotated[schemas.SlicesQuery, Query()]) -> Response:
     """The distribution of the value from start to the end of every step, rising over value and time."""
     return await answered(request, replica, panels.running_cdfs, query)
 
 
 @router.get("/streams/{stream}/preview", tags=["Counts"], response_model=schemas.PreviewAnswer)
 async def show_preview(
-    request: Request, replica: Known, query: Annotated[schemas.PreviewQuery, Query()]
+    request: Request, replica: Told, query: Annotated[schemas.PreviewQuery, Query()]
 ) -> Response:
     """The same intervals at another epsilon, by the planner; nothing is measured."""
-    assert replica.view is not None
+    assert replica.own.view is not None
     async with making_turn(request):  # the plan takes seconds, and the next question finds it cached
-        await apart_of(request).of(plan, replica.view.strategy.to_json(), query.epsilon)
+        await apart_of(request).of(plan, replica.own.view.strategy.to_json(), query.epsilon)
     return await answered(request, replica, preview, query)
 
 

@@ -65,6 +65,9 @@ class StreamList(BaseModel):
 class EpochAnswer(BaseModel):
     """One epoch: a run of bins served by one tree."""
 
+    stream: str | None = Field(
+        default=None, exclude_if=absent, description="the stream before this one whose epoch it is"
+    )
     epoch: int
     start: str
     end: str = Field(description="end of its last possible bin, or of its last released bin if it has ended")
@@ -116,6 +119,14 @@ class AnnotationAnswer(BaseModel):
     link: str = Field(description="a page about it; may be empty")
 
 
+class HistoryPart(BaseModel):
+    """A stream before this one whose counts are a part of all answers about this one."""
+
+    stream: str
+    start: str = Field(description="start of its first bin, RFC 3339")
+    end: str = Field(description="end of its last bin, RFC 3339")
+
+
 class StreamDetail(StreamSummary):
     """A stream with its tree and epochs; with /nodes, this suffices to compute every answer."""
 
@@ -154,5 +165,10 @@ class StreamDetail(StreamSummary):
     sum: SummedField | None = Field(default=None, description="null: the stream adds up no field")
     annotations: list[AnnotationAnswer] = Field(
         default=[], description="texts beside times, for charts; the operator has written them"
+    )
+    history: list[HistoryPart] | None = Field(
+        default=None,
+        exclude_if=absent,
+        description="streams before this one whose counts are a part of all answers, oldest first",
     )
     epochs: list[EpochAnswer]

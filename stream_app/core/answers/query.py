@@ -7,8 +7,9 @@ variances add up, and the law is that of the sum. Counts are over all cells of a
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
+from itertools import chain
 
 import numpy as np
 
@@ -37,7 +38,7 @@ from stream_app.core.budget import Left
 from stream_app.core.changes import strategy_of
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.epoch import EpochView, running_over
-from stream_app.core.kinds.errors import sums_of_nodes
+from stream_app.core.kinds.errors import Errors, sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
 from stream_app.core.promise import Statement
@@ -64,9 +65,12 @@ class StreamView:
         self.history: History | None = None  # None: a worker may count the stream
         self.trimmed: Trimmed | None = None  # what retention removed before the first epoch
         self._running: dict[tuple[SeriesKind, SeriesView], FloatArray] = {}
-        self._covers: EpochCovers | None = None
+        self._covers: dict[str, EpochCovers | None] = {}  # by the hash of the strategy
         self._consistent: dict[Method, Int64Array] = {}
         self._showing: dict[ColumnSum, StreamView] = {}
+        self.before: tuple[StreamView, ...] = ()  # the streams whose history goes on here, oldest first
+        self._alone: StreamView | None = None  # without them; None: this view
+        self._following: dict[object, StreamView] = {}
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, cached by the callers
         self._columns: ColumnSum | None = None  # what this view counts; None: all events
         self._counts = True  # whether true values are whole numbers
@@ -82,7 +86,8 @@ class StreamView:
 
         The answer may become False later: another stream over the same events may begin.
         """
-        return self.declared.privacy.private and (self.statement is None or self.statement.private)
+        own = self.declared.privacy.private and (self.statement is None or self.statement.private)
+        return own and all(one.private for one in self.before)
 
     # -- the visible part ---------------------------------------------------------------------------
 
@@ -167,8 +172,10 @@ class StreamView:
         self._running.clear()
         self._consistent.clear()
         self._showing.clear()
-        if self._covers is not None:
-            self._covers.grow(epochs)
+        self._following.clear()
+        for used, over in self._covers.items():
+            if over is not None:
+                over.grow([epoch for epoch in epochs if epoch.record.strategy_hash == used])
 
     def _epochs_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs, and empty views of the epochs that the state adds."""
@@ -195,6 +202,36 @@ class StreamView:
             found.setdefault(epoch.record.strategy_hash, []).append(epoch)
         runs = [(self.kind_of(epochs[0].record), epochs) for epochs in found.values()]
         return runs or [(self.strategy.kind, [])]
+
+    @property
+    def own(self) -> StreamView:
+        """Return this stream without the streams before it."""
+        return self._alone or self
+
+    def following(self, before: tuple[StreamView, ...]) -> StreamView:
+        """Return one history: this stream's epochs after those of other streams, oldest first; cached.
+
+        Every answer over it has the exact error, because the noise of all epochs is independent.
+        Args: before, as ``succession.continued`` returns it; empty for this view.
+        """
+        if not before:
+            return self
+        asked = tuple((one, one.trimmed) for one in before)  # they have ended: only retention changes them
+        found = self._following.get(asked)
+        if found is None:
+            found = self._following[asked] = copy(self)
+            found.before, found._alone, found._following = before, self, {}
+            found.trimmed = before[0].trimmed
+            found._texts = tuple(chain.from_iterable(one._texts for one in (*before, self)))
+            found.epochs = list(chain.from_iterable(one.epochs for one in (*before, self)))
+            found._running, found._consistent, found._showing, found._covers = {}, {}, {}, {}
+        found.statement, found.labels, found.left = self.statement, self.labels, self.left
+        return found
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """Return how the epochs were released: one kind for each strategy."""
+        return [kind for kind, _ in self.runs]
 
     # -- keys ---------------------------------------------------------------------------------------
 
@@ -341,48 +378,65 @@ class StreamView:
         starts, stops = starts[keep], stops[keep]
         running = self._running_values(kind, view)
         values = running[self._measured_before(stops)] - running[self._measured_before(starts)]
-        runs = [(kind_of.errors(view, self._columns), epochs) for kind_of, epochs in self.runs]
-        of_nodes = kind != "running" and all(errors.leaf is not None for errors, _ in runs)
-        over = None if of_nodes else self._over_epochs()
-        if over is not None:
-            epochs = np.cumsum([0, *(epoch.bins for epoch in self.epochs)])
-            values = values + over.gains(over.covers(starts, stops), running[epochs])
+        runs = list[tuple[Errors, Sequence[EpochView], EpochCovers | None]]()
+        for kind_of, epochs in self.runs:
+            errors = self._errors(kind_of, view)
+            of_nodes = kind != "running" and errors.leaf is not None
+            over = None if of_nodes else self._over(epochs)
+            runs.append((errors, epochs, over))
+            if over is not None:
+                edges = np.array([*(epoch.span.start for epoch in epochs), epochs[-1].span.stop])
+                totals = running[self._measured_before(edges)]
+                values = values + over.gains(over.covers(starts, stops), totals)
         shown = downsampled(values, points)
         starts, ends = starts[shown], stops[shown]
         spans = [Span(*edges) for edges in zip(starts.tolist(), ends.tolist(), strict=True)]
         laws, roundings = RangeErrors.added(
             [
                 sums_of_nodes(errors.leaf, _bins_in(epochs, starts, ends))
-                if of_nodes and errors.leaf is not None
+                if kind != "running" and errors.leaf is not None
                 else errors.points(epochs, starts, ends, over)
-                for errors, epochs in runs
+                for errors, epochs, over in runs
             ]
         )
         found = SeriesPoints(spans, values[shown], laws, roundings, available, available - len(stops))
         return whole_points(found) if self._counts else found
 
-    def _over_epochs(self) -> EpochCovers | None:
-        """Return the nodes over epochs; None if the stream has no levels over epochs."""
-        if self._covers is None:
-            covers = self.strategy.kind.covers()
-            self._covers = covers and covers.grow(self.epochs)
-        return self._covers
+    def _errors(self, kind: Kind, view: SeriesView) -> Errors:
+        """Return the errors of what this view counts, in the epochs of a kind of release."""
+        columns = self._columns
+        if columns is not None and kind.axes is not None:
+            columns = columns.over(kind.axes)
+        return kind.errors(view, columns)
+
+    def _over(self, epochs: Sequence[EpochView]) -> EpochCovers | None:
+        """Return the nodes over the epochs of one strategy; None if it has no levels over epochs."""
+        if not epochs:
+            return None
+        record = epochs[0].record
+        if record.strategy_hash not in self._covers:
+            covers = self.kind_of(record).covers()
+            self._covers[record.strategy_hash] = covers and covers.grow(epochs)
+        return self._covers[record.strategy_hash]
 
     def _estimates(self, span: Span, view: SeriesView) -> Iterable[Estimate]:
         """Yield independent estimates of a range's parts: nodes over epochs, then the remaining parts."""
-        over, counted = self._over_epochs(), set[int]()
-        if over is not None:
-            [nodes] = over.covers(np.array([span.start]), np.array([span.stop])).nodes
-            yield from map(over.estimate, nodes)
-            counted = {place for node in nodes for place in range(node.first, node.first + node.epochs)}
-        for epoch, part in self.parts(span, counted):
-            yield epoch.estimate(part, view)
+        counted = set[EpochView]()
+        for _, epochs in self.runs:
+            if (over := self._over(epochs)) is not None:
+                [nodes] = over.covers(np.array([span.start]), np.array([span.stop])).nodes
+                yield from map(over.estimate, nodes)
+                for node in nodes:
+                    counted.update(epochs[node.first : node.first + node.epochs])
+        for epoch, part in self.parts(span):
+            if epoch not in counted:
+                yield epoch.estimate(part, view)
 
-    def parts(self, span: Span, counted: Container[int] = ()) -> Iterable[tuple[EpochView, Span]]:
-        """Yield each epoch in a range with its part of the range, except epochs at places in ``counted``."""
-        for place, epoch in enumerate(self.epochs):
+    def parts(self, span: Span) -> Iterable[tuple[EpochView, Span]]:
+        """Yield each epoch in a range with its part of the range."""
+        for epoch in self.epochs:
             part = epoch.within(span)
-            if part.start < part.stop and place not in counted:
+            if part.start < part.stop:
                 yield epoch, part
 
     def _joined(self, estimates: Iterable[Estimate]) -> Estimate:

@@ -135,7 +135,7 @@ class AxesEpoch(EpochView):
     def showing(self, columns: ColumnSum) -> Self:
         """Return this epoch with a sum of columns as its count; it shares the released rows."""
         own = copy(self)
-        own._sum, own._whole = columns, (0, {})
+        own._sum, own._whole = columns.over(self._axes), (0, {})
         return own
 
     @abstractmethod

@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from msgspec import structs
 from playwright.sync_api import Browser, expect
 
 from stream_app.api.admission.access import AccessRules
 from stream_app.core.answers.labels import AllLabels
-from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.records import ENDED
 from stream_app.ports.access import ApiKey, digest_of
 from tests.patience import eventually
-from tests.stream_app.api.browsing import Backstage, opened
+from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, opened
+from tests.stream_app.api.browsing import eventually as eventually_on
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 
 EDGE = FIRST_BIN + 10
-EDGE_TEXT = format_instant(EDGE * HOUR_US)
+EDGE_TEXT, BEGIN_TEXT = (format_instant(bin * HOUR_US) for bin in (EDGE, FIRST_BIN))
 LABELS = AllLabels(ends={"departures": EDGE * HOUR_US})
 KEYS = (
     ApiKey("all", digest_of("k-all"), None),
@@ -31,20 +31,12 @@ KEYS = (
 )
 
 
-class Later(Published):
-    """A stream that goes on where ``departures`` ends."""
-
-    def declared(self, **axes: Any) -> Declaration:
-        """Return what the stream declares."""
-        return structs.replace(super().declared(**axes), successor_of="departures")
-
-
 @pytest.fixture
 def behind() -> Iterator[Backstage]:
     """Yield a service with a stream that has ended and the one after it."""
     found = Backstage()
     found.stream([40] * 10)
-    later = Later(found.store, name="later", first_bin=EDGE)
+    later = Published(found.store, name="later", epsilon="2", first_bin=EDGE, successor_of="departures")
     found.run(later.open())
     found.run(later.close([30] * 5))
     yield found
@@ -62,9 +54,43 @@ def test_a_stream_names_the_one_before_and_after_it(behind: Backstage) -> None:
     address = behind.start()
     old, new = told(address, "departures"), told(address, "later")
     assert (old["successor"], old["ends"], old["next_release"]) == ("later", EDGE_TEXT, None)
-    assert (new["successor_of"], new["start"], new["ends"]) == ("departures", EDGE_TEXT, None)
+    assert (new["successor_of"], new["start"], new["ends"]) == ("departures", BEGIN_TEXT, None)
     assert "successor" not in new
-    assert told(address, "later", what="/privacy")["source_epsilon"] == "1"
+    assert "history" not in old
+    assert told(address, "later", what="/privacy")["source_epsilon"] == "2"
+
+
+def test_a_successor_answers_with_the_history_before_its_edge(behind: Backstage) -> None:
+    address = behind.start()
+    old = told(address, "departures", what="/count")
+    alone = told(address, "later", what=f"/count?start={EDGE_TEXT}")
+    both = told(address, "later", what="/count")
+    assert (both["start"], both["end"], both["seq"]) == (BEGIN_TEXT, alone["end"], alone["seq"])
+    assert both["value"] == pytest.approx(old["value"] + alone["value"])
+    assert both["stderr"] ** 2 == pytest.approx(old["stderr"] ** 2 + alone["stderr"] ** 2)
+    detail, [entry] = told(address, "later"), told_of(address, "/v1/overview", "later")
+    for found in (detail, entry, *told_of(address, "/v1/streams", "later")):
+        assert found["running"]["value"] == pytest.approx(both["value"])
+    assert detail["history"] == [{"stream": "departures", "start": BEGIN_TEXT, "end": EDGE_TEXT}]
+    assert [(one.get("stream"), one["bins_released"]) for one in detail["epochs"]] == [
+        ("departures", 10),
+        (None, 5),
+    ]
+    [mark] = detail["annotations"]
+    assert (mark["start"], mark["end"]) == (EDGE_TEXT, None)
+    assert mark["text"] == "departures ends, and later goes on: epsilon 1 before, 2 now."
+    bins = told(address, "later", what="/series?kind=bin")
+    assert bins["value"][:10] == told(address, "departures", what="/series?kind=bin")["value"]
+    assert len(bins["value"]) == 15
+    assert told(address, "later", what="/preview?epsilon=0.5")["half_width"]
+    assert len(told(address, "later", what="/nodes?level=1")["values"]) <= 5
+
+
+def told_of(address: str, path: str, stream: str, key: str = "") -> list[dict[str, Any]]:
+    """Return what a list of streams says of one."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    with urlopen(Request(address + path, headers=headers)) as answer:
+        return [one for one in json.load(answer)["streams"] if one["stream"] == stream]
 
 
 def test_a_stream_with_an_announced_end_is_live_until_then(behind: Backstage) -> None:
@@ -97,11 +123,48 @@ def test_a_key_shows_no_name_of_a_stream_that_it_does_not_open(behind: Backstage
         assert told(address, "departures", "k-all")["successor"] == "later"
 
 
+def test_a_key_sees_a_successor_from_its_edge_unless_it_opens_the_stream_before(behind: Backstage) -> None:
+    address = behind.start(AccessRules(keys=KEYS), LABELS)
+    for _ in range(2):  # the second answers come from memory
+        for key, begin, bins in (("k-all", BEGIN_TEXT, 15), ("k-new", EDGE_TEXT, 5)):
+            assert told(address, "later", key, "/count")["start"] == begin
+            assert len(told(address, "later", key, "/series?kind=bin")["value"]) == bins
+            assert told(address, "later", key)["start"] == begin
+            [entry] = told_of(address, "/v1/overview", "later", key)
+            count = told(address, "later", key, "/count")
+            assert entry["running"]["value"] == pytest.approx(count["value"])
+        with pytest.raises(HTTPError) as refused:
+            told(address, "later", "k-new", f"/count?start={BEGIN_TEXT}")
+        assert "departures" not in refused.value.read().decode()
+    tags = {tag_of(address, key) for key in ("k-all", "k-new")}
+    assert len(tags) == 2
+    assert not any("departures" in tag for tag in (tag_of(address, "k-new"),))
+
+
+def tag_of(address: str, key: str) -> str:
+    """Return the tag of an answer about the successor."""
+    with urlopen(
+        Request(f"{address}/v1/streams/later/count", headers={"Authorization": f"Bearer {key}"})
+    ) as one:
+        return str(one.headers["ETag"])
+
+
 @pytest.mark.browser
 def test_pages_link_the_stream_before_and_after(browser: Browser, behind: Backstage) -> None:
-    with opened(browser, behind.start(labels=LABELS) + "/streams/departures") as page:
+    address = behind.start(labels=LABELS)
+    with opened(browser, address + "/streams/departures") as page:
         expect(page.locator("#stream-state")).to_have_text("Complete")
         expect(page.locator("#succession")).to_contain_text("on are counted by later.")
         page.locator("#succession a").click()
         expect(page.locator("#succession")).to_contain_text("are counted by departures.")
         expect(page.locator("#stream-name")).to_have_text("later")
+        expect(page.locator("#succession")).to_contain_text("All numbers here include them.")
+        expect(page.locator("#annotations li")).to_contain_text(["departures ends, and later goes on"])
+        expect(page.locator("#bins-released")).to_contain_text("15")
+        count = told(address, "later", what="/count")["value"]
+        expect(page.locator("#value")).to_have_text(f"{round(count):,}")
+        page.locator("#bins").scroll_into_view_if_needed()
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", "15")
+        drawn_from_now_on(page)
+        page.locator("#theme").click()
+        eventually_on(page, lambda: "1" in page.evaluate("window.drawnIn('bins')"))

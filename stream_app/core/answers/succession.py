@@ -1,0 +1,99 @@
+"""Which streams continue each other, so that a successor's history begins before it.
+
+Their counts add up if a bin and its cells mean the same in both. All else may differ: answers over several
+epochs have exact errors, whatever the settings of each epoch were (docs/decisions/0047-successors.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+from stream_app.core.answers.query import StreamView
+from stream_app.core.declaration import Declaration
+from stream_app.core.promise import delta_in_words, in_words
+from stream_app.core.records import ENDED
+from stream_app.core.strategy import Strategy
+
+Found = Callable[[str], StreamView | None]
+
+
+def continued(view: StreamView, found: Found) -> tuple[StreamView, ...]:
+    """Return the streams whose counts go on in a stream, oldest first; empty if there are none.
+
+    Args: found, returns a stream that the reader may see, and None for any other.
+    """
+    before = list[StreamView]()
+    after, names = view, {view.strategy.stream}
+    while (name := after.declared.successor_of) is not None and name not in names:
+        one = found(name)
+        if one is None or not continues(one, after):
+            break
+        names.add(name)
+        before.append(one)
+        after = one
+    return tuple(reversed(before))
+
+
+def continues(before: StreamView, after: StreamView) -> bool:
+    """Return whether counts of both streams add up, and no bin of the first one is missing at the edge.
+
+    It has released its last bin, and retention has not removed the first bins of the second one.
+    """
+    if not _agree(before.strategy, after.strategy) or not after.epochs or before.released_until_us is None:
+        return False
+    if after.trimmed is not None:
+        return False
+    edge, stop = after.epochs[0].record.first_bin, before.span.stop
+    over = before.history is not None or before.epochs[-1].record.end_reason == ENDED
+    return stop == edge or (stop < edge and over)
+
+
+def _agree(before: Strategy, after: Strategy) -> bool:
+    """Return whether a bin and its cells are the same in two streams, and released in the same columns."""
+    then, now = before.declared, after.declared
+    if _counted(then) != _counted(now) or before.placing != after.placing:
+        return False
+    if then.windows_of is not None:
+        return False  # a window is one measurement, and its numbers are not sums over bins
+    axes = before.kind.axes, after.kind.axes
+    if axes[0] is None or axes[1] is None:
+        return axes[0] is axes[1]
+    return (axes[0].keys, axes[0].values) == (axes[1].keys, axes[1].values)
+
+
+def _counted(declared: Declaration) -> tuple[object, ...]:
+    """Return what decides, besides cells, what the count of a bin is a number of."""
+    return declared.source.name, declared.time.binning, declared.privacy.unit, declared.count, declared.where
+
+
+def edge_in_words(before: StreamView, after: StreamView) -> str:
+    """Return a sentence for the edge between two streams: which settings differ from there on."""
+    changes = list(_changes(before.strategy, after.strategy))
+    names = f"{before.strategy.stream} ends, and {after.strategy.stream} goes on"
+    return f"{names}: {'; '.join(changes)}." if changes else f"{names} with the same settings."
+
+
+def _changes(before: Strategy, after: Strategy) -> Iterator[str]:
+    then, now = before.declared, after.declared
+    facts = {
+        "epsilon": (in_words(before.epsilon), in_words(after.epsilon)),
+        "delta": (_delta(before.delta), _delta(after.delta)),
+        "epoch": (_epoch(before), _epoch(after)),
+        "grace": (f"{then.time.grace_us / 1e6:g} s", f"{now.time.grace_us / 1e6:g} s"),
+        "late events": (then.late, now.late),
+        "release": (before.kind.release, after.kind.release),
+    }
+    told = [f"{name} {was} before, {now} now" for name, (was, now) in facts.items() if was != now]
+    yield from told
+    if not told and before.kind.fields() != after.kind.fields():
+        yield "another tree"
+
+
+def _delta(delta: Fraction | None) -> str:
+    return "0" if delta is None else delta_in_words(delta)
+
+
+def _epoch(strategy: Strategy) -> str:
+    bins = strategy.declared.time.epoch_bins
+    return "1 bin" if bins == 1 else f"{bins:,} bins"
