@@ -14,43 +14,14 @@ from tests.e2e.service import Follower, Service, answers, get
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 
-def test_the_first_start_serves_while_it_replays(tmp_path):
+def test_first_start_serves_while_it_replays_and_later_ones_go_on_or_serve_or_measure_again(tmp_path):
     port = free_port()
     arguments = ["demo", "--state", "demo", "--port", str(port)]
-    with Service(arguments, tmp_path) as demo:
-        demo.until_true(
-            lambda: answers(port, "/v1/streams") and get(port, "/v1/streams")["streams"], "streams"
-        )
-        follower = Follower(port, "departures")
-        demo.until_true(lambda: len(follower.seen) > 50, "releases arrive by SSE")
-        (stream,) = get(port, "/v1/streams")["streams"]
-        assert (stream["stream"], stream["private"], stream["epsilon"]) == ("departures", True, "1")
-        until = get(port, "/v1/streams/departures")["released_until"]
-        count = get(port, "/v1/streams/departures/count", end=until)
-        assert count["interval"][0] <= count["value"] <= count["interval"][1]
-        series = get(port, "/v1/streams/departures/series", kind="bin", end=until)
-        assert len(series["value"]) >= 50
-        assert get(port, "/v1/streams/departures/privacy")["source_epsilon"] == "1"
-        assert get(port, "/v1/streams/departures/nodes", epoch=0, level=4)["values"]
-        assert (
-            "text/html"
-            in httpx.get(f"http://127.0.0.1:{port}/", timeout=60, verify=False).headers["content-type"]
-        )
-        for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"):
-            assert answers(port, path), path
-        follower.close()
-        assert follower.changed == []
-        assert demo.interrupt() == 0
-    assert datetime.fromisoformat(until) > datetime.fromisoformat("2013-01-03T00:00:00Z")
-    assert "nothing was released yet; starting" in demo.output
-
-
-def test_later_starts_go_on_or_serve_or_measure_again_and_end_on_time(tmp_path):
-    port = str(free_port())
-    arguments = ["demo", "--state", "demo", "--port", port]
-    with Service([*arguments, "--speed", "9d/s"], tmp_path) as first:
-        first.until("bins closed")
+    with Service(arguments, tmp_path) as first:
+        until = served_while_replayed(port, first)
         assert first.interrupt() == 0
+    assert datetime.fromisoformat(until) > datetime.fromisoformat("2013-01-03T00:00:00Z")
+    assert "nothing was released yet; starting" in first.output
     with Service([*arguments, "--speed", "max"], tmp_path) as second:
         second.until("the replay is complete")
         assert second.interrupt() == 0
@@ -59,15 +30,39 @@ def test_later_starts_go_on_or_serve_or_measure_again_and_end_on_time(tmp_path):
         assert third.wait() == 0
     assert "departures: already complete; what was released is served" in third.output
     assert "30 seconds are over; ending" in third.output
-    with Service([*arguments, "--speed", "max", "--fresh"], tmp_path) as fresh:
-        fresh.until("the replay is complete")
+    with Service([*arguments, "--speed", "9d/s", "--fresh"], tmp_path) as fresh:
+        fresh.until("bins closed")
         assert "measurement 2 of the same events" in fresh.output
-        assert get(int(port), "/v1/streams/departures-2/privacy")["source_epsilon"] == "2"
-        assert [stream["stream"] for stream in get(int(port), "/v1/streams")["streams"]] == [
+        fresh.until_true(lambda: answers(port, "/v1/streams/departures-2/privacy"), "it is served")
+        assert get(port, "/v1/streams/departures-2/privacy")["source_epsilon"] == "2"
+        assert [stream["stream"] for stream in get(port, "/v1/streams")["streams"]] == [
             "departures",
             "departures-2",
         ]
         assert fresh.interrupt() == 0
+
+
+def served_while_replayed(port: int, demo: Service) -> str:
+    """Check what a running demo serves; return the instant until which it has released."""
+    demo.until_true(lambda: answers(port, "/v1/streams") and get(port, "/v1/streams")["streams"], "streams")
+    follower = Follower(port, "departures")
+    demo.until_true(lambda: len(follower.seen) > 50, "releases arrive by SSE")
+    (stream,) = get(port, "/v1/streams")["streams"]
+    assert (stream["stream"], stream["private"], stream["epsilon"]) == ("departures", True, "1")
+    until = str(get(port, "/v1/streams/departures")["released_until"])
+    count = get(port, "/v1/streams/departures/count", end=until)
+    assert count["interval"][0] <= count["value"] <= count["interval"][1]
+    series = get(port, "/v1/streams/departures/series", kind="bin", end=until)
+    assert len(series["value"]) >= 50
+    assert get(port, "/v1/streams/departures/privacy")["source_epsilon"] == "1"
+    assert get(port, "/v1/streams/departures/nodes", epoch=0, level=4)["values"]
+    page = httpx.get(f"http://127.0.0.1:{port}/", timeout=60, verify=False)
+    assert "text/html" in page.headers["content-type"]
+    for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"):
+        assert answers(port, path), path
+    follower.close()
+    assert follower.changed == []
+    return until
 
 
 def test_replay_of_one_file_leaves_its_releases_and_ends(tmp_path):
