@@ -19,12 +19,17 @@ _LONGEST_SHOWN = 200  # characters of a value in an error
 def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
     """Return the stored strategy. Raises: OperatorError if the configured one may not follow it."""
     check_counted(planned.stream, state)
-    try:
-        running = Strategy.from_json(state.strategy)
-    except ValueError as refusal:
-        raise OperatorError(f"stream {planned.stream}: {refusal}; give the new stream another name") from None
+    running = stored_strategy(planned.stream, state.strategy)
     check_change(running, planned)
     return running
+
+
+def stored_strategy(stream: str, text: bytes) -> Strategy:
+    """Return the strategy that the store holds for a stream. Raises: OperatorError if it cannot be read."""
+    try:
+        return Strategy.from_json(text)
+    except ValueError as refusal:
+        raise OperatorError(f"stream {stream}: {refusal}; give the new stream another name") from None
 
 
 def check_change(running: Strategy, planned: Strategy) -> None:

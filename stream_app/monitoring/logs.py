@@ -1,7 +1,7 @@
 """Log lines: JSON for machines, prose for a terminal, and never with a value from an event.
 
 An unexpected error's message may quote its input (``invalid literal for int(): '...'``), so only its type and
-its place in the code are logged. The message of an ``OperatorError`` is safe to log.
+its place in the code are logged. The messages of ``OperatorError`` and ``NoRoomError`` are safe to log.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO
 
+from stream_app.durable import NoRoomError
 from stream_app.monitoring.repeats import Repeats
 from stream_app.ports import OperatorError
 
@@ -158,7 +159,7 @@ def _described(error: BaseException) -> Iterator[dict[str, Any]]:
             continue
         seen.add(id(current))
         told: dict[str, Any] = {"type": type(current).__name__, "at": _places(current.__traceback__)}
-        if isinstance(current, OperatorError):
+        if isinstance(current, OperatorError | NoRoomError):  # both were written for the operator
             told["says"] = str(current)
         yield told
         if isinstance(current, BaseExceptionGroup):

@@ -7,6 +7,7 @@ import json
 from stream_app.config import ApiSettings, Settings, StreamSettings
 from stream_app.config.access import is_loopback
 from stream_app.core.instants import format_instant
+from stream_app.loops.configured import stored_strategy
 from stream_app.ports.reader import PublicReader
 from stream_app.shell.progress import StreamProgress
 
@@ -64,14 +65,16 @@ def _begins(stream: StreamSettings) -> str:
 
 async def progress_of(stream: StreamSettings, reader: PublicReader) -> StreamProgress:
     """Return a stream's progress, from public values only."""
-    replay, of_bins = stream.declared.source.replay, None
-    if replay is not None:
-        first, last = stream.declared.time.binning.bin_of([replay.from_us, replay.to_us])
-        of_bins = int(last - first)
     state = await reader.public_state(stream.name)
+    # Released rows are of the bins that the stream began with; a start refuses other ones after these lines.
+    begun = stream.declared if state is None else stored_strategy(stream.name, state.strategy).declared
+    replay, binning, of_bins = begun.source.replay, begun.time.binning, None
+    if replay is not None:
+        first, last = binning.bin_of([replay.from_us, replay.to_us])
+        of_bins = int(last - first)
     rows = await reader.rows(stream.name, state.visible_seq - 1, 1) if state and state.visible_seq else []
     if state is None or not rows:
         return StreamProgress(stream.name, 0, of_bins)
     row = json.loads(rows[-1][1])
-    starts = {one.epoch: stream.declared.time.binning.start_us(one.first_bin) for one in state.epochs}
+    starts = {one.epoch: binning.start_us(one.first_bin) for one in state.epochs}
     return StreamProgress.of_row(row, of_bins, replay.to_us if replay else None, starts.get(row["epoch"]))

@@ -18,19 +18,20 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 from stream_app.config import Settings
+from stream_app.durable import NoRoomError
 from stream_app.monitoring.logs import LOG_FORMAT, LOG_LEVEL, format_for
 from stream_app.ports import OperatorError
 
 log = logging.getLogger(__name__)
 
 COMPLETE = 0  # no work is left, or the end was requested
-CRASHED = 1  # an unexpected error: a supervisor restarts the process
+CRASHED = 1  # an unexpected error, or a full disk: a supervisor restarts the process
 REFUSED = 2  # the operator must correct something; a restart does not help
 INTERRUPTED = 130  # Ctrl-C, before the work was done; as shells count: 128 and the signal's number
 # What the statuses of a command mean, for people.
 MEANINGS = {
     COMPLETE: "Done; or it followed or served until it was asked to end.",
-    CRASHED: "An unexpected error. A supervisor may start the process again.",
+    CRASHED: "An unexpected error, or a full disk. A supervisor may start the process again.",
     REFUSED: "Correct what the command says. A restart does not help.",
     INTERRUPTED: "Ctrl-C ended the command before it was done.",
 }
@@ -66,8 +67,8 @@ _OWN = ("dphist", "stream_app")  # a module of these that is missing is a fault 
 def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> int:
     """Do the work of a process and return its exit status; print one line about an operator's error.
 
-    A package that is not installed is such an error. An unexpected error is raised: the interpreter then logs
-    its type and place and exits with status 1.
+    A package that is not installed is such an error, and so is a full disk, which ends with status 1. An
+    unexpected error is raised: the interpreter then logs its type and place and exits with status 1.
 
     Args: name, the start of the operator's line.
     """
@@ -76,6 +77,9 @@ def exit_status(work: Callable[[], int | None], name: str = "stream-app: ") -> i
     except OperatorError as refusal:
         print(f"{name}{refusal}", file=sys.stderr, flush=True)
         return REFUSED
+    except NoRoomError as full:
+        print(f"{name}{full}", file=sys.stderr, flush=True)
+        return CRASHED
     except ModuleNotFoundError as missing:
         module = (missing.name or "").partition(".")[0]
         if not module or module in _OWN:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
-from stream_app.durable import LineLog
+from stream_app.durable import LineLog, NoRoomError, write_durably
 from stream_app.ports import OperatorError, OutsideLedger
 from stream_app.stored_format import check_format
 
@@ -33,11 +33,20 @@ class LedgerFile(OutsideLedger):
 
     @classmethod
     def create(cls, path: Path) -> LedgerFile:
-        """Create and return a new ledger. Raises: OperatorError if the file exists already."""
+        """Create and return a new ledger.
+
+        Guarantee: after a failure there is no file, so that the command can be given again.
+        Raises: OperatorError if the file exists already, or cannot be written.
+        """
         if path.exists():
             raise OperatorError(f"ledger.file: {path} is there already; a ledger is begun once: keep it")
-        with closing(LineLog(path, PATIENCE_S)) as log:
-            log.append([HEADER])
+        try:
+            write_durably(path, [HEADER + b"\n"])  # whole or not at all: an empty file is no ledger
+        except NoRoomError as failure:
+            raise OperatorError(f"ledger.file: {failure}") from None
+        except OSError as failure:
+            remedy = "check that this user may"
+            raise OperatorError(f"ledger.file: {path} cannot be made: {failure.strerror}; {remedy}") from None
         return cls(path)
 
     def check_there(self) -> None:

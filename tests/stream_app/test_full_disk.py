@@ -1,23 +1,29 @@
-"""Whoever meets a full disk names its directory, loses nothing that was confirmed, and goes on with room."""
+"""A process that meets a full disk names its directory, loses nothing confirmed, and goes on with room."""
 
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 import redis
+from click.testing import CliRunner, Result
 
 from stream_app.core.records import LedgerEntry, Reason, Refusal, WitnessRow
 from stream_app.durable import NoRoomError, write_durably
+from stream_app.monitoring.logs import handler
 from stream_app.ports import OperatorError
 from stream_app.receiving.group_commit import GroupCommit
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
+from stream_app.shell.commands import main
+from stream_app.shell.processes import CRASHED, exit_status
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
-from stream_app.sinks.ledger_file import LedgerFile
+from stream_app.sinks.ledger_file import HEADER, LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.stored_format import mark_directory
@@ -25,6 +31,14 @@ from stream_app.vault.key_files import KeyFiles
 from tests.full_disk import Disk, small_disk
 from tests.patience import eventually
 
+CONFIGURATION = """
+ledger: {{file: {ledger}}}
+streams:
+  clicks:
+    source: {{file: clicks.ndjson}}
+    time: {{field: at, format: s, bin: 1h, grace: 0s, epoch: 1d}}
+    privacy: {{epsilon: 1}}
+"""
 ROOM = "no room is left on its disk (No space left on device); make room there"
 
 
@@ -92,6 +106,52 @@ def test_the_ledger(disk: Disk) -> None:
     ledger = LedgerFile.create(disk.directory / "ledger" / "ledger.ndjson")
     entry = LedgerEntry("people", "clicks", 0, 10, 20, "1/3", "event", "hash" * 20_000)
     refused(disk, lambda: ledger.append([entry]), disk.directory / "ledger")
+
+
+def test_new_ledger_leaves_no_file_and_can_be_given_again(disk: Disk) -> None:
+    place = disk.directory / "ledger" / "ledger.ndjson"
+    config = disk.directory.parent / "app.yaml"
+    config.write_text(CONFIGURATION.format(ledger=place))
+    place.parent.mkdir(mode=0o700)
+
+    def given() -> Result:
+        return CliRunner().invoke(main, ["new-ledger", "--config", str(config)])
+
+    disk.fill()
+    refused = given()
+    assert (refused.exit_code, refused.output) == (2, f"stream-app: ledger.file: {place.parent}: {ROOM}\n")
+    assert not place.exists()
+    disk.make_room()
+    assert given().exit_code == 0
+    assert place.read_bytes() == HEADER + b"\n"
+    assert "is there already" in given().output
+
+
+def test_a_command_ends_with_the_line_and_may_be_started_again(
+    disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = KeyFiles(disk.directory / "noise_keys")
+    asyncio.run(keys.create("clicks", 0, "a"))
+
+    async def added() -> None:
+        await keys.create("clicks", 1, "b")
+
+    disk.fill()
+    assert exit_status(lambda: asyncio.run(added())) == CRASHED
+    assert capsys.readouterr().err == f"stream-app: {disk.directory / 'noise_keys' / 'clicks'}: {ROOM}\n"
+
+
+def test_a_log_line_of_several_failures_says_it(disk: Disk) -> None:
+    written = io.StringIO()
+    logger = logging.Logger("stream_app.loops")
+    logger.addHandler(handler("worker", written))
+    disk.fill()
+    try:
+        write_durably(disk.directory / "file", [b"x" * 100_000])
+    except NoRoomError as full:
+        logger.error("a stream stopped", exc_info=ExceptionGroup("several", [full]))
+    errors = json.loads(written.getvalue())["errors"]
+    assert [error.get("says") for error in errors] == [None, f"{disk.directory}: {ROOM}"]
 
 
 def test_the_number_of_the_format(disk: Disk) -> None:

@@ -14,13 +14,13 @@ from click.testing import CliRunner
 
 from docs.site import reference
 from stream_app import config
+from stream_app.durable import NoRoomError
 from stream_app.monitoring.logs import LOG_FORMAT
 from stream_app.ports import OperatorError
 from stream_app.shell import options
 from stream_app.shell.commands import main
 from stream_app.shell.processes import (
     COMPLETE,
-    CRASHED,
     MEANINGS,
     child_environment,
     exit_status,
@@ -285,7 +285,7 @@ def test_every_status_of_a_command_is_explained_in_the_reference_and_in_the_help
 
         return exit_status(work)
 
-    ends = {end(None), end(OperatorError("wrong")), end(KeyboardInterrupt()), CRASHED}
+    ends = {end(None), end(OperatorError("wrong")), end(KeyboardInterrupt()), end(NoRoomError(28, "full"))}
     assert ends == set(MEANINGS)
     page, shown = reference.commands(), CliRunner().invoke(main, ["--help"]).output
     for status, text in MEANINGS.items():
