@@ -605,9 +605,9 @@ async function readEpoch(page, whole) {
 }
 
 const only = ({ value, stderr, lower, upper, confidence }) => ({ value: value[0], stderr: stderr[0], interval: [lower[0], upper[0]], confidence });
-// Return how many bins the streams before this one have released, whose history goes on here.
-const binsBefore = (page) => page.detail.epochs.reduce((bins, one) => bins + (one.stream ? one.bins_released : 0), 0);
-const releasedEpochs = (page) => page.detail.epochs.filter((one) => one.bins_released).length;
+// Return how many bins, or epochs, the streams before this one have released, whose history goes on here.
+const released = (page, what) => (page.detail.history ?? []).reduce((sum, one) => sum + one[what], 0);
+const releasedEpochs = (page) => released(page, "epochs_released") + page.detail.epochs.filter((one) => one.bins_released).length;
 
 // Args: found, as ``readHeadline`` returns it; until, the end of the last released bin; seq, of that release.
 function showHeadline(page, found, until, seq) {
@@ -620,7 +620,7 @@ function showHeadline(page, found, until, seq) {
   at("interval").replaceChildren(...(now ? intervalWords(page, now) : ["Nothing is released yet."]));
   at("stderr").textContent = now?.stderr === undefined ? "–" : words.error(now.stderr);
   at("released-until").textContent = until ? times.onPage(times.until(seconds(until))) : "–";
-  at("bins-released").replaceChildren(`${words.count(seq + binsBefore(page))} `, make("small", {}, `of ${times.oneBin}`));
+  at("bins-released").replaceChildren(`${words.count(seq + released(page, "bins_released"))} `, make("small", {}, `of ${times.oneBin}`));
   document.title = shown ? `${shown} · ${page.fullTitle}` : page.fullTitle;
   showOverEpochs(page, now);
   showUnmeasured(page);

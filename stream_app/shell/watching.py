@@ -48,7 +48,8 @@ def watch(
     """Follow the running count of STREAM.
 
     A live chart on a terminal, otherwise a line per release.
-    The count runs since the start of the epoch. The page, and stream-app query, add the epochs before it.
+    The count runs since the start of the epoch. The page, and stream-app query, add the epochs before it,
+    and those of the streams that it continues.
     With --of sum or mean, the running sum or mean of the stream's amounts in its epoch instead. A terminal
     also shows whether the stream is live, behind, complete, or waiting for its first bin, and whether the
     service answers.

@@ -71,16 +71,21 @@ def detail(
         sum=sums.described(view) if view.declared.amounts else None,
         annotations=as_told([*view.labels.annotations, *_edges(view)]),
         history=_history(view) or None,
-        epochs=[
-            *(_epoch(one, epoch, one.strategy.stream) for one in view.before for epoch in one.epochs),
-            *(_epoch(view.own, epoch) for epoch in view.own.epochs),
-        ],
+        epochs=[_epoch(view.own, epoch) for epoch in view.own.epochs],
     )
 
 
 def _history(view: StreamView) -> list[schemas.HistoryPart]:
     """Return the streams before a stream whose counts its answers include, oldest first."""
-    return [schemas.HistoryPart(stream=one.strategy.stream, **edges_of(one, one.span)) for one in view.before]
+    return [
+        schemas.HistoryPart(
+            stream=one.strategy.stream,
+            **edges_of(one, one.span),
+            bins_released=sum(epoch.bins for epoch in one.epochs),
+            epochs_released=sum(1 for epoch in one.epochs if epoch.bins),
+        )
+        for one in view.before
+    ]
 
 
 def _edges(view: StreamView) -> Iterable[Annotation]:
@@ -194,11 +199,9 @@ def users_of_epoch(view: StreamView, confidence: float = DEFAULT_CONFIDENCE) -> 
     )
 
 
-def _epoch(view: StreamView, epoch: EpochView, stream: str | None = None) -> schemas.EpochAnswer:
-    """Return the description of an epoch. Args: stream, unless it is the one that the answer is about."""
+def _epoch(view: StreamView, epoch: EpochView) -> schemas.EpochAnswer:
     record = epoch.record
     return schemas.EpochAnswer(
-        stream=stream,
         epoch=record.epoch,
         start=edge(view, record.first_bin),
         end=edge(view, last_bin_of(record) + 1),

@@ -65,9 +65,6 @@ class StreamList(BaseModel):
 class EpochAnswer(BaseModel):
     """One epoch: a run of bins served by one tree."""
 
-    stream: str | None = Field(
-        default=None, exclude_if=absent, description="the stream before this one whose epoch it is"
-    )
     epoch: int
     start: str
     end: str = Field(description="end of its last possible bin, or of its last released bin if it has ended")
@@ -125,6 +122,8 @@ class HistoryPart(BaseModel):
     stream: str
     start: str = Field(description="start of its first bin, RFC 3339")
     end: str = Field(description="end of its last bin, RFC 3339")
+    bins_released: int
+    epochs_released: int = Field(description="epochs with released bins")
 
 
 class StreamDetail(StreamSummary):

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, expect
 
 from stream_app.api.admission.access import AccessRules
 from stream_app.core.answers.labels import AllLabels
+from stream_app.core.boards import Board, Line, Panel, Show
 from stream_app.core.instants import format_instant
 from stream_app.core.records import ENDED
 from stream_app.ports.access import ApiKey, digest_of
@@ -71,11 +72,9 @@ def test_a_successor_answers_with_the_history_before_its_edge(behind: Backstage)
     detail, [entry] = told(address, "later"), told_of(address, "/v1/overview", "later")
     for found in (detail, entry, *told_of(address, "/v1/streams", "later")):
         assert found["running"]["value"] == pytest.approx(both["value"])
-    assert detail["history"] == [{"stream": "departures", "start": BEGIN_TEXT, "end": EDGE_TEXT}]
-    assert [(one.get("stream"), one["bins_released"]) for one in detail["epochs"]] == [
-        ("departures", 10),
-        (None, 5),
-    ]
+    part = {"stream": "departures", "start": BEGIN_TEXT, "end": EDGE_TEXT}
+    assert detail["history"] == [part | {"bins_released": 10, "epochs_released": 1}]
+    assert [(one["start"], one["bins_released"]) for one in detail["epochs"]] == [(EDGE_TEXT, 5)]
     [mark] = detail["annotations"]
     assert (mark["start"], mark["end"]) == (EDGE_TEXT, None)
     assert mark["text"] == "departures ends, and later goes on: epsilon 1 before, 2 now."
@@ -139,6 +138,35 @@ def test_a_key_sees_a_successor_from_its_edge_unless_it_opens_the_stream_before(
     tags = {tag_of(address, key) for key in ("k-all", "k-new")}
     assert len(tags) == 2
     assert not any("departures" in tag for tag in (tag_of(address, "k-new"),))
+
+
+def test_a_key_sees_a_chain_of_three_from_the_first_stream_in_a_row_that_it_opens(
+    behind: Backstage,
+) -> None:
+    last = Published(behind.store, name="last", first_bin=EDGE + 5, successor_of="later")
+    behind.run(last.open())
+    behind.run(last.close([20] * 3))
+    two = ApiKey("two", digest_of("k-two"), frozenset({"later", "last"}))
+    ends = ApiKey("ends", digest_of("k-ends"), frozenset({"departures", "last"}))
+    address = behind.start(AccessRules(keys=(*KEYS, two, ends)))
+    begins = {key: told(address, "last", key, "/count")["start"] for key in ("k-all", "k-two", "k-ends")}
+    edges = [format_instant(bin * HOUR_US) for bin in (FIRST_BIN, EDGE, EDGE + 5)]
+    assert list(begins.values()) == edges
+    history = told(address, "last", "k-all")["history"]
+    assert [(one["stream"], one["bins_released"]) for one in history] == [("departures", 10), ("later", 5)]
+    assert len(told(address, "last", "k-all")["annotations"]) == 2
+
+
+def test_a_key_of_a_board_adds_up_only_what_its_panels_ask_of_both(behind: Backstage) -> None:
+    boards = {}
+    shows: dict[str, Show] = {"same": "number", "other": "alerts"}
+    for name, show in shows.items():
+        panels = (Panel("new", "number", (Line("later"),)), Panel("old", show, (Line("departures"),)))
+        boards[name] = Board(name, name, panels)
+    keys = [ApiKey(name, digest_of(f"k-{name}"), None, frozenset({name})) for name in boards]
+    address = behind.start(AccessRules(keys=tuple(keys), boards=boards))
+    assert told(address, "later", "k-same", "/count")["start"] == BEGIN_TEXT
+    assert told(address, "later", "k-other", "/count")["start"] == EDGE_TEXT
 
 
 def tag_of(address: str, key: str) -> str:

@@ -9,12 +9,15 @@ from collections.abc import Awaitable, Iterator
 from contextlib import closing, suppress
 from copy import deepcopy
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
 
+from stream_app.core.answers.succession import continued
+from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import statement
 from stream_app.core.records import ENDED
 from stream_app.core.strategy import Strategy
@@ -23,6 +26,7 @@ from stream_app.ports import OperatorError
 from stream_app.sources.file import FileSource
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
+from tests.stream_app.core.test_query import read
 from tests.stream_app.declared import (
     BIN_US,
     FIRST_BIN,
@@ -96,14 +100,17 @@ def drawn(seed: int) -> dict[int, list[float]]:
     return found
 
 
-def recounted(events: dict[int, list[float]]) -> tuple[Counter[int], Counter[int], int]:
-    """Return what each stream must have counted by bin, and how many events the edge leaves out."""
+def recounted(events: dict[int, list[float]], bins: int = 2) -> tuple[Counter[int], Counter[int], int]:
+    """Return what each stream must have counted by bin, and how many events the edge leaves out.
+
+    Args: bins, of the successor in a bin of the first stream.
+    """
     old, new, late = Counter[int](), Counter[int](), 0
     for quarter, times in events.items():
         at = quarter / 4 + 0.125
         for time in times:
             if time >= EDGE:
-                new[max(int(2 * time), int(2 * at))] += 1
+                new[max(int(bins * time), int(bins * at))] += 1
             elif max(int(time), int(at)) < EDGE:
                 old[max(int(time), int(at))] += 1
             else:
@@ -129,6 +136,28 @@ def test_each_event_counts_in_one_of_both_streams(one: OneSource, seed: int, res
         assert set(one.letters.streams) == {"visits"}
 
     asyncio.run(run())
+
+
+def test_both_streams_have_one_history_if_their_bins_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+
+    async def run(one: OneSource) -> None:
+        events = drawn(5)
+        await run_until(one, 117, events)
+        old, new, late = recounted(events, bins=1)
+        assert late
+        views = {name: await read(None, one.store, name) for name in ("visits", "halves")}
+        view = views["halves"].following(continued(views["halves"], views.get))
+        every = old + new
+        assert view.span.start == FIRST_BIN
+        for start, stop in combinations(range(FIRST_BIN, view.span.stop + 1), 2):
+            counted = sum(every[bin] for bin in range(start, stop))
+            assert view.count(Span(start, stop)).value == counted
+
+    with closing(OneSource(tmp_path, strategy_of(), successor(bin_us=BIN_US))) as one:
+        asyncio.run(run(one))
 
 
 def test_a_stream_ends_at_its_edge_without_its_successor_and_for_good(one: OneSource) -> None:
