@@ -31,16 +31,25 @@ async def collect(settings: Settings) -> list[Stored]:
     """
     async with redis_server(settings) as connected:
         assert connected.redis.url is not None
-        store = RedisStore(connected.redis.url)
-        reader = RedisReader(connected.redis.url)
         try:
-            found = [await _stored(settings, stream, store, reader) for stream in settings.streams]
+            return await collect_from(settings, connected.redis.url)
         except OSError as failure:
             raise OperatorError(f"redis.url: {failure}; start it, then audit again") from None
-        finally:
-            await reader.close()
-            await store.close()
-    return [one for one in found if one is not None]
+
+
+async def collect_from(settings: Settings, url: str) -> list[Stored]:
+    """Return what a store, and the other records, have of each configured stream that was ever opened.
+
+    Args: url, of the store. Raises: as ``collect``; OSError if the store does not answer.
+    """
+    store, reader = RedisStore(url), RedisReader(url)
+    try:
+        await store.check_format()
+        found = [await _stored(settings, stream, store, reader) for stream in settings.streams]
+        return [one for one in found if one is not None]
+    finally:
+        await reader.close()
+        await store.close()
 
 
 async def _stored(

@@ -62,6 +62,10 @@ _ELSEWHERE = {
         "histories",
         "Put back what readers saw, from the witness.",
     ),
+    "check-backup": (
+        "check_backup",
+        "Check that FILE, a copy of Redis, can be restored.",
+    ),
     "query": (
         "readers",
         "Ask a running service for numbers of STREAM.",

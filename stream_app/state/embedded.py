@@ -38,7 +38,7 @@ _STOP_SECONDS = 30.0
 _START_SECONDS = 30.0  # without an answer; while the server says that it is loading, the start waits on
 
 # Runs in the child before it becomes the server: asks Linux to end the child when its parent dies.
-_DIES_WITH_PARENT = """
+DIES_WITH_PARENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15)
 if os.getppid() != int(sys.argv[1]):
@@ -270,7 +270,7 @@ class EmbeddedRedis:
         # The parent-death signal belongs to the thread that starts the child, so only the main thread may
         # request it.
         if sys.platform == "linux" and threading.current_thread() is threading.main_thread():
-            command = [sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT, str(os.getpid()), *command]
+            command = [sys.executable, "-I", "-S", "-c", DIES_WITH_PARENT, str(os.getpid()), *command]
         lock = self._lock("server.lock")
         if lock is None:
             raise OperatorError(f"state.dir: another redis-server uses {self._directory}; end it first")

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from redis import Redis
 
+from stream_app.shell.commands import main
 from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.state.embedded import find_server
 from stream_app.state.keys import StreamKeys
@@ -40,6 +42,11 @@ streams:
     source: {{file: visits.ndjson}}
     time: *seconds
     privacy: {{epsilon: 0.5, accept: measured again}}
+  kept:
+    source: {{file: visits.ndjson}}
+    time: {{field: at, format: ms, bin: 1s, grace: 3s, epoch: 2s, max_ahead: 60s}}
+    privacy: {{epsilon: 0.5, accept: measured again}}
+    releases: {{keep: 2s}}
 """
 STREAMS = ("visits", "noisy")
 
@@ -96,6 +103,7 @@ def test_a_restored_backup_and_a_rebuilt_store_release_no_bin_twice(tmp_path: Pa
         with worker(tmp_path) as first:
             first.until_true(lambda: len(visible_rows(redis, "noisy")) >= 2, "it releases")
             run("backup", tmp_path, redis)
+            the_copy_is_checked(tmp_path)
             copied = len(visible_rows(redis, "noisy"))
             first.until_true(lambda: len(visible_rows(redis, "noisy")) >= copied + 2, "it goes on")
             rows = seen(redis, rows)
@@ -110,6 +118,7 @@ def test_a_restored_backup_and_a_rebuilt_store_release_no_bin_twice(tmp_path: Pa
             assert rebuilding.wait() == 0, rebuilding.output
         rows = seen(redis, rows)  # all of them are back, before any worker runs
         rows = goes_on(tmp_path, redis, rows, "the store was lost: epoch 1 has ended")
+        old_epochs_left(redis)
     for stream in STREAMS:
         told = [json.loads(row) for _, row in sorted(rows[stream].items())]
         assert {after["bin"] - one["bin"] for one, after in pairwise(told)} == {1}, (
@@ -124,8 +133,47 @@ def test_a_restored_backup_and_a_rebuilt_store_release_no_bin_twice(tmp_path: Pa
     assert counted == {bin: sent[bin] for bin in counted}
 
 
+def the_copy_is_checked(folder: Path) -> None:
+    """Check the copy while the service runs; copies that are damaged, empty or another's are refused."""
+    status, said = checked(folder, "backup.rdb")
+    assert status == 0, said
+    told = said.splitlines()
+    assert [line.split(":")[0] for line in told[:-1]] == [*STREAMS, "kept"]
+    line = re.compile(r"\w+: [\d,]+ bins until 20\S+Z; its witness has (no later one|[1-9])")
+    assert all(map(line.match, told[:-1])), said
+    assert told[-1] == "backup.rdb: 21 checks, 0 failed"
+    copied = (folder / "backup.rdb").read_bytes()
+    (folder / "damaged.rdb").write_bytes(copied[: len(copied) // 2])
+    (folder / "other.rdb").write_bytes(b"{}")
+    refusals = {"damaged": "redis-server cannot load it", "other": "it is no copy of a Redis"}
+    for name, refusal in {**refusals, "absent": "No such file"}.items():
+        status, said = checked(folder, f"{name}.rdb")
+        assert (status, len(said.splitlines())) == (2, 1), said
+        assert f"{name}.rdb: {refusal}" in said
+    text = (folder / "app.yaml").read_text()
+    (folder / "changed.yaml").write_text(text.replace("epsilon: 0.5", "epsilon: 0.25"))
+    status, said = checked(folder, "backup.rdb", "changed.yaml")
+    assert status == 2
+    assert "FAIL noisy: The configuration is the one with which the stream runs: privacy.epsilon" in said
+
+
+def checked(folder: Path, file: str, config: str = "app.yaml") -> tuple[int, str]:
+    words = ["check-backup", str(folder / file), "--config", str(folder / config)]
+    result = CliRunner().invoke(main, words)
+    return result.exit_code, result.output.replace(f"{folder}/", "")
+
+
 def worker(folder: Path) -> Service:
     return Service(["worker", "--config", "app.yaml"], folder)
+
+
+def old_epochs_left(redis: DeployedRedis) -> None:
+    """Check the stream whose old epochs leave the store: each bin was released once, and few are left."""
+    rows, witnessed = visible_rows(redis, "kept"), witnessed_rows(redis.folder / "state" / "witness", "kept")
+    bins = [json.loads(row.row)["bin"] for row in witnessed]
+    assert bins == list(range(bins[0], bins[0] + len(bins))), "no bin twice, none missing"
+    assert {row.seq: row.row for row in witnessed}.items() >= rows.items()
+    assert len(rows) < len(witnessed), "old epochs left again, also after both losses"
 
 
 def lose(redis: DeployedRedis) -> None:

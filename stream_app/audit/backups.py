@@ -1,0 +1,59 @@
+"""What a copy of a store holds, and whether a restore from it would keep the promise. Nothing is written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from stream_app.audit.checks import Check
+from stream_app.audit.collecting import collect_from
+from stream_app.audit.stored import Stored, check_stored
+from stream_app.config import Settings
+from stream_app.ports import OperatorError
+from stream_app.state.loaded_copy import loaded_copy
+from stream_app.state.redis_store import RedisStore
+from stream_app.wiring.workers import noise_keys
+
+
+def check_backup(settings: Settings, file: Path, server: Path) -> tuple[list[str], list[Check]]:
+    """Return a line about each configured stream in a copy, and every check of what is stored.
+
+    Args: server, the executable that loads the copy.
+    Raises: OperatorError for a file without any of the streams, or one that cannot be read.
+    """
+    with loaded_copy(file, server) as url:
+        found = asyncio.run(_read(settings, url))
+    if not found:
+        raise OperatorError(
+            f"{file}: it holds none of the configured streams; name the copy of this service's Redis"
+        )
+    return list(_told(settings, found)), [check for one in found for check in check_stored(one)]
+
+
+async def _read(settings: Settings, url: str) -> list[Stored]:
+    found = await collect_from(settings, url)
+    keys = noise_keys(settings)
+    store = RedisStore(url)
+    try:
+        for one in found:
+            name = one.strategy.stream
+            await keys.mark(name, await store.noise_key(name))  # else its worker would end with this line
+    finally:
+        await store.close()
+    return found
+
+
+def _told(settings: Settings, found: Sequence[Stored]) -> Iterator[str]:
+    by_name = {one.strategy.stream: one for one in found}
+    for stream in settings.streams:
+        one = by_name.get(stream.name)
+        if one is None:
+            yield f"{stream.name}: not in this copy; a restore takes what its witness has"
+            continue
+        last, rows = (one.rows[-1] if one.rows else None), f"{len(one.rows):,} bins"
+        until = f" until {json.loads(last[1])['end']}" if last is not None else ""
+        later = len({row.seq for row in one.witness if row.seq > (last[0] if last else 0)})
+        said = f"{later:,} later ones, which a restore adds" if later else "no later one"
+        yield f"{stream.name}: {rows}{until}; its witness has {said}"

@@ -1,0 +1,87 @@
+"""A private server that has loaded a copy of a store, to look at what a restore would bring back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+from redis import Redis, exceptions
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from stream_app.ports import OperatorError
+from stream_app.state.embedded import DIES_WITH_PARENT
+
+_BEGINS = b"REDIS"  # of every file of this kind
+_ANSWERS_S = 30.0  # without an answer; while the server says that it is loading, the wait goes on
+
+
+@contextmanager
+def loaded_copy(file: Path, server: Path) -> Iterator[str]:
+    """Yield the URL of a server that has loaded a copy (``redis-cli --rdb``), until the block ends.
+
+    Guarantee: the server writes nothing to disk, and only this user can reach it.
+    Args: server, its executable. Raises: OperatorError, one line, for a file that it cannot load.
+    """
+    try:
+        with file.open("rb") as copied:
+            begins = copied.read(len(_BEGINS))
+    except OSError as failure:
+        raise OperatorError(f"{file}: {failure.strerror}; name a file of redis-cli --rdb") from None
+    if begins != _BEGINS:  # a server would start empty
+        raise OperatorError(f"{file}: it is no copy of a Redis; make one with redis-cli --rdb")
+    with TemporaryDirectory(prefix="copy-") as place:  # its mode is 0700
+        address, log = Path(place) / "redis.sock", Path(place) / "redis.log"
+        own = ["--port", "0", "--unixsocket", str(address), "--logfile", str(log)]
+        copy = ["--dir", str(file.absolute().parent), "--dbfilename", file.name]
+        kept = ["--save", "", "--appendonly", "no"]
+        dying = [sys.executable, "-I", "-S", "-c", DIES_WITH_PARENT, str(os.getpid())]
+        process = subprocess.Popen(
+            [*(dying if sys.platform == "linux" else []), str(server), *own, *copy, *kept],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            umask=0o077,
+            start_new_session=True,
+        )
+        try:
+            _await_loaded(process, address, file, log)
+            yield f"unix://{quote(str(address))}?db=0"
+        finally:
+            process.kill()  # it has nothing to save
+            process.wait()
+
+
+def _await_loaded(process: subprocess.Popen[bytes], address: Path, file: Path, log: Path) -> None:
+    deadline_s = time.monotonic() + _ANSWERS_S
+    with Redis(unix_socket_path=str(address), protocol=2, retry=Retry(NoBackoff(), 0)) as client:
+        while True:
+            try:
+                client.ping()
+                return
+            except exceptions.BusyLoadingError:
+                deadline_s = time.monotonic() + _ANSWERS_S
+            except (exceptions.RedisError, OSError):
+                pass
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                raise OperatorError(
+                    f"{file}: redis-server cannot load it ({_reason(log)}); it is damaged, or of a newer "
+                    "Redis: then name that one's program with --server"
+                )
+            time.sleep(0.01)
+
+
+def _reason(log: Path) -> str:
+    """Return what the server said before it ended, as far as its log tells it."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    marked = [
+        line for line in lines if " # " in line and "oO0O" not in line and "warning" not in line.lower()
+    ]
+    return marked[-1].partition(" # ")[2].rstrip(". ")[:200] if marked else "it did not answer"
