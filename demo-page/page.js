@@ -1739,14 +1739,14 @@ const $stream_app_api_dashboard_key_choice = (() => {
 // and device is "FR/mobile", and "FR/*" means all keys of FR. In a value "/" is written "\/", and "\" is written "\\";
 // the value "*" is written "\*".
 
-// Return the fields of the keys: {field, values} each. A stream with one field has one entry, without a name.
-// Args: axes, of the answer of /v1/streams/{s}.
+// Return the fields of the keys: {field, values} each, with the number of its values. A stream with one field has one
+// entry, without a name. Args: axes, of the answer of /v1/streams/{s}.
 const fieldsOf = (axes) => axes?.key_fields ?? (axes?.keys ? [{ field: "", values: axes.keys }] : []);
 
-// Return the chosen values of each field, in the order of the list; an empty list means any value.
+// Return the chosen values of each field, in the order of the choice; an empty list means any value.
 function chosenOf(axes, keys) {
   const parts = keys.map((key) => partsOf(axes, key));
-  return fieldsOf(axes).map(({ values }, i) => values.filter((value) => parts.some((one) => one[i] === value)));
+  return fieldsOf(axes).map((_, i) => [...new Set(parts.map((one) => one[i]))].filter((value) => value !== null));
 }
 
 // Return the keys to ask for. Args: chosen, as ``chosenOf`` returns it.
@@ -1760,11 +1760,8 @@ function keysOf(axes, chosen) {
 // Return the value that a pattern has in a field, for the keys of one value: "FR" for "FR/*".
 const valueOf = (axes, key, field) => partsOf(axes, key)[fieldsOf(axes).findIndex((one) => one.field === field)];
 
-// Return whether the stream has a key, or any key that a pattern means.
-function isKnown(axes, key) {
-  const [fields, parts] = [fieldsOf(axes), partsOf(axes, key)];
-  return parts.length === fields.length && parts.every((part, i) => part === null || fields[i].values.includes(part));
-}
+// Return whether a key is a pattern, which means several keys.
+const isPattern = (axes, key) => partsOf(axes, key).includes(null);
 
 // Return the name of the chosen keys, such as "FR + DE", or "country: FR + DE, device: mobile"; empty for all keys.
 // Args: most, the largest number of values of a field that are named.
@@ -1788,7 +1785,7 @@ function partsOf(axes, key) {
   if (!axes?.key_fields) return [key];
   return (key.match(/(?:\\.|[^\\/])+/g) ?? []).map((part) => (part === "*" ? null : part.replace(/\\(.)/g, "$1")));
 }
-return { fieldsOf, chosenOf, keysOf, valueOf, isKnown, nameOf };
+return { fieldsOf, chosenOf, keysOf, valueOf, isPattern, nameOf };
 })();
 
 const $stream_app_api_dashboard_measures = (() => {
@@ -1809,9 +1806,9 @@ function measuresOf(detail) {
 }
 const known = new WeakMap();
 
-function events({ noun, this_epoch: epoch }) {
+function events({ noun, counts }) {
   return {
-    name: "count", title: sentence(noun), running: epoch ? "Running count, summed over epochs" : "Running count", counted: "Count",
+    name: "count", title: sentence(noun), running: counts === "users" ? "Running count, summed over epochs" : "Running count", counted: "Count",
     numbers: COUNTS, single: "count", series: "series", keys: "keys", rates: true, more: "more", fewer: "fewer",
   };
 }
@@ -1879,7 +1876,7 @@ const $stream_app_api_dashboard_state = (() => {
 
 const { numbered } = $stream_app_api_dashboard_annotations;
 const { get, streamPath } = $demo_page_source_api;
-const { isKnown, nameOf } = $stream_app_api_dashboard_key_choice;
+const { isPattern, nameOf } = $stream_app_api_dashboard_key_choice;
 const { measuresOf } = $stream_app_api_dashboard_measures;
 const { chooseStep, presets, snapRange } = $stream_app_api_dashboard_ranges;
 const { seconds, timesOf } = $stream_app_api_dashboard_times;
@@ -1893,6 +1890,7 @@ class StreamPage {
   constructor(location, { speak, changed }) {
     const asked = new URL(location).searchParams;
     const number = (name) => (asked.has(name) && Number.isFinite(Number(asked.get(name))) ? Number(asked.get(name)) : null);
+    this.lookedUp = null; // the promise of the stream for which its keys were looked up
     this.asked = asked; // what the address asks for; null once the reader has chosen something
     this.stream = decodeURIComponent(new URL(location).pathname.split("/")[2] ?? "");
     this.speak = speak;
@@ -2067,11 +2065,11 @@ class StreamPage {
   get rules() {
     const chosen = new Set(this.keys);
     const about = (measure) => ({ total: "sum", mean: "mean" })[measure] ?? "count";
-    const all = this.detail.axes?.keys ?? [];
-    const of = ({ keys, not_keys: others }) => (others.length ? all.filter((key) => !others.includes(key)) : keys);
-    const listed = ({ not_keys: others }) => others.every((key) => all.includes(key)); // a pattern is no key of the list
-    const fits = (one) => about(one.measure) === this.measure.name && listed(one) && of(one).length === chosen.size;
-    return this.alerts.filter((one) => fits(one) && of(one).every((key) => chosen.has(key)));
+    const { axes } = this.detail;
+    const allBut = (others) => !others.some((key) => chosen.has(key) || isPattern(axes, key)) && chosen.size + others.length === axes.keys;
+    const exactly = (keys) => keys.length === chosen.size && keys.every((key) => chosen.has(key));
+    const fits = ({ keys, not_keys: others }) => (others.length ? allBut(others) : exactly(keys));
+    return this.alerts.filter((one) => about(one.measure) === this.measure.name && fits(one));
   }
 
   // Return the changes of these rules as marks for charts over time.
@@ -2097,10 +2095,20 @@ class StreamPage {
   }
 
   // Take a new answer of /v1/streams/{s}. Leave out keys that the stream does not have.
-  take(detail) {
+  async take(detail) {
+    const { axes, windows, strategy_hash: promised } = detail;
+    if (promised !== this.lookedUp) {
+      const histogram = this.histogram === null ? [] : [this.histogram];
+      [this.keys, [this.histogram = null]] = await Promise.all([this.#known(axes, this.keys), this.#known(windows, histogram)]);
+    }
+    this.lookedUp = promised;
     this.detail = detail;
-    this.keys = this.keys.filter((key) => isKnown(detail.axes, key));
     this.#settleView();
+  }
+
+  // Return those of some names that the stream has. Args: listed, with the number of its keys.
+  async #known(listed, names) {
+    return listed?.keys && names.length ? (await this.ask("keys/list", { key: names })).keys : [];
   }
 
   // Values as first published exist for the count of all keys together only.
@@ -2216,7 +2224,7 @@ const { COUNTS, error } = $stream_app_api_dashboard_words;
 
 class Running extends Panel {
   constructor(page) {
-    super(page, "running", page.detail.this_epoch ? "Running count, summed over epochs" : "Running count");
+    super(page, "running", page.detail.counts === "users" ? "Running count, summed over epochs" : "Running count");
     this.band = this.chart();
     const readout = make("p", { className: "readout", id: page.place("band-readout") });
     this.body.append(make("div", { className: "card-head strip-head" }, make("h3", {}, "Its band: how far the true number may lie above or below"), readout));
@@ -2773,8 +2781,8 @@ function listen() {
 async function show(day) {
   if (!recording) return;
   moveTo(recording, day);
-  counts.take(await get("/v1/streams/departures"));
-  delays.take(await get("/v1/streams/delays"));
+  await counts.take(await get("/v1/streams/departures"));
+  await delays.take(await get("/v1/streams/delays"));
   delays.closer = [RELEASED.start, recording.weekBefore(day)];
   showHeadline(counts, await readHeadline(counts), counts.detail.released_until, counts.detail.seq);
   showTruth();

@@ -95,8 +95,8 @@ function listen() {
 async function show(day) {
   if (!recording) return;
   moveTo(recording, day);
-  counts.take(await get("/v1/streams/departures"));
-  delays.take(await get("/v1/streams/delays"));
+  await counts.take(await get("/v1/streams/departures"));
+  await delays.take(await get("/v1/streams/delays"));
   delays.closer = [RELEASED.start, recording.weekBefore(day)];
   showHeadline(counts, await readHeadline(counts), counts.detail.released_until, counts.detail.seq);
   showTruth();

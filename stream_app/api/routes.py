@@ -10,10 +10,19 @@ from fastapi.responses import StreamingResponse
 
 from dphist.windows.error import window_error
 from stream_app.api import errors, schemas, sse
-from stream_app.api.admission.access import may_ask_of, may_read, reader_of
+from stream_app.api.admission.access import may_ask_of, may_read, reader_of, sees_panels_only
 from stream_app.api.admission.turns import Places
 from stream_app.api.admission.work import LONG_US, epochs_us
-from stream_app.api.answers import counts, formats, statements, streams, sums, values, windows
+from stream_app.api.answers import (
+    counts,
+    formats,
+    key_lists,
+    statements,
+    streams,
+    sums,
+    values,
+    windows,
+)
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
 from stream_app.api.succession import Succession
@@ -106,8 +115,12 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
 async def show_stream(request: Request, replica: Told, _query: Nothing) -> Response:
     """One stream: its running count, its tree and its epochs."""
     view = replica.view
+    if sees_panels_only(request):
+        every_us = publish_every_us(request)
+        make = streams.detail_for_board
+        return await answered(request, replica, make, every_us, us=epochs_us(view), variant="board")
     before = after = None
-    if (view := replica.view) is not None:
+    if view is not None:
         before, after = (
             one if one is not None and may_read(request, one) else None
             for one in (view.declared.successor_of, streams.successor(view))
@@ -121,6 +134,14 @@ async def show_stream(request: Request, replica: Told, _query: Nothing) -> Respo
         us=epochs_us(view),
         variant=f"{before or ''}:{after or ''}" if before or after else "",
     )
+
+
+@router.get("/streams/{stream}/keys/list", tags=["Streams"], response_model=schemas.KeyListAnswer)
+async def list_keys(
+    request: Request, replica: Known, query: Annotated[schemas.KeyListQuery, Query()]
+) -> Response:
+    """A part of the stream's public list of keys, by a part of the name; or which names it has."""
+    return await answered(request, replica, key_lists.key_list, query, us=key_lists.LIST_US)
 
 
 @router.get("/streams/{stream}/count", tags=["Counts"], response_model=schemas.CountAnswer)

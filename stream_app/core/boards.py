@@ -16,7 +16,8 @@ OF_VALUES: frozenset[Show] = frozenset({"quantiles", "heat", "cdf"})
 MOST_LINES = 6  # more lines in one chart cannot be told apart
 MOST_PANELS = 24
 MOST_ANNOTATIONS = 50
-# The paths below /v1/streams/{stream} that a panel asks. A key of a board opens no other path.
+# The paths below /v1/streams/{stream} that a panel asks. A board's key opens no other path, and no
+# other key of the stream than that of the line.
 _COUNTS = {"count": "", "sum": "sum/", "mean": "mean/"}
 _PATHS: Mapping[Show, tuple[str, ...]] = {
     "number": ("{single}",),
@@ -76,12 +77,16 @@ class Panel:
     title: str = ""
     range_us: int | None = None
 
-    def paths(self) -> Iterable[tuple[str, str]]:
-        """Yield what the panel asks: streams, each with a path below its own."""
+    def questions(self) -> Iterable[tuple[str, str | None]]:
+        """Yield what the panel asks: paths, each with the key that the question names; None for no key."""
         of, single = _COUNTS[self.measure], self.measure
         for line in self.lines:
+            described = f"/v1/streams/{line.stream}"
+            yield described, None
+            if line.key is not None:
+                yield f"{described}/keys/list", line.key
             for path in _PATHS[self.show]:
-                yield line.stream, path.format(of=of, single=single)
+                yield f"{described}/{path.format(of=of, single=single)}", line.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +110,7 @@ class Board:
         """The streams of its panels."""
         return frozenset(line.stream for panel in self.panels for line in panel.lines)
 
-    def paths(self) -> frozenset[str]:
-        """Return the paths of the API that its page asks."""
-        of_panels = {
-            f"/v1/streams/{stream}/{path}" for panel in self.panels for stream, path in panel.paths()
-        }
-        of_streams = {f"/v1/streams/{stream}" for stream in self.streams}
-        return frozenset(of_panels | of_streams | {f"/v1/boards/{self.name}", "/v1/changes"})
+    def questions(self) -> frozenset[tuple[str, str | None]]:
+        """Return what its page asks: paths of the API, each with the key that the question names, or None."""
+        of_panels = {question for panel in self.panels for question in panel.questions()}
+        return frozenset(of_panels | {(f"/v1/boards/{self.name}", None), ("/v1/changes", None)})

@@ -13,7 +13,7 @@ class ApiKey:
     """One API key, stored as the SHA-256 of its text; 256 random bits need no slow hash.
 
     Args: streams that it may read; None for all. boards: a key of boards opens these boards only: what
-        their panels ask, for all keys of their streams; None for a key of streams.
+        their panels ask, and no other key of a stream; None for a key of streams.
     """
 
     name: str

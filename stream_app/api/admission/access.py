@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -79,13 +79,14 @@ class AccessRules:
 class Reader:
     """An authenticated reader, and the streams that this reader may read (None: all streams).
 
-    Args: boards, paths: of a key of boards, these boards and the only paths that it opens; else None.
+    Args: boards, questions: of a key of boards, these boards and the only questions that it opens; else None.
+        A question is a path with the key of the stream that it names, or with None.
     """
 
     name: str
     streams: frozenset[str] | None = None
     boards: frozenset[str] | None = None
-    paths: frozenset[str] | None = None
+    questions: frozenset[tuple[str, str | None]] | None = None
 
 
 NOBODY = Reader("", frozenset(), frozenset(), frozenset())  # gets files of pages, which show nothing
@@ -106,10 +107,17 @@ def may_read(request: Request, stream: str) -> bool:
 def may_ask_of(request: Request, stream: str, other: str) -> bool:
     """Return whether the request's reader may ask the same of another stream. Args: stream, the asked one."""
     reader: Reader | None = getattr(request.state, "reader", None)
-    if reader is None or reader.paths is None:
+    if reader is None or reader.questions is None:
         return may_read(request, other)
-    path: str = request.scope["path"]
-    return path.replace(f"/streams/{stream}", f"/streams/{other}", 1) in reader.paths - {path}
+    path, key = _question_of(request.scope) or ("", None)
+    of_other = path.replace(f"/streams/{stream}", f"/streams/{other}", 1)
+    return of_other != path and (of_other, key) in reader.questions
+
+
+def sees_panels_only(request: Request) -> bool:
+    """Return whether the request's reader has a key of boards."""
+    reader: Reader | None = getattr(request.state, "reader", None)
+    return reader is not None and reader.boards is not None
 
 
 def may_read_board(request: Request, board: Board) -> bool:
@@ -186,13 +194,10 @@ class Access:
             return HTTPException(
                 401, line, {"WWW-Authenticate": 'Basic realm="private counts", charset="UTF-8"'}
             )
-        opens = None if reader is None else reader.paths
-        if opens is not None and scope["path"] not in opens and not self._is_open(scope["path"]):
+        opens = None if reader is None else reader.questions
+        if opens is not None and not self._is_open(scope["path"]) and _question_of(scope) not in opens:
             opened = ", ".join(sorted((reader or NOBODY).boards or ()))
-            shown = (
-                f"this key opens the board {opened} only: what its panels ask, for all keys of their streams"
-            )
-            line = f"{shown}; use a key of streams"
+            line = f"this key opens the board {opened} only: what its panels ask; use a key of streams"
             return HTTPException(403, line)
         return None
 
@@ -228,8 +233,17 @@ class Access:
             return Reader(f"key:{key.name}", key.streams)
         boards = [board for name, board in self._rules.boards.items() if name in key.boards]
         streams = frozenset[str]().union(*(board.streams for board in boards))
-        paths = frozenset[str]().union(*(board.paths() for board in boards))
-        return Reader(f"key:{key.name}@{client_of(address)}", streams, key.boards, paths)
+        questions = frozenset[tuple[str, str | None]]().union(*(board.questions() for board in boards))
+        return Reader(f"key:{key.name}@{client_of(address)}", streams, key.boards, questions)
+
+
+def _question_of(scope: Scope) -> tuple[str, str | None] | None:
+    """Return a request's path and the key of a stream that it names; None if it is about several keys."""
+    asked = QueryParams(scope.get("query_string", b""))
+    keys = asked.getlist("key")
+    if len(keys) > 1 or "not_key" in asked:
+        return None
+    return scope["path"], keys[0] if keys else None
 
 
 def _while_let_in(send: Send, still_in: Callable[[], bool]) -> Send:

@@ -39,6 +39,19 @@ def summary(view: StreamView) -> schemas.StreamSummary:
     return schemas.StreamSummary(**_summary(view))
 
 
+def detail_for_board(view: StreamView, publish_every_us: int) -> schemas.StreamDetail:
+    """Return the description of a stream without numbers and keys, which a board's panels may not show."""
+    whole = detail(view, publish_every_us)
+    return whole.model_copy(
+        update={
+            "running": None,
+            "this_epoch": None,
+            "axes": whole.axes and whole.axes.model_copy(update={"first_keys": []}),
+            "windows": whole.windows and whole.windows.model_copy(update={"first_keys": []}),
+        }
+    )
+
+
 def detail(
     view: StreamView, publish_every_us: int, beside: tuple[str | None, str | None] = (None, None)
 ) -> schemas.StreamDetail:
@@ -51,6 +64,7 @@ def detail(
     tree = kind.tree_design
     return schemas.StreamDetail(
         **_summary(view),
+        counts=view.declared.count or "events",
         noun=meaning.noun,
         where=str(view.declared.where) if view.declared.where else None,
         left_out=left_out(view.declared),

@@ -58,7 +58,8 @@ def axes_of(strategy: Strategy) -> schemas.AxesAnswer | None:
         return None
     declared = strategy.declared
     return schemas.AxesAnswer(
-        keys=None if declared.keys is None else list(declared.keys.labels),
+        keys=None if declared.keys is None else len(declared.keys.labels),
+        first_keys=[] if declared.keys is None else list(declared.keys.labels[: schemas.FIRST_KEYS]),
         key_fields=_key_fields(declared.keys),
         edges=None if declared.value is None else declared.value.edges.tolist(),
         value_field=None if declared.value is None else declared.value.field,
@@ -82,7 +83,7 @@ def axes_of(strategy: Strategy) -> schemas.AxesAnswer | None:
 def _key_fields(keys: KeyList | None) -> list[schemas.KeyFieldAnswer] | None:
     if keys is None or not keys.fields:
         return None
-    return [schemas.KeyFieldAnswer(field=one.field, values=list(one.values)) for one in keys.fields]
+    return [schemas.KeyFieldAnswer(field=one.field, values=len(one.values)) for one in keys.fields]
 
 
 def _cdf(view: StreamView, query: schemas.CdfQuery) -> tuple[Cdf, Buckets, dict[str, Any]]:

@@ -12,7 +12,7 @@ from dphist.windows.design import WindowDesign
 from dphist.windows.error import WindowError
 from stream_app.api.answers.ranges import edge, edges_of, parsed_time, released
 from stream_app.api.answers.values import check_quantiles, in_values
-from stream_app.api.schemas import WindowAnswer, WindowQuantile, WindowQuery, WindowsAnswer
+from stream_app.api.schemas import FIRST_KEYS, WindowAnswer, WindowQuantile, WindowQuery, WindowsAnswer
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.window_view import Window, window_ending, window_until, windows_of
@@ -33,14 +33,15 @@ def described(view: StreamView) -> WindowsAnswer | None:
     design = view.strategy.kind.windows
     if design is None:
         return None
-    keys, buckets = view.declared.keys, view.declared.value
+    labels, buckets = () if view.declared.keys is None else view.declared.keys.labels, view.declared.value
     return WindowsAnswer(
         mechanism=design.mechanism,
         options=dict(design.options),
         bins=design.bins,
         epsilon=in_words(design.epsilon),
         histograms=design.histograms,
-        keys=None if keys is None or design.histograms == 1 else list(keys.labels),
+        keys=None if not labels or design.histograms == 1 else len(labels),
+        first_keys=[] if design.histograms == 1 else list(labels[:FIRST_KEYS]),
         value_field=None if buckets is None else buckets.field,
         buckets=design.buckets,
     )

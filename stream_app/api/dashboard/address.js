@@ -2,7 +2,6 @@
 // must not take it for what they asked for.
 
 import { at, make } from "./elements.js";
-import { isKnown } from "./key_choice.js";
 import { PRESETS, presets, windows } from "./ranges.js";
 import { seconds } from "./times.js";
 import { length } from "./words.js";
@@ -40,13 +39,12 @@ const CHECKS = [unknownKeys, unknownView, unknownRange, unknownEnds, unknownMeas
 
 function unknownKeys(page) {
   const { axes } = page.detail;
-  const unknown = page.asked.getAll("key").filter((key) => !isKnown(axes, key)).map(quoted);
+  const unknown = page.asked.getAll("key").filter((key) => !page.keys.includes(key)).map(quoted);
   if (!unknown.length) return null;
   const shown = page.keys.length ? page.group(MOST_LINKS) : axes?.keys ? "all keys together" : "all events";
-  const all = axes?.keys ?? [];
-  const which = all.length ? `This stream has no key ${unknown.join(", ")}.` : `This stream has no keys, so ${unknown.join(", ")} is unknown.`;
-  const some = all.slice(0, MOST_LINKS).map((key) => [key, { key }]);
-  const rest = all.length > MOST_LINKS ? [[`${(all.length - MOST_LINKS).toLocaleString("en")} more under “Keys”`, { key: null }]] : [];
+  const which = axes?.keys ? `This stream has no key ${unknown.join(", ")}.` : `This stream has no keys, so ${unknown.join(", ")} is unknown.`;
+  const some = (axes?.first_keys ?? []).slice(0, MOST_LINKS).map((key) => [key, { key }]);
+  const rest = axes?.keys > MOST_LINKS ? [[`${(axes.keys - MOST_LINKS).toLocaleString("en")} more under “Keys”`, { key: null }]] : [];
   return { text: `${which} Shown: ${shown}.`, links: [...some, ...rest] };
 }
 
@@ -118,9 +116,9 @@ function unknownEpsilon({ asked, epsilon }) {
   return text === null || epsilon !== null ? null : { text: `${quoted(text)} is no epsilon. Shown: a quarter of the stream's own.`, links: [] };
 }
 
-function unknownHistogram({ asked, detail }) {
-  const [name, keys] = [asked.get("of"), detail.windows?.keys ?? []];
-  if (!name || keys.includes(name)) return null;
+function unknownHistogram({ asked, detail, histogram }) {
+  const [name, keys] = [asked.get("of"), detail.windows?.first_keys ?? []];
+  if (!name || histogram === name) return null;
   const shown = keys.length ? `the one of ${keys[0]}` : "what the stream has";
   return { text: `There is no histogram of ${quoted(name)}. Shown: ${shown}.`, links: keys.slice(0, MOST_LINKS).map((of) => [of, { of }]) };
 }

@@ -94,7 +94,7 @@ async function read(source) {
     Object.assign(source, { detail, refused: null, state, ruled });
     for (const line of lines) {
       const [asked] = line.keys;
-      line.take(detail);
+      await line.take(detail);
       if (asked !== undefined && !line.keys.length) line.unknownKey = asked;
       if (ruled) Object.assign(line, { alerts: marks.alerts, transitions: changes.transitions, transitionsKept: changes.kept });
     }
@@ -191,7 +191,7 @@ function show(declared) {
   document.title = `${declared.title} · Private counts`;
   slots = declared.panels.map((panel) => {
     const lines = panel.streams.map((line) => Object.assign(new BoardLine(board, panel, line), { source: sourceOf(line.split("/")[0]) }));
-    for (const line of lines) if (line.source.detail) line.take(line.source.detail);
+    for (const line of lines) line.detail = line.source.detail;
     return new Slot(board, panel, lines, isFramed);
   });
   const wanted = new Set(slots.flatMap((slot) => slot.lines.map((line) => line.source)));

@@ -2,14 +2,14 @@
 // and device is "FR/mobile", and "FR/*" means all keys of FR. In a value "/" is written "\/", and "\" is written "\\";
 // the value "*" is written "\*".
 
-// Return the fields of the keys: {field, values} each. A stream with one field has one entry, without a name.
-// Args: axes, of the answer of /v1/streams/{s}.
+// Return the fields of the keys: {field, values} each, with the number of its values. A stream with one field has one
+// entry, without a name. Args: axes, of the answer of /v1/streams/{s}.
 export const fieldsOf = (axes) => axes?.key_fields ?? (axes?.keys ? [{ field: "", values: axes.keys }] : []);
 
-// Return the chosen values of each field, in the order of the list; an empty list means any value.
+// Return the chosen values of each field, in the order of the choice; an empty list means any value.
 export function chosenOf(axes, keys) {
   const parts = keys.map((key) => partsOf(axes, key));
-  return fieldsOf(axes).map(({ values }, i) => values.filter((value) => parts.some((one) => one[i] === value)));
+  return fieldsOf(axes).map((_, i) => [...new Set(parts.map((one) => one[i]))].filter((value) => value !== null));
 }
 
 // Return the keys to ask for. Args: chosen, as ``chosenOf`` returns it.
@@ -23,11 +23,8 @@ export function keysOf(axes, chosen) {
 // Return the value that a pattern has in a field, for the keys of one value: "FR" for "FR/*".
 export const valueOf = (axes, key, field) => partsOf(axes, key)[fieldsOf(axes).findIndex((one) => one.field === field)];
 
-// Return whether the stream has a key, or any key that a pattern means.
-export function isKnown(axes, key) {
-  const [fields, parts] = [fieldsOf(axes), partsOf(axes, key)];
-  return parts.length === fields.length && parts.every((part, i) => part === null || fields[i].values.includes(part));
-}
+// Return whether a key is a pattern, which means several keys.
+export const isPattern = (axes, key) => partsOf(axes, key).includes(null);
 
 // Return the name of the chosen keys, such as "FR + DE", or "country: FR + DE, device: mobile"; empty for all keys.
 // Args: most, the largest number of values of a field that are named.

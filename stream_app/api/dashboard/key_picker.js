@@ -1,6 +1,8 @@
 // The control that chooses keys: a box with check boxes, and a field that searches them. Several chosen keys are a group:
-// every panel shows their events together. If the keys have several fields, each field has its own check boxes.
+// every panel shows their events together. If the keys have several fields, each field has its own check boxes. The
+// service searches the list of keys, which may be long.
 
+import { ApiError, get, streamPath } from "./api.js";
 import { at, keepInWindow, make, say } from "./elements.js";
 import { chosenOf, fieldsOf, keysOf } from "./key_choice.js";
 
@@ -12,6 +14,8 @@ export class KeyPicker {
     this.page = page;
     this.box = at("key-picker");
     this.lists = at("key-lists");
+    this.found = []; // the values of each field that the box lists
+    this.asked = 0; // questions to the service so far
     keepInWindow(this.box, this.box.querySelector(".key-box"));
     this.box.addEventListener("toggle", () => this.#opened());
     this.box.addEventListener("keydown", (event) => { if (event.key === "Escape") this.#close(); });
@@ -41,7 +45,7 @@ export class KeyPicker {
 
   #opened() {
     if (!this.box.open) return;
-    at("key-search").hidden = this.#fields().every(({ values }) => values.length <= SEARCHED);
+    at("key-search").hidden = this.#fields().every(({ values }) => values <= SEARCHED);
     at("key-search").value = "";
     this.#fill();
     if (!at("key-search").hidden) at("key-search").focus();
@@ -58,31 +62,43 @@ export class KeyPicker {
     this.box.querySelector("summary").focus(); // this button is disabled now
   }
 
-  // Return the values that the reader searches for, field by field.
-  #found() {
-    const sought = at("key-search").value.trim().toLowerCase();
-    return this.#fields().map(({ values }) => (sought ? values.filter((value) => value.toLowerCase().includes(sought)) : values));
+  // Ask for the values that the reader searches for, and list them. A later question makes this one void.
+  async #fill() {
+    const sought = at("key-search").value.trim();
+    const asked = ++this.asked;
+    try {
+      const parts = await Promise.all(this.#fields().map(({ field }) =>
+        get(`${streamPath(this.page.stream)}/keys/list`, { field: field || null, contains: sought, limit: MOST })));
+      if (asked === this.asked) this.#list(sought.toLowerCase(), parts);
+    } catch (error) {
+      if (asked === this.asked) say(at("key-note"), `The keys cannot be searched: ${error instanceof ApiError ? error.message : "the service does not answer"}.`);
+    }
   }
 
-  // List the values that the reader searches for, the chosen ones first. A click does not move them.
-  #fill() {
-    const [found, chosen] = [this.#found(), this.#chosen()];
+  // List values of each field, the chosen ones first. A click does not move them. Args: parts, answers of /keys/list.
+  #list(sought, parts) {
+    const chosen = this.#chosen().map((values) => values.filter((value) => value.toLowerCase().includes(sought)));
+    this.found = parts.map(({ keys }, i) => [...new Set([...chosen[i], ...keys])]);
     const lists = this.#fields().map(({ field }, i) => {
       const is = new Set(chosen[i]);
-      const listed = [...found[i].filter((value) => is.has(value)), ...found[i].filter((value) => !is.has(value))].slice(0, MOST);
+      const listed = this.found[i].slice(0, MOST);
       return make("fieldset", {},
         make("legend", { className: field ? "" : "visually-hidden" }, field || "Keys to count together"),
         make("ul", {}, ...listed.map((value) => make("li", {}, make("label", { className: "check" },
           make("input", { type: "checkbox", value, checked: is.has(value), dataset: { field: i } }), make("span", {}, value))))));
     });
+    const focused = this.lists.contains(document.activeElement);
     this.lists.replaceChildren(...lists);
-    say(at("key-note"), this.#note(found.flat().length, Math.max(...found.map((values) => values.length))));
+    if (focused) this.lists.querySelector("input")?.focus();
+    say(at("key-note"), this.#note(sought, parts));
   }
 
-  #note(found, longest) {
-    const all = this.#fields().flatMap(({ values }) => values).length;
+  #note(sought, parts) {
+    const [found, all] = [this.found.flat().length, parts.reduce((sum, { listed }) => sum + listed, 0)];
     if (!found) return "No key has this in its name.";
-    if (longest > MOST) return `The first ${MOST} of ${longest.toLocaleString("en")} keys; search for the others.`;
+    const cut = parts.find(({ next }) => next !== null);
+    if (cut && sought) return `The first ${MOST} keys that have this in their names; write more of the name.`;
+    if (cut) return `The first ${MOST} of ${cut.listed.toLocaleString("en")} keys; search for the others.`;
     return found < all ? `${found} of ${all.toLocaleString("en")} keys.` : "";
   }
 
@@ -90,16 +106,17 @@ export class KeyPicker {
     const { axes } = this.page.detail;
     const wanted = this.#chosen();
     const others = wanted[field].filter((one) => one !== value);
-    wanted[field] = this.#fields()[field].values.filter((one) => others.includes(one) || (chosen && one === value));
+    wanted[field] = chosen ? [...others, value] : others;
     this.page.choose({ keys: keysOf(axes, wanted) });
   }
 
   // With the Enter key, choose the only value that was found.
-  #chooseFound(event) {
+  async #chooseFound(event) {
     event.preventDefault();
-    const found = this.#found();
-    const field = found.findIndex((values) => values.length);
-    if (found.flat().length !== 1) return;
-    this.#chose(field, found[field][0], !this.#chosen()[field].includes(found[field][0]));
+    await this.#fill(); // the answer to the last letter may be under way
+    if (this.found.flat().length !== 1) return;
+    const field = this.found.findIndex((values) => values.length);
+    const [value] = this.found[field];
+    this.#chose(field, value, !this.#chosen()[field].includes(value));
   }
 }

@@ -15,9 +15,9 @@ export function measuresOf(detail) {
 }
 const known = new WeakMap();
 
-function events({ noun, this_epoch: epoch }) {
+function events({ noun, counts }) {
   return {
-    name: "count", title: sentence(noun), running: epoch ? "Running count, summed over epochs" : "Running count", counted: "Count",
+    name: "count", title: sentence(noun), running: counts === "users" ? "Running count, summed over epochs" : "Running count", counted: "Count",
     numbers: COUNTS, single: "count", series: "series", keys: "keys", rates: true, more: "more", fewer: "fewer",
   };
 }

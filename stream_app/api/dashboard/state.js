@@ -3,7 +3,7 @@
 
 import { numbered } from "./annotations.js";
 import { get, streamPath } from "./api.js";
-import { isKnown, nameOf } from "./key_choice.js";
+import { isPattern, nameOf } from "./key_choice.js";
 import { measuresOf } from "./measures.js";
 import { chooseStep, presets, snapRange } from "./ranges.js";
 import { seconds, timesOf } from "./times.js";
@@ -17,6 +17,7 @@ export class StreamPage {
   constructor(location, { speak, changed }) {
     const asked = new URL(location).searchParams;
     const number = (name) => (asked.has(name) && Number.isFinite(Number(asked.get(name))) ? Number(asked.get(name)) : null);
+    this.lookedUp = null; // the promise of the stream for which its keys were looked up
     this.asked = asked; // what the address asks for; null once the reader has chosen something
     this.stream = decodeURIComponent(new URL(location).pathname.split("/")[2] ?? "");
     this.speak = speak;
@@ -191,11 +192,11 @@ export class StreamPage {
   get rules() {
     const chosen = new Set(this.keys);
     const about = (measure) => ({ total: "sum", mean: "mean" })[measure] ?? "count";
-    const all = this.detail.axes?.keys ?? [];
-    const of = ({ keys, not_keys: others }) => (others.length ? all.filter((key) => !others.includes(key)) : keys);
-    const listed = ({ not_keys: others }) => others.every((key) => all.includes(key)); // a pattern is no key of the list
-    const fits = (one) => about(one.measure) === this.measure.name && listed(one) && of(one).length === chosen.size;
-    return this.alerts.filter((one) => fits(one) && of(one).every((key) => chosen.has(key)));
+    const { axes } = this.detail;
+    const allBut = (others) => !others.some((key) => chosen.has(key) || isPattern(axes, key)) && chosen.size + others.length === axes.keys;
+    const exactly = (keys) => keys.length === chosen.size && keys.every((key) => chosen.has(key));
+    const fits = ({ keys, not_keys: others }) => (others.length ? allBut(others) : exactly(keys));
+    return this.alerts.filter((one) => about(one.measure) === this.measure.name && fits(one));
   }
 
   // Return the changes of these rules as marks for charts over time.
@@ -221,10 +222,20 @@ export class StreamPage {
   }
 
   // Take a new answer of /v1/streams/{s}. Leave out keys that the stream does not have.
-  take(detail) {
+  async take(detail) {
+    const { axes, windows, strategy_hash: promised } = detail;
+    if (promised !== this.lookedUp) {
+      const histogram = this.histogram === null ? [] : [this.histogram];
+      [this.keys, [this.histogram = null]] = await Promise.all([this.#known(axes, this.keys), this.#known(windows, histogram)]);
+    }
+    this.lookedUp = promised;
     this.detail = detail;
-    this.keys = this.keys.filter((key) => isKnown(detail.axes, key));
     this.#settleView();
+  }
+
+  // Return those of some names that the stream has. Args: listed, with the number of its keys.
+  async #known(listed, names) {
+    return listed?.keys && names.length ? (await this.ask("keys/list", { key: names })).keys : [];
   }
 
   // Values as first published exist for the count of all keys together only.

@@ -113,7 +113,7 @@ async function refreshDetail() {
   const [detail] = await Promise.all([get(base), readAlerts()]);
   // There are new bins, and panels that were loaded before do not show them.
   if (page.detail && page.detail.seq !== detail.seq) shown.mark();
-  page.take(detail);
+  await page.take(detail);
   showUnknownChoices(page);
   if (detail.seq < page.seq) {
     // The stream was started anew and counts its seq from 1 again. Follow it from there.

@@ -49,6 +49,7 @@ from stream_app.api.schemas.statements import (
     TotalAnswer,
 )
 from stream_app.api.schemas.streams import (
+    FIRST_KEYS,
     AnnotationAnswer,
     AxesAnswer,
     ColumnsAnswer,
@@ -56,6 +57,8 @@ from stream_app.api.schemas.streams import (
     EpochCount,
     HistoryPart,
     KeyFieldAnswer,
+    KeyListAnswer,
+    KeyListQuery,
     StreamDetail,
     StreamList,
     StreamSummary,
@@ -74,6 +77,7 @@ from stream_app.api.schemas.windows import WindowAnswer, WindowQuantile, WindowQ
 __all__ = [
     "BANDS",
     "DEFAULT_CONFIDENCE",
+    "FIRST_KEYS",
     "MAX_NODES",
     "MAX_POINTS",
     "MAX_WHOLE",
@@ -103,6 +107,8 @@ __all__ = [
     "Health",
     "HistoryPart",
     "KeyFieldAnswer",
+    "KeyListAnswer",
+    "KeyListQuery",
     "Kind",
     "LedgerRow",
     "MeanAnswer",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, Field
 
+from stream_app.api.schemas.questions import MAX_WHOLE, Names, NoQuery
 from stream_app.api.schemas.released import EstimatedCount, PartlyMeasured, Released, absent
 from stream_app.api.schemas.sums import SummedField
 from stream_app.api.schemas.windows import WindowsAnswer
+
+FIRST_KEYS = 10  # in the description of a stream
+MOST_LISTED = 1_000  # keys in one part of the list
 
 
 class EpochCount(EstimatedCount):
@@ -39,7 +45,9 @@ class StreamSummary(Released, PartlyMeasured):
         exclude_if=absent,
         description="equal to start, if retention removed earlier bins: no count holds their events",
     )
-    running: EstimatedCount | None = Field(description="events since start; null before the first release")
+    running: EstimatedCount | None = Field(
+        description="events since start; null before the first release, and for a key of boards"
+    )
     counted: str = Field(description="what running is a number of, in words: events")
     retired: str | None = Field(
         default=None, exclude_if=absent, description="of a retired stream: when it was, RFC 3339"
@@ -52,7 +60,7 @@ class StreamSummary(Released, PartlyMeasured):
     this_epoch: EpochCount | None = Field(
         default=None,
         description="users first seen in the last epoch with a release; null: the stream counts no users, or "
-        "has released nothing",
+        "has released nothing, or the reader has a key of boards",
     )
 
 
@@ -89,13 +97,43 @@ class KeyFieldAnswer(BaseModel):
     """One of several key fields."""
 
     field: str
-    values: list[str] = Field(description="the listed ones, and other if all else counts under it")
+    values: int = Field(description="how many are listed; /keys/list has them")
+
+
+class KeyListQuery(NoQuery):
+    """A part of the list of keys, or names to look up in it."""
+
+    contains: str = Field(default="", max_length=256, description="a part of the name, in any case")
+    field: str | None = Field(
+        default=None, description="one of several key fields: list its values instead of keys"
+    )
+    key: Names = Field(
+        default=[],
+        description="a key, or a pattern over several fields; may be repeated. The answer then says which of "
+        "these names the stream has. Not beside the other parameters",
+    )
+    after: int = Field(default=0, ge=0, le=MAX_WHOLE, description="next of the part before this one")
+    limit: int = Field(default=100, ge=1, le=MOST_LISTED, description="at most so many names")
+
+
+class KeyListAnswer(BaseModel):
+    """A part of a stream's public list of keys, which comes from the configuration and never from events."""
+
+    stream: str
+    field: str | None = Field(description="whose values these are; null: they are keys")
+    listed: int = Field(description="how many the whole list has")
+    keys: list[str] = Field(description="in the order of the list, which is also that of columns in /nodes")
+    next: int | None = Field(description="for the next part, as after; null: this is the last one")
+    unknown: list[str] = Field(description="names that were looked up and that the stream does not have")
 
 
 class AxesAnswer(BaseModel):
     """The axes besides time: keys and values."""
 
-    keys: list[str] | None
+    keys: int | None = Field(description="how many are listed; null: the stream has no keys")
+    first_keys: list[str] = Field(
+        description=f"the first {FIRST_KEYS} of the list; /keys/list has all. None for a key of boards"
+    )
     key_fields: list[KeyFieldAnswer] | None = Field(
         default=None, description="fields whose values make a key, in the order of its parts; null: one field"
     )
@@ -129,6 +167,7 @@ class HistoryPart(BaseModel):
 class StreamDetail(StreamSummary):
     """A stream with its tree and epochs; with /nodes, this suffices to compute every answer."""
 
+    counts: Literal["events", "users"] = Field(description="what is counted: each event, or each user once")
     noun: str = Field(description="what a chart's points are numbers of: events, users first seen")
     next_release: str | None = Field(
         description="when the next bin becomes visible if no worker is late, RFC 3339; null for replays, "

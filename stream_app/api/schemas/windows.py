@@ -30,7 +30,10 @@ class WindowsAnswer(BaseModel):
     bins: int = Field(description="bins in a window")
     epsilon: str = Field(description="epsilon of each histogram, for one event added or removed")
     histograms: int = Field(description="histograms in a window: one, or one for each key")
-    keys: list[str] | None = Field(description="keys with a histogram each; null: one histogram for all keys")
+    keys: int | None = Field(description="how many keys have a histogram each; null: one for all keys")
+    first_keys: list[str] = Field(
+        description="the first of them; /keys/list has all. None for a key of boards"
+    )
     value_field: str | None = Field(
         description="field whose values a histogram counts; null: a histogram over keys"
     )

@@ -23,6 +23,7 @@ from stream_app.ports.access import ApiKey, digest_of
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.published import Published
+from tests.stream_app.published_axes import PublishedAxes, delays
 
 ORIGIN = "https://intranet.example.org"
 SHOP = Board("shop", "The shop", (Panel("visits", "bins", (Line("clicks"),)),), embed=(ORIGIN,))
@@ -96,9 +97,36 @@ async def test_the_key_of_a_board_opens_what_its_panels_ask_and_nothing_else() -
         answer = await client.get("/v1/streams/views")
         assert answer.status_code == 403
         assert answer.json()["error"] == (
-            "this key opens the board shop only: what its panels ask, for all keys of their streams; "
-            "use a key of streams"
+            "this key opens the board shop only: what its panels ask; use a key of streams"
         )
+
+
+@in_a_loop
+async def test_the_key_of_a_board_shows_no_other_key_of_a_stream() -> None:
+    board = Board("few", "Few", (Panel("ua", "bins", (Line("delays", "UA"),)),))
+    key = ApiKey("few", digest_of("k-few"), frozenset(), frozenset({"few"}))
+    store = MemoryStore()
+    stream = PublishedAxes(store, epsilon="2", epoch_bins=8, buckets=2)
+    await stream.open()
+    await stream.close_cells(delays(stream, 4))
+    app = create_app(store.reader(), AccessRules(keys=(key,), boards={"few": board}), apart=SHARED)
+    await app.state.replicas.refresh()
+    headers = {"Authorization": "Bearer k-few"}
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+        base = "/v1/streams/delays"
+        opened = (base, f"{base}/series?key=UA&kind=bin", f"{base}/count?key=UA", f"{base}/keys/list?key=UA")
+        assert await statuses(client, opened) == dict.fromkeys(opened, 200)
+        closed = (
+            *(f"{base}/count{query}" for query in ("", "?key=B6", "?key=UA&key=B6", "?not_key=UA", "?key=*")),
+            *(f"{base}/keys/list{query}" for query in ("", "?contains=B", "?key=B6", "?key=UA&key=B6")),
+            *(f"{base}/count?{query}" for query in ("key=B6&key=UA", "ke%79=B6", "key=UA&not_key=B6")),
+            *(f"{base}/{path}" for path in ("keys", "keys?key=UA", "quantiles?key=UA")),
+        )
+        assert await statuses(client, closed) == dict.fromkeys(closed, 403)
+        told = (await client.get(base)).json()
+        assert (told["running"], told["this_epoch"], told["axes"]["first_keys"]) == (None, None, [])
+        assert "B6" not in (await client.get(base)).text
 
 
 @in_a_loop

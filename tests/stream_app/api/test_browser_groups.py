@@ -53,13 +53,13 @@ def test_chosen_keys_are_counted_together_in_every_panel(browser: Browser, site:
         page.locator("#key-picker summary").click()
         page.get_by_label("B6", exact=True).check()
         page.get_by_label("UA", exact=True).check()
-        expect(page.locator("#stream-name")).to_have_text("delays · UA + B6")  # in the order of the list
-        expect(page.locator("#key-chosen")).to_have_text("UA + B6")
-        eventually(page, lambda: page.url.endswith("?key=UA&key=B6"))
+        expect(page.locator("#stream-name")).to_have_text("delays · B6 + UA")  # in the order of the choice
+        expect(page.locator("#key-chosen")).to_have_text("B6 + UA")
+        eventually(page, lambda: page.url.endswith("?key=B6&key=UA"))
         both = asked(page, "delays/count?key=UA&key=B6")
         expect(page.get_by_test_id("value")).to_have_text(f"{round(both['value']):,}")
         events = "True number of events with a number in delay"
-        expect(page.locator("#interval")).to_contain_text(f"{events} for UA + B6")
+        expect(page.locator("#interval")).to_contain_text(f"{events} for B6 + UA")
         photograph(page, "groups-desktop")
         page.keyboard.press("Escape")
         expect(page.locator("#key-picker summary")).to_be_focused()
@@ -72,7 +72,7 @@ def test_chosen_keys_are_counted_together_in_every_panel(browser: Browser, site:
         address = page.url
         page.goto("about:blank")
         page.goto(address)  # as somebody who gets the address
-        expect(page.locator("#stream-name")).to_have_text("delays · UA + B6")
+        expect(page.locator("#stream-name")).to_have_text("delays · B6 + UA")
         expect(page.get_by_test_id("value")).to_have_text(f"{round(both['value']):,}")
         page.locator("#key-picker summary").click()
         page.get_by_role("button", name="All keys").click()
@@ -100,6 +100,7 @@ def test_keyboard_chooses_among_a_thousand_keys_by_searching(browser: Browser, s
         page.keyboard.press("Enter")
         expect(page.locator("#stream-name")).to_have_text("shops · shop-0777")
         page.get_by_label("Search keys").fill("shop-088")
+        expect(page.locator("#key-note")).to_have_text("10 of 1,000 keys.")
         for _ in range(3):
             page.keyboard.press("Tab")
             page.keyboard.press("Space")

@@ -91,11 +91,19 @@ def test_rows_by_field_are_its_rollups(counted: Counted) -> None:
 def test_description_names_fields_and_values(counted: Counted) -> None:
     one, _ = counted
     axes = answer(one, PATH)["axes"]
-    assert axes["keys"] == list(LABELS)
-    assert axes["key_fields"] == [
-        {"field": "geo.country", "values": ["FR", "DE", "other"]},
-        {"field": "device", "values": ["mobile", "desk/top"]},
-    ]
+    assert (axes["keys"], axes["first_keys"]) == (6, list(LABELS))
+    assert axes["key_fields"] == [{"field": "geo.country", "values": 3}, {"field": "device", "values": 2}]
+    listed = {
+        field: answer(one, f"{PATH}/keys/list", field=field)["keys"] for field in ("geo.country", "device")
+    }
+    assert listed == {"geo.country": ["FR", "DE", "other"], "device": ["mobile", "desk/top"]}
+    looked_up = answer(one, f"{PATH}/keys/list", key=["FR/*", "FR/radio", LABELS[3], "FR"])
+    assert (looked_up["keys"], looked_up["unknown"]) == (["FR/*", LABELS[3]], ["FR/radio", "FR"])
+    status, refused = answer(one, f"{PATH}/keys/list", field="town")
+    assert (status, refused["error"]) == (
+        400,
+        "field: 'town' is none of several key fields; known are geo.country, device",
+    )
     assert answer(one, f"{PATH}/count")["meaning"] == "Counts events whose device is listed."
 
 

@@ -62,15 +62,20 @@ def test_a_board_is_read_as_it_is_written() -> None:
     assert settings.streams[0].annotations == (Annotation(1_772_323_200_000_000, None, "New shop"),)
 
 
-def test_a_key_of_a_board_opens_the_paths_of_its_panels_only() -> None:
+def test_a_key_of_a_board_opens_the_questions_of_its_panels_only() -> None:
     (board,) = load_text(STREAMS + WHOLE, Path("app.yaml"), {}).boards
-    assert board.paths() == {
+    without_key = {path for path, key in board.questions() if key is None}
+    assert without_key == {
         "/v1/boards/shop",
         "/v1/changes",
         *(f"/v1/streams/{stream}" for stream in ("clicks", "sales", "days")),
         *(f"/v1/streams/{stream}/{path}" for stream in ("clicks", "sales") for path in ("series", "count")),
         "/v1/streams/sales/sum",
         "/v1/streams/days/cdf",
+    }
+    of_a_key = {f"/v1/streams/clicks/{path}" for path in ("keys/list", "series", "count")}
+    assert {(path, key) for path, key in board.questions() if key is not None} == {
+        (path, "FR") for path in of_a_key
     }
 
 

@@ -195,7 +195,7 @@ def test_windows_are_found_by_their_end_and_by_any_instant(tmp_path: Path) -> No
             status, refused = await ask(client, path)
             assert (status, word in refused["error"]) == (400, True)
         described = (await ask(client, ""))[1]["windows"]
-        assert (described["keys"], described["value_field"]) == ([*CARRIERS, "other"], "flight.delay")
+        assert (described["first_keys"], described["value_field"]) == ([*CARRIERS, "other"], "flight.delay")
 
     with_client(one, check)
 

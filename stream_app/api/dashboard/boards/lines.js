@@ -145,7 +145,7 @@ export class Group {
   // Return why the lines share no chart; null if they do. The configuration refuses such panels, addresses may have them.
   refusal() {
     const [first, ...others] = this.lines;
-    const unit = (line) => (line.measure.name === "count" ? Boolean(line.detail.this_epoch) : line.measure.title);
+    const unit = (line) => (line.measure.name === "count" ? line.detail.counts : line.measure.title);
     for (const other of others) {
       if (first.detail.timezone !== other.detail.timezone) return `${first.subject} and ${other.subject} have bins of other kinds, so they share no chart. Give each its own panel.`;
       if (unit(first) !== unit(other)) return `${first.subject} and ${other.subject} count different things, so they share no axis. Give each its own panel.`;

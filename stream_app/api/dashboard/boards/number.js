@@ -18,7 +18,7 @@ export class OneNumber extends Panel {
 
   async ask(page) {
     const answer = await page.ask(page.measure.single, page.range());
-    const isSaid = page.measure.name === "count" && !page.detail.this_epoch; // the page says once which events count
+    const isSaid = page.measure.name === "count" && page.detail.counts === "events"; // the page says once which events count
     return { ...answer, note: isSaid ? "" : `${sentence(answer.counted)}.` };
   }
 

@@ -7,6 +7,7 @@ import { grid } from "../tables.js";
 import { seconds } from "../times.js";
 import { amount, count, error, between, length, spread } from "../words.js";
 
+const MOST_LISTED = 1000; // keys to choose from; an address names any other one
 const WANTED = [0.5, 0.9];
 const NAMES = { 0.5: "median", 0.9: "90 % below" };
 
@@ -14,7 +15,7 @@ export class Windows extends Panel {
   constructor(page) {
     super(page, "windows", "Window", about(page));
     const { keys } = page.detail.windows;
-    this.key = make("select", { id: "windows-key" }, ...(keys ?? []).map((key) => new Option(key, key)));
+    this.key = make("select", { id: "windows-key" }); // filled by the first question
     this.curve = make("select", { id: "windows-curve" }, new Option("Histogram", "histogram"), new Option("Cumulative", "cumulative"));
     this.earlier = make("button", { type: "button", disabled: true }, "Earlier");
     this.later = make("button", { type: "button", disabled: true }, "Later");
@@ -43,7 +44,8 @@ export class Windows extends Panel {
   async ask(page) {
     const { keys, value_field: field } = page.detail.windows;
     const which = page.ending === null ? { until: page.range().end } : { end: page.ending };
-    const key = keys && (keys.includes(page.histogram) ? page.histogram : keys[0]);
+    if (keys && !this.key.length) await this.#listKeys(page);
+    const key = keys && (page.histogram ?? this.key.options[0].value);
     if (key) this.key.value = key;
     return page.ask("window", { ...which, key, q: field ? WANTED : [] });
   }
@@ -130,6 +132,14 @@ export class Windows extends Panel {
     const each = quantiles.map(({ q, value, interval }) =>
       [`${NAMES[q]} `, bold(value === null ? "cannot be told" : amount(value)), interval ? ` (${spread(...interval).join(" to ")})` : ""]);
     return [": ", bold(count(consistent[last])), ` ${this.page.detail.noun}${total}`, ...each.flatMap((words) => [", ", ...words])];
+  }
+
+  async #listKeys(page) {
+    const { keys, listed } = await page.ask("keys/list", { limit: MOST_LISTED });
+    const other = page.histogram === null || keys.includes(page.histogram) ? [] : [page.histogram];
+    this.key.replaceChildren(...[...keys, ...other].map((key) => new Option(key, key)));
+    if (listed <= MOST_LISTED) return;
+    this.key.append(make("option", { disabled: true }, `${count(listed - MOST_LISTED)} more: write &of=KEY in the address`));
   }
 
   #step(ending) {

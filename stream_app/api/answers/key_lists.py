@@ -1,0 +1,91 @@
+"""Parts of a stream's public list of keys. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate, islice
+
+import numpy as np
+
+from dphist.arrays import Int64Array
+from stream_app.api import schemas
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.cells import KeyList
+
+LIST_US = 2_000.0  # a part of a list of 100,000 keys
+
+
+def key_list(view: StreamView, query: schemas.KeyListQuery) -> schemas.KeyListAnswer:
+    """Return a part of a stream's list of keys, or which of some names it has. Raises: QueryError."""
+    declared = view.declared.keys
+    if declared is None:
+        raise QueryError("this stream has no keys; ask for /count", "stream")
+    names = _names(declared, query.field)
+    if query.key:
+        return _looked_up(view, declared, query)
+    found = list(islice(_containing(names, query.contains.lower(), query.after), query.limit + 1))
+    shown = found[: query.limit]
+    return schemas.KeyListAnswer(
+        stream=view.strategy.stream,
+        field=query.field,
+        listed=len(names),
+        keys=[names[place] for place in shown],
+        next=shown[-1] + 1 if len(found) > len(shown) else None,
+        unknown=[],
+    )
+
+
+def _looked_up(view: StreamView, declared: KeyList, query: schemas.KeyListQuery) -> schemas.KeyListAnswer:
+    """Return which of the asked names are keys, or patterns of several fields that match keys."""
+    if query.contains or query.field is not None or query.after:
+        line = "key: looks names up, so it stands alone; leave contains, field and after out"
+        raise QueryError(line, "key")
+    known = [name for name in query.key if name in declared.place_of_label or declared.matching(name)]
+    return schemas.KeyListAnswer(
+        stream=view.strategy.stream,
+        field=None,
+        listed=len(declared.labels),
+        keys=known,
+        next=None,
+        unknown=[name for name in query.key if name not in set(known)],
+    )
+
+
+def _names(declared: KeyList, field: str | None) -> tuple[str, ...]:
+    """Return the keys, or the values of one of several fields. Raises: QueryError."""
+    if field is None:
+        return declared.labels
+    for one in declared.fields:
+        if one.field == field:
+            return one.values
+    known = ", ".join(one.field for one in declared.fields)
+    several = f"known are {known}" if known else "this stream has one; leave field out"
+    raise QueryError(f"field: {field[:80]!r} is none of several key fields; {several}", "field")
+
+
+def _containing(names: tuple[str, ...], sought: str, after: int) -> Iterator[int]:
+    """Yield the places of names that contain a text, from one place on.
+
+    Args: sought, in lower case.
+    Cost: one search through the text of the names that are passed, in C.
+    """
+    if not sought:
+        yield from range(after, len(names))
+        return
+    text, starts = _searched(names)
+    while after < len(names):
+        at = text.find(sought, int(starts[after]))
+        if at < 0:
+            return
+        after = int(np.searchsorted(starts, at, side="right"))
+        if at + len(sought) < starts[after]:  # else it is a part of two names
+            yield after - 1
+
+
+@lru_cache(maxsize=8)
+def _searched(names: Sequence[str]) -> tuple[str, Int64Array]:
+    """Return all names in one text in lower case, and where each begins; at the end, where the text ends."""
+    lowered = [f"{name.lower()}\n" for name in names]
+    return "".join(lowered), np.fromiter(accumulate(map(len, lowered), initial=0), np.int64)

@@ -1,0 +1,66 @@
+"""The list of keys comes in parts: every part, any search, any case, and what 100,000 keys cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+
+from stream_app.api.answers.key_lists import _containing
+from stream_app.api.app import create_app
+from tests.models.memory import MemoryStore
+from tests.stream_app.api.client import SHARED
+from tests.stream_app.published_axes import PublishedAxes
+
+KEYS = 100_000
+
+
+def test_search_finds_what_a_loop_over_all_names_finds() -> None:
+    rng = np.random.default_rng(5)
+    letters = np.array(list("aAbBİß\n/"))
+    names = tuple(dict.fromkeys("".join(rng.choice(letters, rng.integers(1, 6))) for _ in range(300)))
+    for sought in ("", "a", "ab", "\u0307", "\n", "b\na", "ss", "zz", *(name.lower() for name in names[:20])):
+        for after in (0, 1, 150, len(names) - 1, len(names), len(names) + 5):
+            expected = [at for at in range(after, len(names)) if sought in names[at].lower()]
+            assert list(_containing(names, sought, after)) == expected, (sought, after)
+
+
+def test_a_hundred_thousand_keys_come_in_parts_and_not_with_the_description() -> None:
+    async def check() -> None:
+        store = MemoryStore()
+        keys = tuple(f"Shop-{number:06}" for number in range(KEYS - 1))
+        stream = PublishedAxes(store, epsilon="2", epoch_bins=4, carriers=keys, buckets=2)
+        await stream.open()
+        app = create_app(store.reader(), apart=SHARED)
+        await app.state.replicas.refresh()
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+
+            async def listed(**query: Any) -> dict[str, Any]:
+                answer = await client.get("/v1/streams/delays/keys/list", params=query)
+                assert answer.status_code == 200, answer.text
+                assert len(answer.content) < 40_000
+                return dict(json.loads(answer.content))
+
+            described = await client.get("/v1/streams/delays")
+            assert len(described.content) < 10_000
+            assert described.json()["axes"]["keys"] == KEYS
+            found: list[str] = []
+            after: int | None = 0
+            for _ in range(10):
+                answer = await listed(contains="SHOP-00", after=after, limit=1_000)
+                found, after = [*found, *answer["keys"]], answer["next"]
+            assert after is None
+            assert found == list(keys[:10_000])
+            answer = await listed(contains="p-099998", limit=5)
+            assert (answer["keys"], answer["next"], answer["listed"]) == (["Shop-099998"], None, KEYS)
+            names = ["Shop-000007", "other", "Shop-7"]
+            answer = await listed(key=names)
+            assert (answer["keys"], answer["unknown"]) == (names[:2], names[2:])
+            refused = await client.get("/v1/streams/delays/keys/list", params={"key": "other", "after": 3})
+            assert refused.json()["error"].startswith("key: looks names up, so it stands alone")
+
+    asyncio.run(check())
