@@ -223,8 +223,8 @@ function showSuccession() {
   const on = (instant) => times.onPage(times.moment(seconds(instant)));
   const link = (stream) => make("a", { href: `/streams/${encodeURIComponent(stream)}` }, stream);
   const words = [];
-  for (const part of detail.history?.toReversed() ?? []) words.push("Events before ", on(part.end), " are counted by ", link(part.stream), ". ");
-  if (detail.history) words.push("All numbers here include them. ");
+  for (const part of detail.history?.toReversed() ?? []) words.push("Events of ", times.onPage(times.period(seconds(part.start), seconds(part.end))), " are counted by ", link(part.stream), ". ");
+  if (detail.history) words.push("All counts and charts here include them; alert rules read this stream only. ");
   else if (detail.successor_of) words.push("Events before ", on(detail.start), " are counted by ", link(detail.successor_of), ". ");
   if (detail.successor) words.push("Events from ", on(detail.ends), " on are counted by ", link(detail.successor), ".");
   else if (detail.ends && detail.next_release) words.push("This stream ends at ", on(detail.ends), ".");

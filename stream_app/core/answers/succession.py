@@ -45,7 +45,8 @@ def continues(before: StreamView, after: StreamView) -> bool:
     if after.trimmed is not None:
         return False
     edge, stop = after.epochs[0].record.first_bin, before.span.stop
-    over = before.history is not None or before.epochs[-1].record.end_reason == ENDED
+    retired = before.history is not None and before.history.retired_us is not None
+    over = retired or before.epochs[-1].record.end_reason == ENDED
     return stop == edge or (stop < edge and over)
 
 

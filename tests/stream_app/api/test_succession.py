@@ -186,7 +186,7 @@ def test_pages_link_the_stream_before_and_after(browser: Browser, behind: Backst
         page.locator("#succession a").click()
         expect(page.locator("#succession")).to_contain_text("are counted by departures.")
         expect(page.locator("#stream-name")).to_have_text("later")
-        expect(page.locator("#succession")).to_contain_text("All numbers here include them.")
+        expect(page.locator("#succession")).to_contain_text("All counts and charts here include them;")
         expect(page.locator("#annotations li")).to_contain_text(["departures ends, and later goes on"])
         expect(page.locator("#bins-released")).to_contain_text("15")
         count = told(address, "later", what="/count")["value"]

@@ -26,7 +26,8 @@ export class Running extends Panel {
   show(answer, page) {
     this.heading.textContent = page.measure.running;
     const picture = pictureOf(answer, page);
-    picture.levels = page.levels(({ measure }) => measure === "count");
+    // A rule's running count begins with this stream, and the chart with the first one that it continues.
+    picture.levels = page.detail.history ? [] : page.levels(({ measure }) => measure === "count");
     this.band.show(picture, page.binSeconds, page.domain());
     const { value, lower, upper } = picture.lines[0];
     const from = (column) => column.map((end, i) => (end === null ? null : end - value[i]));
