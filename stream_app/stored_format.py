@@ -25,7 +25,9 @@ CHANGES = 4
 ENDS = 5
 # Format 6: retention may have removed a stream's oldest epochs (state/lua/trim.lua).
 TRIMMED = 6
-NEWEST = TRIMMED  # the newest format that this build knows
+# Format 7: settings about arrival change at a bin that the state names (state/lua/announce.lua).
+ANNOUNCES = 7
+NEWEST = ANNOUNCES  # the newest format that this build knows
 
 _FILE = "format"
 

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from stream_app.core.arrival import ArrivalChange
 from stream_app.core.kinds.tree import Tree
-from stream_app.core.records import EpochRecord
+from stream_app.core.records import EpochRecord, StreamState
 from stream_app.core.strategy import Strategy, canonical_json
 
 _START = b'{"strategies":'  # canonical texts have sorted keys, so no strategy's text begins like this
@@ -26,12 +27,19 @@ _VERSION = 3
 _CHANGEABLE = ("privacy.epsilon", "tree.workload", "tree.branching", "tree.shares")
 
 
-def may_change(fact: str, running: Strategy, planned: Strategy) -> bool:
-    """Return whether a fact may change when the stream's next epoch opens. Args: fact, its path in the text.
+# What arrival decides may change in every live stream, at a bin that is announced (core/arrival.py).
+_ANNOUNCED = ("late", "time.grace_us", "time.max_ahead_bins")
 
-    It may in live streams that count over time only, if both strategies have the same kind of release: then
-    each epoch's values have the same tables, and ranges over epochs of both strategies have exact errors.
+
+def may_change(fact: str, running: Strategy, planned: Strategy) -> bool:
+    """Return whether a fact may change when a later epoch opens. Args: fact, its path in the text.
+
+    A fact about releases may in live streams that count over time only, if both strategies have the same kind
+    of release: then each epoch's values have the same tables, and ranges over epochs of both strategies have
+    exact errors.
     """
+    if fact in _ANNOUNCED:
+        return running.declared.until_us is None
     then, now = running.kind, planned.kind
     return (
         fact.startswith(_CHANGEABLE)
@@ -41,6 +49,27 @@ def may_change(fact: str, running: Strategy, planned: Strategy) -> bool:
         and (then.design.horizon, then.design.neighbours, then.width)
         == (now.design.horizon, now.design.neighbours, now.width)
     )
+
+
+def pending_change(state: StreamState) -> ArrivalChange | None:
+    """Return the announced change that no epoch has begun with yet."""
+    change = state.change
+    return change if change is not None and change.bin > state.epoch.first_bin else None
+
+
+def announced_bin(running: Strategy, state: StreamState, now_us: int) -> int:
+    """Return the bin from which a change holds that is announced now: an epoch's end, by the clock alone."""
+    bin, horizon = state.epoch.first_bin + state.epoch.bins, running.time.horizon
+    due = running.declared.time.closing_over(state.change).last_due_bin(now_us)
+    return bin + horizon * max(0, -((bin - due - 4) // horizon))
+
+
+def may_announce(running: Strategy, state: StreamState, bin: int, now_us: int) -> bool:
+    """Return whether it is early enough to announce, replace or take back a change that begins in this bin.
+
+    The bin before the last one that may have a cut is still open, so that a slow call is in time, too.
+    """
+    return running.declared.time.closing_over(state.change).last_due_bin(now_us) < bin - 3
 
 
 def strategies_text(texts: Sequence[bytes]) -> bytes:

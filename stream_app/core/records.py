@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
+from stream_app.core.arrival import ArrivalChange
 
 GENESIS = "0" * 64  # the head hash of a stream that has released nothing
 
@@ -149,6 +150,7 @@ class StreamState:
     stopped: bool = False  # no record is counted until an epoch opens
     until_bin: int | None = None  # the first bin that is never counted; None: the stream has no end
     earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
+    change: ArrivalChange | None = None  # the last one that was announced, also once it has taken effect
 
     @property
     def texts(self) -> tuple[bytes, ...]:

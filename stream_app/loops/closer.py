@@ -18,11 +18,13 @@ from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
+from stream_app.loops.announcing import announce
 from stream_app.loops.configured import changes_in_words, running_strategy
 from stream_app.loops.lease import LEASE_S, Leadership
+from stream_app.loops.next_epoch import is_finished
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
-from stream_app.loops.opening import agrees, is_finished, next_epoch_fits, open_stream
+from stream_app.loops.opening import after_running, agrees, next_epoch_fits, open_stream
 from stream_app.loops.publishing import Publisher
 from stream_app.loops.recovery import Recovery
 from stream_app.loops.stream import Ports, Stream
@@ -70,7 +72,8 @@ class Closer:
         self._stream = stream
         self._strategy = stream.strategy  # after reconcile(): the strategy under which the stream runs
         self._ran: Strategy | None = None  # the strategy after the last reconcile()
-        self._wanted = stream.strategy  # the strategy under which the next epoch opens
+        self._wanted = stream.strategy  # the configured strategy
+        self._next = stream.strategy  # the strategy under which the next epoch opens
         self._leadership = Leadership(name, ports.witnesses[name], ports.wall, stream.lease)
         self.publisher = Publisher(ports, stream, self._leadership)
         self._ahead = NoiseAhead(ports.store, ports.keys, noise, name, ports.make_nonce)
@@ -100,8 +103,10 @@ class Closer:
         self._strategy, state = await open_stream(
             self._ports, self._stream, self._strategy, self._wanted, self._ahead, self._recovery
         )
+        state = await announce(self._store, self._ports.clock, self._strategy, self._wanted, state)
         await self._log_pending()
         self._note_change(before, state)
+        self._next = after_running(self._strategy, self._wanted, state)
         await self.publisher.witness_released(self._strategy, state.epoch.epoch, state.seq)
         self._note_stop(state)
         self._finished = is_finished(self._strategy, state) or (
@@ -117,12 +122,19 @@ class Closer:
         return state
 
     def _note_change(self, before: Strategy | None, state: StreamState) -> None:
-        """Go on with settings that another worker has changed, because it read a newer configuration."""
+        """Go on with settings that another worker has changed, because it read a newer configuration.
+
+        An announced change is different: this worker announces its own settings again.
+        """
         now = self._ran = self._strategy
         wanted = self._wanted
         if now.declared == wanted.declared:
             self._wanted = now
-        elif before is not None and before.declared == wanted.declared:
+        elif (
+            before is not None
+            and before.declared == wanted.declared
+            and now.declared.arrival == wanted.declared.arrival
+        ):
             self._wanted = now
             log.warning(
                 "stream %s: another worker changed its settings from epoch %d on; this worker goes on with "
@@ -138,8 +150,10 @@ class Closer:
             return
         self._pending_logged = True
         running = running_strategy(state, self._wanted)
-        if state.epoch.end_reason is None and not is_finished(running, state):
-            for change in changes_in_words(running, self._wanted, state):
+        is_announced = running.declared.arrival != self._wanted.declared.arrival
+        if state.epoch.end_reason is None and not is_finished(running, state) and not is_announced:
+            now_us = await self._ports.clock.now_us()
+            for change in changes_in_words(running, self._wanted, state, now_us):
                 log.warning("stream %s; until then, the old settings can be put back", change)
 
     def _note_stop(self, state: StreamState) -> None:
@@ -258,7 +272,7 @@ class Closer:
 
     async def _draw_ahead(self, outage: Outage) -> None:
         while True:
-            await self._ahead.draw_wanted(lambda: self._wanted, self._next_fits)
+            await self._ahead.draw_wanted(lambda: self._next, self._next_fits)
             outage.over()
 
     async def _next_fits(self) -> bool:
@@ -266,7 +280,7 @@ class Closer:
         state, ledger = await self._store.load(self.name), self._stream.ledger
         if state is None or state.stopped:
             return False
-        return ledger is None or await next_epoch_fits(ledger, self._wanted, state)
+        return ledger is None or await next_epoch_fits(ledger, self._next, state)
 
     async def _fill_pool(self, _outage: Outage) -> None:
         """Draw noise between closings for the next closing of a causal stream over many columns."""

@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections.abc import Iterator
 
-from stream_app.core.changes import may_change
+from stream_app.config.values import format_duration
+from stream_app.core.changes import announced_bin, may_change, pending_change
 from stream_app.core.history import in_words, read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
@@ -56,10 +57,15 @@ def check_change(running: Strategy, planned: Strategy) -> None:
         )
 
 
-def changes_in_words(running: Strategy, wanted: Strategy, state: StreamState) -> list[str]:
-    """Return what the next epoch changes, and when it begins if the running one becomes complete; a line."""
+def changes_in_words(running: Strategy, wanted: Strategy, state: StreamState, now_us: int) -> list[str]:
+    """Return what a start with these settings changes, and from when on, a line; none if nothing changes."""
     if running.declared == wanted.declared:
         return []
+    if running.declared.arrival != wanted.declared.arrival:
+        pending = pending_change(state)
+        bin = announced_bin(running, state, now_us) if pending is None else pending.bin
+        begins = format_instant(wanted.declared.time.binning.start_us(bin))
+        return [f"{wanted.stream}: from {begins} on, with a new epoch: {facts_in_words(running, wanted)}"]
     following = state.epoch.first_bin + state.epoch.bins
     if state.epoch.last_bin is not None:
         following = max(state.released_bin, state.epoch.last_bin) + 1
@@ -71,7 +77,16 @@ def facts_in_words(before: Strategy, now: Strategy) -> str:
     """Return each declared fact that differs between two strategies."""
     facts = differences(before.declared.plain(), now.declared.plain())
     shown = ((fact, *(one.strip('"') for one in values)) for fact, *values in facts)
-    return ", ".join(f"{fact} {after} instead of {then}" for fact, then, after in shown)
+    return ", ".join(_in_words(fact, then, after) for fact, then, after in shown)
+
+
+def _in_words(fact: str, then: str, after: str) -> str:
+    """Return how a fact differs, in the words of the configuration."""
+    if fact == "time.grace_us":
+        return f"time.grace {format_duration(int(after))} instead of {format_duration(int(then))}"
+    if fact == "time.max_ahead_bins":
+        return f"events at most {after} instead of {then} bins ahead of the next one to close"
+    return f"{fact} {after} instead of {then}"
 
 
 def check_counted(stream: str, state: StreamState) -> None:

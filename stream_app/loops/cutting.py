@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import numpy as np
+
 from stream_app.core.records import Cut, Reply
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
 from stream_app.loops.refused_ahead import RefusedAhead
@@ -82,7 +84,7 @@ class Cutter:
         async with self._one_at_a_time:
             while due := await self._due(partitions, now_us := await self._clock.now_us()):
                 await each_to_its_end(*(self._store_cuts(one, cuts) for one, cuts in await self._taken(due)))
-                if all(one.bins[-1][0] >= one.view.declared.time.closing.last_due_bin(now_us) for one in due):
+                if all(one.bins[-1][0] >= one.view.closing.last_due_bin(now_us) for one in due):
                     break  # bins that closed meanwhile wait for the next call; this loop must end
             await self._letters.write()
 
@@ -131,7 +133,7 @@ class Cutter:
         found = []
         for view, partition in await self._idle(partitions):
             last_cut_bin = view.partitions[partition].last_cut_bin
-            if bins := view.declared.time.closing.due(last_cut_bin, now_us):
+            if bins := view.closing.due(last_cut_bin, now_us):
                 found.append(_Due(view, partition, last_cut_bin, bins))
         return found
 
@@ -169,8 +171,9 @@ class Cutter:
             partition,
             due.last_cut_bin,
             cuts,
-            view.rules.max_ahead_bins,
+            _most_ahead(view, cuts[0].open_bin),
             0 if bounds is None else bounds.most_places,
+            view.change,
         )
         if has_aside:
             self._letters.expect(due.place)
@@ -188,10 +191,16 @@ def _cuts(due: _Due, instants_us: Sequence[int], ends: Sequence[int], answered_u
     cuts = [Cut(bin, position) for position, bin in last_of.items()]
     last = cuts[-1]
     # Only the last answer can be late: the earlier ones belong to past instants of a replay.
-    overdue = max(due.view.declared.time.closing.last_due_bin(answered_us) - last.bin, 0)
+    overdue = max(due.view.closing.last_due_bin(answered_us) - last.bin, 0)
     return [*cuts[:-1], Cut(last.bin, last.position, overdue)]
 
 
 def _next_instant_us(view: LoadedStream, partition: str) -> int:
     """Return when the first bin without a cut closes."""
-    return view.declared.time.closing.instant_us(view.partitions[partition].last_cut_bin + 1)
+    return view.closing.instant_us(view.partitions[partition].last_cut_bin + 1)
+
+
+def _most_ahead(view: LoadedStream, open_bin: int) -> int:
+    """Return how many bins beyond this one, which is next to close, a record may be dated."""
+    [newest] = view.rules.newest_bins(np.array([open_bin])).tolist()
+    return int(newest - open_bin)

@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from stream_app.core.arrival import ArrivalChange
 from stream_app.core.counting.bins import BinRules
 from stream_app.core.counting.bounding import CapWindows
+from stream_app.core.counting.closing import Closing
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import PartitionState
 from stream_app.core.strategy import Strategy
@@ -40,6 +42,16 @@ class LoadedStream:
     def declared(self) -> Declaration:
         """What the stream promises to count, and how."""
         return self.strategy.declared
+
+    @property
+    def change(self) -> ArrivalChange | None:
+        """The last announced change of what arrival decides."""
+        return self.rules.change
+
+    @property
+    def closing(self) -> Closing:
+        """When its bins close, also after the announced change."""
+        return self.declared.time.closing_over(self.change)
 
 
 class SourceFailure(OSError):
@@ -175,7 +187,7 @@ class LoadedStreams:
             name=name,
             strategy=strategy,
             epoch=state.epoch.epoch,
-            rules=strategy.declared.rules(state.epoch, state.until_bin),
+            rules=strategy.declared.rules(state.epoch, state.until_bin, state.change),
             windows=strategy.declared.cap_windows(state.epoch, strategy.time.horizon),
             sealed_bin=state.sealed_bin,
             partitions=dict(state.partitions),

@@ -11,21 +11,29 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from stream_app.core.changes import by_hash, strategies_text, with_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.measured import ledger_entry
-from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, Reply, StreamState, WitnessRow
+from stream_app.core.records import EpochRecord, LedgerEntry, Reply, StreamState, WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import epochs_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_change, facts_in_words, running_strategy
 from stream_app.loops.ending import announce_ends, changed_by_end, last_bin_to_begin
 from stream_app.loops.lost_entries import ledger_of, restore_ledgers, witnessed_strategies
+from stream_app.loops.next_epoch import (
+    Start,
+    as_reserved,
+    first_start,
+    following_start,
+    is_finished,
+    next_strategy,
+    start_after_witness,
+)
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.loops.recovery import Recovery
 from stream_app.loops.stream import Ports, Stream
@@ -63,13 +71,14 @@ async def open_stream(
         state, strategy, head = seen.state, seen.strategy, seen.head
         if await changed_by_end(store, stream, state, behind=bool(seen.rows)):
             continue
-        following = strategy if strategy.declared == wanted.declared else wanted
+        following = after_running(strategy, wanted, state)
         if state is not None and following is not strategy:
             await ledger.check_change(_next_entry(following, state))
         start = await _due(seen, following, ports.source, now_us)
         if start is None:
             assert state is not None
             return await _with_lost_rows(recovery, ports, strategy, state, head)
+        following = next_strategy(strategy, wanted, state, start.record.first_bin)
         start = start.under(following, seen.last_hash)
         others = stream.measuring if start.ending is not None or ledger.counts_others else ()
         await restore_ledgers(
@@ -108,17 +117,17 @@ async def _with_lost_rows(
     return strategy, state
 
 
-async def _due(seen: _Seen, following: Strategy, source: Source, now_us: int) -> _Start | None:
+async def _due(seen: _Seen, following: Strategy, source: Source, now_us: int) -> Start | None:
     """Return the start of the epoch that is due; None if there is none."""
     if seen.state is not None and seen.state.has_ended and not seen.rows:
         return None
     if seen.state is None:
         begun = epochs_of(seen.found, seen.rows)
-        return await _first(following, seen.head, begun, source, now_us)
+        return await first_start(following, seen.head, begun, source, now_us)
     if seen.head is not None and seen.rows:
-        return _after_witness(seen.state, seen.head)
+        return start_after_witness(seen.state, seen.head)
     if seen.state.epoch.end_reason is not None and not is_finished(seen.strategy, seen.state):
-        start = _next(seen.strategy, seen.state, now_us)
+        start = following_start(seen.strategy, seen.state, now_us)
         until_bin = seen.state.until_bin
         return start if until_bin is None or start.record.first_bin < until_bin else None
     return None
@@ -172,6 +181,12 @@ async def _look(ports: Ports, known: Strategy, wanted: Strategy) -> _Seen:
     return _Seen(None, strategy, found, head, rows)
 
 
+def after_running(running: Strategy, wanted: Strategy, state: StreamState | None) -> Strategy:
+    """Return the strategy of the epoch after the running one, if that one becomes complete."""
+    following = 0 if state is None else state.epoch.first_bin + state.epoch.bins
+    return next_strategy(running, wanted, state, following)
+
+
 async def next_epoch_fits(ledger: SourceLedger, strategy: Strategy, state: StreamState) -> bool:
     """Return whether the epoch after the running one is within the stream's total, as far as is known now."""
     return await ledger.fits(_next_entry(strategy, state))
@@ -191,7 +206,7 @@ def _next_entry(strategy: Strategy, state: StreamState) -> LedgerEntry:
     return ledger_entry(strategy, following)
 
 
-def _cannot_begin(strategy: Strategy, start: _Start) -> OperatorError:
+def _cannot_begin(strategy: Strategy, start: Start) -> OperatorError:
     """Return the error for an epoch that its total does not allow, of a stream that has no running epoch."""
     why = "its first epoch" if start.is_first else "the store lost the running epoch, and a new one"
     return OperatorError(
@@ -233,111 +248,11 @@ async def _follows(store: Store, stream: str, state: StreamState, head: RowLink)
     return (RowLink.of(following[0][1]).prev if following else state.head) == head.hash
 
 
-def is_finished(strategy: Strategy, state: StreamState) -> bool:
-    """Return whether a replay has released its last bin."""
-    last_bin = strategy.declared.last_bin
-    return last_bin is not None and state.released_bin >= last_bin
-
-
-class _Start(NamedTuple):
-    """The epoch that opens next."""
-
-    record: EpochRecord
-    head: str  # the hash of the row before its first row
-    earliest_bin: int  # a reserved epoch that begins before this bin is not used
-    last: EpochRecord | None = None  # an earlier epoch: with a cap per user, its windows end the new epoch
-    carried: bytes = b""  # SECRET: the state of the levels over epochs
-    is_first: bool = False  # the operator was not yet asked to consent to the stream's measurement
-    ending: Ending | None = None  # why the previous epoch ended, if the store was behind the witness
-
-    def may_begin_at(self, bin: int) -> bool:
-        """Return whether an epoch that was reserved for this bin may open: no due bin may be left out."""
-        return self.is_first or self.earliest_bin <= bin <= self.record.first_bin
-
-    def at_latest(self, last: int | None) -> _Start:
-        """Return this start in the given bin if it is later, but not in a bin that was released already.
-
-        A log that no longer has a stream's last records must not open an epoch after the stream's end.
-        """
-        if last is None or self.is_first or self.record.first_bin <= last:
-            return self
-        return self._replace(record=replace(self.record, first_bin=max(last, self.earliest_bin)))
-
-    def under(self, strategy: Strategy, last_hash: str | None) -> _Start:
-        """Return this start under a strategy. Args: last_hash, of the stream's last row, if it has one."""
-        changed_from = None if last_hash == strategy.hash else last_hash
-        record = replace(self.record, strategy_hash=strategy.hash, changed_from=changed_from)
-        return self._replace(record=record)
-
-
-async def _first(
-    strategy: Strategy, head: RowLink | None, begun: Sequence[EpochRecord], source: Source, now_us: int
-) -> _Start:
-    """Return the start of a stream that the store does not know. Args: begun, the witness's epochs."""
-    declared, bins = strategy.declared, strategy.time.horizon
-    if head is None:
-        # An earlier start may have reserved the stream's epoch in an earlier bin, without opening it.
-        first_bin = declared.first_bin(now_us)
-        return _Start(EpochRecord(0, first_bin, bins, 1, strategy.hash), GENESIS, -sys.maxsize, is_first=True)
-    first_bin = head.bin + 1
-    kept_since_us = await source.kept_since_us()
-    if kept_since_us is not None:
-        kept_from, now = declared.time.binning.bin_of([kept_since_us, now_us]).tolist()
-        # A bin's first records may have been written while an earlier bin was open. But the bin after the
-        # current one is complete, whatever times the records state.
-        first_bin = max(first_bin, min(kept_from + declared.time.max_ahead_bins + 1, now + 1))
-    record = EpochRecord(head.epoch + 1, first_bin, bins, head.seq + 1, strategy.hash)
-    return _Start(record, head.hash, head.bin + 1, begun[-1], ending=Ending.STORE_LOST)
-
-
-def _next(strategy: Strategy, state: StreamState, now_us: int) -> _Start:
-    """Return the start after an ended epoch. Late records still count, so ``counts_from_bin`` stays.
-
-    After a stop the epoch begins with the next bin: what was dated before it was not counted.
-    """
-    last = state.epoch
-    record = EpochRecord(
-        epoch=last.epoch + 1,
-        first_bin=state.released_bin + 1,
-        bins=last.bins,
-        first_seq=state.seq + 1,
-        strategy_hash=last.strategy_hash,
-        counts_from_bin=last.first_bin if last.counts_from_bin is None else last.counts_from_bin,
-    )
-    if not state.stopped:
-        return _Start(record, state.head, record.first_bin, last, _carried(strategy, state))
-    [now] = strategy.declared.time.binning.bin_of([now_us]).tolist()
-    later = replace(record, first_bin=max(record.first_bin, now + 1), counts_from_bin=None)
-    return _Start(later, state.head, record.first_bin, last)
-
-
-def _carried(strategy: Strategy, state: StreamState) -> bytes:
-    """Return the state of levels over epochs that a complete epoch hands on.
-
-    After any other end these levels start afresh. Their open nodes are never released, so every event is
-    still in at most one node of each level.
-    """
-    is_complete = state.released_bin == state.epoch.first_bin + strategy.time.horizon - 1
-    return strategy.kind.kept(state.counter) if is_complete else b""
-
-
-def _after_witness(state: StreamState, head: RowLink) -> _Start:
-    """Return the start after the last bins of store and witness, which may already have counted records."""
-    record = EpochRecord(
-        epoch=max(state.epoch.epoch, head.epoch) + 1,
-        first_bin=max(state.released_bin, head.bin) + 1,
-        bins=state.epoch.bins,
-        first_seq=max(state.seq, head.seq) + 1,
-        strategy_hash=state.epoch.strategy_hash,
-    )
-    return _Start(record, head.hash, record.first_bin, state.epoch, ending=Ending.STORE_SET_BACK)
-
-
 async def _open(
     store: Store,
     noise: NoiseAhead,
     strategy: Strategy,
-    start: _Start,
+    start: Start,
     ledger: SourceLedger,
     seen: _Seen,
 ) -> bool:
@@ -347,7 +262,7 @@ async def _open(
     Raises: TotalSpent, before anything is written or drawn.
     """
     outside = await ledger.outside(strategy.source)  # read first: the store knows all of these entries
-    record = _as_reserved(strategy, start, await store.ledger(strategy.source), outside, seen.found)
+    record = as_reserved(strategy, start, await store.ledger(strategy.source), outside, seen.found)
     entry = ledger_entry(strategy, record)
     reserve = ledger.begin if start.is_first else ledger.reserve_within_total
     if await reserve(entry) is Reply.CONFLICT:
@@ -360,52 +275,3 @@ async def _open(
     if reply not in (Reply.DONE, Reply.ALREADY):
         noise.give_up()
     return reply is Reply.DONE
-
-
-def _as_reserved(
-    strategy: Strategy,
-    start: _Start,
-    ledger: Sequence[LedgerEntry],
-    outside: Sequence[LedgerEntry],
-    found: Collection[str],
-) -> EpochRecord:
-    """Return the epoch that an earlier start reserved, or a new one under the next free number.
-
-    The earlier start may have stopped before it opened the epoch. Its reservation is used unless the stream
-    has released more bins since, or fewer: a lost store may have reserved the epoch after rows that nobody
-    has seen. A number is taken if the store has lost its epoch. The ledger outside the store then has it,
-    for another first bin, or the entry was copied from there and says so. It is taken, too, if the epoch was
-    reserved under settings that have changed again before it opened.
-    """
-    declared = strategy.declared
-
-    def first_bin_of(entry: LedgerEntry) -> int:
-        return int(declared.time.binning.bin_of([entry.start_us])[0])
-
-    own = [entry for entry in ledger if entry.stream == strategy.stream]
-    lost = {entry.epoch for entry in own if entry.lost}
-    reserved = {
-        entry.epoch: first_bin_of(entry)
-        for entry in own
-        if entry.strategy_hash == strategy.hash and not entry.lost
-    }
-    elsewhere = {
-        (entry.epoch, entry.strategy_hash, first_bin_of(entry))
-        for entry in outside
-        if entry.stream == strategy.stream
-    }
-    taken = {number for number, _, _ in elsewhere}
-    others = {
-        entry.epoch
-        for entry in own
-        if entry.strategy_hash != strategy.hash and {entry.strategy_hash, entry.changed_from} & set(found)
-    }
-    epoch = start.record.epoch
-    while True:
-        first_bin = reserved.get(epoch, start.record.first_bin)
-        is_free = epoch not in taken or (epoch, strategy.hash, first_bin) in elsewhere
-        if is_free and epoch not in lost | others and start.may_begin_at(first_bin):
-            break
-        epoch += 1
-    bins = declared.epoch_bins(first_bin, start.last, strategy.time.horizon)
-    return replace(start.record, epoch=epoch, first_bin=first_bin, bins=bins)

@@ -146,7 +146,7 @@ class Slices:
         ahead = assignment.ahead[counted]
         positions = part.batch.positions[part.first :][counted]
         last_cut_bin = part.state.last_cut_bin
-        due_us = None if self._virtual else stream.declared.time.closing.instant_us(last_cut_bin + 1)
+        due_us = None if self._virtual else stream.closing.instant_us(last_cut_bin + 1)
         expected, bounds = part.state.position, stream.declared.bounds
         # Cuts that are taken meanwhile do not matter to records below a known cut. Without this, a worker
         # whose calls take as long as a bin would count nothing.
@@ -234,9 +234,10 @@ class _Rows:
 
 def _refusals(part: Slice, rules: BinRules) -> Iterator[Refusal]:
     """Yield a refusal for each record without a bin, except late records that are to be dropped silently."""
-    for reason, mask in part.assignment.refused.items():
-        if reason is Reason.LATE and rules.late == "drop":
-            continue
+    for reason, refused in part.assignment.refused.items():
+        mask = refused
+        if reason is Reason.LATE:  # the bin of a late record is the first one that was open
+            mask = refused & ~rules.late_is("drop", part.assignment.bins)
         for index in (np.flatnonzero(mask) + part.first).tolist():
             record = part.batch.records[index] if part.batch.records else b""
             yield Refusal(part.batch.partition, int(part.batch.positions[index]), reason, record)

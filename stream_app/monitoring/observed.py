@@ -8,12 +8,14 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from stream_app.core.counting.closing import Closing
+from stream_app.core.history import read_strategy
 from stream_app.core.records import Apply, RecordBatch, Refusal, Release, Reply, StreamState
+from stream_app.core.strategy import Strategy
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import DeadLetters, Source, Store
 
@@ -33,12 +35,12 @@ class LogEnds(Protocol):
         ...
 
 
-def watch_store(store: S, metrics: Metrics, closings: Mapping[str, Closing]) -> S:
+def watch_store(store: S, metrics: Metrics, live: Collection[str]) -> S:
     """Wrap a store so that its calls are timed, and its releases counted.
 
-    Args: closings, by name of each live stream, to measure how late its bins are released.
+    Args: live, the names of live streams: how late their bins are released is measured.
     """
-    return cast("S", _WatchedStore(store, metrics, closings))
+    return cast("S", _WatchedStore(store, metrics, live))
 
 
 def watch_source(source: Source, name: str, metrics: Metrics) -> Source:
@@ -64,9 +66,10 @@ class _Watched(Generic[Inner]):
 
 
 class _WatchedStore(_Watched[Store]):
-    def __init__(self, inner: Store, metrics: Metrics, closings: Mapping[str, Closing]) -> None:
+    def __init__(self, inner: Store, metrics: Metrics, live: Collection[str]) -> None:
         super().__init__(inner)
-        self._metrics, self._closings = metrics, closings
+        self._metrics, self._live = metrics, live
+        self._closings: dict[str, Closing] = {}  # of each live stream, as of its last load
         self._apply = self._timed("apply", inner.apply)
 
     def __getattr__(self, name: str) -> Any:
@@ -91,8 +94,9 @@ class _WatchedStore(_Watched[Store]):
     async def load(self, stream: str) -> StreamState | None:
         with self._metrics.call("load"):
             state = await self._inner.load(stream)
-        closing = self._closings.get(stream)
-        if state is not None and closing is not None:
+        if state is not None and stream in self._live:
+            time = Strategy.from_json(read_strategy(state.strategy)[0]).declared.time
+            closing = self._closings[stream] = time.closing_over(state.change)
             self._metrics.next_bin(stream, closing, None if state.stopped else state.released_bin + 1)
             self._metrics.stopped.labels(stream).set(state.stopped and not state.has_ended)
         return state

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from dphist.arrays import Int64Array
+from stream_app.core.arrival import ArrivalChange
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import (
     Apply,
@@ -137,6 +138,16 @@ class Store(Protocol):
             opened; ALREADY if it has this end.
         """
 
+    async def announce(
+        self, stream: str, epoch: int, seen: ArrivalChange | None, change: ArrivalChange | None
+    ) -> Reply:
+        """Store a change of what arrival decides, in place of the one that the caller saw; None: of none.
+
+        Loops that do not know the change can then take no cut, so they count no record that could meet it.
+        Returns: CUTS_CHANGED if a partition has a cut beyond ``last_cut_bin`` of the change; CONFLICT if
+            another change is stored, or this epoch is not running.
+        """
+
     async def apply(self, stream: str, change: Apply) -> Reply:
         """Add deltas and operator's counts, and move the position from expected to new; all or nothing.
 
@@ -155,6 +166,7 @@ class Store(Protocol):
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
         most_places: int = 0,
+        change: ArrivalChange | None = None,
     ) -> Reply:
         """Append cuts. Bins rise; positions do not fall and are not below the partition's position.
 
@@ -162,6 +174,7 @@ class Store(Protocol):
         ``open_bin`` and their bin is not sealed. The others are refused, and counted for the operator. An
         unknown partition starts at position 0 with the sealed bin as its base bin. ``most_places``, as in
         ``Apply``: records of a user in more places of a bin cannot count, and need not be kept.
+        Returns: STRATEGY also if another change is announced than the caller knows.
         """
 
     async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:

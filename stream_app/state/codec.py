@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import Int64Array
+from stream_app.core.arrival import ArrivalChange
 from stream_app.core.changes import read_strategies
 from stream_app.core.counting.bounding import UserShard
 from stream_app.core.history import HISTORY_HASH
@@ -100,6 +101,7 @@ def decode_state(
         noise=state.get(b"noise", b"").decode(),
         stopped=b"stopped" in state,
         until_bin=int(state[b"until_bin"]) if b"until_bin" in state else None,
+        change=ArrivalChange.of(state[b"change"].decode()) if b"change" in state else None,
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import invisible_slices
+from stream_app.core.arrival import ArrivalChange
 from stream_app.core.changes import read_strategies
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.ledger import entry_to_json
@@ -51,7 +52,7 @@ from stream_app.state.keys import (
     workers_key,
 )
 from stream_app.state.round_trips import Argument, RoundTrips
-from stream_app.stored_format import CHANGES, ENDS, NEWEST, check_format
+from stream_app.stored_format import ANNOUNCES, CHANGES, ENDS, NEWEST, check_format
 
 _BINS_PER_READ = 1_000
 _NAMES_PER_SCAN = 5_000
@@ -269,6 +270,23 @@ class RedisStore(Store):
         keys = StreamKeys(stream)
         return await self._reply("end_at", [keys.state, keys.epochs], [until_bin, ENDS])
 
+    async def announce(
+        self, stream: str, epoch: int, seen: ArrivalChange | None, change: ArrivalChange | None
+    ) -> Reply:
+        announced = change or seen
+        if announced is None:
+            return Reply.ALREADY
+        await self.need_format(ANNOUNCES)
+        keys = StreamKeys(stream)
+        [known] = await batch(self._redis, [("HKEYS", keys.base_bins)])
+        names = [name.decode() for name in known]
+        given: list[Argument] = [epoch, *("" if one is None else one.text() for one in (seen, change))]
+        return await self._reply(
+            "announce",
+            [keys.state, keys.epochs, keys.base_bins, *(keys.cuts(name) for name in names)],
+            [*given, announced.last_cut_bin, ANNOUNCES, *names],
+        )
+
     async def apply(self, stream: str, change: Apply) -> Reply:
         checks.check_apply(change)
         keys = StreamKeys(stream)
@@ -300,6 +318,7 @@ class RedisStore(Store):
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
         most_places: int = 0,
+        change: ArrivalChange | None = None,
     ) -> Reply:
         checks.check_cuts(expected_last_cut_bin, cuts)
         keys = StreamKeys(stream)
@@ -323,6 +342,7 @@ class RedisStore(Store):
                     *(strategy_hash, partition, expected_last_cut_bin, digest, packed),
                     *(open_bin, max_ahead_bins, seen, msgspec.msgpack.encode(names)),
                     most_places,
+                    "" if change is None else change.text(),
                     *targets,
                 ],
             )

@@ -132,11 +132,10 @@ async def _start_and_run(
         if url is None:
             raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
         # A replay's bins are in the past and never overdue.
-        live = [stream for stream in settings.streams if stream.declared.source.replay is None]
-        closings = {stream.name: stream.declared.time.closing for stream in live}
+        live = {stream.name for stream in settings.streams if stream.declared.source.replay is None}
 
         def new_store() -> RedisStore:
-            store = watch_store(store_of(connected, url), metrics, closings)
+            store = watch_store(store_of(connected, url), metrics, live)
             resources.push_async_callback(_close, store.close)
             return store
 

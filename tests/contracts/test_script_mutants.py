@@ -16,6 +16,7 @@ from stream_app.state.connection import Script, script, script_text
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.contracts import test_ahead as ahead
+from tests.contracts import test_announce as announce
 from tests.contracts import test_cap as cap
 from tests.contracts import test_caps_of_keys as caps_of_keys
 from tests.contracts import test_end as end
@@ -72,6 +73,10 @@ async def cells_are_in_order_of_rank(stores: Stores) -> None:
 async def busy_users_count_as_others(stores: Stores) -> None:
     with pytest.MonkeyPatch.context() as patched:
         await busy.test_what_counts_of_a_busy_user_is_what_one_script_would_choose(stores, patched, 1)
+
+
+async def a_change_can_come_too_late(stores: Stores) -> None:
+    await announce.test_no_change_is_announced_once_records_could_meet_it(stores, 1, Reply.CUTS_CHANGED)
 
 
 async def records_of_an_older_build_count(stores: Stores) -> None:
@@ -395,6 +400,30 @@ MUTANTS = {
         "return held[2] == until_bin and 'already' or 'conflict'",
         "return 'done'",
         end.test_an_end_never_moves_and_no_sealed_bin_is_beyond_it,
+    ),
+    "a loop that does not know a change takes a cut": Mutant(
+        "take_cuts",
+        "if (held[3] or '') ~= change then",
+        "if false then",
+        announce.test_only_loops_that_know_the_change_take_cuts,
+    ),
+    "a change replaces another one that was not seen": Mutant(
+        "announce",
+        "if (held[2] or '') ~= seen then",
+        "if false then",
+        announce.test_a_change_is_replaced_only_by_who_saw_it,
+    ),
+    "a change is announced after records could meet it": Mutant(
+        "announce",
+        "if tonumber(bin) > tonumber(last_cut_bin) then",
+        "if false then",
+        a_change_can_come_too_late,
+    ),
+    "a change is announced in an epoch that has ended": Mutant(
+        "announce",
+        "if redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 1 then",
+        "if false then",
+        announce.test_an_epoch_that_has_ended_and_a_stopped_stream_announce_nothing,
     ),
     "a stop ignores a release": Mutant(
         "stop",

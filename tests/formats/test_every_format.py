@@ -49,7 +49,8 @@ async def read(server: EmbeddedRedis) -> dict[str, object]:
             counter = hashlib.sha256(state.counter).hexdigest()
             ledger = len(await reader.ledger(strategy.source))
             history = None if public.history is None else repr(public.history)
-            end = [] if state.until_bin is None else [state.until_bin]
+            end: list[object] = [] if state.until_bin is None else [state.until_bin]
+            end += [] if state.change is None else [state.change.text()]
             found[name] = [
                 strategy.hash,
                 len(exported.rows),

@@ -16,6 +16,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import last_bin_of
+from stream_app.core.arrival import ArrivalChange
 from stream_app.core.changes import read_strategies
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import (
@@ -131,6 +132,7 @@ class MemoryStore(Store):
             noise=state.noise,
             stopped=state.stopped,
             until_bin=state.until_bin,
+            change=state.change,
         )
 
     async def open_epoch(
@@ -250,6 +252,23 @@ class MemoryStore(Store):
         state.until_bin = until_bin
         return Reply.DONE
 
+    async def announce(
+        self, stream: str, epoch: int, seen: ArrivalChange | None, change: ArrivalChange | None
+    ) -> Reply:
+        state, announced = self._streams.get(stream), change or seen
+        if announced is None:
+            return Reply.ALREADY
+        if state is None or state.epoch.epoch != epoch or state.stopped:
+            return Reply.CONFLICT
+        if state.change == change:
+            return Reply.ALREADY
+        if state.change != seen or state.epoch.end_reason is not None:
+            return Reply.CONFLICT
+        if any(one.last_cut_bin > announced.last_cut_bin for one in state.partitions.values()):
+            return Reply.CUTS_CHANGED
+        state.change = change
+        return Reply.DONE
+
     async def apply(self, stream: str, change: Apply) -> Reply:
         check_apply(change)
         state = self._streams.get(stream)
@@ -297,12 +316,15 @@ class MemoryStore(Store):
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
         most_places: int = 0,
+        change: ArrivalChange | None = None,
     ) -> Reply:
         check_cuts(expected_last_cut_bin, cuts)
         state = self._streams.get(stream)
         if state is None:
             return Reply.CONFLICT
         if state.strategy_hash != strategy_hash:
+            return Reply.STRATEGY
+        if state.change != change:
             return Reply.STRATEGY
         known = state.partitions.get(partition) or MemoryPartition(0, 0, state.sealed_bin)
         call = (expected_last_cut_bin, tuple(cuts))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_app.core.answers.visible import invisible_slices, last_bin_of
+from stream_app.core.arrival import ArrivalChange
 from stream_app.core.changes import read_strategies
 from stream_app.core.counting.bounding import (
     ID_BYTES,
@@ -82,6 +83,7 @@ class MemoryStream:
     noise: str = ""
     stopped: bool = False
     until_bin: int | None = None
+    change: ArrivalChange | None = None
     partitions: dict[str, MemoryPartition] = field(default_factory=dict)
     cells: dict[int, dict[int, int]] = field(default_factory=dict)
     chain: dict[int, bytes] = field(default_factory=dict)
@@ -209,7 +211,7 @@ class MemoryStream:
 
     def stop(self) -> None:
         """Count no more records, and delete what was counted for bins that no epoch releases."""
-        self.stopped = True
+        self.stopped, self.change = True, None
         for counts in (self.cells, self.users, self.user_keys, self.untallied):
             counts.clear()
         for partition in self.partitions.values():

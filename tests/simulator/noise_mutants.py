@@ -14,7 +14,7 @@ from stream_app.core.kinds.pages import PageGeometry, part_of_page, read_page
 from stream_app.core.kinds.tree import AnticipatingTree
 from stream_app.core.records import StoredNoise, StreamState
 from stream_app.core.strategy import Strategy
-from stream_app.loops import noise_ahead, opening
+from stream_app.loops import next_epoch, noise_ahead
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.vault.cipher import decrypt_page
 from tests.models.memory import MemoryStore
@@ -103,7 +103,7 @@ class CountsOverAnEarlyEnd(Pipeline):
                 return b""
             return replace(EpochsState.from_bytes(state.counter), total=0, tree=b"").to_bytes()
 
-        return patch.object(opening, "_carried", carried)
+        return patch.object(next_epoch, "_carried", carried)
 
 
 class SameNoiseTwice(Pipeline):

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from stream_app.core.records import EpochRecord, LedgerEntry, Reply
-from stream_app.loops import opening
+from stream_app.loops import next_epoch, opening
 from tests.models.memory import MemoryStore
 from tests.simulator.mutants import _MutantStore
 from tests.simulator.pipeline import Pipeline
@@ -20,7 +20,7 @@ class LostEpochOpenedAgain(Pipeline):
 
     def patched(self) -> AbstractContextManager[object]:
         """Read the ledger without the marks of loss."""
-        return patch.object(opening, "_as_reserved", _as_if_none_was_lost)
+        return patch.object(opening, "as_reserved", _as_if_none_was_lost)
 
 
 def _as_if_none_was_lost(
@@ -41,11 +41,11 @@ class LateReservationTakenUp(_MutantStore):
 
     def patched(self) -> AbstractContextManager[object]:
         """Take up each reservation that is late enough."""
-        return patch.object(opening._Start, "may_begin_at", _is_late_enough)
+        return patch.object(next_epoch.Start, "may_begin_at", _is_late_enough)
 
 
 def _is_late_enough(start: Any, bin: int) -> bool:
     return bool(start.is_first or start.earliest_bin <= bin)
 
 
-_as_reserved = opening._as_reserved
+_as_reserved = next_epoch.as_reserved

@@ -20,8 +20,8 @@ from dphist.toeplitz import plan_toeplitz
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
+from stream_app.core.arrival import LatePolicy
 from stream_app.core.budget import Total
-from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.cells import Amounts, Buckets, KeyField, KeyList
 from stream_app.core.declaration import Counted, Declaration

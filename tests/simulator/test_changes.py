@@ -19,8 +19,8 @@ from stream_app.core.ledger import statement
 from stream_app.core.records import EpochRecord
 from stream_app.loops import lost_entries
 from stream_app.loops.closer import Closer
+from stream_app.loops.next_epoch import Start
 from stream_app.loops.noise_ahead import NoiseAhead
-from stream_app.loops.opening import _Start
 from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import BIN_US, SOURCE, Action, Deed, Schedule, draw_schedule, seeds
 from tests.simulator.world import World, run_world
@@ -121,7 +121,7 @@ class LinkLeftOut(Pipeline):
         def under(start: Any, strategy: Any, last_hash: str | None) -> Any:
             return start._replace(record=replace(start.record, strategy_hash=strategy.hash))
 
-        return patch.object(_Start, "under", under)
+        return patch.object(Start, "under", under)
 
 
 class InvisibleByTheLastSettings(Pipeline):

@@ -194,14 +194,23 @@ class StreamView:
 
     @property
     def runs(self) -> list[tuple[Kind, list[EpochView]]]:
-        """Return the epochs of each kind of release; several kinds only if the stream's settings changed."""
+        """Return the epochs of each kind of release; several kinds only if settings changed.
+
+        Settings that say how events are counted leave the kind, and levels over epochs, as they were. No
+        level goes on from one stream to its successor.
+        """
         if len(self._texts) == 1:
             return [(self.strategy.kind, self.epochs)]
-        found: dict[str, list[EpochView]] = {}
+        runs: list[tuple[Strategy, list[EpochView]]] = []
         for epoch in self.epochs:
-            found.setdefault(epoch.record.strategy_hash, []).append(epoch)
-        runs = [(self.kind_of(epochs[0].record), epochs) for epochs in found.values()]
-        return runs or [(self.strategy.kind, [])]
+            now = strategy_of(self._texts, epoch.record)
+            for known, epochs in runs:
+                if known is now or (known.stream, known.kind) == (now.stream, now.kind):
+                    epochs.append(epoch)
+                    break
+            else:
+                runs.append((now, [epoch]))
+        return [(known.kind, epochs) for known, epochs in runs] or [(self.strategy.kind, [])]
 
     @property
     def own(self) -> StreamView:
@@ -230,7 +239,7 @@ class StreamView:
 
     @property
     def kinds(self) -> list[Kind]:
-        """Return how the epochs were released: one kind for each strategy."""
+        """Return how the epochs were released: each kind of each stream once."""
         return [kind for kind, _ in self.runs]
 
     # -- keys ---------------------------------------------------------------------------------------

@@ -12,17 +12,16 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist.arrays import Int64Array
+from stream_app.core.arrival import ArrivalChange, LatePolicy
 from stream_app.core.records import PartitionState, Reason
 
 LARGEST_APPLY_CELLS = 5_000  # a longer script would delay all other streams of the store
-LatePolicy = Literal["next_bin", "drop", "dead_letter"]
 
 _1970 = date(1970, 1, 1)
 
@@ -89,7 +88,8 @@ class BinRules:
     Args: first_bin, records whose own bin is earlier are refused; max_ahead_bins, how far a record's own bin
         may lie beyond the bin that was next to close when the record arrived; late, what happens to a record
         that lies beyond the cut of its own bin; until_bin, the first bin after the stream's last one, None:
-        it has no end; begins_bin, where a successor begins: earlier records belong to the stream before it.
+        it has no end; begins_bin, where a successor begins: earlier records belong to the stream before it;
+        change, of max_ahead_bins and late, which then hold for the bins before it.
     """
 
     first_bin: int
@@ -97,6 +97,18 @@ class BinRules:
     late: LatePolicy
     until_bin: int | None = None
     begins_bin: int | None = None
+    change: ArrivalChange | None = None
+
+    def newest_bins(self, open_bins: Int64Array) -> Int64Array:
+        """Return the last bin in which a record may be dated, by the next bin to close when it arrived."""
+        return open_bins + self.max_ahead_bins if self.change is None else self.change.newest_bins(open_bins)
+
+    def late_is(self, policy: LatePolicy, earliest: Int64Array) -> NDArray[np.bool_]:
+        """Return where this policy holds for late records. Args: earliest, the first bin open to each."""
+        change = self.change
+        if change is None:
+            return np.full(earliest.shape, self.late == policy)
+        return np.where(earliest < change.bin, change.before.late == policy, change.after.late == policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +150,13 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
     # The latest bin that may have been the next to close when the record arrived: the open bin of its cut.
     # If the record is beyond all cuts, bin last_cut_bin + 1 may have closed and the bin after it be next.
     open_bins = np.array([*(cut.open_bin for cut in state.cuts), state.last_cut_bin + 2], dtype=np.int64)
-    too_far = own > open_bins[passed] + rules.max_ahead_bins
+    too_far = own > rules.newest_bins(open_bins)[passed]
 
     before = own < rules.first_bin
     undecided = passed == len(cut_positions)
     ahead = ~before & too_far & undecided
     future = ~before & too_far & ~undecided
-    late = ~before & ~too_far & (own < earliest) & np.bool_(rules.late != "next_bin")
+    late = ~before & ~too_far & (own < earliest) & ~rules.late_is("next_bin", earliest)
     bins = np.maximum(own, earliest)
     foreign = np.zeros_like(before)  # records that another stream counts: neither counted nor refused
     if rules.until_bin is not None:

@@ -54,12 +54,13 @@ async def check_stored(settings: Settings) -> Compared:
     store = RedisStore(url)
     try:
         await store.check_format()
+        now_us, _ = await store.now_us()
         for stream in settings.streams:
             state = await store.load(stream.name)
             await _check_ends(store, settings, stream, state)
             if state is not None:
                 wanted = _as_a_start_plans(stream, settings, state)
-                changes += changes_in_words(running_strategy(state, wanted), wanted, state)
+                changes += changes_in_words(running_strategy(state, wanted), wanted, state, now_us)
     except OSError as failure:
         return Compared([], [f"the store cannot be asked ({failure}); {NOT_ASKED}"])
     finally:
@@ -96,8 +97,8 @@ def _unlike_witnessed(settings: Settings) -> Iterator[str]:
         named = replace(strategy, declared=structs.replace(strategy.declared, source=place))
         if json.loads(rows[-1].row)["strategy"] not in (named.hash, strategy.hash):
             yield (
-                f"{stream.name} is not planned as what was released under its name; a start changes epsilon "
-                "or the tree with the next epoch, and refuses any other changed declaration"
+                f"{stream.name} is not planned as what was released under its name; a start changes epsilon, "
+                "the tree, grace or late with a later epoch, and refuses any other changed declaration"
             )
 
 

@@ -11,6 +11,7 @@ local held = redis.call('HMGET', state, 'epoch', 'seq')
 if held[1] ~= epoch or held[2] ~= expected_seq then return 'conflict' end
 if redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 0 then return 'conflict' end
 redis.call('HSET', state, 'stopped', '1')
+redis.call('HDEL', state, 'change') -- the next epoch begins afresh, with the settings of its configuration
 for i = GIVEN_KEYS + 1, #KEYS do redis.call('UNLINK', KEYS[i]) end
 for i = GIVEN_ARGUMENTS + 1, #ARGV do
   local place = i - GIVEN_ARGUMENTS

@@ -6,7 +6,8 @@
 -- ARGV: strategy hash, partition, expected last cut bin, digest of this call, packed {bins, positions, overdue},
 --       open bin of the first cut, how far ahead of it a record may be dated, how many records the caller saw set
 --       aside, packed names of the records that are not dated further ahead, how many places of a user may count
---       (0: all), then the names of the targets: a bin, or a shard of users
+--       (0: all), the announced change that the caller knows (may be empty), then the names of the targets: a bin, or a
+--       shard of users
 -- Replies: 'again' if more records are set aside than the caller saw
 #include counts
 #include waiting
@@ -17,12 +18,15 @@ local strategy_hash, partition, expected, digest = unpack(ARGV, 1, 4)
 local bins, cut_positions, overdue = unpack(cmsgpack.unpack(ARGV[5]))
 local open_bin, newest_bin = tonumber(ARGV[6]), tonumber(ARGV[6]) + tonumber(ARGV[7])
 local seen, candidates = tonumber(ARGV[8]), cmsgpack.unpack(ARGV[9])
-local most_places = tonumber(ARGV[10])
-local GIVEN_KEYS, GIVEN_ARGUMENTS, MOST_PLACES = 13, 10, 1000
+local most_places, change = tonumber(ARGV[10]), ARGV[11]
+local GIVEN_KEYS, GIVEN_ARGUMENTS, MOST_PLACES = 13, 11, 1000
 
-local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
+local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'change')
 if not held[1] then return 'conflict' end
 if held[1] ~= strategy_hash then return 'strategy' end
+-- The change says when bins close, and which records set aside count. A cut is also what a caller must know to count by
+-- the settings after it, so only cuts need this check.
+if (held[3] or '') ~= change then return 'strategy' end
 
 local known = redis.call('HGET', positions, partition)
 local base_bin = redis.call('HGET', base_bins, partition) or held[2]

@@ -62,7 +62,7 @@ def test_a_change_waits_for_the_next_epoch_and_is_told(
         state = await one.store.load("visits")
         assert state is not None
         assert state.texts == (BEFORE.to_json(),)
-        [said] = changes_in_words(BEFORE, AFTER, state)
+        [said] = changes_in_words(BEFORE, AFTER, state, one.clock.now_us)
         assert said == (
             "visits: from 1970-01-01T00:17:40Z on, with its next epoch: "
             "privacy.epsilon 2000000000 instead of 1000000000"

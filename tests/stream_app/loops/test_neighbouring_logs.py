@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from stream_app.core.counting.bins import LatePolicy
+from stream_app.core.arrival import LatePolicy
 from stream_app.core.counting.where import Not, OneOf
 from stream_app.receiving.known_keys import KnownKeys, digest
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter

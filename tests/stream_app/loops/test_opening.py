@@ -154,8 +154,7 @@ def test_an_interrupted_opening_is_taken_up(one: OneSource) -> None:
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        (strategy_of(late="drop"), 'late was "next_bin" when the stream began'),
-        (strategy_of(grace_us=5), "time.grace_us was 0 when the stream began and is 5 now"),
+        (strategy_of(field="then"), 'time.field was "at" when the stream began and is "then" now'),
         (strategy_of(bins=3), "source.replay was null when"),
         (strategy_of(source="elsewhere"), 'ledger was "file:visits'),
         (Strategy("visits", strategy_of().declared, kind_of(design_of(), 2)), "width was 1"),

@@ -30,7 +30,7 @@ from stream_app.core.records import StreamState
 from stream_app.core.releases import release
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import NOISE_LOST
-from stream_app.loops.opening import _next
+from stream_app.loops.next_epoch import following_start
 from tests.examples import examples
 from tests.models.memory import MemoryStore
 from tests.oracles import KeyedNoise
@@ -278,7 +278,7 @@ def transcript(strategy: Strategy, counts: np.ndarray, ends: set[int]) -> dict[A
 
 
 def _opened(strategy: Strategy, state: StreamState) -> StreamState:
-    start = _next(strategy, state, now_us=0)
+    start = following_start(strategy, state, now_us=0)
     return replace(state, epoch=start.record, counter=start.carried)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.core.counting.bins import LatePolicy
+from stream_app.core.arrival import LatePolicy
 from stream_app.core.counting.where import Condition, Not, OneOf, Present
 from tests.stream_app.declared import FIRST_BIN, strategy_of
 from tests.stream_app.one_source import OneSource

@@ -15,8 +15,6 @@ import pytest
 
 from deploy.ports import free_port
 from stream_app.addresses import once_free
-from stream_app.core.counting.bins import Binning
-from stream_app.core.counting.closing import Closing
 from stream_app.core.records import GENESIS, Cut, Reason, RecordBatch, Refusal, Reply
 from stream_app.monitoring import listener
 from stream_app.monitoring.listener import serving
@@ -24,12 +22,11 @@ from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.ports import OperatorError
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
-from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, TEXT, apply, release_of
+from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, STRATEGY, TEXT, apply, release_of
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
 
-BIN_US = 60_000_000
-CLOSING = Closing(Binning(BIN_US), grace_us=5_000_000)
+CLOSING = STRATEGY.declared.time.closing
 
 
 class Wall:
@@ -83,7 +80,7 @@ def test_watched_store_times_and_counts_calls() -> None:
     wall, metrics = Wall(), None
     metrics = Metrics(wall)
     inner = MemoryStore()
-    store = watch_store(inner, metrics, {"clicks": CLOSING})
+    store = watch_store(inner, metrics, {"clicks"})
 
     async def use() -> None:
         assert await store.open_epoch("clicks", TEXT, EPOCH, GENESIS) is Reply.DONE

@@ -91,12 +91,12 @@ def test_a_stream_that_was_changed_since_it_began_is_refused_or_goes_on_changed(
     text = CHANGED.format(port=free_port())
     (tmp_path / "clicks.ndjson").write_text(json.dumps({"at": int(time.time())}) + "\n")
     assert checked(text) == (0, f"{tmp_path}/app.yaml: good; 1 stream(s): clicks\n")
-    changed, moved = text.replace("grace: 0s", "grace: 1s"), text.replace("format: s", "format: ms")
+    changed, moved = text.replace("epoch: 60s", "epoch: 30s"), text.replace("format: s", "format: ms")
     with Service(["run", "--config", "app.yaml"], tmp_path) as service:
         service.until("released until")
         assert checked(text) == (0, f"{tmp_path}/app.yaml: good; 1 stream(s): clicks\n")
         status, said = checked(changed)
-        assert (status, "stream clicks: time.grace_us was " in said) == (2, True), said
+        assert (status, "stream clicks: time.epoch_bins was " in said) == (2, True), said
         assert "put it back, or give the new stream another name" in said
         begun = format_instant((int(time.time()) - 3600) * 1_000_000)
         status, said = checked(text.replace("epoch: 60s", f'epoch: 60s, until: "{begun}"'))
