@@ -116,6 +116,14 @@ class AlertWatcher:
         if before is None:  # rules start at the newest release: old releases raise no alert
             before = public.visible_seq
             await self._commit(stream, None, before, Outcome({}, []))
+        if public.trimmed is not None and before < public.trimmed.seq:
+            last = public.trimmed.seq
+            await self._commit(stream, before, last, Outcome({}, []))
+            log.warning(
+                "stream %s: retention removed releases %d to %d before its rules were evaluated on them",
+                *(stream, before + 1, last),
+            )
+            before = last
         view = self._views.get(stream)
         if view is None or view.visible_seq != before or not view.continues_to(public):
             view = self._views[stream] = await self._view_at(stream, public, before)

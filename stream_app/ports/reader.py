@@ -40,7 +40,8 @@ class PublicReader(Protocol):
     ) -> Int64Array:
         """Return ``count`` visible rows of a table, starting at row ``first``, shape (count, width).
 
-        Raises: LookupError for a stream never opened; ValueError for rows that are not visible.
+        Raises: LookupError for a stream never opened; ValueError for rows that are not visible; OSError if
+            retention has removed their epoch.
         """
 
     async def news(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
-from stream_app.core.answers.visible import public_state, visible_rows, width_of
+from stream_app.core.answers.visible import check_kept, public_state, visible_rows, width_of
 from stream_app.core.changes import strategy_of
 from stream_app.core.history import read_strategy
 from stream_app.core.records import LedgerEntry, PublicState
@@ -53,9 +53,7 @@ class RedisReader(PublicReader):
         strategy, epochs, visible = await transaction(self._redis, _state_of(keys))
         if strategy is None:
             return None
-        check_stream_format(stream, epochs)
-        text, history = read_strategy(strategy)
-        return public_state(text, decode_epochs(epochs), int(visible or 0), history, decode_trimmed(epochs))
+        return _decoded(stream, strategy, epochs, visible)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
         if not streams:
@@ -76,14 +74,14 @@ class RedisReader(PublicReader):
     async def tile_rows(
         self, stream: str, epoch: int, table: str, first: int, count: int, width: int
     ) -> Int64Array:
-        state = await self.public_state(stream)
-        if state is None:
+        keys, pieces = StreamKeys(stream), list(TileGeometry(width).slices(epoch, table, first, count))
+        # In one step, because retention may remove the epoch between two.
+        strategy, epochs, visible, *held = await transaction(
+            self._redis, [*_state_of(keys), *map(keys.reading, pieces)]
+        )
+        if strategy is None:
             raise LookupError(f"stream {stream!r} was never opened")
-        _check_visible(state, Missing(epoch, table, first, count))
-        pieces = list(TileGeometry(width).slices(epoch, table, first, count))
-        if not pieces:
-            return join_slices(count, width, iter(()))
-        held = await batch(self._redis, [*map(StreamKeys(stream).reading, pieces)])
+        _check_visible(_decoded(stream, strategy, epochs, visible), Missing(epoch, table, first, count))
         return join_slices(count, width, zip(pieces, held, strict=True))
 
     async def news(
@@ -133,7 +131,16 @@ class RedisReader(PublicReader):
         await batch(self._redis, [("PING",)])
 
 
+def _decoded(
+    stream: str, strategy: bytes, epochs: Mapping[bytes, bytes], visible: bytes | None
+) -> PublicState:
+    check_stream_format(stream, epochs)
+    text, history = read_strategy(strategy)
+    return public_state(text, decode_epochs(epochs), int(visible or 0), history, decode_trimmed(epochs))
+
+
 def _check_visible(state: PublicState, want: Missing) -> None:
+    check_kept(state, want)
     record = next((record for record in state.epochs if record.epoch == want.epoch), None)
     strategy = strategy_of(state.texts, record) if record else None
     visible = visible_rows(strategy, record, state.visible_seq, want.table) if strategy and record else 0

@@ -7,7 +7,7 @@ from itertools import islice
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
-from stream_app.core.answers.visible import public_state, visible_rows, width_of
+from stream_app.core.answers.visible import check_kept, public_state, visible_rows, width_of
 from stream_app.core.changes import read_strategies, strategy_of
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.releases.tiles import TileGeometry, join_slices
@@ -51,6 +51,8 @@ class MemoryReader(PublicReader):
         if state is None:
             raise LookupError(f"stream {stream!r} was never opened")
         record = next((e for e in state.epochs if e.epoch == epoch), None)
+        public = public_state(state.strategy, state.epochs, state.visible_seq, state.history, state.trimmed)
+        check_kept(public, Missing(epoch, table, first, count))
         texts = read_strategies(state.strategy)
         visible = visible_rows(strategy_of(texts, record), record, state.visible_seq, table) if record else 0
         if first + count > visible:

@@ -185,7 +185,9 @@ class StreamView:
 
     def _kept_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs without those that retention has removed since."""
-        first = state.epochs[0].epoch if state.epochs else 0
+        first = 0 if state.trimmed is None else state.trimmed.epoch + 1
+        if state.epochs:
+            first = state.epochs[0].epoch
         return [epoch for epoch in self.epochs if epoch.record.epoch >= first]
 
     def kind_of(self, epoch: EpochRecord) -> Kind:

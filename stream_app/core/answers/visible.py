@@ -96,6 +96,12 @@ def invisible_slices(
     return slices
 
 
+def check_kept(state: PublicState, want: Missing) -> None:
+    """Check that retention has not removed an epoch that a reader knew. Raises: ConnectionError."""
+    if state.trimmed is not None and want.epoch <= state.trimmed.epoch:
+        raise ConnectionError(f"epoch {want.epoch} left the store meanwhile; read the stream again")
+
+
 def width_of(state: PublicState, want: Missing) -> int:
     """Return the width of the table of which rows are wanted: its epoch's strategy decides it."""
     record = next(record for record in state.epochs if record.epoch == want.epoch)
