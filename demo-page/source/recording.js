@@ -78,7 +78,7 @@ export class Recording {
     const [first, last] = [Math.max((start - this.start) / HOUR, 0) + 1, Math.min((end - this.start) / HOUR, hours)];
     const every = Math.ceil((last - first + 1) / points);
     const shown = Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, i) => last - i * every).reverse();
-    const note = every > 1 ? `Shown is every ${every === 2 ? "second" : `${every}th`} of the released counts. ${template.note}` : template.note;
+    const note = every > 1 ? `Shown is one of every ${every} released counts. ${template.note}` : template.note;
     const of = (column) => shown.map((hour) => column[hour - 1]);
     return { ...template, ...said, note, start: shown.map(() => this.start), end: shown.map((hour) => this.#at(hour)), stderr: of(stderr),
       ...banded(shown.map((hour) => this.#count(hour)), of(half)) };

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -173,14 +173,21 @@ class TerminalReport:
         self._live.stop()
 
 
-Report = PlainReport | TerminalReport
+class Report(Protocol):
+    """Where a running service says what happens, and how far its streams are."""
+
+    def say(self, line: str) -> None:
+        """Print a message."""
+
+    def show(self, streams: Sequence[StreamProgress]) -> None:
+        """Show the streams' progress."""
 
 
 @contextmanager
 def open_report() -> Iterator[Report]:
     """Yield a redrawn block on a terminal, plain lines elsewhere."""
     console = Console()
-    report: Report = PlainReport()
+    report: PlainReport | TerminalReport = PlainReport()
     if console.is_terminal and sys.stdout.isatty():
         report = TerminalReport(console)
     try:

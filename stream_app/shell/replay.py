@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,18 @@ from stream_app.config import ConfigError, Settings, file_identity, load_text
 from stream_app.config.streams import MOST_BINS
 from stream_app.config.values import format_duration, positive_duration_us
 from stream_app.core.instants import format_instant, parse_instant
+from stream_app.core.ledger import ACCEPTED
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import file_sample
 from stream_app.shell.doctor.checks import file_times
+from stream_app.shell.doctor.findings import sampled
 from stream_app.shell.options import read_pace
 from stream_app.shell.processes import COMPLETE
-from stream_app.shell.progress import open_report
+from stream_app.shell.progress import Report, open_report
 from stream_app.shell.supervision import Service, run_service
 from stream_app.shell.working import working
 from stream_app.wiring.event_logs import why_unreadable
+from stream_app.wiring.starting import SET_LEDGER
 
 # Configuration keys and the options that set them, for error messages.
 _OPTIONS = {
@@ -37,9 +40,23 @@ _OPTIONS = {
     "time.format": "--time-format",
     "time.bin": "--bin",
     "time.epoch": "--to",
+    "time.first": "--from",
     "privacy.epsilon": "--epsilon",
     "api.port": "--port",
     "state.dir": "--state",
+}
+_KEYS = "|".join(sorted(map(re.escape, _OPTIONS), key=len, reverse=True))
+_KEY = re.compile(rf"(?<![\w./-])(?:{_KEYS})(?![\w/-]|\.\w)")
+_AGAIN = "count the file again with another --state DIR, which costs its epsilon once more"
+# Remedies that a configuration has and the command line has not, and what to do instead.
+_REMEDIES = {
+    "put that back, or give the new stream another name": f"put that back, or {_AGAIN}",
+    "put it back, or give the new stream another name, with successor_of to continue this one": (
+        f"put it back, or {_AGAIN}"
+    ),
+    f'; write accept: "{ACCEPTED}" to accept that': f"; serve that with its options and --serve, or {_AGAIN}",
+    "privacy.accept is missing: ": "FILE: ",
+    f" {SET_LEDGER}": "",
 }
 
 
@@ -48,10 +65,18 @@ def run_replay(file: Path, serve: bool, **options: Any) -> int:
     settings = replay_settings(file, **options)
     if why := why_unreadable(file):
         raise OperatorError(f"FILE: {why}")
+    try:
+        return _replay(settings, file, serve, options)
+    except OperatorError as refusal:
+        raise OperatorError(_of_options(str(refusal), options["name"])) from None
+
+
+def _replay(settings: Settings, file: Path, serve: bool, options: Mapping[str, Any]) -> int:
     with working(f"reading a sample of {file.name}"):
         warning = _check_times(settings)
     service = Service(when_complete=not serve, serves=serve, port_key="--port", tells_refused=True)
-    with open_report() as report:
+    with open_report() as opened:
+        report = _InOptions(opened, options["name"])
         if warning is not None:
             report.say(f"warning: {warning}")
         status = asyncio.run(run_service(settings, report, service))
@@ -63,19 +88,36 @@ def run_replay(file: Path, serve: bool, **options: Any) -> int:
 
 
 def _check_times(settings: Settings) -> str | None:
-    """Refuse, before anything is measured, a file whose times are in another format.
+    """Refuse, before anything is measured, a file whose times cannot be read with these options.
 
     Returns: a warning if a sample has nothing to count; None if it has.
     """
     (stream,) = settings.streams
     batch = file_sample(stream)
-    for finding in () if batch is None else file_times(stream, batch):
-        key = finding.what.removeprefix(f"streams.{stream.name}.")
-        said = f"{_OPTIONS.get(key, key)}: {finding.said}"
-        if finding.state == "fail":
-            raise OperatorError(said)
-        return said
-    return None
+    if batch is None:
+        return None
+    finding = next(file_times(stream, batch), None)
+    if finding is None and batch.refused and not len(batch.positions):
+        time, what = stream.declared.time, f"streams.{stream.name}.source.file"
+        finding = sampled(what, time.field, time.format, 0, batch.refused)
+    if finding is None:
+        return None
+    said = f"{finding.what}: {finding.said}"
+    if finding.state == "fail":
+        raise OperatorError(said)
+    return said
+
+
+class _InOptions:
+    """A report that names options where its lines name keys of a configuration."""
+
+    def __init__(self, report: Report, stream: str) -> None:
+        self._report, self._stream = report, stream
+        self.show = report.show
+
+    def say(self, line: str) -> None:
+        """Print a message."""
+        self._report.say(_of_options(line, self._stream))
 
 
 def replay_settings(
@@ -157,16 +199,19 @@ def _edge(option: str, text: str, bin_us: int) -> int:
     return at_us
 
 
-def _of_options(refusal: str, name: str) -> str:
-    """Return a configuration error with option names in place of configuration keys.
+def _of_options(said: str, name: str) -> str:
+    """Return a line with option names in place of configuration keys. Args: name, of the stream.
 
     >>> _of_options('options:1: streams.replay.source.format "xml": must be one of ndjson, csv', "replay")
     '--format "xml": must be one of ndjson, csv'
+    >>> _of_options("replay: 2 refused as bad_time; correct time.field or time.format", "replay")
+    'replay: 2 refused as bad_time; correct --field or --time-format'
     """
-    said = re.sub(r"^options(:\d+)?: ", "", refusal)
-    said = re.sub(rf"^streams\.{re.escape(name)}(\.| )", r"\1", said).removeprefix(".")
-    key, space, rest = said.partition(" ")
-    if not key:
-        return f'--name "{name}" {rest}'
+    said = re.sub(r"\boptions(:\d+)?: ", "", said)
+    said = re.sub(rf"^streams\.{re.escape(name)} ", f'--name "{name}" ', said)
+    said = said.replace(f"streams.{name}.", "")
+    for remedy, instead in _REMEDIES.items():
+        said = said.replace(remedy, instead)
+    said = _KEY.sub(lambda key: _OPTIONS[key[0]], said)
     # The command line has no option not_private, so the hint is removed.
-    return f"{_OPTIONS.get(key, key)}{space}{rest.partition(', or say not_private')[0]}"
+    return said.partition(", or say not_private")[0]

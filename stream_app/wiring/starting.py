@@ -28,6 +28,8 @@ from stream_app.wiring.event_logs import named_as_begun, note_of
 
 log = logging.getLogger(__name__)
 
+SET_LEDGER = "Set ledger in the configuration, so that a start notices such a loss."
+
 
 def ledger_of(
     stream: StreamSettings, settings: Settings, store: Store, outside: OutsideLedger | None
@@ -94,9 +96,8 @@ async def check_start(
     if unknown and outside is None:
         log.warning(
             "%s: first start. Nothing to do if counting never ran before. If it did, its state is lost: stop "
-            "now and restore it, or the same counts get noise twice, which weakens the promise. "
-            "The key ledger lets a start notice such a loss.",
-            some_of(unknown),
+            "now and restore it, or the same counts get noise twice, which weakens the promise. %s",
+            *(some_of(unknown), SET_LEDGER),
         )
 
 

@@ -58,13 +58,43 @@ def test_a_replay_in_the_wrong_unit_measures_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
+def test_a_replay_of_a_field_that_no_event_has_measures_nothing(tmp_path: Path) -> None:
+    write_clicks(tmp_path)
+    words = ["replay", "clicks.ndjson", *REPLAY, "--from", "2024-01-01T00:00:00Z", "--field", "nope"]
+    with Service(words, tmp_path) as replay:
+        assert replay.wait() == 2
+    assert replay.lines[-1] == (
+        "stream-app: FILE: no event of a sample has a time in nope (s): missing_field: they have no such "
+        "time field; correct --field"
+    )
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_replay_that_counts_says_what_it_refused_and_succeeds(tmp_path: Path) -> None:
     write_clicks(tmp_path)
     with (tmp_path / "clicks.ndjson").open("a") as file:
         file.write('{"at": "noon"}\n')
     with Service(["replay", "clicks.ndj*", *REPLAY, "--from", "2024-01-01T00:00:00Z"], tmp_path) as replay:
         assert replay.wait() == 0, replay.output
-    assert any(line.startswith("replay: 1 refused as bad_time: ") for line in replay.lines)
+    assert any(
+        line.startswith("replay: 1 refused as bad_time: ")
+        and line.endswith("correct --field or --time-format")
+        for line in replay.lines
+    )
+    assert "Set ledger" not in replay.output
+    again = "or count the file again with another --state DIR, which costs its epsilon once more"
+    for option, said in (
+        (["--bin", "2h"], "time.bin"),
+        (
+            ["--name", "again"],
+            "FILE: file:../clicks.ndj* is already measured by replay from 2024-01-01T00:00",
+        ),
+    ):
+        words = ["replay", "clicks.ndj*", *REPLAY, "--from", "2024-01-01T00:00:00Z", *option]
+        with Service(words, tmp_path) as replay:
+            assert replay.wait() == 2, replay.output
+        assert said in replay.output, replay.output
+        assert again in replay.output, replay.output
 
 
 def test_run_warns_while_most_records_are_refused(tmp_path: Path) -> None:
