@@ -18,7 +18,7 @@ from tests.simulator.world import World
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("seed", seeds(quick=4, all=60))
+@pytest.mark.parametrize("seed", seeds(quick=4, all=30))
 def test_with_arrival_times_bins_depend_on_the_log_alone(seed: int) -> None:
     """If the log stamps arrivals, two runs with the same log agree in every bin, whatever else differs."""
     schedule = replace(other_day(draw_schedule(seed), seed), exact_cuts=True)
@@ -30,7 +30,7 @@ def test_with_arrival_times_bins_depend_on_the_log_alone(seed: int) -> None:
     assert is_one_record(schedule, moved(neighbour, expected))
 
 
-@pytest.mark.parametrize("seed", seeds(quick=8, all=60))
+@pytest.mark.parametrize("seed", seeds(quick=8, all=30))
 def test_one_record_less_moves_one_bin_by_one(seed: int) -> None:
     """Without stamps each cut is taken at its instant, whatever arrives around that time."""
     schedule = replace(draw_schedule(seed).without_trouble(), exact_cuts=False)
