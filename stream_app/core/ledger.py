@@ -7,10 +7,7 @@ epochs add up only if they touch the same day, and a user's whole epoch costs as
 Users that different fields name may be different people, so promises to them do not add up to one promise:
 then the unit is the event.
 
-A stream whose settings change goes on under another strategy. The first epoch under the new one
-names the old one. So all its epochs count as those of one stream: an event falls into one epoch.
-A stream and its successor count as one stream, too, if both promise the same unit: the successor counts from
-the instant on at which the stream before it ends.
+``measurements.py`` says which epochs count as those of one stream.
 
 An entry is made when an epoch opens. A live stream opens one epoch after the other without end, so it counts
 events from the start of its first epoch without end. A replay counts until its last bin.
@@ -29,6 +26,14 @@ from typing import Any
 from stream_app.core.costs import cost_of, cost_of_whole_user, total_of, unit_of
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
+from stream_app.core.measurements import (
+    ends_of,
+    first_known,
+    in_succession,
+    measured_before,
+    measurements_of,
+    period_of,
+)
 from stream_app.core.promise import CHANGES, Measurement, Statement, in_words, promise_in_words
 from stream_app.core.records import EpochRecord, LedgerEntry
 from stream_app.core.strategy import canonical_json
@@ -126,9 +131,9 @@ def _stated(source: str, entries: Sequence[LedgerEntry]) -> Statement:
     streams = measurements_of(entries)
     unit = _common_unit(streams)
     neighbours = "substitute" if any(e.neighbours == "substitute" for e in entries) else "add_remove"
-    ends = _ends(entries)
+    ends = ends_of(entries)
     measurements = tuple(_measurement(epochs, ends) for epochs in streams)
-    cost = total_of(cost_of(epochs, unit, neighbours) for epochs in _in_succession(streams))
+    cost = total_of(cost_of(epochs, unit, neighbours) for epochs in in_succession(streams))
     stated = Statement(
         source=source, unit=unit, neighbours=neighbours, cost=cost, private=True, measurements=measurements
     )
@@ -147,7 +152,7 @@ def next_entry(entries: Sequence[LedgerEntry], stream: str) -> LedgerEntry | Non
     if not own:
         return None
     last = max(own, key=lambda entry: entry.epoch)
-    ends = (last.until_us, _ends(entries).get(stream))
+    ends = (last.until_us, ends_of(entries).get(stream))
     if any(end_us is not None and last.end_us >= end_us for end_us in ends):
         return None
     end_us = 2 * last.end_us - last.start_us
@@ -164,7 +169,7 @@ def _common_unit(streams: Sequence[Sequence[LedgerEntry]]) -> str:
     if not _count_same_users(streams):
         return "event"
     units = {unit_of(entry) for epochs in streams for entry in epochs}
-    times = {_known(entry.time for entry in epochs) for epochs in streams}
+    times = {first_known(entry.time for entry in epochs) for epochs in streams}
     if units == {"user"}:
         return "user"
     return units.pop() if len(units) == len(times) == 1 else "event"
@@ -174,13 +179,8 @@ def _count_same_users(streams: Sequence[Sequence[LedgerEntry]]) -> bool:
     """Return whether all streams protect users named by one field; an unknown field counts as different."""
     if any(entry.unit != "user" for epochs in streams for entry in epochs):
         return False
-    fields = [_known(entry.user for entry in epochs) for epochs in streams]
+    fields = [first_known(entry.user for entry in epochs) for epochs in streams]
     return len(fields) == 1 or (len(set(fields)) == 1 and fields[0] is not None)
-
-
-def _known(texts: Iterable[str | None]) -> str | None:
-    """Return the first text that is not None; older entries of the same strategy may lack it."""
-    return next((text for text in texts if text is not None), None)
 
 
 def composed(source: str, ledgers: Iterable[Sequence[LedgerEntry]]) -> tuple[LedgerEntry, ...]:
@@ -195,119 +195,6 @@ def composed(source: str, ledgers: Iterable[Sequence[LedgerEntry]]) -> tuple[Led
 def place_of(entry: LedgerEntry) -> tuple[str, int, str, int]:
     """Return what two entries of the same measurement have in common, under all names of their source."""
     return entry.stream, entry.epoch, entry.strategy_hash, entry.start_us
-
-
-def measured_before(entries: Sequence[LedgerEntry], new: LedgerEntry) -> tuple[LedgerEntry, ...]:
-    """Return the first entry of every other measurement that counts events which ``new`` will count.
-
-    A period reaches as far as its stream will ever count, not only to the end of the open epochs. Disjoint
-    periods have no common event only if both streams read the same time field: an order of January may be
-    paid in February. A stream ends before its successor only for a stream that protects the same: for any
-    other, both add up, and the operator must accept the sum.
-
-    >>> live = LedgerEntry("file:a", "s", 0, 0, 10, "1", "event", "h")
-    >>> later = LedgerEntry("file:a", "t", 0, 10, 20, "1", "event", "h")
-    >>> [found.stream for found in measured_before([live], later)]
-    ['s']
-    """
-    ends = _ends([*entries, new])
-
-    def overlap(epochs: Sequence[LedgerEntry]) -> bool:
-        alike = _protected(max(epochs, key=lambda entry: entry.start_us)) == _protected(new)
-        return _overlap(_period(epochs, ends if alike else {}), _period([new], ends))
-
-    return tuple(
-        min(epochs, key=lambda entry: entry.start_us)
-        for epochs in measurements_of([*entries, new])
-        if new not in epochs
-        if new.time is None or _known(entry.time for entry in epochs) != new.time or overlap(epochs)
-    )
-
-
-def measurements_of(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
-    """Return the epochs of each measurement: of one stream, under strategies that followed one another.
-
-    Two strategies of a stream without an entry that links them add up: which of them counted an event is not
-    known. An entry of a lost store has no link, so the sum may then be too large, never too small.
-    """
-    first_of: dict[tuple[str, str], tuple[str, str]] = {}  # the strategy in whose place one counts
-
-    def place(stream: str, strategy_hash: str) -> tuple[str, str]:
-        found = stream, strategy_hash
-        while (earlier := first_of.get(found, found)) != found:
-            found = earlier
-        return found
-
-    for entry in entries:
-        if entry.changed_from is not None:
-            first_of[place(entry.stream, entry.strategy_hash)] = place(entry.stream, entry.changed_from)
-    found: dict[tuple[str, str], list[LedgerEntry]] = defaultdict(list)
-    for entry in entries:
-        found[place(entry.stream, entry.strategy_hash)].append(entry)
-    return list(found.values())
-
-
-def _in_succession(streams: Sequence[list[LedgerEntry]]) -> list[list[LedgerEntry]]:
-    """Return the epochs of all measurements, those of a stream and its successor together.
-
-    Both count no event twice, so they cost what one stream costs whose settings change. This needs the same
-    unit of both, and that the stream began no epoch after its end. Otherwise their costs add up.
-    """
-    joined: list[list[LedgerEntry]] = []
-    for epochs in sorted(streams, key=lambda epochs: min(entry.start_us for entry in epochs)):
-        start_us = min(entry.start_us for entry in epochs)
-        before = {entry.successor_of for entry in epochs}
-        for found in joined:
-            last = max(found, key=lambda entry: entry.start_us)
-            if (
-                last.stream in before
-                and last.start_us < start_us
-                and _protected(last) == _protected(epochs[0])
-            ):
-                found += epochs
-                break
-        else:
-            joined.append(list(epochs))
-    return joined
-
-
-def _protected(entry: LedgerEntry) -> tuple[object, ...]:
-    return unit_of(entry), entry.user, entry.time, entry.neighbours
-
-
-def _ends(entries: Iterable[LedgerEntry]) -> dict[str, int]:
-    """Return the ends of streams that have a successor, by name. The later end counts if two are known."""
-    begun: dict[tuple[str, str], int] = {}
-    for entry in entries:
-        if entry.successor_of is not None:
-            place = entry.successor_of, entry.stream
-            begun[place] = min(entry.start_us, begun.get(place, entry.start_us))
-    ends: dict[str, int] = {}
-    for (stream, _), start_us in begun.items():
-        ends[stream] = max(start_us, ends.get(stream, start_us))
-    return ends
-
-
-def end_of(entries: Iterable[LedgerEntry], stream: str) -> int | None:
-    """Return the instant from which a stream counts nothing, because its successor does; None: no end."""
-    return _ends(entries).get(stream)
-
-
-def _period(epochs: Sequence[LedgerEntry], ends: Mapping[str, int]) -> tuple[int, int | None]:
-    """Return the start and the end of the period that a stream with these epochs counts; None: no end.
-
-    Args: ends, of streams with a successor. An epoch that began later counts as one without end.
-    """
-    until = [entry.until_us for entry in epochs if entry.until_us is not None]
-    end_us = max(until) if len(until) == len(epochs) else None
-    succeeded_us = ends.get(epochs[0].stream)
-    if end_us is None and succeeded_us is not None and all(one.start_us < succeeded_us for one in epochs):
-        end_us = succeeded_us
-    return min(entry.start_us for entry in epochs), end_us
-
-
-def _overlap(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool:
-    return (one[1] is None or other[0] < one[1]) and (other[1] is None or one[0] < other[1])
 
 
 def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: str | None) -> None:
@@ -384,7 +271,7 @@ def entry_from_json(text: bytes | str) -> LedgerEntry:
 
 
 def _measurement(epochs: Sequence[LedgerEntry], ends: Mapping[str, int]) -> Measurement:
-    start_us, end_us = _period(epochs, ends)
+    start_us, end_us = period_of(epochs, ends)
     last = max(epochs, key=lambda entry: entry.epoch)
     changes = [entry for entry in epochs if entry.changed_from is not None]
     changed = max(changes, key=lambda entry: entry.epoch, default=None)
@@ -395,7 +282,7 @@ def _measurement(epochs: Sequence[LedgerEntry], ends: Mapping[str, int]) -> Meas
         last_epsilon=Fraction(last.epsilon),
         last_delta=None if last.delta is None else Fraction(last.delta),
         unit=epochs[0].unit,
-        user=_known(entry.user for entry in epochs),
+        user=first_known(entry.user for entry in epochs),
         epsilon=max(Fraction(entry.epsilon) for entry in epochs),
         start_us=start_us,
         end_us=end_us,
@@ -404,5 +291,5 @@ def _measurement(epochs: Sequence[LedgerEntry], ends: Mapping[str, int]) -> Meas
         delta=max((Fraction(entry.delta) for entry in epochs if entry.delta is not None), default=None),
         per=epochs[0].per,
         periods=max(entry.periods for entry in epochs),
-        successor_of=_known(entry.successor_of for entry in epochs),
+        successor_of=first_known(entry.successor_of for entry in epochs),
     )

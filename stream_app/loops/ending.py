@@ -10,7 +10,7 @@ import logging
 
 from stream_app.core.history import read_strategy
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import end_of
+from stream_app.core.measurements import end_of
 from stream_app.core.records import ENDED, Reply, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.stream import Stream

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -23,14 +22,13 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from dphist.product.sums import AmountRange
 from stream_app.core.counting.bins import aggregate
+from stream_app.core.counting.read_values import as_text, numbers
 from stream_app.core.records import Reason
 
 OTHER = "other"  # the key for all events whose key is not on the list
 ANY = "*"  # in a pattern of keys: any value of a field
 _PARTS = re.compile(r"((?:[^/\\]|\\.)*)/", re.DOTALL)  # the parts of a label, which each end with a slash
 _NONE = -1
-_NUMBERS = {int, float}
-_LONGEST_NUMBER = 40
 _NOTHING = Fraction(0)
 Option = bool | int | float | str | list[int] | None  # a JSON value that a mechanism's option may have
 
@@ -88,7 +86,7 @@ class KeyField(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             found = [known.get(key, _NONE) if isinstance(key, str) else _NONE for key in column]
         places = np.array(found, dtype=np.int64)
         for index in np.flatnonzero(places == _NONE).tolist():
-            places[index] = known.get(_as_text(column[index]), missing)
+            places[index] = known.get(as_text(column[index]), missing)
         return places
 
 
@@ -373,36 +371,3 @@ class Cells:
                 good &= ~none
             cells = cells * size + np.maximum(places, 0)
         return cells * good, refused
-
-
-def numbers(column: Sequence[Any]) -> NDArray[np.float64]:
-    """Return the values as doubles, NaN where there is no number. Args: numbers, or their texts.
-
-    >>> numbers([1, "2.5", True, None, 10**400]).tolist()
-    [1.0, 2.5, nan, nan, inf]
-    """
-    if set(map(type, column)) <= _NUMBERS:
-        with suppress(OverflowError):  # of a whole number that is larger than every double
-            return np.array(column, dtype=np.float64)
-    return np.array([_as_number(value) for value in column], dtype=np.float64)
-
-
-def _as_text(key: object) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return str(key) if isinstance(key, str | int) else ""
-
-
-def _as_number(value: object) -> float:
-    """Return the value as a number, NaN if it is not a number."""
-    if isinstance(value, str) and len(value) <= _LONGEST_NUMBER:
-        try:
-            value = float(value)
-        except ValueError:
-            return np.nan
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return np.nan
-    try:
-        return float(value)
-    except OverflowError:  # whole numbers may be larger than every double
-        return np.inf if value > 0 else -np.inf

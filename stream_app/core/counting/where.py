@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.privacy import is_plain
-from stream_app.core.counting.cells import numbers
+from stream_app.core.counting.read_values import numbers
 
 Columns = Mapping[str, Any]
 Mask = NDArray[np.bool_]

@@ -17,10 +17,10 @@ from stream_app.core.ledger import (
     entry_from_json,
     entry_of,
     entry_to_json,
-    measured_before,
     next_entry,
     statement,
 )
+from stream_app.core.measurements import measured_before
 from stream_app.core.promise import in_words, promise_in_words
 from stream_app.core.records import EpochRecord, LedgerEntry
 from tests.stream_app.declared import declared_of
