@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from stream_app.api.replica import Replicas
+from stream_app.api.succession import Succession
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import statement
 from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.brokers import Topic
 from tests.patience import PATIENCE_S, eventually
@@ -109,6 +112,24 @@ def test_events_that_move_to_another_topic_count_once(tmp_path: Path, bootstrap_
         entries = asyncio.run(ledger(redis, here))
         assert {entry.stream for entry in entries} == {"clicks", "clicks-moved"}
         assert statement(f"topic:{here.name}", entries).epsilon == 10**9
+        start_s, until_s, count = asyncio.run(history(redis, "clicks-moved"))
+        assert start_s == first_s
+        assert until_s > edge_s
+        assert count == sum(at < until_s for at in sent)
+
+
+async def history(redis: EmbeddedRedis, stream: str) -> tuple[int, int, float]:
+    """Return what readers see as one history: start and end in seconds since 1970, and the running count."""
+    reader = RedisReader(redis.api_url)
+    try:
+        replicas = Replicas(reader)
+        await replicas.refresh()
+        view = Succession.of(replicas.by_name[stream], replicas.by_name, lambda other: True).view
+        assert view is not None
+        assert view.released_until_us is not None
+        return view.start_us // 10**6, view.released_until_us // 10**6, float(view.running().value)
+    finally:
+        await reader.close()
 
 
 async def ledger(redis: EmbeddedRedis, topic: Topic) -> tuple[Any, ...]:
