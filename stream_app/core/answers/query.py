@@ -173,9 +173,9 @@ class StreamView:
         self._consistent.clear()
         self._showing.clear()
         self._following.clear()
-        for used, over in self._covers.items():
-            if over is not None:
-                over.grow([epoch for epoch in epochs if epoch.record.strategy_hash == used])
+        for _, run in self.runs:
+            if run and (over := self._covers.get(run[0].record.strategy_hash)) is not None:
+                over.grow(run)
 
     def _epochs_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs, and empty views of the epochs that the state adds."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from dphist import plan_tree
 from dphist.epochs.levels import EpochLevels
@@ -125,6 +126,31 @@ def test_nodes_over_epochs_count_beside_a_stream_without_them() -> None:
         epoch.estimate(Span(0, 2), "unbiased").variance for epoch in last.epochs[:2]
     )
     assert view.count(whole) == last.count(whole)
+
+
+def test_nodes_over_epochs_grow_over_a_change_of_grace_as_in_a_new_view() -> None:
+    async def run() -> None:
+        store, levels = MemoryStore(), EpochLevels(plan_tree(2, "1/2"), Fraction(1), (2,), (Fraction(1, 2),))
+        stream = Published(store, "a", "1", 2)
+        stream.strategy = replace(stream.strategy, kind=kind_of(levels))
+        await stream.open()
+        await stream.close([3, 4])
+        declared = stream.strategy.declared
+        later = structs.replace(declared, time=structs.replace(declared.time, grace_us=7_000_000))
+        stream.strategy = replace(stream.strategy, declared=later)
+        view = None
+        for epoch in range(1, 4):
+            await stream.open(epoch, FIRST_BIN + 2 * epoch)
+            await stream.close([5, 6])
+            view = await read(view, store, "a")
+            fresh = await read(None, store, "a")
+            whole = view.span
+            assert (view.count(whole), len(view.runs)) == (fresh.count(whole), 1)
+            points, again = view.series("running", whole), fresh.series("running", whole)
+            assert points.values.tolist() == again.values.tolist()
+            assert points.laws.deviations().tolist() == again.laws.deviations().tolist()
+
+    asyncio.run(run())
 
 
 def test_a_history_grows_with_the_stream_and_is_kept_until_then() -> None:
