@@ -61,7 +61,7 @@ async def _stored(
     strategy = Strategy.from_json(public.strategy)
     source, *names = ledgers_of(stream, settings.file.parent)
     outside = outside_ledger(settings)
-    return Stored(
+    stored = Stored(
         configured=_configured(stream, strategy),
         strategy=strategy,
         earlier=tuple(map(Strategy.from_json, public.earlier)),
@@ -74,6 +74,10 @@ async def _stored(
         ledger=await measured(store, source, names),
         outside=None if outside is None else _of(await outside.entries(), source),
     )
+    now = await reader.public_state(stream.name)
+    if now is None or now.trimmed == public.trimmed:
+        return stored
+    return await _stored(settings, stream, store, reader)  # old epochs left while the rest was read
 
 
 def _of(entries: Sequence[LedgerEntry], source: str) -> list[LedgerEntry]:

@@ -123,6 +123,24 @@ async def test_what_a_worker_saw_before_others_changed_it_removes_no_running_epo
     assert await seen(stores) == ([1, 2, 3, 4, 5], [1])
 
 
+async def test_what_a_worker_saw_before_others_changed_it_removes_no_epoch_before_an_older_one(
+    stores: Stores,
+) -> None:
+    if not isinstance(stores.store, RedisStore):
+        return
+    state = await two_epochs(stores, second=BINS)
+    third = replace(NEXT_EPOCH, epoch=2, first_bin=FIRST_BIN + 2 * BINS, first_seq=1 + 2 * BINS)
+    await stores.store.open_epoch(stores.stream, TEXT, third, state.head)
+    await release(stores, 1)
+    await stores.store.publish(stores.stream, 2 * BINS + 1)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("stream_app.state.retention.removable", lambda _texts, epochs, *_: epochs[1:2])
+        assert await stores.store.trim(stores.stream, LATER) == 0
+    assert (await seen(stores))[1] == [0, 1, 2]
+    assert await stores.store.trim(stores.stream, LATER) == 2  # one after the other
+    assert await seen(stores) == ([9], [2])
+
+
 async def test_removed_rows_do_not_come_back(stores: Stores) -> None:
     await two_epochs(stores)
     await stores.store.trim(stores.stream, ENDED_US)

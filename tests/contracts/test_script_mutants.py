@@ -437,6 +437,12 @@ MUTANTS = {
         "if false then",
         retention.test_what_a_worker_saw_before_others_changed_it_removes_no_last_row,
     ),
+    "an epoch leaves before an older one": Mutant(
+        "trim",
+        "if string.match(number, '^%d+$') and tonumber(number) < tonumber(epoch) then return 'conflict' end",
+        "",
+        retention.test_what_a_worker_saw_before_others_changed_it_removes_no_epoch_before_an_older_one,
+    ),
     "rows of a removed epoch stay": Mutant(
         "trim",
         "redis.call('XTRIM', chain, 'MINID', string.format('%.0f-0', tonumber(last_seq) + 1))",
