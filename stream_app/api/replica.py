@@ -10,7 +10,7 @@ import logging
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 Stated = Callable[[str], Awaitable[Statement]]
 
-RECENT_ROWS = 4_096  # followers that are further behind read from the store
+RECENT_ROWS = 256  # of each stream, and the last ones shown together; followers further behind ask the store
 POLL_S = 0.2  # interval for reading everything, including alerts and new streams
 NEWS_S = 0.01  # interval for checking known streams for new rows, in one round trip for all
 LONGEST_POLL_S = 5.0
@@ -71,7 +71,7 @@ class StreamReplica:
         self.seq = 0  # of the last bin that followers may see
         self.closed = False
         self._reader, self._stated, self._known = reader, stated, known
-        self._recent: deque[tuple[int, bytes]] = deque(maxlen=RECENT_ROWS)
+        self._recent: deque[tuple[int, bytes]] = deque()
         self._waiting: dict[asyncio.Future[None], None] = {}  # followers that wait for new rows
 
     @property
@@ -144,13 +144,15 @@ class StreamReplica:
         view: StreamView,
         state: PublicState,
         blocks: Iterable[tuple[Missing, Int64Array]],
-        rows: Iterable[tuple[int, bytes]],
+        rows: Sequence[tuple[int, bytes]],
     ) -> None:
         """Show a state, all at once, and pass its new rows to followers."""
         view.extend(state, blocks)
         self.view = view
         self.answers.clear()
         self._recent.extend(rows)
+        for _ in range(len(self._recent) - max(RECENT_ROWS, len(rows))):
+            self._recent.popleft()
         self.seq = state.visible_seq
         self._wake()
 

@@ -104,7 +104,7 @@ class _WatchedStore(_Watched[Store]):
     async def apply(self, stream: str, change: Apply) -> Reply:
         reply = cast("Reply", await self._apply(stream, change))
         if reply is Reply.DONE:
-            self._metrics.apply_cells.labels(stream).observe(len(change.cells))
+            self._metrics.apply_cells.observe(len(change.cells))
             self._metrics.late_share.applied(stream, change)
             self._metrics.refused_share.applied(stream, change)
         return reply

@@ -84,6 +84,24 @@ def test_follower_far_behind_gets_many_rows_per_write(monkeypatch: pytest.Monkey
     asyncio.run(run())
 
 
+@with_api([5] * 3, epoch_bins=2_000)
+async def test_rows_of_a_stream_stay_in_memory_for_a_while_only(api: Api) -> None:
+    def kept() -> list[int]:
+        return [seq for seq, _ in api.replica._recent]
+
+    most = replica_module.RECENT_ROWS
+    await api.stream.close([1] * 600)
+    await api.refresh()
+    assert kept() == list(range(604 - most, 604))
+    await api.stream.close([1] * 300)
+    await api.replica.read_news(903)
+    assert kept() == list(range(604, 904))  # shown together, so followers get them from memory
+    await api.stream.close([1])
+    await api.replica.read_news(904)
+    assert kept() == list(range(905 - most, 905))
+    assert events_of(await take(follow(api.replica, 0), 904)) == await stored(api)
+
+
 @with_api([5] * 3)
 async def test_follower_gets_heartbeats_and_ends_when_the_service_closes(api: Api) -> None:
     stream = follow(api.replica, 3, heartbeat_s=0.01)

@@ -269,7 +269,7 @@ async def test_openapi_page_covers_every_address(api: Api) -> None:
         *(f"/v1/streams/{{stream}}/{name}" for name in ("sum", "mean", "sum/series", "mean/series")),
         *(f"/v1/streams/{{stream}}/{name}" for name in ("sum/keys", "mean/keys")),
         *(f"/v1/streams/{{stream}}/{name}" for name in ("nodes", "privacy", "events", "window")),
-        *(f"/v1/streams/{{stream}}/{name}" for name in ("keys", "heat", "quantiles", "preview")),
+        *(f"/v1/streams/{{stream}}/{name}" for name in ("keys", "keys/list", "heat", "quantiles", "preview")),
         *(f"/v1/streams/{{stream}}/{name}" for name in ("marks", "transitions", "cdfs")),
         "/healthz",
         "/readyz",
