@@ -108,7 +108,7 @@ class Bench:
         """Add records as ingest does."""
         for part in slices:
             windows = np.full_like(part.bins, FIRST_BIN + BINS - 1)
-            named = UserRecords.of([str(user) for user in part.users], windows, KEY)
+            named = UserRecords.of([str(user) for user in part.users], windows, lambda window: KEY)
             keys = named.keys(part.bins * CELLS + part.cells)
             for run in split(keys):
                 _, firsts, deltas = np.unique(keys[run], return_index=True, return_counts=True)
@@ -125,7 +125,7 @@ class Bench:
         keys = [f"dp:{{{STREAM}}}:sec:users:4", *(f"dp:{{{STREAM}}}:sec:cells:{n}" for n in range(BINS + 1))]
         for part in slices:
             windows = np.full_like(part.bins, FIRST_BIN + BINS - 1)
-            named = UserRecords.of([str(user) for user in part.users], windows, KEY)
+            named = UserRecords.of([str(user) for user in part.users], windows, lambda window: KEY)
             ids = named.ids[named.rows]
             for first in range(0, len(part.users), 5_000):
                 run = slice(first, first + 5_000)

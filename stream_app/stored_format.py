@@ -27,7 +27,9 @@ ENDS = 5
 TRIMMED = 6
 # Format 7: settings about arrival change at a bin that the state names (state/lua/announce.lua).
 ANNOUNCES = 7
-NEWEST = ANNOUNCES  # the newest format that this build knows
+# Format 8: a stream may note which keys hash the users of its cap windows (core/user_keys.py).
+USER_KEYS = 8
+NEWEST = USER_KEYS  # the newest format that this build knows
 
 _FILE = "format"
 

@@ -33,7 +33,6 @@ from stream_app.vault.key_files import KeyFiles
 from stream_app.wiring.event_logs import named_by, open_source
 from stream_app.wiring.pipeline import Pipeline
 
-_USER_KEY = bytes(32)  # equal in all rehearsals, so that the same records of a user are chosen
 _SKEW_US = 5_000_000
 
 
@@ -122,19 +121,26 @@ class Rehearsal:
             witnesses={stream.name: witness},
             dead_letters=letters,
             noise={stream.name: GivenNoise(noise)},
-            keys=KeyFiles(directory / "noise_keys"),
+            keys=_Keys(directory / "noise_keys"),
             make_nonce=lambda: "audit",
             new_store=None,
         )
         running = Stream(strategy=strategy, publish_every_us=1_000, draws_between_closings=False)
         try:
-            pipeline = Pipeline.over(ports, [running], user_key=_USER_KEY)
+            pipeline = Pipeline.over(ports, [running])
             await pipeline.agree()
             await pipeline.run()
         finally:
             letters.close()
             witness.close()
         return strategy
+
+
+class _Keys(KeyFiles):
+    """Keys of users that are equal in all rehearsals, so that the same records of a user are chosen."""
+
+    def user_key(self, stream: str, mark: bytes = b"") -> bytes:
+        return bytes(32)
 
 
 async def _published(reader: RedisReader, strategy: Strategy) -> Public:

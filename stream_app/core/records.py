@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.arrival import ArrivalChange
+from stream_app.core.user_keys import NONE_NOTED, UserKeys
 
 GENESIS = "0" * 64  # the head hash of a stream that has released nothing
 
@@ -149,6 +150,7 @@ class StreamState:
     noise: str = ""  # the nonce of the epoch's stored noise; empty if none was drawn ahead
     stopped: bool = False  # no record is counted until an epoch opens
     until_bin: int | None = None  # the first bin that is never counted; None: the stream has no end
+    user_keys: UserKeys = NONE_NOTED  # by which users are hashed, if a rotation has noted it
     earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
     change: ArrivalChange | None = None  # the last one that was announced, also once it has taken effect
 
@@ -168,12 +170,12 @@ class Users:
     """For capped streams, the user of each row of a slice. SECRET.
 
     Args: ids, a keyed hash of each row's user, shape (n, 16); windows, of each row, named by its last bin,
-        shape (n,); key_mark, of the hashes' key: with a different key, caps in a window would begin anew.
+        shape (n,); key_marks, of each window's key: under another key, a window's caps would begin anew.
     """
 
     ids: NDArray[np.uint8]
     windows: Int64Array
-    key_mark: bytes
+    key_marks: Mapping[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
 from stream_app.loops.slices import Slice, Slices
-from stream_app.loops.stream import Ports, check_user_key
+from stream_app.loops.stream import Ports
 from stream_app.outage import Outage
+from stream_app.ports import OperatorError
 from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1
@@ -62,7 +63,6 @@ class Ingest:
         views: shared with the cutter. ``Closer.reconcile`` must have opened the streams before this loop
             starts. Each stream counts by the strategy with which it is open.
         start: where a stream without any positions begins to read.
-        user_key: the key of the hashes of users, 32 bytes, for streams with a cap per user.
     Raises: OperatorError from ``run`` and ``step``. No error or log line contains a count or a position.
     """
 
@@ -72,7 +72,6 @@ class Ingest:
         cutter: Cutter,
         views: LoadedStreams,
         start: Start = "earliest",
-        user_key: bytes = b"",
     ) -> None:
         self._source = ports.source
         self._store = ports.store
@@ -81,7 +80,7 @@ class Ingest:
         self._cutter = cutter
         self._views = views
         self._start = start
-        self._user_key = user_key
+        self._keys = ports.keys
 
     async def run(self) -> None:
         """Count until cancelled, which is safe at any await; then write the letters that wait."""
@@ -185,7 +184,7 @@ class Ingest:
     async def _apply_to_all(self, streams: Sequence[LoadedStream], batch: RecordBatch) -> list[LoadedStream]:
         """Apply a batch to all streams, as many at once as its size allows; return the streams."""
         applied: list[LoadedStream] = []
-        slices = Slices(batch, self._user_key, self._clock.virtual)
+        slices = Slices(batch, self._keys, self._clock.virtual)
         most = max(MOST_BINNED // max(len(batch.positions), 1), 1)
         while rest := streams[len(applied) :]:
             together = rest[: slices.binned_for(rest[:MOST_APPLIED], most)]
@@ -199,8 +198,16 @@ class Ingest:
             state = stream.partitions.get(batch.partition)
             if state is None or not batch.start <= state.position < batch.end:
                 return stream  # another worker is past it, or the store was set back: it is read again
-            part = slices.of(stream, state)
-            reply = await self._apply_slice(stream, part)
+            try:
+                part = slices.of(stream, state)
+                reply = await self._apply_slice(stream, part)
+                if reply is Reply.USER_KEY:
+                    raise OperatorError(_other_user_key(stream.name))
+            except OperatorError:  # the key of users may have changed since the stream was loaded
+                before, stream = stream, await self._views.load(stream.name, self._store)
+                if (stream.user_keys, stream.partitions.get(batch.partition)) == (before.user_keys, state):
+                    raise
+                continue
             if reply in (Reply.DONE, Reply.ALREADY):
                 return stream
             if reply is not Reply.CUTS_CHANGED or not await self._sees_cut(stream, part):
@@ -229,12 +236,19 @@ class Ingest:
             if change.ahead is not None:
                 stream.aside.add(change.partition)  # before the call, which may take effect without a reply
             reply = await self._store.apply(stream.name, change)
-            check_user_key(stream.name, reply)
             if reply not in (Reply.DONE, Reply.ALREADY):
                 return reply
             state = stream.partitions[change.partition]
             self._views.move(stream, change.partition, state.moved(change.new))
         return reply
+
+
+def _other_user_key(name: str) -> str:
+    return (
+        f"stream {name}: the users of this cap window were counted under another key; if Redis was restored "
+        "from before a rotation, run stream-app rotate-key finish; otherwise put the key of user ids back, "
+        "or start the stream under another name"
+    )
 
 
 def _positions(streams: Sequence[LoadedStream], partitions: Sequence[str]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from stream_app.core.counting.closing import Closing
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import PartitionState
 from stream_app.core.strategy import Strategy
+from stream_app.core.user_keys import UserKeys
 from stream_app.loops.configured import check_counted
 from stream_app.ports import OperatorError, Store
 from stream_app.together import each_to_its_end
@@ -32,6 +33,7 @@ class LoadedStream:
     rules: BinRules
     windows: CapWindows
     sealed_bin: int
+    user_keys: UserKeys  # as the store notes them
     partitions: dict[str, PartitionState]
     stopped: bool  # its total allows no epoch: its records are passed over
     # Partitions in which the next cut may refuse records that were set aside, or where refused records have
@@ -190,6 +192,7 @@ class LoadedStreams:
             rules=strategy.declared.rules(state.epoch, state.until_bin, state.change),
             windows=strategy.declared.cap_windows(state.epoch, strategy.time.horizon),
             sealed_bin=state.sealed_bin,
+            user_keys=state.user_keys,
             partitions=dict(state.partitions),
             stopped=state.stopped and not state.has_ended,
             aside=self._aside[name],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -32,6 +32,7 @@ from stream_app.core.records import (
     Users,
 )
 from stream_app.loops.loaded_streams import LoadedStream
+from stream_app.ports import NoiseKeys
 
 MOST_NAMED_AHEAD = 100  # records per slice, dated too far ahead, that get a dead letter if refused
 T = TypeVar("T")
@@ -63,17 +64,20 @@ class Slice:
 class Slices:
     """The slices of one batch, each made once for all streams that need the same.
 
-    Args: user_key, of the hashes of users; virtual, whether time waits for the records (a replay).
+    Args: keys, of the hashes of users; virtual, whether time waits for the records (a replay).
     """
 
-    def __init__(self, batch: RecordBatch, user_key: bytes, virtual: bool) -> None:
+    def __init__(self, batch: RecordBatch, keys: NoiseKeys, virtual: bool) -> None:
         self.batch = batch
-        self._user_key = user_key
+        self._keys = keys
         self._virtual = virtual
         self._made: dict[Hashable, Any] = {}
 
     def of(self, stream: LoadedStream, state: PartitionState) -> Slice:
-        """Return the slice that a stream has not applied. Args: state, of the batch's partition."""
+        """Return the slice that a stream has not applied. Args: state, of the batch's partition.
+
+        Raises: OperatorError if this worker does not have the key of users that the stream notes.
+        """
 
         def made() -> Slice:
             part = self._binned(stream, state)
@@ -134,6 +138,9 @@ class Slices:
         times, binning = self.batch.columns[time.field], time.binning
         return self._once(("bins", time.field, binning), lambda: binning.bin_of(times))
 
+    def _user_key(self, stream: LoadedStream, window: int) -> bytes:
+        return self._keys.user_key(stream.name, stream.user_keys.of(window))
+
     def _changes(self, stream: LoadedStream, part: Slice) -> Iterator[Apply]:
         """Yield the ``Apply`` calls of a slice: each counts some records and moves the position past them."""
         assignment = part.assignment
@@ -141,7 +148,7 @@ class Slices:
         rows = _Rows(assignment.bins[counted], part.places[counted], stream.declared.cells)
         if part.users is not None:
             names = [str(user) for user in part.users[counted].tolist()]
-            users_of = UserRecords.of(names, stream.windows.of(rows.bins), self._user_key)
+            users_of = UserRecords.of(names, stream.windows.of(rows.bins), partial(self._user_key, stream))
             rows = replace(rows, users=users_of)
         ahead = assignment.ahead[counted]
         positions = part.batch.positions[part.first :][counted]
@@ -183,7 +190,7 @@ class Slices:
 
 def _alike(stream: LoadedStream, state: PartitionState) -> Hashable:
     """Return what decides a stream's slice of a batch."""
-    return stream.strategy.counting, state, stream.rules, stream.windows, stream.stopped
+    return stream.strategy.counting, state, stream.rules, stream.windows, stream.user_keys, stream.stopped
 
 
 def _runs(keys: Int64Array, positions: Int64Array, end: int, cut: Cut | None) -> Iterator[tuple[slice, int]]:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dphist.noise import NoiseSource
-from stream_app.core.records import Reply
 from stream_app.core.strategy import Strategy
 from stream_app.loops.lease import Lease
 from stream_app.loops.recovery import OnEnd
-from stream_app.ports import Clock, DeadLetters, NoiseKeys, OperatorError, Source, Store, Witness
+from stream_app.ports import Clock, DeadLetters, NoiseKeys, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger
 
 
@@ -70,12 +69,3 @@ class Stream:
     until_us: int | None = None
     keep_us: int | None = None
     on_end: OnEnd = lambda ending, skipped_bins: None
-
-
-def check_user_key(name: str, reply: Reply) -> None:
-    """Raise OperatorError for a reply that only the operator can resolve."""
-    if reply is Reply.USER_KEY:
-        raise OperatorError(
-            f"stream {name}: the users of this epoch were counted under another key; put the key of user ids "
-            "back, or start the stream under another name"
-        )

@@ -334,8 +334,12 @@ class OutsideLedger(Protocol):
 class NoiseKeys(Protocol):
     """Keys outside the store: to hash users, and chains of keys for epochs' noise (``vault/cipher.py``)."""
 
-    async def user_key(self) -> bytes:
-        """Return the key with which users' ids are hashed: always the same, durable before this returns."""
+    def user_key(self, stream: str, mark: bytes = b"") -> bytes:
+        """Return a key with which users' ids are hashed, durable before this returns.
+
+        Args: mark, of the key (``mark_of_users``); empty: the key for streams that note none.
+        Raises: OperatorError if this worker does not have the key.
+        """
 
     async def mark(self, stream: str, stored: bytes) -> bytes:
         """Return the mark of the key for a stream's next noise; empty if no other worker shares the key.

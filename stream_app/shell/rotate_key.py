@@ -1,4 +1,4 @@
-"""``stream-app rotate-key``: a new key for stored noise, while the service runs."""
+"""``stream-app rotate-key``: new keys for stored noise and users' hashes, while the service runs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from stream_app.wiring import rotating
 @config_option
 @click.argument("step", type=click.Choice(["begin", "finish", "lost"]))
 def rotate_key(config: Path, step: Literal["begin", "finish", "lost"]) -> None:
-    """Replace the key of secrets.key_file while workers run.
+    """Replace the keys of secrets.key_file while workers run.
 
-    No epoch ends and no noise is drawn again. STEP begin adds a new key to the file. Copy the file to every
-    machine with a worker. STEP finish encrypts all stored noise with the new key, and takes the old key out
-    of the file. Each step may be repeated.
+    No epoch ends and no noise is drawn again. STEP begin adds new keys to the file. Copy the file to every
+    machine with a worker. STEP finish encrypts all stored noise with the new key, gives later cap windows the
+    new key of users' hashes, and takes the old keys out of the file. The old key of users' hashes stays while
+    cap windows need it; run STEP finish again when they are released. Each step may be repeated.
 
     STEP lost is for a key of stored noise that no file holds any more: it gives this noise up. The running
     epochs that need it end, and the next ones begin with the first key of the file.

@@ -11,7 +11,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import UserShard, shard_numbers, user_entries, user_fields
-from stream_app.core.records import Ahead, Apply, Cut, TileAppend
+from stream_app.core.records import Ahead, Apply, Cut, TileAppend, Users
 from stream_app.state import checks
 from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument
@@ -46,19 +46,22 @@ def _in_order_of_bins(bins: Int64Array, cells: Int64Array, deltas: Int64Array) -
     return distinct.tolist(), _pack([column.tolist() for column in columns])
 
 
-def packed_ahead(ahead: Ahead | None) -> tuple[bytes, bytes]:
-    """Return the packed records to set aside, and the mark of the key that hashed their users, else none."""
+def packed_ahead(ahead: Ahead | None) -> bytes:
+    """Return the packed records to set aside."""
     if ahead is None:
-        return b"", b""
-    bins = ahead.bins.tolist()
+        return b""
+    bins, marks = ahead.bins.tolist(), {}
     if ahead.users is None:
-        names, mark = [f"{bin} {cell}" for bin, cell in zip(bins, ahead.cells.tolist(), strict=True)], b""
+        names = [f"{bin} {cell}" for bin, cell in zip(bins, ahead.cells.tolist(), strict=True)]
     else:
         fields = user_fields(ahead.users.ids, ahead.cells)
         shards = map(UserShard, bins, ahead.users.windows.tolist(), shard_numbers(ahead.users.ids).tolist())
         rows = zip(shards, fields, strict=True)
-        names, mark = [f"{shard.name} {field.hex()}" for shard, field in rows], ahead.users.key_mark
-    return _pack([names, ahead.deltas.tolist(), ahead.places, ahead.weight]), mark
+        names = [f"{shard.name} {field.hex()}" for shard, field in rows]
+        marks = _digits(ahead.users)
+    return _pack(
+        [names, ahead.deltas.tolist(), ahead.places, ahead.weight, list(marks), list(marks.values())]
+    )
 
 
 def packed_counts(counts: Mapping[str, int]) -> bytes:
@@ -80,10 +83,15 @@ def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes
     windows = np.unique(users.windows).tolist()
     entries = user_entries(users.ids[order], change.cells[order], change.deltas[order])
     counts = [np.unique(change.bins).tolist(), sizes.tolist()]
-    places = [[shard.name for shard in named], shards[0].tolist(), windows]
+    places = [[shard.name for shard in named], shards[0].tolist(), windows, list(_digits(users).values())]
     targets = [*map(keys.entries, named), *map(keys.users, windows)]
     limits = checks.LEAST_MERGED, change.most_places
-    return targets, [_pack(counts), entries, _pack(places), users.key_mark, *limits]
+    return targets, [_pack(counts), entries, _pack(places), *limits]
+
+
+def _digits(users: Users) -> dict[int, str]:
+    """Return the mark of each window's key in hexadecimal digits, in the order of the windows."""
+    return {window: users.key_marks[window].hex() for window in np.unique(users.windows).tolist()}
 
 
 def packed_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> tuple[bytes, str]:

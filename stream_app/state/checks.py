@@ -71,6 +71,8 @@ def _check_users(users: Users, cells: Int64Array, deltas: Int64Array) -> None:
     rows = len(cells)
     if users.ids.shape != (rows, ID_BYTES) or users.windows.shape != (rows,):
         raise ValueError(f"apply: each row needs a user of {ID_BYTES} bytes and a window")
+    if not users.key_marks.keys() >= set(users.windows.tolist()):
+        raise ValueError("apply: each window needs the mark of its key of users")
     if rows and max(int(cells.max()), int(deltas.max())) >= 1 << 8 * CELL_BYTES:
         raise ValueError(f"apply: users' cells must be below 2^{8 * CELL_BYTES}, and so must their numbers")
 

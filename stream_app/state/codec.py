@@ -18,6 +18,7 @@ from stream_app.core.history import HISTORY_HASH
 from stream_app.core.ledger import entry_from_json
 from stream_app.core.records import Cut, EpochRecord, LedgerEntry, PartitionState, Reply, StreamState, Trimmed
 from stream_app.core.strategy import canonical_json
+from stream_app.core.user_keys import UserKeys
 from stream_app.ports import OperatorError
 from stream_app.stored_format import check_format
 
@@ -102,6 +103,7 @@ def decode_state(
         stopped=b"stopped" in state,
         until_bin=int(state[b"until_bin"]) if b"until_bin" in state else None,
         change=ArrivalChange.of(state[b"change"].decode()) if b"change" in state else None,
+        user_keys=UserKeys.of_text(state.get(b"user_keys", b"").decode()),
     )
 
 

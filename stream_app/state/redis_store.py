@@ -304,7 +304,7 @@ class RedisStore(Store):
             ],
             [
                 *(change.strategy_hash, change.partition, change.expected, change.new, cuts),
-                *(due_us, *arguments.packed_ahead(change.ahead)),
+                *(due_us, arguments.packed_ahead(change.ahead)),
                 *(arguments.packed_counts(change.operator_counts), *packed),
             ],
         )

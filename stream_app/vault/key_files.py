@@ -31,13 +31,19 @@ class KeyFiles(NoiseKeys):
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._users = b""
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by stream: one change at a time
 
-    async def user_key(self) -> bytes:
-        """Return the key of the hashes of users; the first call draws it.
+    def user_key(self, stream: str, mark: bytes = b"") -> bytes:
+        """Return the key of the hashes of users, one for all streams; the first call draws it.
 
         Raises: OperatorError for a file without a valid key: with a new key, users' caps would begin anew.
         """
+        if not self._users:
+            self._users = self._read_users()
+        return self._users
+
+    def _read_users(self) -> bytes:
         file = self._directory / "users.key"
         if not file.exists():
             write_durably(file, [json.dumps({"key": new_chain_key().hex()}).encode()])

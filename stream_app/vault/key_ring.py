@@ -2,7 +2,10 @@
 
 BASE64          the key that encrypts
 BASE64          during a rotation: the key before, which only decrypts
-users BASE64    the key of users' hashes; without this line it is derived from the only key
+users BASE64    a key of users' hashes, oldest first; without such a line it is derived from the only key
+
+Several keys of users' hashes stay until the cap windows under the older ones are released. A rotation has
+begun and is not finished while there are two keys of noise.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from stream_app.durable import waited_for, write_durably
@@ -26,15 +29,18 @@ _USERS = b"users"
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The keys of a file, all of at least 32 bytes. SECRET. Args: keys, the first of which encrypts."""
+    """The keys of a file. SECRET.
+
+    Args: keys, of at least 32 bytes, the first of which encrypts; users, of 32 bytes, oldest first.
+    """
 
     keys: tuple[bytes, ...]
-    users: bytes
+    users: tuple[bytes, ...]
 
     @classmethod
     def of(cls, *keys: bytes) -> KeyRing:
         """Return these keys, with the key of users' hashes that is derived from the last of them."""
-        return cls(keys, derived_user_key(keys[-1]))
+        return cls(keys, (derived_user_key(keys[-1]),))
 
     @classmethod
     def read(cls, file: Path) -> KeyRing:
@@ -56,56 +62,70 @@ class KeyRing:
             raise OperatorError(
                 f"{where}: holds no {KEY_BYTES} bytes in base64; fill it: openssl rand -base64 {KEY_BYTES}"
             )
-        if len(set(keys)) < len(keys) or len(users) > 1:
+        if len(set(keys)) < len(keys) or len(set(users)) < len(users):
             raise OperatorError(f"{where}: holds a key twice; put back the file that rotate-key wrote")
         if len(keys) > 1 and not users:
             raise OperatorError(
                 f"{where}: holds several keys and no line users; leave only the old key in the file, and "
                 "let stream-app rotate-key begin add the new one"
             )
-        return cls(tuple(keys), users[0]) if users else cls.of(*keys)
+        return cls(tuple(keys), tuple(users)) if users else cls.of(*keys)
 
     @property
     def marks(self) -> tuple[bytes, ...]:
         """The mark of each key, by which the store names it; a mark reveals nothing of its key."""
         return tuple(map(mark_of, self.keys))
 
+    @property
+    def noted_none(self) -> bytes:
+        """The key of users' hashes for streams that note none: not the new one, until all workers have it."""
+        return self.users[-2] if len(self.keys) > 1 and len(self.users) > 1 else self.users[-1]
+
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines of the file, with the key of users' hashes."""
+        """Yield the lines of the file, with the keys of users' hashes."""
         for key in self.keys:
             yield base64.b64encode(key) + b"\n"
-        yield _USERS + b" " + base64.b64encode(self.users) + b"\n"
+        for key in self.users:
+            yield _USERS + b" " + base64.b64encode(key) + b"\n"
 
 
 def begin(file: Path) -> None:
-    """Put a new key before the only key of a file. Raises: OperatorError if it holds several keys."""
+    """Put new keys into a file, of noise and of users' hashes. Raises: OperatorError if one has begun."""
     with _changing(file) as ring:
         if len(ring.keys) > 1:
             raise OperatorError(
                 f"secrets.key_file: {file}: holds {len(ring.keys)} keys, so a rotation has begun already; "
                 "once all workers read this file, run stream-app rotate-key finish"
             )
-        _write(file, replace(ring, keys=(new_chain_key(), *ring.keys)))
+        _write(file, KeyRing((new_chain_key(), *ring.keys), (*ring.users, new_chain_key())))
 
 
-def finish(file: Path, first: bytes) -> int:
-    """Take all keys but the first out of a file, and overwrite the old file; return how many left it.
+def may_be_replaced(file: Path) -> bool:
+    """Return whether a new file can take the place of the file."""
+    return os.access(file.resolve().parent, os.W_OK)
+
+
+def keep(file: Path, wanted: KeyRing) -> int:
+    """Take all other keys out of a file, and overwrite the old file; return how many left it.
 
     The caller has checked that nothing stored needs them.
-    Args: first, the key that stays. Raises: OperatorError if it is no longer the first, or on a full disk.
+    Args: wanted, the keys that stay. Raises: OperatorError if the file changed otherwise, or on a full disk.
     """
-    if KeyRing.read(file).keys == (first,):
+    held = KeyRing.read(file)
+    if held == wanted:
         return 0
-    if not os.access(file.resolve().parent, os.W_OK):
+    if not may_be_replaced(file):
+        left = [key for key in (*held.keys, *held.users) if key not in (*wanted.keys, *wanted.users)]
+        lines = " and ".join(str([*held.keys, *held.users].index(key) + 1) for key in left)
         raise OperatorError(
-            f"secrets.key_file: {file}: nothing stored needs its second key any more, but the file cannot be "
-            "replaced here; take its second line out where the file comes from"
+            f"secrets.key_file: {file}: nothing stored needs the key(s) in line {lines} any more, but the "
+            "file cannot be replaced here; take these lines out where the file comes from"
         )
     with _changing(file) as ring:
-        if ring.keys[0] != first:
+        if ring != held:
             raise OperatorError(f"secrets.key_file: {file}: changed meanwhile; run rotate-key finish again")
-        _write(file, replace(ring, keys=(first,)))
-        return len(ring.keys) - 1
+        _write(file, wanted)
+        return len(held.keys) + len(held.users) - len(wanted.keys) - len(wanted.users)
 
 
 @contextmanager

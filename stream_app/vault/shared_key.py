@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from stream_app.core.user_keys import mark_of_users
 from stream_app.ports import NoiseKeys, OperatorError
 from stream_app.vault.cipher import derived_chain_key, mark_of
 from stream_app.vault.key_ring import KeyRing
@@ -33,8 +34,18 @@ class SharedKey(NoiseKeys):
         keys._seen = seen
         return keys
 
-    async def user_key(self) -> bytes:
-        return self._now().users
+    def user_key(self, stream: str, mark: bytes = b"") -> bytes:
+        ring = self._now()
+        key = (
+            next((one for one in ring.users if mark_of_users(one) == mark), None) if mark else ring.noted_none
+        )
+        if key is None:
+            raise OperatorError(
+                f"stream {stream}: its users are hashed with a key that {self._file or 'this worker'} does "
+                "not hold; copy the secrets.key_file of a worker that runs, then start this worker again; if "
+                "this key is lost, run stream-app rotate-key lost"
+            )
+        return key
 
     async def mark(self, stream: str, stored: bytes) -> bytes:
         ring = self._now()

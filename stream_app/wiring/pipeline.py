@@ -38,12 +38,11 @@ class Counting:
         *,
         agree: Callable[[str], Awaitable[object]] | None = None,
         start: Start = "earliest",
-        user_key: bytes = b"",
     ) -> Counting:
         """Return the reader and the cutter of open streams. Args: as for ``LoadedStreams`` and ``Ingest``."""
         views = LoadedStreams(streams, agree)
         cutter = Cutter(ports.of_one_loop(), views)
-        return cls(cutter, Ingest(ports.of_one_loop(), cutter, views, start, user_key), views)
+        return cls(cutter, Ingest(ports.of_one_loop(), cutter, views, start), views)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -72,7 +71,6 @@ class Pipeline:
         streams: Sequence[Stream],
         *,
         start: Start = "earliest",
-        user_key: bytes = b"",
     ) -> Pipeline:
         """Return the loops of these streams, which use these ports. Args: as ``Counting.over``."""
         closers: dict[str, Closer] = {}
@@ -81,7 +79,6 @@ class Pipeline:
             [stream.strategy.stream for stream in streams],
             agree=lambda name: closers[name].agree(),
             start=start,
-            user_key=user_key,
         )
         closers |= {one.strategy.stream: Closer(ports, one, counting.views.has_reached) for one in streams}
         leases = [stream.lease for stream in streams if stream.lease is not None]

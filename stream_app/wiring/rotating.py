@@ -1,10 +1,12 @@
 """``stream-app rotate-key``: replaces the key of ``secrets.key_file`` while workers run.
 
     begin:   a new key before the old one in the file      (workers read both, and encrypt as before)
+             the same for the key of users' hashes         (``rotating_users.py``)
     finish:  the store notes the new key of each stream    (no page under the old key is stored any more)
              noise of epochs that have not opened is deleted       (its worker draws again)
              each page of the running epoch is encrypted again     (the same noise, by compare-and-set)
              the store's files are rewritten without the old pages
+             the store notes from which cap window on users have new hashes
              the old key leaves the file
 
 Each step may be repeated, so a command that was killed is run again. The old key stays until all of this is
@@ -27,10 +29,12 @@ from stream_app.core.records import Reply, StreamState
 from stream_app.ports import OperatorError
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.stored_noise import StoredPages
+from stream_app.state.user_keys import StoredUserKeys
 from stream_app.vault import key_ring
 from stream_app.vault.cipher import decrypt_page, derived_chain_key, encrypt_page, later_chain_key
 from stream_app.vault.key_ring import KeyRing
 from stream_app.wiring.histories import writing
+from stream_app.wiring.rotating_users import Held, UsersOfStreams
 from stream_app.wiring.workers import store_of
 
 
@@ -39,7 +43,7 @@ def begin(settings: Settings) -> str:
     file = _file(settings)
     key_ring.begin(file)
     return (
-        f"{file}: holds a new key and the old one. Copy it to every machine with a worker; when all workers "
+        f"{file}: holds new keys and the old ones. Copy it to every machine with a worker; when all workers "
         "read it, run stream-app rotate-key finish"
     )
 
@@ -51,13 +55,20 @@ async def finish(settings: Settings) -> str:
     """
     file = _file(settings)
     async with _store(settings) as store:
-        pages, taken_out = await finish_in(store, StoredPages(store), file, _names(settings))
-    if not taken_out:
-        return f"{file}: holds one key, which encrypts all stored noise; {pages} pages were encrypted again"
-    return (
-        f"{file}: {pages} pages were encrypted again, and {taken_out} old key(s) taken out. Copy it to every "
-        "machine with a worker, and delete old copies"
-    )
+        pages, taken_out, held = await finish_in(store, StoredPages(store), file, _names(settings))
+    said = f"{file}: holds one key, which encrypts all stored noise; {pages} pages were encrypted again"
+    if taken_out:
+        said = (
+            f"{file}: {pages} pages were encrypted again, and {taken_out} old key(s) taken out. Copy it to "
+            "every machine with a worker, and delete old copies"
+        )
+    if held:
+        until = ", ".join(f"{one.stream} until {one.until}" for one in held)
+        said += (
+            f". The old key of users' hashes stays in the file for cap windows that have begun: {until}. "
+            "When they are released, run stream-app rotate-key finish again"
+        )
+    return said
 
 
 async def give_up(settings: Settings) -> str:
@@ -65,9 +76,12 @@ async def give_up(settings: Settings) -> str:
     file = _file(settings)
     async with _store(settings) as store:
         streams = await give_up_in(store, StoredPages(store), file, _names(settings))
-    if not streams:
-        return f"{file}: holds the keys of all stored noise; nothing was given up"
-    return f"{', '.join(streams)}: noise under a lost key is given up; workers end the epochs that need it"
+        users = UsersOfStreams(store, StoredUserKeys(store), KeyRing.read(file), _names(settings))
+        said = await users.give_up()
+    if streams:
+        names = ", ".join(streams)
+        said.insert(0, f"{names}: noise under a lost key is given up; workers end the epochs that need it")
+    return "\n".join(said) or f"{file}: holds the keys of all streams; nothing was given up"
 
 
 async def give_up_in(
@@ -87,14 +101,17 @@ async def give_up_in(
 
 async def finish_in(
     store: RedisStore, pages: StoredPages, file: Path, configured: Sequence[str]
-) -> tuple[int, int]:
-    """Do the step in an open store; return how many pages changed, and how many keys left the file.
+) -> tuple[int, int, list[Held]]:
+    """Do the step in an open store.
 
-    Raises: as ``finish``.
+    Returns: how many pages changed, how many keys left the file, and the streams that need older keys of
+        users' hashes than the newest. Raises: as ``finish``.
     """
     ring = KeyRing.read(file)
+    users = UsersOfStreams(store, StoredUserKeys(store), ring, configured)
+    await users.check()
     changed = await _encrypt_again(store, pages, ring, configured)
-    return changed, key_ring.finish(file, ring.keys[0])
+    return changed, *await users.finish(file, pages.streams)
 
 
 async def _encrypt_again(

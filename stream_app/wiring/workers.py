@@ -386,12 +386,13 @@ async def _pipeline(
     Args: measuring, the streams of each source; opened, called for each stream that is open.
     """
     clock, pairs = log.ports.clock, list(zip(log.streams, log.strategies, strict=True))
-    has_users = any(stream.declared.privacy.per_user is not None for stream in log.streams)
+    for stream in log.streams:
+        if stream.declared.privacy.per_user is not None:
+            adapters.noise_keys.user_key(stream.name)  # a file without a key ends the start
     pipeline = Pipeline.over(
         log.ports,
         [_stream(stream, strategy, measuring[strategy.source], adapters) for stream, strategy in pairs],
         start=log.streams[0].source.start,
-        user_key=await adapters.noise_keys.user_key() if has_users else b"",
     )
     adapters.resources.push_async_callback(_close, pipeline.leave)
     for stream in log.streams:

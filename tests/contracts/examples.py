@@ -73,7 +73,7 @@ def setting_aside(
 def setting_users_aside(expected: int, new: int, far: Sequence[tuple[int, int, str]], **how: Any) -> Apply:
     """Return a change that sets records of users aside. Args: far, (bin, cell, user)."""
     rows = of_users(expected, new, far, **how)
-    how.pop("key_mark", None)
+    how = {name: value for name, value in how.items() if name not in ("key_mark", "later_mark")}
     ahead = Ahead(rows.bins, rows.cells, rows.deltas, rows.users)
     return replace(apply(expected, new, **how), ahead=ahead)
 
@@ -86,17 +86,21 @@ def of_users(
     last_cut_bin: int = FIRST_BIN - 1,
     partition: str = "0",
     key_mark: bytes = bytes(16),
+    later_mark: bytes | None = None,
 ) -> Apply:
     """Return a change with the records of users, in a stream with a cap per user.
 
-    Args: records, (bin, cell, user).
+    Args: records, (bin, cell, user); key_mark, of the key of their hashes; later_mark, of the key in all
+        windows but the first; None: the same key.
     """
     numbers = Counter(records)
     rows = [(bin, cell, number) for (bin, cell, _), number in numbers.items()]
     change = apply(expected, new, rows, last_cut_bin=last_cut_bin, partition=partition)
     windows = WINDOWS.of(change.bins)
-    ids, places = user_ids([user for _, _, user in numbers], windows, bytes(32))
-    return replace(change, users=Users(ids[places], windows, key_mark))
+    later = later_mark or key_mark
+    marks = {window: later if window > FIRST_BIN + BINS - 1 else key_mark for window in windows.tolist()}
+    ids, places = user_ids([user for _, _, user in numbers], windows, lambda window: 2 * marks[window])
+    return replace(change, users=Users(ids[places], windows, marks))
 
 
 def node_value(epoch: int, level: int, index: int, cell: int) -> int:

@@ -120,7 +120,7 @@ def expected(records: Records, max_events: int, last_bin: int) -> list[list[int]
         window = int(WINDOWS.of(np.array([bin]))[0])
         for user in {user for _, _, user in records}:
             own = [cell for cell in range(WIDTH) if numbers[bin, cell, user]]
-            ids, places = user_ids([user] * len(own), np.full(len(own), window), bytes(32))
+            ids, places = user_ids([user] * len(own), np.full(len(own), window), lambda window: bytes(32))
             fields = dict(zip(user_fields(ids[places], np.array(own, dtype=np.int64)), own, strict=True))
             left = max_events - room[window, user]
             taken = counted({name: numbers[bin, cell, user] for name, cell in fields.items()}, left)
@@ -382,13 +382,13 @@ async def test_users_that_do_not_fit_are_refused(stores: Stores) -> None:
     change = apply(0, 5, [(FIRST_BIN, 0, 1), (FIRST_BIN, 1, 1)])
     ids, windows = np.zeros((2, 16), np.uint8), np.array([LAST, LAST])
     for users in (
-        Users(ids[:1], windows, MARK),
-        Users(ids[:, :8], windows, MARK),
-        Users(ids, windows[:1], MARK),
+        Users(ids[:1], windows, {LAST: MARK}),
+        Users(ids[:, :8], windows, {LAST: MARK}),
+        Users(ids, windows[:1], {LAST: MARK}),
     ):
         with pytest.raises(ValueError, match="each row needs a user of 16 bytes and a window"):
             await stores.store.apply(stores.stream, replace(change, users=users))
-    wide = replace(change, cells=np.array([0, 2**32]), users=Users(ids, windows, MARK))
+    wide = replace(change, cells=np.array([0, 2**32]), users=Users(ids, windows, {LAST: MARK}))
     with pytest.raises(ValueError, match="users' cells must be below"):
         await stores.store.apply(stores.stream, wide)
     with pytest.raises(ValueError, match="at least 1"):

@@ -192,7 +192,7 @@ async def counts_of(inner: Any, log: Sequence[Event], day: int) -> Counter[Cell]
         return Closer(ports(), Stream(strategy=strategy))
 
     def ingest() -> Ingest:
-        return Counting.over(ports(), [strategy.stream], user_key=bytes(32)).ingest
+        return Counting.over(ports(), [strategy.stream]).ingest
 
     counting, closing = ingest(), closer()
     await closing.reconcile()

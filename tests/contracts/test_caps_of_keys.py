@@ -69,7 +69,7 @@ def by_rule(records: Records, bounds: Bounds) -> list[list[int]]:
         window = int(WINDOWS.of(np.array([bin]))[0])
         for user in sorted({user for _, _, user in records}):
             own = [place for place in range(COLUMNS) if numbers[bin, place, user]]
-            ids, of_id = user_ids([user] * len(own), np.full(len(own), window), bytes(32))
+            ids, of_id = user_ids([user] * len(own), np.full(len(own), window), lambda window: bytes(32))
             fields = user_fields(ids[of_id], np.array(own, dtype=np.int64))
             held = {field: numbers[bin, place, user] for field, place in zip(fields, own, strict=True)}
             taken = chosen(held, bounds, before[window, user])

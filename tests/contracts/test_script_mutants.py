@@ -12,6 +12,7 @@ from dphist.caps import Caps
 from stream_app.core.records import Reply
 from stream_app.state import redis_store
 from stream_app.state import retention as in_redis
+from stream_app.state import user_keys as stored_user_keys
 from stream_app.state.connection import Script, script, script_text
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
@@ -24,6 +25,7 @@ from tests.contracts import test_far_ahead as far_ahead
 from tests.contracts import test_retention as retention
 from tests.contracts import test_stop as stop
 from tests.contracts import test_store as contract
+from tests.contracts import test_user_keys as user_keys
 from tests.contracts import test_users_of_many_cells as busy
 from tests.contracts.conftest import Servers, Stores
 from tests.contracts.examples import FIRST_BIN, apply
@@ -213,7 +215,49 @@ MUTANTS = {
         cap.test_a_sealed_bin_is_neither_read_nor_released_before_it_is_tallied,
     ),
     "users of another key are counted": Mutant(
-        "apply", "mark and mark ~= key_mark", "false", cap.test_under_another_key_nothing_counts
+        "apply", "mark and mark ~= marks[i]", "false", cap.test_under_another_key_nothing_counts
+    ),
+    "a window counts under a key that is not noted": Mutant(
+        "apply",
+        "user_key_of(KEYS[GIVEN_KEYS + #shards + i], window, held[4])",
+        "redis.call('HGET', KEYS[GIVEN_KEYS + #shards + i], 'key mark')",
+        user_keys.test_what_is_noted_holds_where_nobody_has_counted,
+    ),
+    "a new key holds for its last old window, too": Mutant(
+        "apply",
+        "if tonumber(window) > tonumber(after) then",
+        "if tonumber(window) >= tonumber(after) then",
+        user_keys.test_what_is_noted_holds_where_nobody_has_counted,
+    ),
+    "records are set aside under any key": Mutant(
+        "apply",
+        "if mark and mark ~= given then return 'user_key' end",
+        "",
+        user_keys.test_records_set_aside_count_under_the_key_of_their_window,
+    ),
+    "records set aside lose their key": Mutant(
+        "apply",
+        "mark ~= ahead_mark and name .. ' ' .. digits_of(mark) or name",
+        "name",
+        user_keys.test_records_set_aside_count_under_the_key_of_their_window,
+    ),
+    "a cut counts records set aside under any key": Mutant(
+        "take_cuts",
+        "elseif not window or mark == mark_of_window[window] then",
+        "else",
+        user_keys.test_records_set_aside_count_under_the_key_of_their_window,
+    ),
+    "a new key is noted although its window has begun": Mutant(
+        "note_user_keys",
+        "table.concat(redis.call('ZRANGE', open_windows, 0, -1), ' ') ~= windows",
+        "false",
+        user_keys.test_a_window_that_counts_meanwhile_keeps_its_key,
+    ),
+    "a key is noted over another one": Mutant(
+        "note_user_keys",
+        "held ~= before or",
+        "",
+        user_keys.test_a_window_that_counts_meanwhile_keeps_its_key,
     ),
     "records outlive a jump over their bin": Mutant(
         "open_epoch", "forget(untallied, shards_at, shards)", "", users_that_are_jumped_over_are_forgotten
@@ -491,7 +535,7 @@ async def test_mutant_is_caught(name: str, redis_stores: Stores, monkeypatch: py
     text = script_text(mutant.script)
     assert text.count(mutant.right.encode()) == 1, "the script has changed: change the mutant with it"
     broken = Script(text.replace(mutant.right.encode(), mutant.wrong.encode()))
-    for module in (redis_store, in_redis):
+    for module in (redis_store, in_redis, stored_user_keys):
         monkeypatch.setattr(
             module, "script", lambda asked: broken if asked == mutant.script else script(asked)
         )

@@ -74,7 +74,9 @@ def by_hand(records: list[tuple[int, int, str]], weight: int, most: int) -> list
         window = WINDOWS.of(np.array([bin]))
         for user in sorted(room):
             amounts = sorted({amount for at, amount, name in records if (at, name) == (bin, user)})
-            ids, places = user_ids([user] * len(amounts), window.repeat(len(amounts)), bytes(32))
+            ids, places = user_ids(
+                [user] * len(amounts), window.repeat(len(amounts)), lambda window: bytes(32)
+            )
             fields = user_fields(ids[places], np.array(amounts, dtype=np.int64))
             own = {name: numbers[bin, amount, user] for name, amount in zip(fields, amounts, strict=True)}
             for amount, number in counted(own, room[user]).items():

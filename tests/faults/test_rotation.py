@@ -11,6 +11,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from inspect import iscoroutinefunction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -67,6 +68,9 @@ class Stopping:
         self._inner, self._left = inner, left
 
     def __getattr__(self, name: str) -> Any:
+        if not iscoroutinefunction(getattr(self._inner, name)):
+            return getattr(self._inner, name)
+
         async def call(*arguments: Any) -> Any:
             self._left[0] -= 1
             if self._left[0] == 0:
@@ -229,7 +233,8 @@ def test_a_rotation_that_dies_before_any_call_is_finished_by_the_next(
             try:
                 await one.finish(left)
             except asyncio.CancelledError:
-                assert len(KeyRing.read(one.file).keys) == 2  # the old key stays until nothing needs it
+                if len(KeyRing.read(one.file).keys) == 1:  # the old key stays until nothing needs it
+                    await one.check_rotated()
                 await (await one.worker()).reconcile()
                 await one.finish()
 
@@ -273,14 +278,15 @@ class ReplacesBlindly(StoredPages):
         return Reply.DONE
 
 
-def key_left_in_the_file(file: Path, first: bytes) -> int:
+def key_left_in_the_file(file: Path, wanted: KeyRing) -> int:
     """Leave the old key in the file."""
     return 1
 
 
 def key_taken_out_of_the_file_first(one: Service) -> None:
     """Take the old key out before the pages are encrypted again."""
-    key_ring.finish(one.file, KeyRing.read(one.file).keys[0])
+    ring = KeyRing.read(one.file)
+    key_ring.keep(one.file, KeyRing(ring.keys[:1], ring.users))
 
 
 async def waits_for_no_key(keys: SharedKey, stream: str, stored: bytes) -> bytes:
@@ -295,7 +301,7 @@ def test_each_step_that_is_left_out_is_noticed(
     stores = {"discard": NextNoiseKept}
     parts = {"note": KeyNotNoted, "encrypt": PagesLeftAsTheyAre, "replace": ReplacesBlindly}
     if left_out == "drop":
-        monkeypatch.setattr(key_ring, "finish", key_left_in_the_file)
+        monkeypatch.setattr(key_ring, "keep", key_left_in_the_file)
     if left_out == "late":
         monkeypatch.setattr(SharedKey, "mark", waits_for_no_key)
 

@@ -51,6 +51,8 @@ async def read(server: EmbeddedRedis) -> dict[str, object]:
             history = None if public.history is None else repr(public.history)
             end: list[object] = [] if state.until_bin is None else [state.until_bin]
             end += [] if state.change is None else [state.change.text()]
+            if state.user_keys.marks:
+                end.append(state.user_keys.text())
             found[name] = [
                 strategy.hash,
                 len(exported.rows),

@@ -133,6 +133,7 @@ class MemoryStore(Store):
             stopped=state.stopped,
             until_bin=state.until_bin,
             change=state.change,
+            user_keys=state.noted_keys,
         )
 
     async def open_epoch(
@@ -290,7 +291,7 @@ class MemoryStore(Store):
         if change.users is not None and not state.same_key(change.users):
             return Reply.USER_KEY
         if change.ahead is not None:
-            if not partition.same_key(change.ahead):
+            if not state.same_key_ahead(partition, change.ahead):
                 return Reply.USER_KEY
             partition.ahead.append(change.ahead)
         state.add(change)

@@ -32,6 +32,7 @@ from stream_app.core.records import (
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import TileSlice
 from stream_app.core.retention import anchor, last_seq_of
+from stream_app.core.user_keys import UserKeys
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
 
 MOST_PLACES = 1_000  # per partition: positions of records from the future that are kept
@@ -63,10 +64,6 @@ class MemoryPartition:
         while self.cuts and self.cuts[0].position <= position:
             self.base_bin = self.cuts.pop(0).bin
 
-    def same_key(self, ahead: Ahead) -> bool:
-        """Return whether all records that are set aside were hashed with this key of users."""
-        return not self.ahead or _key_mark(self.ahead[0]) == _key_mark(ahead)
-
 
 @dataclass
 class MemoryStream:
@@ -95,6 +92,7 @@ class MemoryStream:
     users: dict[int, dict[bytes, dict[int, int]]] = field(default_factory=dict)
     user_keys: dict[int, bytes] = field(default_factory=dict)
     trimmed: Trimmed | None = None  # what retention removed
+    noted_keys: UserKeys = field(default_factory=UserKeys)  # as a rotation has noted them
     history: History | None = None  # set by tests: nobody counts the stream any more
 
     @property
@@ -125,7 +123,7 @@ class MemoryStream:
             records[name] = records.get(name, 0) + delta
         for window in change.users.windows.tolist():
             self.users.setdefault(window, {})
-            self.user_keys.setdefault(window, change.users.key_mark)
+            self.user_keys.setdefault(window, change.users.key_marks[window])
 
     def decide_ahead(self, partition: MemoryPartition, newest_bin: int) -> None:
         """Decide about the records that are set aside.
@@ -139,8 +137,9 @@ class MemoryStream:
             before = ahead.bins <= self.sealed_bin
             future = ahead.bins > newest_bin
             if ahead.users is not None:
-                keys = [self.user_keys.get(window, ahead.users.key_mark) for window in ahead.users.windows]
-                future |= np.array([key != ahead.users.key_mark for key in keys]) & ~before
+                own = ahead.users.key_marks
+                keys = [(own[window], self.user_key_of(window)) for window in ahead.users.windows.tolist()]
+                future |= np.array([key not in (mark, b"") for mark, key in keys], np.bool_) & ~before
             self.count_for_operator(Reason.FUTURE, int(ahead.deltas[future].sum()) // ahead.weight)
             earlier = int(ahead.deltas[before & ~future].sum()) // ahead.weight
             self.count_for_operator(Reason.BEFORE_FIRST_BIN, earlier)
@@ -155,7 +154,20 @@ class MemoryStream:
     def same_key(self, users: Users) -> bool:
         """Return whether all users of these windows were hashed with this key."""
         windows = set(users.windows.tolist())
-        return all(self.user_keys.get(window, users.key_mark) == users.key_mark for window in windows)
+        return all(self.user_key_of(window) in (users.key_marks[window], b"") for window in windows)
+
+    def same_key_ahead(self, partition: MemoryPartition, ahead: Ahead) -> bool:
+        """Return whether users that are set aside have the keys that are noted, or else all the same key."""
+        given = [one.users for one in (*partition.ahead, ahead) if one.users and len(one.users.windows)]
+        first = given[0].key_marks[min(given[0].windows.tolist())] if given else b""
+        return ahead.users is None or all(
+            ahead.users.key_marks[window] == (self.noted_keys.of(window) or first)
+            for window in ahead.users.windows.tolist()
+        )
+
+    def user_key_of(self, window: int) -> bytes:
+        """Return the mark of a window's key: as its users have counted, else as noted; empty: any key may."""
+        return self.user_keys.get(window) or self.noted_keys.of(window)
 
     def tally(self, bounds: Bounds, up_to_bin: int) -> bool:
         """Choose which users' records count, in a bounded number of shards; return whether there were any.
@@ -254,13 +266,9 @@ class MemoryStream:
                 self.epochs[i] = replace(epoch, last_bin=last_visible_bin, end_reason=reason)
 
 
-def _key_mark(ahead: Ahead) -> bytes:
-    return ahead.users.key_mark if ahead.users is not None else b""
-
-
 def _rows(ahead: Ahead, chosen: NDArray[np.bool_]) -> Ahead:
     """Return the chosen rows of the records that are set aside."""
     users = ahead.users
     if users is not None:
-        users = Users(users.ids[chosen], users.windows[chosen], users.key_mark)
+        users = Users(users.ids[chosen], users.windows[chosen], users.key_marks)
     return Ahead(ahead.bins[chosen], ahead.cells[chosen], ahead.deltas[chosen], users)

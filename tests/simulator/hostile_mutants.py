@@ -86,7 +86,7 @@ async def _up_to_the_future(ingest: Ingest, stream: LoadedStream, made: Slices) 
         found = assign(own, batch.positions, state, stream.rules)
         if found.ahead.any():
             batch = _before(batch, int(np.argmax(found.ahead)))
-            made = Slices(batch, ingest._user_key, virtual=ingest._clock.virtual)
+            made = Slices(batch, ingest._keys, virtual=ingest._clock.virtual)
     return await _apply_batch(ingest, stream, made) if batch.start < batch.end else stream
 
 

@@ -77,7 +77,7 @@ class MemoryKeys:
     def __init__(self) -> None:
         self.kept: dict[tuple[str, int, str], tuple[int, bytes]] = {}
 
-    async def user_key(self) -> bytes:
+    def user_key(self, stream: str, mark: bytes = b"") -> bytes:
         """Return the key with which users are hashed."""
         return bytes(32)
 

@@ -50,7 +50,7 @@ class Pipeline:
         streams = [replace(stream, measuring=measuring) for stream in opened]
         if self.outside is not None:
             await compare(ports.store, self.outside, SOURCE, await self.outside.entries())
-        pipeline = wiring.Pipeline.over(ports, streams, user_key=bytes(32))
+        pipeline = wiring.Pipeline.over(ports, streams)
         await pipeline.agree()
         await pipeline.run()
 

@@ -178,7 +178,7 @@ def _chosen_by_key(records: Counter[_Records], rules: Rules) -> Counter[_Records
 def _order_of_counting(rules: Rules) -> Callable[[_Records], tuple[int, str]]:
     def order(records: _Records) -> tuple[int, str]:
         user, bin, place = records
-        ids, _ = user_ids([str(user)], np.array([_window(bin, rules)]), bytes(32))
+        ids, _ = user_ids([str(user)], np.array([_window(bin, rules)]), lambda window: bytes(32))
         return bin, hashlib.sha1(ids.tobytes() + place.to_bytes(4, "big")).hexdigest()
 
     return order

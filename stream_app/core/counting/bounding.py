@@ -10,7 +10,7 @@ partitions, positions or the order in which records are read.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from dphist.caps import Caps
 from stream_app.core.records import Users
+from stream_app.core.user_keys import mark_of_users
 
 ID_BYTES = 16  # 128 bits: the probability that two users of a window get one id is negligible
 CELL_BYTES = 4
@@ -101,24 +102,26 @@ class PerUser(
         return ~np.array(kinds, dtype=np.bool_)
 
 
-def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> tuple[ByteArray, Int64Array]:
+def user_ids(
+    users: Sequence[str], windows: Int64Array, key_of: Callable[[int], bytes]
+) -> tuple[ByteArray, Int64Array]:
     """Return the keyed hash of each different user, and for each record the row of its user.
 
     Guarantee: without the key an id reveals nothing about the user. A user has the same id throughout a
         window, in every partition, and a different id in each window.
-    Args: users, a text for each record; windows, shape (n,); key of 32 bytes, kept outside the store.
+    Args: users, a text for each record; windows, shape (n,); key_of, returns a window's key of
+        32 bytes, kept outside the store.
     Returns: ids, shape (different pairs of user and window, 16); rows, shape (n,).
 
-    >>> ids, rows = user_ids(["ann", "ann", "ann", "bob"], np.array([9, 9, 14, 9]), bytes(32))
+    >>> ids, rows = user_ids(["ann", "ann", "ann", "bob"], np.array([9, 9, 14, 9]), lambda window: bytes(32))
     >>> ids.shape, rows.tolist()
     ((3, 16), [0, 0, 1, 2])
     """
-    if len(key) != KEY_BYTES:
-        raise ValueError(f"the key of user ids has {len(key)} bytes; it needs {KEY_BYTES}")
-    keyed = {
-        window: hashlib.blake2b(f"{window}:".encode(), digest_size=ID_BYTES, key=key)
-        for window in np.unique(windows).tolist()
-    }
+    keyed = {}
+    for window in np.unique(windows).tolist():
+        if len(key := key_of(window)) != KEY_BYTES:
+            raise ValueError(f"the key of user ids has {len(key)} bytes; it needs {KEY_BYTES}")
+        keyed[window] = hashlib.blake2b(f"{window}:".encode(), digest_size=ID_BYTES, key=key)
     seen: dict[tuple[int, str], int] = {}
     pairs = zip(windows.tolist(), users, strict=True)
     rows = np.fromiter((seen.setdefault(pair, len(seen)) for pair in pairs), np.int64, len(users))
@@ -134,20 +137,21 @@ def user_ids(users: Sequence[str], windows: Int64Array, key: bytes) -> tuple[Byt
 class UserRecords:
     """The user of each record of a slice. SECRET.
 
-    Args: ids and rows, as ``user_ids`` returns them; windows of the records, shape (n,); key_mark, by which
-        two keys can be told apart, and which reveals neither.
+    Args: ids and rows, as ``user_ids`` returns them; windows of the records, shape (n,); key_marks, of the
+        key of each window (``mark_of_users``).
     """
 
     ids: ByteArray
     rows: Int64Array
     windows: Int64Array
-    key_mark: bytes
+    key_marks: Mapping[int, bytes]
 
     @classmethod
-    def of(cls, users: Sequence[str], windows: Int64Array, key: bytes) -> UserRecords:
+    def of(cls, users: Sequence[str], windows: Int64Array, key_of: Callable[[int], bytes]) -> UserRecords:
         """Return the records' users, hashed. Args: as for ``user_ids``."""
-        mark = hashlib.blake2b(b"mark", digest_size=ID_BYTES, key=key).digest()
-        return cls(*user_ids(users, windows, key), windows, mark)
+        keys = {window: key_of(window) for window in np.unique(windows).tolist()}
+        marks = {window: mark_of_users(key) for window, key in keys.items()}
+        return cls(*user_ids(users, windows, keys.__getitem__), windows, marks)
 
     def keys(self, cells: Int64Array) -> Int64Array:
         """Return a number for each record: two numbers are equal if and only if user and cell are equal.
@@ -159,7 +163,7 @@ class UserRecords:
 
     def users(self, records: Int64Array) -> Users:
         """Return the users of the given records."""
-        return Users(self.ids[self.rows[records]], self.windows[records], self.key_mark)
+        return Users(self.ids[self.rows[records]], self.windows[records], self.key_marks)
 
 
 class UserShard(NamedTuple):

@@ -121,11 +121,17 @@ def key_file_findings(settings: Settings) -> list[Finding]:
     if settings.noise_key_file is None:
         return []
     try:
-        keys = KeyRing.read(settings.noise_key_file).keys
+        ring = KeyRing.read(settings.noise_key_file)
     except OperatorError as refusal:
         return [Finding("secrets.key_file", "fail", str(refusal).removeprefix("secrets.key_file: "))]
-    if len(keys) > 1:
-        said = f"{settings.noise_key_file} holds {len(keys)} keys; run stream-app rotate-key finish"
+    if len(ring.keys) > 1:
+        said = f"{settings.noise_key_file} holds {len(ring.keys)} keys; run stream-app rotate-key finish"
+        return [Finding("secrets.key_file", "warn", said)]
+    if len(ring.users) > 1:
+        said = (
+            f"{settings.noise_key_file} holds {len(ring.users)} keys of users' hashes; when the cap windows "
+            "under the older ones are released, stream-app rotate-key finish takes them out"
+        )
         return [Finding("secrets.key_file", "warn", said)]
     return [Finding("secrets.key_file", "ok", f"{settings.noise_key_file} holds a secret")]
 

@@ -4,25 +4,27 @@
 --       user, in place of the cells: each shard of users, then the users of each window)
 -- ARGV: strategy hash, partition, expected position, new position, last cut bin (or the bin and the position of a cut
 --       below which all records of the slice lie: later cuts then do not matter), due instant in us or '',
---       packed {names, deltas, places, weight of a record} of records to set aside or '', the mark of the key of their
---       users or '', packed {names, numbers} to add to the operator's counts,
+--       packed {names, deltas, places, weight of a record, windows, marks of the keys of their users} of records to set
+--       aside or '', packed {names, numbers} to add to the operator's counts,
 --       packed {bins, number of cells of each bin, cells, deltas}; with a cap packed {bins, number of entries of each
---       shard}, the entries of the shards one after the other, packed {names of the shards, their bins, windows}, the mark
---       of the key of users, from how many entries on a shard is merged, and how many places of a user may count (0: all)
+--       shard}, the entries of the shards one after the other, packed {names of the shards, their bins, windows, marks of
+--       the windows' keys of users}, from how many entries on a shard is merged, and how many places of a user may count
+--       (0: all)
 #include waiting
 #include merged
+#include user_keys
 local state, positions, base_bins, cuts, open_bins, untallied, open_windows = unpack(KEYS, 1, 7)
 local ahead, ahead_places, operator_counts = unpack(KEYS, 8, 10)
 local strategy_hash, partition, expected, new, last_cut_bin, due_us = unpack(ARGV, 1, 6)
-local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[10]))
-local entries, key_mark, least_merged, most_places = ARGV[11], ARGV[13], tonumber(ARGV[14]), tonumber(ARGV[15])
-local shards, shard_bins, windows = unpack(entries and cmsgpack.unpack(ARGV[12]) or {})
-local names, name_deltas, places, weight = unpack(ARGV[7] ~= '' and cmsgpack.unpack(ARGV[7]) or {})
-local ahead_mark = ARGV[8]
-local counters, numbers = unpack(cmsgpack.unpack(ARGV[9]))
+local bins, sizes, cells, deltas = unpack(cmsgpack.unpack(ARGV[9]))
+local entries, least_merged, most_places = ARGV[10], tonumber(ARGV[12]), tonumber(ARGV[13])
+local shards, shard_bins, windows, marks = unpack(entries and cmsgpack.unpack(ARGV[11]) or {})
+local aside = ARGV[7] ~= '' and cmsgpack.unpack(ARGV[7]) or {}
+local names, name_deltas, places, weight, name_windows, name_marks = unpack(aside, 1, 6)
+local counters, numbers = unpack(cmsgpack.unpack(ARGV[8]))
 local GIVEN_KEYS, MOST_PLACES = 10, 1000
 
-local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'stopped')
+local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'stopped', 'user_keys')
 if not held[1] then return 'conflict' end
 if held[1] ~= strategy_hash then return 'strategy' end
 
@@ -59,15 +61,18 @@ for _, bin in ipairs(bins) do
 end
 if held[3] and (#bins > 0 or names) then return 'sealed' end  -- no epoch will count these records
 
-if shards then
-  for i = GIVEN_KEYS + #shards + 1, #KEYS do
-    local mark = redis.call('HGET', KEYS[i], 'key mark')
-    if mark and mark ~= key_mark then return 'user_key' end
-  end
+for i, window in ipairs(windows or {}) do
+  local mark = user_key_of(KEYS[GIVEN_KEYS + #shards + i], window, held[4])
+  marks[i] = bytes_of(marks[i])
+  if mark and mark ~= marks[i] then return 'user_key' end
 end
-if names then
-  local mark = redis.call('HGET', ahead, 'key mark')
-  if mark and mark ~= ahead_mark then return 'user_key' end
+-- The next cut compares these records' keys with those under which users have counted.
+local mark_of_window, ahead_mark = {}, redis.call('HGET', ahead, 'key mark')
+for i, window in ipairs(name_windows or {}) do
+  local mark = noted_user_key(window, held[4]) or ahead_mark
+  local given = bytes_of(name_marks[i])
+  if mark and mark ~= given then return 'user_key' end
+  mark_of_window[window], ahead_mark = given, ahead_mark or given
 end
 
 local function add_all()
@@ -92,21 +97,28 @@ local function add_users()
   end
   if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', over) end
   for i, window in ipairs(windows) do
-    redis.call('HSETNX', KEYS[GIVEN_KEYS + #shards + i], 'key mark', key_mark)
+    redis.call('HSETNX', KEYS[GIVEN_KEYS + #shards + i], 'key mark', marks[i])
     redis.call('ZADD', open_windows, window, window)
   end
+end
+
+-- A record's name, with the mark of its user's key if the others that are set aside have another one.
+local function marked(name)
+  local window = string.match(name, '^%-?%d+:(%-?%d+):')
+  local mark = window and mark_of_window[tonumber(window)]
+  return mark and mark ~= ahead_mark and name .. ' ' .. digits_of(mark) or name
 end
 
 -- The next cut decides about these records: it proves before which instant they arrived.
 local function set_aside()
   local records = 0
   for i, name in ipairs(names) do
-    redis.call('HINCRBY', ahead, name, name_deltas[i])
+    redis.call('HINCRBY', ahead, marked(name), name_deltas[i])
     records = records + name_deltas[i]
   end
   redis.call('HINCRBY', ahead, 'records', records)
   if (weight or 1) > 1 then redis.call('HSET', ahead, 'weight', weight) end
-  if ahead_mark ~= '' then redis.call('HSETNX', ahead, 'key mark', ahead_mark) end
+  if ahead_mark then redis.call('HSETNX', ahead, 'key mark', ahead_mark) end
   local room = MOST_PLACES - redis.call('LLEN', ahead_places)
   for i = 1, math.min(room, #places) do
     redis.call('RPUSH', ahead_places, string.format('%.0f %.0f', places[i][1], places[i][2]))

@@ -12,6 +12,7 @@
 #include counts
 #include waiting
 #include merged
+#include user_keys
 local state, positions, starts, base_bins, cuts, cut_calls = unpack(KEYS, 1, 6)
 local ahead, ahead_places, refused_ahead, operator_counts, open_bins, untallied, open_windows = unpack(KEYS, 7, 13)
 local strategy_hash, partition, expected, digest = unpack(ARGV, 1, 4)
@@ -21,7 +22,7 @@ local seen, candidates = tonumber(ARGV[8]), cmsgpack.unpack(ARGV[9])
 local most_places, change = tonumber(ARGV[10]), ARGV[11]
 local GIVEN_KEYS, GIVEN_ARGUMENTS, MOST_PLACES = 13, 11, 1000
 
-local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'change')
+local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'change', 'user_keys')
 if not held[1] then return 'conflict' end
 if held[1] ~= strategy_hash then return 'strategy' end
 -- The change says when bins close, and which records set aside count. A cut is also what a caller must know to count by
@@ -48,19 +49,18 @@ for i = GIVEN_ARGUMENTS + 1, #ARGV do
   targets[ARGV[i]] = {KEYS[place - 1], KEYS[place]}
 end
 
-local byte_of = {} -- by two hexadecimal digits
-for byte = 0, 255 do byte_of[string.format('%02x', byte)] = string.char(byte) end
+local ahead_mark = redis.call('HGET', ahead, 'key mark')
 
--- Return the bin, the window or nil, the target's name and its field, as the caller named a record that is set aside:
--- 'bin cell', or 'shard user-and-cell' with the last in hexadecimal digits.
+-- Return the bin, the window or nil, the target's name, its field and the mark of the user's key, as a record that is set
+-- aside is named (apply.lua): 'bin cell', or 'shard user-and-cell', and then the mark if it is not that of all others.
 local function parsed(name)
-  local target, bin, window, digits = string.match(name, '^((%-?%d+):(%-?%d+):%d+) (%x+)$')
-  if target then return bin, window, target, (string.gsub(digits, '%x%x', byte_of)) end
+  local target, bin, window, digits, mark = string.match(name, '^((%-?%d+):(%-?%d+):%d+) (%x+) ?(%x*)$')
+  if target then return bin, window, target, bytes_of(digits), mark == '' and ahead_mark or bytes_of(mark) end
   local own_bin, cell = string.match(name, '^(%-?%d+) (%d+)$')
   return own_bin, nil, own_bin, cell
 end
 
-local ahead_mark = redis.call('HGET', ahead, 'key mark')
+local mark_of_window = {}
 
 -- Return the records set aside that count, as {bin, window, target, field, number}, and how many are refused for each
 -- reason; nothing if more are set aside than the caller saw. It reads only records that may count, because there may be
@@ -71,18 +71,17 @@ local function decided()
   if open_bin <= tonumber(expected) + 2 then return {}, records, 0 end
   if records ~= seen then return nil end
   local counted, future, before = {}, records, 0
-  local numbers, marks = get_counts(ahead, candidates, 1, #candidates), {}
+  local numbers = get_counts(ahead, candidates, 1, #candidates)
   for _, name in ipairs(candidates) do
-    local bin, window, target, field = parsed(name)
+    local bin, window, target, field, mark = parsed(name)
     local number = numbers[name]
-    if window and marks[window] == nil then
-      marks[window] = redis.call('HGET', targets[target][2], 'key mark')
+    if window and not mark_of_window[window] then
+      mark_of_window[window] = user_key_of(targets[target][2], window, held[4]) or ahead_mark
     end
-    local mark = window and marks[window]
     if tonumber(bin) <= tonumber(held[2]) then
       before = before + number
       future = future - number
-    elseif not mark or mark == ahead_mark then -- otherwise its user may have counted under another key
+    elseif not window or mark == mark_of_window[window] then -- otherwise its user may have counted under another key
       counted[#counted + 1] = {bin, window, target, field, number}
       future = future - number
     end
@@ -92,7 +91,7 @@ end
 
 local function open_window(window, target)
   redis.call('ZADD', open_windows, window, window)
-  redis.call('HSETNX', targets[target][2], 'key mark', ahead_mark)
+  redis.call('HSETNX', targets[target][2], 'key mark', mark_of_window[window])
 end
 
 -- Count records by target. Of users' records only those that may count wait in a shard, because one script reads it all.

@@ -127,7 +127,7 @@ def recounted(visits: list[Visit]) -> np.ndarray:
         own = [visit for visit in visits if epoch <= int(visit[0]) - FIRST_BIN < epoch + EPOCH_BINS]
         for user in {user for _, user, _ in own}:
             first = min(int(bin) for bin, name, _ in own if name == user)
-            [identity], _ = user_ids([user], np.array([last]), bytes(32))
+            [identity], _ = user_ids([user], np.array([last]), lambda window: bytes(32))
             places = {
                 COUNTRIES.index(country) for bin, name, country in own if (int(bin), name) == (first, user)
             }

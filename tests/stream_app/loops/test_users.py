@@ -20,6 +20,7 @@ from stream_app.core.records import Apply, EpochRecord, Reply, WitnessRow
 from stream_app.core.releases.restored import ENDED_EARLY, epochs_of
 from stream_app.ports import OperatorError, Store
 from tests.models.memory import MemoryStore
+from tests.simulator.memory_sinks import MemoryKeys
 from tests.stream_app.declared import BIN_US, SOURCE, STREAM, strategy_of
 from tests.stream_app.one_source import OneSource
 
@@ -217,6 +218,13 @@ def test_epochs_add_up_in_the_ledger(one: OneSource) -> None:
     asyncio.run(two_epochs())
 
 
+class OtherKeys(MemoryKeys):
+    """Another key for the hashes of users."""
+
+    def user_key(self, stream: str, mark: bytes = b"") -> bytes:
+        return b"\1" * 32
+
+
 def test_another_key_stops_the_worker(one: OneSource) -> None:
     async def other_key() -> None:
         await one.closer().reconcile()
@@ -224,9 +232,9 @@ def test_another_key_stops_the_worker(one: OneSource) -> None:
         await one.ingest().step()
         one.append_of((100, "ann"))
         other = one.ingest()
-        other.counting.ingest._user_key = b"\1" * 32
+        other.counting.ingest._keys = OtherKeys()
         with pytest.raises(
-            OperatorError, match=f"stream {STREAM}: the users of this epoch were counted under"
+            OperatorError, match=f"stream {STREAM}: the users of this cap window were counted under"
         ):
             await other.step()
 

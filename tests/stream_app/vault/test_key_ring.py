@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stream_app.core.user_keys import mark_of_users
 from stream_app.ports import OperatorError
 from stream_app.vault import key_ring
 from stream_app.vault.cipher import derived_chain_key, derived_user_key, mark_of
@@ -41,23 +42,30 @@ def test_keys_are_derived_as_by_the_builds_before() -> None:
     assert derived_user_key(OLD).hex() == "a709a94bd2c919fbb0458e90d0c99e113381afb0d65d161cce4c9bb81bcac6b7"
 
 
-def test_a_rotation_keeps_the_key_of_users_and_destroys_the_old_file(file: Path) -> None:
+def test_a_rotation_keeps_old_keys_of_users_until_told_and_destroys_the_old_file(file: Path) -> None:
     before = file.open("rb")
     with before:
         key_ring.begin(file)
         assert before.read().strip(b"\0") == b""
     ring = KeyRing.read(file)
     assert ring.keys[1:] == (OLD,)
-    assert (ring.users, file.stat().st_mode & 0o777) == (derived_user_key(OLD), 0o600)
+    assert (ring.users[:-1], file.stat().st_mode & 0o777) == ((derived_user_key(OLD),), 0o600)
+    assert ring.noted_none == derived_user_key(OLD)  # until all workers have the new key
     with pytest.raises(
         OperatorError, match=r"holds 2 keys, so a rotation has begun already; .* rotate-key finish$"
     ):
         key_ring.begin(file)
-    with pytest.raises(OperatorError, match="changed meanwhile"):
-        key_ring.finish(file, OLD)
-    assert key_ring.finish(file, ring.keys[0]) == 1
-    assert KeyRing.read(file) == KeyRing(ring.keys[:1], derived_user_key(OLD))
-    assert key_ring.finish(file, ring.keys[0]) == 0
+    finished = KeyRing(ring.keys[:1], ring.users)
+    assert key_ring.keep(file, finished) == 1
+    assert KeyRing.read(file) == finished
+    assert finished.noted_none == ring.users[-1]
+    assert key_ring.keep(file, finished) == 0
+    key_ring.begin(file)  # a leak does not wait for the end of a cap window
+    ring = KeyRing.read(file)
+    assert ring.users[:2] == finished.users
+    assert ring.noted_none == finished.users[-1]
+    assert key_ring.keep(file, KeyRing(ring.keys[:1], ring.users[-1:])) == 3
+    assert base64.b64encode(derived_user_key(OLD)) not in file.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -67,6 +75,7 @@ def test_a_rotation_keeps_the_key_of_users_and_destroys_the_old_file(file: Path)
         (text_of(OLD, OLD, users=USERS), "holds a key twice"),
         (text_of(users=USERS), "holds no 32 bytes in base64"),
         (text_of(OLD, users=USERS[:9]), "holds no 32 bytes in base64"),
+        (text_of(OLD, users=USERS) + text_of(users=USERS), "holds a key twice"),
         (text_of(OLD) + b"someone " + base64.b64encode(USERS), "holds no 32 bytes in base64"),
     ],
 )
@@ -91,7 +100,8 @@ def test_a_rotation_through_a_symbolic_link_changes_the_file_for_all_who_share_i
     key_ring.begin(link)
     assert link.is_symlink()
     assert KeyRing.read(file) == KeyRing.read(link)
-    assert key_ring.finish(link, KeyRing.read(file).keys[0]) == 1
+    ring = KeyRing.read(file)
+    assert key_ring.keep(link, KeyRing(ring.keys[:1], ring.users)) == 1
     assert KeyRing.read(file) == KeyRing.read(link)
 
 
@@ -106,11 +116,18 @@ def test_a_file_with_two_names_is_left_alone(file: Path) -> None:
 def test_a_worker_reads_the_file_again_when_it_changes(file: Path) -> None:
     async def run() -> None:
         keys = SharedKey.read(file)
-        old, users = await keys.chains("visits", 3, "n"), await keys.user_key()
+        old, users = await keys.chains("visits", 3, "n"), keys.user_key("visits")
         assert await keys.mark("visits", b"") == mark_of(OLD)
         key_ring.begin(file)
         new = await keys.chains("visits", 3, "n")
-        assert (new[1:], await keys.user_key()) == (old, users)
+        assert (new[1:], keys.user_key("visits")) == (old, users)
+        [_, later] = KeyRing.read(file).users
+        for key in (users, later):
+            assert keys.user_key("visits", mark_of_users(key)) == key
+        with pytest.raises(
+            OperatorError, match=r"^stream visits: its users .* that .*noise\.key does not hold"
+        ):
+            keys.user_key("visits", mark_of_users(NEW))
         first = KeyRing.read(file).keys[0]
         # The store says which key encrypts; only a stream without noise takes the first.
         assert await keys.mark("visits", mark_of(OLD)) == mark_of(OLD)

@@ -1,0 +1,177 @@
+"""The part of ``rotate-key`` about users' hashes: the store notes which cap windows have which key.
+
+    begin:   a new key after the old one in the file       (workers go on with the old one)
+    finish:  the store notes for each stream the last window of the old key     (script; see below)
+             the old key leaves the file once the streams have released these windows
+
+The last window of the old key is the last one that has users, or in which a record may count that has arrived
+by now. So no user has hashes under both keys in a window. A worker whose file lacks the new key ends with one
+line at the first record of a later window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stream_app.core.instants import format_instant
+from stream_app.core.records import Reply, StreamState
+from stream_app.core.strategy import Strategy
+from stream_app.core.user_keys import UserKeys, mark_of_users
+from stream_app.ports import OperatorError, Store
+from stream_app.vault import key_ring
+from stream_app.vault.key_ring import KeyRing
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A stream that still needs keys of users' hashes. Args: marks, of these keys; until, as told people."""
+
+    stream: str
+    marks: tuple[bytes, ...]
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsersOfStreams:
+    """The users of the streams of a store.
+
+    Args: noted, the notes of the store (``StoredUserKeys``); ring, the keys of the file; configured, the
+        names of streams that must use them.
+    """
+
+    store: Store
+    noted: Any
+    ring: KeyRing
+    configured: Sequence[str]
+
+    async def check(self) -> None:
+        """Raises: OperatorError if a configured stream needs keys of users' hashes that the file lacks."""
+        for name in self.configured:
+            if (found := await self._found(name)) is None:
+                continue
+            state, keys, _ = found
+            lacks = [mark for mark in keys.since(state.released_bin).marks if mark not in self._marks]
+            if lacks:
+                raise OperatorError(
+                    f"stream {name}: its users are hashed with a key that secrets.key_file does not hold; "
+                    "copy the file of a worker that runs, or if this key is lost, run stream-app rotate-key "
+                    "lost; nothing was changed"
+                )
+
+    async def finish(
+        self, file: Path, streams: Callable[[], Awaitable[Sequence[str]]]
+    ) -> tuple[int, list[Held]]:
+        """Note the newest key for windows that have not begun; take keys that nothing needs out of a file.
+
+        The caller has checked that nothing needs another key of noise than the first.
+        Args: streams, returns the names of all streams of the store.
+        Returns: how many keys left the file, and the streams that need older keys of users.
+        """
+        held, taken = await self._note_newest(await streams()), 0
+        ring = KeyRing(self.ring.keys[:1], self.ring.users)
+        if key_ring.may_be_replaced(file):
+            # From here on streams that note nothing use the newest key. Some may have begun before:
+            taken = key_ring.keep(file, ring)
+            held = await replace(self, ring=ring)._note_newest(await streams())
+        needed = {mark for one in held for mark in one.marks}
+        older = tuple(key for key in ring.users[:-1] if mark_of_users(key) in needed)
+        return taken + key_ring.keep(file, KeyRing(ring.keys, (*older, ring.users[-1]))), held
+
+    async def _note_newest(self, streams: Sequence[str]) -> list[Held]:
+        held = []
+        for name in (*self.configured, *sorted(set(streams) - set(self.configured))):
+            while (found := await self._found(name)) is not None:
+                state, keys, counted = found
+                if name not in self.configured and not set(keys.marks) & set(self._marks):
+                    break  # the stream of another service
+                if len(self.ring.users) > 1 and keys.marks[-1:] != self._marks[-1:]:
+                    keys = (
+                        keys.since(state.released_bin) if keys.marks else UserKeys((self._of_unnoted,))
+                    ).then(
+                        self._marks[-1],
+                        max([_last_window(state, await self._now_us()), *counted, *keys.after]),
+                    )
+                if keys != state.user_keys and len(self.ring.users) > 1:
+                    reply = await self.noted.note(name, counted, state.user_keys, keys)
+                    if reply is Reply.CONFLICT:
+                        continue  # a window has begun meanwhile
+                needed = keys.since(state.released_bin).marks
+                if len(needed) > 1:
+                    held.append(Held(name, needed, _end_of(state, keys.after[-1])))
+                break
+        return held
+
+    async def give_up(self) -> list[str]:
+        """Note this file's key for later windows of the streams whose key it lacks; return what to say."""
+        said = []
+        for name in self.configured:
+            while (found := await self._found(name)) is not None:
+                state, keys, counted = found
+                if not keys.marks or keys.marks[-1] in self._marks:
+                    break
+                last = max([_window_of(state, state.released_bin), *counted, *keys.after])
+                reply = await self.noted.note(
+                    name, counted, state.user_keys, keys.then(self._of_unnoted, last)
+                )
+                if reply is Reply.CONFLICT:
+                    continue
+                said.append(
+                    f"{name}: users of cap windows after {_end_of(state, last)} are hashed with the key of "
+                    "this file"
+                )
+                break
+        return said
+
+    async def _found(self, name: str) -> tuple[StreamState, UserKeys, Mapping[int, bytes]] | None:
+        """Return a stream's state, its keys, the marks of its open windows; None if it counts no users."""
+        state = await self.store.load(name)
+        if state is None or state.has_ended:
+            return None
+        if Strategy.from_json(state.strategy).declared.privacy.per_user is None:
+            return None
+        if (counted := await self.noted.counted(name)) is None:
+            return None
+        return state, state.user_keys.counted_under(counted), counted
+
+    async def _now_us(self) -> int:
+        return (await self.store.now_us())[0]
+
+    @property
+    def _marks(self) -> tuple[bytes, ...]:
+        return tuple(map(mark_of_users, self.ring.users))
+
+    @property
+    def _of_unnoted(self) -> bytes:
+        return mark_of_users(self.ring.noted_none)
+
+
+def _last_window(state: StreamState, now_us: int) -> int:
+    """Return the last cap window in which a record may count that has arrived by now.
+
+    Args: now_us, which says nothing of a replay: there the cuts tell how far it has come.
+    """
+    time = Strategy.from_json(state.strategy).declared.time
+    if state.stopped:
+        return _window_of(state, state.released_bin)
+    latest = [state.sealed_bin, *(partition.last_cut_bin for partition in state.partitions.values())]
+    if Strategy.from_json(state.strategy).declared.last_bin is None:
+        latest.append(int(time.binning.bin_of(np.array([now_us]))[0]))
+    change = () if state.change is None else (state.change.before, state.change.after)
+    most_ahead = max([time.max_ahead_bins, *(arrival.max_ahead_bins for arrival in change)])
+    return _window_of(state, max(latest) + most_ahead + 2)
+
+
+def _window_of(state: StreamState, bin: int) -> int:
+    strategy = Strategy.from_json(state.strategy)
+    windows = strategy.declared.cap_windows(state.epoch, strategy.time.horizon)
+    return int(windows.of(np.array([bin]))[0])
+
+
+def _end_of(state: StreamState, bin: int) -> str:
+    """Return when a bin ends, as people read it."""
+    return format_instant(Strategy.from_json(state.strategy).declared.time.binning.end_us(bin))
