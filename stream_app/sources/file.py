@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -13,14 +12,14 @@ from stream_app.core.records import RecordBatch
 from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField
-from stream_app.sources.lines import PARTITION, FileFormat, OneFile, open_lines
+from stream_app.sources.growing import GrowingFile
+from stream_app.sources.lines import PARTITION, FileFormat, open_lines
 
-POLL_S = 0.05
 BATCH_BYTES = 1 << 18
 _NOTED_BYTES = 4096
 
 
-class FileSource(OneFile):
+class FileSource(GrowingFile):
     """Follow a file from any position.
 
     The file may only grow. A truncated, replaced or missing file is refused, because its positions would no
@@ -53,25 +52,12 @@ class FileSource(OneFile):
     ) -> Mapping[str, Sequence[int]]:
         return dict.fromkeys(partitions, [self._advance()] * len(instants_us))
 
-    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        if PARTITION not in positions:
-            await asyncio.sleep(timeout_s)
-            return ()
-        position = positions[PARTITION]
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
-        while True:
-            complete = self._advance()
-            self._check_position(position)
-            batch = await self._lines.read_in_turns(
-                position, min(complete, position + BATCH_BYTES)
-            ) or await self._lines.read_in_turns(position, complete)
-            if batch is not None:
-                return (batch,)
-            left_s = deadline_s - loop.time()
-            if left_s <= 0:
-                return ()
-            await asyncio.sleep(min(POLL_S, left_s))
+    async def _after(self, position: int) -> RecordBatch | None:
+        complete = self._advance()
+        self._check_position(position)
+        return await self._lines.read_in_turns(
+            position, min(complete, position + BATCH_BYTES)
+        ) or await self._lines.read_in_turns(position, complete)
 
     def ends(self) -> Mapping[str, int]:
         """Return the file's end when it was last read, for the operator's lag metric."""

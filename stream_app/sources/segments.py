@@ -18,16 +18,16 @@ from stream_app.ports import OperatorError
 from stream_app.sources.decode import NdjsonDecoder, TimeField
 from stream_app.sources.file_list import FIRST_BYTES, GZIP, FileList
 from stream_app.sources.finished_files import decompressed
-from stream_app.sources.lines import MOST_BYTES, PARTITION, FileFormat, LineFile, OneFile, moved, open_lines
+from stream_app.sources.growing import GrowingFile
+from stream_app.sources.lines import MOST_BYTES, PARTITION, FileFormat, LineFile, moved, open_lines
 
 FILE_SPAN = 1 << 36  # positions of one file; 131,072 files stay below 2^53, which Lua counts exactly
-POLL_S = 0.05
 BATCH_BYTES = 1 << 18
 
 log = logging.getLogger(__name__)
 
 
-class SegmentedSource(OneFile):
+class SegmentedSource(GrowingFile):
     """Follow a list of files as one log from any position.
 
     The last file grows until one with a later name appears. No file may change otherwise, but a finished file
@@ -84,23 +84,12 @@ class SegmentedSource(OneFile):
     ) -> Mapping[str, Sequence[int]]:
         return dict.fromkeys(partitions, [self._advance()] * len(instants_us))
 
-    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        if PARTITION not in positions:
-            await asyncio.sleep(timeout_s)
-            return ()
-        self._read_at = position = positions[PARTITION]
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
-        while True:
-            end = self._advance()
-            if position > end:
-                raise OperatorError(f"{self._list.pattern}: these are not the files counted so far")
-            if position < end and (batch := await self._batch(*divmod(position, FILE_SPAN))) is not None:
-                return (batch,)
-            left_s = deadline_s - loop.time()
-            if left_s <= 0:
-                return ()
-            await asyncio.sleep(min(POLL_S, left_s))
+    async def _after(self, position: int) -> RecordBatch | None:
+        self._read_at = position
+        end = self._advance()
+        if position > end:
+            raise OperatorError(f"{self._list.pattern}: these are not the files counted so far")
+        return await self._batch(*divmod(position, FILE_SPAN)) if position < end else None
 
     def ends(self) -> Mapping[str, int]:
         """Return the position of the last read plus the bytes behind it, for the operator's lag metric.

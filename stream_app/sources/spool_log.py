@@ -11,14 +11,14 @@ from stream_app.core.records import RecordBatch
 from stream_app.durable import sync_directory
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField
-from stream_app.sources.lines import PARTITION, LineFile, OneFile, moved, open_lines
+from stream_app.sources.growing import GrowingFile
+from stream_app.sources.lines import PARTITION, LineFile, moved, open_lines
 from stream_app.spool import OpenSegment, Segment, last_batch, noted_batches, segments
 
-POLL_S = 0.05
 BATCH_BYTES = 1 << 18
 
 
-class SpoolSource(OneFile):
+class SpoolSource(GrowingFile):
     """Follow a spool from any position. A spool that nobody has written to yet is an empty log.
 
     Guarantee: every end that this source returns, and every record below it, is on the disk. This process
@@ -62,23 +62,11 @@ class SpoolSource(OneFile):
     ) -> Mapping[str, Sequence[int]]:
         return dict.fromkeys(partitions, [await self._advance()] * len(instants_us))
 
-    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        if PARTITION not in positions:
-            await asyncio.sleep(timeout_s)
-            return ()
-        position = positions[PARTITION]
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
-        while True:
-            end = await self._advance()
-            if position > end:
-                raise OperatorError(f"{self._directory}: this is not the spool counted so far; put that back")
-            if position < end:
-                return (await self._batch(position, end),)
-            left_s = deadline_s - loop.time()
-            if left_s <= 0:
-                return ()
-            await asyncio.sleep(min(POLL_S, left_s))
+    async def _after(self, position: int) -> RecordBatch | None:
+        end = await self._advance()
+        if position > end:
+            raise OperatorError(f"{self._directory}: this is not the spool counted so far; put that back")
+        return await self._batch(position, end) if position < end else None
 
     def ends(self) -> Mapping[str, int]:
         """Return the spool's end when it was last read, for the operator's lag metric."""
