@@ -73,6 +73,11 @@ class Observer:
             raise Broken(f"epoch {record.epoch - 1} was ended early, but the store was never set back")
         self.world.trace(f"epoch {record.epoch} opens at bin {record.first_bin}, row {record.first_seq}")
         self.history.epochs.append(record)
+        arrival = self.strategies[record.strategy_hash].declared.arrival
+        if self.history.arrival is None:
+            self.history.arrival = arrival
+        if self._rules().arrival(record.first_bin) != arrival:
+            raise Broken(f"epoch {record.epoch} opens with other settings than were announced")
         if all(epoch != record.epoch for epoch, _, _ in self.watch.nodes):
             # If nobody has seen anything of an epoch, a restored store may open the epoch again with new
             # noise.
@@ -90,6 +95,14 @@ class Observer:
         self.world.trace(f"epoch {args[1]} ends at row {args[2]}: {args[3]}")
         if not (self.noise_was_lost or self.restored):
             raise Broken(f"epoch {args[1]} was ended, but its noise was never lost")
+
+    async def _after_announce(self, args: tuple[Any, ...], reply: Reply) -> None:
+        _, _, seen, change = args
+        if seen is not None and seen.bin > self.history.epochs[-1].first_bin:
+            self.history.changes.remove(seen)
+        if change is not None:
+            self.history.changes.append(change)
+        self.world.trace(f"announced: {change}")
 
     async def _after_start_partition(self, args: tuple[Any, ...], reply: Reply) -> None:
         self._meet(args[2], args[3], (await self._state()).partitions[args[2]].base_bin)
@@ -306,10 +319,11 @@ class Observer:
         schedule = self.schedule
         # Before the first epoch nothing counts, so its windows do not matter.
         first = self.history.epochs[0].first_bin if self.history.epochs else 0
+        arrival = self.history.arrival or schedule.strategy.declared.arrival
         return Rules(
             bin_us=BIN_US,
-            max_ahead_bins=schedule.max_ahead_bins,
-            late=schedule.late,
+            max_ahead_bins=arrival.max_ahead_bins,
+            late=arrival.late,
             keys=schedule.keys,
             buckets=schedule.buckets,
             max_events=schedule.max_events,
@@ -317,10 +331,11 @@ class Observer:
             max_per_key=schedule.max_per_key,
             window_end=(schedule.period_bins or first + schedule.horizon) - 1,
             window_bins=schedule.period_bins or schedule.horizon,
-            grace_us=schedule.grace_us,
+            grace_us=arrival.grace_us,
             where=schedule.where,
             sums=AMOUNTS if schedule.sums else None,
             sides=SIDES if schedule.sides else (),
+            changes=tuple(self.history.changes),
         )
 
     def _meet(self, partition: str, start: int, base_bin: int) -> None:

@@ -21,9 +21,11 @@ def is_on_time(entry: Entry, rules: Rules) -> bool:
 
     ``max_ahead_bins`` counts from the bin that closes next, so the limit includes the grace.
     """
-    closes_next = (entry.arrival_us - rules.grace_us) // rules.bin_us
     own = entry.time_us // rules.bin_us
-    return closes_next <= own <= closes_next + rules.max_ahead_bins
+    closes_next = entry.arrival_us // rules.bin_us - 5
+    while rules.closes_us(closes_next) <= entry.arrival_us:
+        closes_next += 1
+    return closes_next <= own <= rules.newest(closes_next)
 
 
 def on_time_places(

@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import cast
 
 import numpy as np
 
+from stream_app.core.arrival import Arrival, ArrivalChange, LatePolicy
 from stream_app.core.counting.bounding import user_ids
 from stream_app.core.counting.cells import Amounts
 from stream_app.core.records import Cut
@@ -55,6 +57,20 @@ class Rules:
     where: str = EVERYTHING
     sums: Amounts | None = None
     sides: tuple[str, ...] = ()  # the values of a second key field; all others are one more key
+    changes: tuple[ArrivalChange, ...] = ()  # of what arrival decides, in order
+
+    def arrival(self, bin: int) -> Arrival:
+        """Return what arrival decides while a bin is open."""
+        found = Arrival(self.grace_us, self.max_ahead_bins, cast("LatePolicy", self.late))
+        return next((one.after for one in reversed(self.changes) if one.bin <= bin), found)
+
+    def closes_us(self, bin: int) -> int:
+        """Return when a bin closes: after its own grace, and not before an earlier one."""
+        return max((one + 1) * self.bin_us + self.arrival(one).grace_us for one in range(bin - 10, bin + 1))
+
+    def newest(self, open_bin: int) -> int:
+        """Return the last bin in which a record may be dated when this bin is next to close."""
+        return max(each + self.arrival(each).max_ahead_bins for each in range(open_bin - 10, open_bin + 1))
 
     @property
     def is_capped(self) -> bool:
@@ -206,12 +222,12 @@ def bin_of_record(own: int, position: int, history: PartitionHistory, rules: Rul
     """Return the bin of one record, or None for a refused record."""
     if own < floor_at(position, history):
         return None
-    if own > _latest_open_bin(position, history) + rules.max_ahead_bins:
+    if own > rules.newest(_latest_open_bin(position, history)):
         return None
     earliest_open = (
         max([history.base_bin, *(cut.bin for cut in history.cuts if cut.position <= position)]) + 1
     )
-    if own < earliest_open and rules.late != "next_bin":
+    if own < earliest_open and rules.arrival(earliest_open).late != "next_bin":
         return None
     return max(own, earliest_open)
 

@@ -20,7 +20,7 @@ from dphist.toeplitz import plan_toeplitz
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
-from stream_app.core.arrival import LatePolicy
+from stream_app.core.arrival import Arrival, LatePolicy
 from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.cells import Amounts, Buckets, KeyField, KeyList
@@ -124,6 +124,7 @@ class Schedule:
     allowed: Total | None = None  # what all epochs over the log may cost together
     changed_epsilon: Fraction | None = None  # the stream's other epsilon
     changed_branching: tuple[int, ...] = ()  # the branching of the tree at the other epsilon
+    changed_arrival: Arrival | None = None  # what arrival decides in the stream's other settings
     keep_us: int | None = None  # how long the store keeps the releases of an epoch after its end
     sibling: Schedule | None = None  # one more stream over the same log; its plan and its grace count
 
@@ -135,6 +136,9 @@ class Schedule:
     @property
     def changed(self) -> Schedule | None:
         """Return the schedule with the stream's other settings; None if they never change."""
+        if (arrival := self.changed_arrival) is not None:
+            plain = replace(self, changed_arrival=None, grace_us=arrival.grace_us, late=arrival.late)
+            return replace(plain, max_ahead_bins=arrival.max_ahead_bins)
         if self.changed_epsilon is None:
             return None
         epsilon, branching = self.changed_epsilon, self.changed_branching

@@ -12,9 +12,12 @@ from fractions import Fraction
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
+from stream_app.core.arrival import Arrival, LatePolicy
 from stream_app.core.changes import by_hash
+from stream_app.core.counting.bins import BinRules
 from stream_app.core.ledger import statement
 from stream_app.core.records import EpochRecord
 from stream_app.loops import lost_entries
@@ -62,6 +65,26 @@ async def _checked(world: World) -> list[EpochRecord]:
     assert told.epsilon <= max(Fraction(1), world.schedule.changed_epsilon or 0)
     assert told.epsilon >= max(spent)
     return epochs
+
+
+def announcing(seed: int) -> Schedule:
+    """Return a drawn schedule of any kind in which grace, late policy and earliness change several times."""
+    drawn, rng = draw_schedule(seed), random.Random(f"announced {seed}")
+    plain = replace(drawn, total=False, sibling=None, allowed=None)
+    times = [rng.randrange(plain.bins * BIN_US) for _ in range(rng.choice([1, 2, 4]))]
+    actions = [*plain.actions, *(Action(time, Deed.CONFIGURE) for time in times)]
+    late: list[LatePolicy] = ["drop", "dead_letter"] if plain.period_bins else ["next_bin", "drop"]
+    grace_us = rng.choice([0, BIN_US // 3, 2 * BIN_US])
+    return replace(
+        plain,
+        actions=tuple(sorted(actions, key=lambda action: action.after_us)),
+        changed_arrival=Arrival(grace_us, rng.choice([1, 3, 6]), rng.choice(late)),
+    )
+
+
+@pytest.mark.parametrize("seed", seeds(quick=8, all=300))
+def test_every_rule_holds_while_what_arrival_decides_changes(seed: int) -> None:
+    run(announcing(seed))
 
 
 @pytest.mark.parametrize("seed", seeds(quick=6, all=150))
@@ -137,9 +160,23 @@ class InvisibleByTheLastSettings(Pipeline):
         return patch.object(lost_entries, "strategies_of", strategies)
 
 
+class LateByTheSettingsAfter(Pipeline):
+    """A late record meets the late policy after the change, whichever bin was open when it arrived."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Ignore the bin."""
+
+        def late_is(rules: BinRules, policy: LatePolicy, earliest: Any) -> Any:
+            late = rules.late if rules.change is None else rules.change.after.late
+            return np.full(earliest.shape, late == policy)
+
+        return patch.object(BinRules, "late_is", late_is)
+
+
 @pytest.mark.parametrize(
     ("mutant", "schedules"),
     [
+        (LateByTheSettingsAfter, [announcing(16)]),
         (LinkLeftOut, [calm()]),
         (NoiseOfTheOtherSettings, [calm()]),
         # One of them catches it; which, depends on each call that the loops make.
