@@ -223,7 +223,7 @@ class SourceLedger:
     async def _ask(self, new: LedgerEntry) -> None:
         if self._accept == ACCEPTED and not self._logs:
             ledger = await self._store.ledger(new.source)
-            # What costs little together costs little before the stream's own entry, too.
+            # If all entries together cost little, the earlier ones alone cost little.
             place = place_of(new)
             if _small(ledger) and any(place_of(entry) == place for entry in ledger):
                 return

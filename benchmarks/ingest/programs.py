@@ -22,7 +22,6 @@ from deploy.kafka.broker import java
 
 HERE = Path(__file__).parent
 TOOLS = HERE.parents[1] / ".venv" / "ingest-tools"
-PATIENCE_S = 300.0
 
 Measured = dict[str, float]
 

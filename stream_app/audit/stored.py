@@ -18,6 +18,7 @@ from dphist.noise import checked_scale
 from dphist.privacy import path_epsilon
 from stream_app.audit.added_up import added_up, covers
 from stream_app.audit.checks import Check
+from stream_app.config.facts import as_json
 from stream_app.core.ledger import statement
 from stream_app.core.measured import ledger_entry
 from stream_app.core.promise import in_words, promise_in_words
@@ -113,7 +114,7 @@ def check_stored(stored: Stored) -> Iterator[Check]:
     yield check(
         "The configuration is the one with which the stream runs",
         [
-            f"{fact} was {then} and is {now}"
+            f"{fact} was {as_json(then)} and is {as_json(now)}"
             for fact, then, now in differences(stored.strategy.declared.plain(), stored.configured)
         ],
         "no fact differs",

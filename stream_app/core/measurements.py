@@ -68,8 +68,8 @@ def measurements_of(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
 def in_succession(streams: Sequence[list[LedgerEntry]]) -> list[list[LedgerEntry]]:
     """Return the epochs of all measurements, those of a stream and its successor together.
 
-    Both count no event twice, so they cost what one stream costs whose settings change. This needs the same
-    unit of both, and that the stream began no epoch after its end. Otherwise their costs add up.
+    No event is counted by both streams, so they cost what one stream costs whose settings change. This needs
+    the same unit of both, and that the stream began no epoch after its end. Otherwise their costs add up.
     """
     joined: list[list[LedgerEntry]] = []
     for epochs in sorted(streams, key=lambda epochs: min(entry.start_us for entry in epochs)):

@@ -156,9 +156,9 @@ class AlertWatcher:
         return statement(source, self._known.counted(source, ledgers))
 
     async def _learn(self, source: str, measured: set[str]) -> None:
-        """Read the epochs of all streams that may have measured a source, once a look. Raises: OSError.
+        """Read the epochs of all streams that may have measured a source, once per look. Raises: OSError.
 
-        Args: measured, the streams in its ledgers; those of a log name the streams over its group, too.
+        Args: measured, the streams in its ledgers; a log's ledger also lists streams over its group.
         """
         streams = await self._reader.streams()
         self._known.forget_all_but(streams)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
+from typing import Any
 
-from stream_app.config.values import format_duration
+from stream_app.config.facts import fact_in_words
 from stream_app.core.changes import announced_bin, may_change, pending_change
 from stream_app.core.history import in_words, read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
-
-_LONGEST_SHOWN = 200  # characters of a value in an error
 
 
 def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
@@ -41,9 +38,10 @@ def check_change(running: Strategy, planned: Strategy) -> None:
         {"ledger": strategy.source, "width": strategy.width} | strategy.declared.plain()
         for strategy in (running, planned)
     )
-    for key, before, after in differences(then, now):
-        if may_change(key, running, planned):
+    for fact in differences(then, now):
+        if may_change(fact[0], running, planned):
             continue
+        key, before, after = _both_in_words(fact, running, planned)
         if key == "source.state_id":
             if running.declared.source.state_id is None:
                 continue  # the stream began before state directories had ids
@@ -76,17 +74,15 @@ def changes_in_words(running: Strategy, wanted: Strategy, state: StreamState, no
 def facts_in_words(before: Strategy, now: Strategy) -> str:
     """Return each declared fact that differs between two strategies."""
     facts = differences(before.declared.plain(), now.declared.plain())
-    shown = ((fact, *(one.strip('"') for one in values)) for fact, *values in facts)
-    return ", ".join(_in_words(fact, then, after) for fact, then, after in shown)
+    shown = (_both_in_words(fact, before, now) for fact in facts)
+    return ", ".join(f"{key} {after} instead of {then}" for key, then, after in shown)
 
 
-def _in_words(fact: str, then: str, after: str) -> str:
-    """Return how a fact differs, in the words of the configuration."""
-    if fact == "time.grace_us":
-        return f"time.grace {format_duration(int(after))} instead of {format_duration(int(then))}"
-    if fact == "time.max_ahead_bins":
-        return f"events at most {after} instead of {then} bins ahead of the next one to close"
-    return f"{fact} {after} instead of {then}"
+def _both_in_words(fact: tuple[str, Any, Any], before: Strategy, now: Strategy) -> tuple[str, str, str]:
+    """Return the configuration's key of a fact that differs, and both values as written there."""
+    path, then, after = fact
+    key, was = fact_in_words(path, then, before.declared.time)
+    return key, was, fact_in_words(path, after, now.declared.time)[1]
 
 
 def check_counted(stream: str, state: StreamState) -> None:
@@ -99,19 +95,10 @@ def check_counted(stream: str, state: StreamState) -> None:
         )
 
 
-def differences(then: object, now: object, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield the name of each fact that differs between two JSON values, and both values as text."""
+def differences(then: object, now: object, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path of each fact that differs between two JSON values, and both values."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in sorted(then.keys() | now.keys()):
             yield from differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
     elif then != now:
-        yield path, _shown(then), _shown(now)
-
-
-def _shown(value: object) -> str:
-    """Return a value as text; of a long list its length and its hash, that of a file with one item a line."""
-    text = json.dumps(value)
-    if len(text) <= _LONGEST_SHOWN or not isinstance(value, (list, tuple)):
-        return text
-    digest = hashlib.sha256("".join(f"{item}\n" for item in value).encode()).hexdigest()
-    return f"a list of {len(value):,} (SHA-256 {digest[:12]})"
+        yield path, then, now

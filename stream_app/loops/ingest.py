@@ -37,7 +37,6 @@ FEW_RECORDS = 1_000
 CUT_WAIT_S = 0.05  # the wait for a due cut, before the store is asked about it
 MOST_BINNED = 20_000  # records binned in one turn of the event loop, for all streams: cuts need turns too
 MOST_APPLIED = 100  # streams to which a batch is applied in one turn
-MOST_NAMED_AHEAD = 100  # records per slice, dated too far ahead, that get a dead letter if refused
 Start = Literal["earliest", "latest"] | int  # an instant in microseconds since 1970
 
 log = logging.getLogger(__name__)

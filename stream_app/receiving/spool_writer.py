@@ -145,11 +145,6 @@ class SpoolWriter:
         except OSError as failure:
             log.error("%s: the disk fails (%s); trying again", self.directory, failure.strerror)
 
-    @property
-    def most_kept(self) -> int:
-        """An upper bound of the space that the spool takes."""
-        return self._most_kept
-
     @contextmanager
     def _alone(self) -> Iterator[OpenSegment]:
         """Keep other writers out, and yield the last segment, all of whose batches are whole and durable."""

@@ -36,7 +36,6 @@ from stream_app.shell.terminal import days_in_words, not_measured, print_whole, 
 
 Form = Literal["table", "csv", "json"]
 _Answer = Count | Total | Mean | Series | Cdf | Quantiles | Window
-_MOST_DRAWN = 512
 NONE = "too few events"
 _WORDS = ("counted", "meaning", "intervals")
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dphist.arrays import Int64Array
+from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
 from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Release, StoredNoise, Users
@@ -17,7 +18,6 @@ from stream_app.core.releases.tiles import LARGEST_TILE_BYTES
 
 # Lua in Redis calculates in doubles, which are exact up to this number.
 LARGEST_INTEGER = 2**53
-LARGEST_APPLY_CELLS = 5_000
 # The most users' cells, and the most shards, in one tally: other streams must not wait long.
 LARGEST_TALLY_FIELDS = 4_000
 LARGEST_TALLY_SHARDS = 64

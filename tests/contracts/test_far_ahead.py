@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import pytest
 
+from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
 from stream_app.core.records import Cut, Reply
-from stream_app.state.checks import LARGEST_APPLY_CELLS
 from stream_app.state.connection import batch
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import _NAMES_PER_SCAN, RedisStore

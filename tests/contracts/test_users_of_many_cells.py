@@ -13,6 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from dphist.caps import Caps
+from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
 from stream_app.core.counting.bounding import ID_BYTES, MOST_AMOUNTS, user_fields
 from stream_app.core.counting.choosing import LARGEST_TRIMMED_CAP, Bounds, chosen
 from stream_app.core.records import Cut, Reply
@@ -48,7 +49,7 @@ class Tallied:
 async def tallied(stores: Stores, records: Records, bounds: Bounds, width: int) -> Tallied:
     """Count users' records of one bin, seal and tally it."""
     await opened(stores)
-    step = checks.LARGEST_APPLY_CELLS
+    step = LARGEST_APPLY_CELLS
     for start in range(0, len(records), step):
         stop = min(start + step, len(records))
         change = replace(of_users(start, stop, records[start:stop]), most_places=bounds.most_places)
@@ -70,7 +71,7 @@ async def sealed_and_tallied(stores: Stores, bin: int, bounds: Bounds, width: in
 async def accepted_late(stores: Stores, direct: Records, aside: Records, bounds: Bounds) -> None:
     """Count users' records of bin FAR, set others aside, and take a late cut that accepts these."""
     await opened(stores)
-    position, step = 0, checks.LARGEST_APPLY_CELLS
+    position, step = 0, LARGEST_APPLY_CELLS
     for records, change_of in ((direct, of_users), (aside, setting_users_aside)):
         for start in range(0, len(records), step):
             part = records[start : start + step]

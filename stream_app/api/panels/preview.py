@@ -127,7 +127,7 @@ def _half_widths(
     starts, stops = np.array(slices, dtype=np.int64).T
     parts = []
     for kind, epochs in runs:
-        covers = kind.covers()
+        covers = kind.new_covers()
         over = covers and covers.grow(epochs)
         parts.append(asked.errors(kind).points(epochs, starts, stops, over))
     return asked.half_widths(RangeErrors.added(parts).laws, confidence)

@@ -38,8 +38,8 @@ class Question:
     Args:
         bins: the number of last bins, None for all since the stream's first.
         keys: places in the list, None for all.
-        below: how many buckets lie below the condition's point, None for a count of events; of amounts the
-            one of the low end.
+        below: how many buckets lie below the condition's point, None for a count of events; for amounts, the
+            column of the low end.
         of_all, of_below: the weights of all events and of the events below the point.
         reference: the range that ks compares with.
     """

@@ -426,7 +426,7 @@ class StreamView:
             return None
         record = epochs[0].record
         if record.strategy_hash not in self._covers:
-            covers = self.kind_of(record).covers()
+            covers = self.kind_of(record).new_covers()
             self._covers[record.strategy_hash] = covers and covers.grow(epochs)
         return self._covers[record.strategy_hash]
 

@@ -192,7 +192,7 @@ class Kind(ABC):
     def epoch(self, record: EpochRecord) -> EpochView:
         """Return an empty view of an epoch."""
 
-    def covers(self) -> EpochCovers | None:
+    def new_covers(self) -> EpochCovers | None:
         """Return an empty set of nodes over epochs; None if there are no levels over epochs."""
         return None
 

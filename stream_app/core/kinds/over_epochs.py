@@ -114,7 +114,7 @@ class OverEpochs(Wrapper):
         """Return the state for the next epoch: the nodes over epochs that are not complete yet. SECRET."""
         return state
 
-    def covers(self) -> EpochCovers:
+    def new_covers(self) -> EpochCovers:
         return EpochCovers(self.levels)
 
     def fields(self) -> dict[str, str]:

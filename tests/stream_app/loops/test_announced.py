@@ -189,7 +189,7 @@ def test_a_change_is_said_and_can_be_taken_back_until_its_bins_close(
         said = [line for line in caplog.messages if "with a new epoch" in line]
         assert said[0] == (
             "stream visits: from 1970-01-01T00:17:40Z on, with a new epoch: time.grace 15s instead of 0s, "
-            "events at most 3 instead of 1 bins ahead of the next one to close; until 1970-01-01T00:17:20Z, "
+            "time.max_ahead 3 bins instead of 1 bin; until 1970-01-01T00:17:20Z, "
             "the old settings can be put back"
         )
         assert "the announced change is taken back" in caplog.text

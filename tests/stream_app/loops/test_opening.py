@@ -154,10 +154,14 @@ def test_an_interrupted_opening_is_taken_up(one: OneSource) -> None:
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        (strategy_of(field="then"), 'time.field was "at" when the stream began and is "then" now'),
-        (strategy_of(bins=3), "source.replay was null when"),
-        (strategy_of(source="elsewhere"), 'ledger was "file:visits'),
-        (Strategy("visits", strategy_of().declared, kind_of(design_of(), 2)), "width was 1"),
+        (strategy_of(field="then"), "time.field was at when the stream began and is then now"),
+        (strategy_of(bin_us=500_000), r"time\.bin was 10s when the stream began and is 500ms now"),
+        (strategy_of(bins=3), "source.replay was not set when the stream began and is from 1970-01-01T00:"),
+        (strategy_of(source="elsewhere"), "source was file:visits"),
+        (
+            Strategy("visits", strategy_of().declared, kind_of(design_of(), 2)),
+            "the number of counted cells was 1",
+        ),
     ],
 )
 def test_another_declaration_is_refused_by_its_key(one: OneSource, changed: Strategy, named: str) -> None:
@@ -193,7 +197,7 @@ def test_a_file_is_refused_from_another_state_directory(one: OneSource) -> None:
 
     async def open_twice() -> None:
         await one.closer(read_from("here")).reconcile()
-        with pytest.raises(OperatorError, match=r'whose file id holds "here" \(here "there"\)'):
+        with pytest.raises(OperatorError, match=r"whose file id holds here \(here there\)"):
             await one.closer(read_from("there")).reconcile()
 
     asyncio.run(open_twice())

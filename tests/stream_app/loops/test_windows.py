@@ -252,7 +252,10 @@ def test_options_of_the_mechanism_are_used_told_and_fixed_for_the_streams_life(t
         exact = made.variance([[bucket, bucket + 1] for bucket in range(BUCKETS)])
         assert exact is not None
         assert np.allclose(stderr, np.sqrt(exact), rtol=0.15)
-    for options, said in (({"branching": 2}, "3 when the stream began and is 2"), ({}, "began and is null")):
+    for options, said in (
+        ({"branching": 2}, "3 when the stream began and is 2"),
+        ({}, "began and is not set"),
+    ):
         other = one.closer(window_strategy("h_bar", Fraction(2), options=options))
         with pytest.raises(OperatorError, match=rf"value\.options.* was .*{said} now; put it back"):
             asyncio.run(other.reconcile())
