@@ -165,6 +165,8 @@ class _Question:
 def _etag(view: StreamView, form: formats.Format, variant: str) -> str:
     suffix = "" if form == "json" else f":{form}"
     suffix += f":{variant}" if variant else ""
+    if view.trimmed is not None:
+        suffix += f":kept-from-{view.trimmed.seq + 1}"  # retention changes answers without a release
     for one in view.before:
         suffix += f":after:{one.strategy.stream}:{one.epochs[0].record.epoch}-{one.epoch}:{one.visible_seq}"
     if view.private != view.declared.privacy.private:

@@ -77,9 +77,11 @@ def test_everything_agrees_about_what_stays(counted: Path, server: EmbeddedRedis
     before = {name: answers(server, name) for name in STREAMS}
     rows = {name: rows_of(server, name) for name in STREAMS}
     later = {name: asyncio.run(ask(server, f"{name}/count?{NOON}")).json() for name in STREAMS}
+    tags = {name: asyncio.run(ask(server, f"{name}/count")).headers["etag"] for name in STREAMS}
     assert asyncio.run(trim(server)) == [2] * len(STREAMS)
     assert asyncio.run(trim(server)) == [0] * len(STREAMS)
     for name in STREAMS:
+        assert asyncio.run(ask(server, f"{name}/count")).headers["etag"] != tags[name]
         after = answers(server, name)
         ledger = before[name]["/privacy"].pop("ledger")
         for entry in ledger:  # why these ended left with their records
