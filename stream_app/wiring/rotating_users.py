@@ -107,14 +107,14 @@ class UsersOfStreams:
         return held
 
     async def give_up(self) -> list[str]:
-        """Note this file's key for later windows of the streams whose key it lacks; return what to say."""
+        """Note this file's key for windows without users where the noted key is lost; return what to say."""
         said = []
         for name in self.configured:
             while (found := await self._found(name)) is not None:
                 state, keys, counted = found
                 if not keys.marks or keys.marks[-1] in self._marks:
                     break
-                last = max([_window_of(state, state.released_bin), *counted, *keys.after])
+                last = max([state.released_bin, *counted])
                 reply = await self.noted.note(
                     name, counted, state.user_keys, keys.then(self._of_unnoted, last)
                 )

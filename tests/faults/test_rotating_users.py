@@ -259,3 +259,40 @@ def test_after_a_restore_from_before_the_rotation_the_line_names_the_remedy(
         counts = asyncio.run(run(service, one))
     assert +Counter(counts) == Counter({100: 2, 106: 1, 107: 1, 112: 1})
     assert len(service.said) == 1
+
+
+def test_under_a_lost_key_later_windows_go_on_when_the_operator_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+
+    async def run(service: Service, one: OneSource) -> dict[int, int]:
+        closer = one.closer()
+        await closer.reconcile()
+        await rotate(service)
+        file.write_bytes(base64.b64encode(bytes(32)) + b"\n")  # the file with all its keys is lost
+        await service.start(0)
+        one.append_of((FIRST, "ann"))
+        await service.step(0)
+        assert "if this key is lost, run stream-app rotate-key lost" in service.said[0]
+        with pytest.raises(OperatorError, match="nothing was changed"):
+            await service.finish()
+        users = UsersOfStreams(one.store, MemoryUserKeys(one.store), KeyRing.read(file), [STREAM])
+        assert await users.give_up() != []
+        assert await users.give_up() == []
+        for bin in range(FIRST, FIRST + 8):
+            one.append_of(*[(bin, "ann")] * 3)
+            one.clock.set_bin(bin + 1)
+            for _ in range(2):
+                await service.step(0)
+            await closer.close_due()
+        return await one.released()
+
+    file = tmp_path / "a.key"
+    file.touch(0o600)
+    file.write_bytes(base64.b64encode(OLD) + b"\n")
+    with closing(OneSource(tmp_path, strategies()[0])) as one:
+        service = Service(one, (file, file))
+        counts = asyncio.run(run(service, one))
+    assert len(service.said) == 1
+    assert +Counter(counts) == Counter({100: 2, 106: 2})

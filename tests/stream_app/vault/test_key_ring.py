@@ -141,3 +141,16 @@ def test_a_worker_reads_the_file_again_when_it_changes(file: Path) -> None:
         assert await keys.chains("visits", 3, "n") == new
 
     asyncio.run(run())
+
+
+def test_a_file_that_cannot_be_replaced_is_named_with_the_lines_to_take_out(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key_ring.begin(file)
+    ring, before = KeyRing.read(file), file.read_bytes()
+    monkeypatch.setattr(key_ring, "may_be_replaced", lambda file: False)
+    with pytest.raises(
+        OperatorError, match=r"needs the key\(s\) in line 2 and 3 any more.* take these lines out"
+    ):
+        key_ring.keep(file, KeyRing(ring.keys[:1], ring.users[-1:]))
+    assert file.read_bytes() == before
