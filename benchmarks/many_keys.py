@@ -44,6 +44,7 @@ api: {{port: {port}, metrics: {{keys_of: [clicks]}}}}
 QUESTIONS = {
     "all streams (/v1/overview)": "/v1/overview",
     "the stream (/v1/streams/clicks)": "/v1/streams/clicks",
+    "a search in the list of keys (/keys/list)": "/v1/streams/clicks/keys/list?contains=7&limit=200",
     "the panel of keys (/keys)": "/v1/streams/clicks/keys",
     "a count of one key (/count)": "/v1/streams/clicks/count?key=k000007",
     "the series of one key (/series)": "/v1/streams/clicks/series?key=k000007",
@@ -88,9 +89,15 @@ def opened(browser: Browser, address: str, ready: str) -> dict[str, float]:
     page.goto(address, wait_until="commit")
     page.wait_for_selector(ready, timeout=PATIENCE_S * 1e3)
     ready_s = page.evaluate("() => performance.now()") / 1e3
+    paint_ms = page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0].startTime")
     elements = page.evaluate("() => document.querySelectorAll('*').length")
     context.close()
-    return {"s": round(ready_s, 2), "kb": round(sum(received) / 1e3), "elements": elements}
+    return {
+        "paint_s": round(paint_ms / 1e3, 2),
+        "s": round(ready_s, 2),
+        "kb": round(sum(received) / 1e3),
+        "elements": elements,
+    }
 
 
 def children(pid: int) -> dict[str, int]:

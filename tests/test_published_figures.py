@@ -165,6 +165,7 @@ def of_limits() -> list[str]:
         f"worker, API, Redis | {peaks} MB |",
         f"until the first release | {used['worker']['cpu_s']:.1f} s |",
         f"an empty cache | {pages['overview']['kb']} kB, {pages['stream']['kb']:,} kB |",
+        f"with an empty cache | {pages['stream']['paint_s']} s, {pages['stream']['s']:.2f} s |",
         f"the stream's own answer | {panel['kb']} kB, {stream['kb']:,} kB |",
     ]
 

@@ -193,9 +193,8 @@ async def test_cached_answers_do_not_depend_on_the_host_header(api: Api) -> None
             refused = await client.get("/v1/streams/departures/count", headers={"Host": host})
             assert refused.status_code == 421
             assert "add the name to api.hosts" in refused.json()["error"]
-    assert [key for key in api.replica.answers if key[0] == "/v1/streams/departures/count"] == [  # type: ignore[index]
-        ("/v1/streams/departures/count", b"", "json", "")
-    ]
+    kept = [key[:2] for key in api.replica.answers if isinstance(key, tuple)]
+    assert kept == [("/v1/streams/departures/count", b"")]
 
 
 @with_api([5] * 12)
