@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -31,9 +32,8 @@ def machine() -> str:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time of all threads of a process so far."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+    """Return the processor time of a process so far, in nanoseconds' steps, of threads that ended too."""
+    return time.clock_gettime(~pid << 3 | 2)  # clock_getcpuclockid(3): the scheduler's clock of the process
 
 
 def memory_mb(pid: int, field: str = "VmRSS") -> float:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.machine import commit
+from benchmarks.machine import commit, cpu_s, memory_mb
 from benchmarks.running import running
 from benchmarks.visible import make_topic, produce
 from deploy.kafka import broker
@@ -79,18 +79,6 @@ class Looking:
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()
-
-
-def cpu_s(pid: int) -> float:
-    """Return the processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory_mb(pid: int, field: str = "VmRSS") -> float:
-    """Return the resident memory of a process; VmHWM: the most so far."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split(f"{field}:")[1].split()[0]) / 1024
 
 
 async def measured(

@@ -25,8 +25,7 @@ from typing import Any
 import httpx
 from playwright.sync_api import Browser, sync_playwright
 
-from benchmarks.machine import commit
-from benchmarks.many import cpu_s, memory_mb
+from benchmarks.machine import commit, cpu_s, memory_mb
 from deploy.ports import free_port
 from tests.services import chromium
 
