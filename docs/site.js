@@ -6,20 +6,24 @@ document.addEventListener("DOMContentLoaded", () => {
 
 // The form of docs/how-to/sizing.md: the same law as benchmarks/scale/sizing.py, with the costs in the page.
 const BUSY = 0.7, ROUND_TRIP_S = 0.002, TURN_S = 0.02, DAY_S = 86400;
-const READ_AT_ONCE = 10000, AHEAD = 10000000;
+const READ_AT_ONCE = 20000, LISTED = 512, AHEAD = 10000000;
+
+// How many cells of a bin have events when it closes, of one stream.
+const cellsOfBin = (load) => load.keys * -Math.expm1((-load.eventsPerS * load.binS) / load.keys);
 
 // What is done in a second, as `work` of benchmarks/scale/model.py counts it.
 function second(load, workers) {
   const together = Math.max(1, Math.min(READ_AT_ONCE, (load.eventsPerS / workers) * TURN_S));
   const cells = (load.keys / together) * -Math.expm1(-together / load.keys), closings = load.streams / load.binS;
-  const ahead = load.keys * load.epochBins <= AHEAD;
+  const written = load.eventsPerS * load.streams * cells, ahead = load.keys * load.epochBins <= AHEAD;
   return {
     worker_second: workers,
     worker_second_of_stream: workers * load.streams,
     instant: workers / load.binS,
     event: load.eventsPerS,
     event_of_stream: load.eventsPerS * load.streams,
-    cell_of_stream: load.eventsPerS * load.streams * cells,
+    cell_of_stream: written,
+    cell_passed: cellsOfBin(load) <= LISTED ? (written * cellsOfBin(load)) / 2 : 0,
     closing: closings,
     closing_of_key: ahead ? 0 : closings * load.keys,
     closing_of_key_ahead: ahead ? closings * load.keys : 0,
@@ -45,12 +49,14 @@ function sized(costs, load) {
     if (workers > 100000 || shards > load.streams) return null; // a stream lives in one shard
     found = projected(costs, load, workers, shards);
   }
-  const rows = (load.streams * load.days * DAY_S) / load.binS;
+  const rows = load.streams * ((load.days * DAY_S) / load.binS + load.epochBins); // an epoch leaves whole
   const draws = load.keys * load.epochBins <= AHEAD ? load.streams * load.keys * load.epochBins : 0;
   const held = { process: 1, stream: load.streams, key_of_stream: load.streams * load.keys, row: rows };
   Object.assign(held, { key_of_row: rows * load.keys, noise_ahead: draws });
+  held.cell_open = cellsOfBin(load) > LISTED ? load.streams * cellsOfBin(load) : 0;
   const memory = (costs) => Object.entries(costs).reduce((sum, [name, cost]) => sum + cost * held[name], 0);
-  const redisMb = memory(costs.redis_mb) + (shards - 1) * costs.redis_mb.process;
+  const again = (shards - 1) * costs.redis_mb.process + draws * costs.redis_mb.noise_ahead; // of the next epoch
+  const redisMb = memory(costs.redis_mb) + again;
   return { workers, shards, ...found, workerMb: memory(costs.worker_mb), redisMb };
 }
 
@@ -60,7 +66,7 @@ const FIELDS = [ // of a load: name, label, first value
   ["keys", "keys of each", 50],
   ["binS", "seconds of a bin", 60],
   ["epochBins", "bins of an epoch", 10080],
-  ["days", "days after which memory is stated", 365],
+  ["days", "days that releases are kept", 365],
 ];
 
 function inWords(size) {

@@ -12,10 +12,10 @@ from benchmarks.scale.queueing import BUSY, Deployment, needed, projected, simul
 
 KEPT = {"row": 1e-3, "key_of_row": 1e-5}
 COSTS = {
-    "cpu_s": dict(zip(CPU, (0.02, 1e-4, 1e-2, 1e-6, 2e-7, 1e-6, 2e-3, 3e-6, 9e-6), strict=True)),
-    "redis_cpu_s": dict(zip(CPU, (0.01, 1e-5, 1e-3, 1e-8, 1e-8, 2e-7, 5e-4, 1e-6, 4e-6), strict=True)),
-    "worker_mb": dict(zip(MEMORY, (100.0, 0.1, 1e-3, 1e-6), strict=True)),
-    "redis_mb": dict(zip(MEMORY, (6.0, 0.05, 1e-4, 2e-6), strict=True)) | KEPT,
+    "cpu_s": dict(zip(CPU, (0.02, 1e-4, 1e-2, 1e-6, 2e-7, 1e-6, 1e-8, 2e-3, 3e-6, 9e-6), strict=True)),
+    "redis_cpu_s": dict(zip(CPU, (0.01, 1e-5, 1e-3, 1e-8, 1e-8, 2e-7, 2e-8, 5e-4, 1e-6, 4e-6), strict=True)),
+    "worker_mb": dict(zip(MEMORY, (100.0, 0.1, 1e-3, 1e-5, 1e-6), strict=True)),
+    "redis_mb": dict(zip(MEMORY, (6.0, 0.05, 1e-4, 6e-5, 2e-6), strict=True)) | KEPT,
 }
 
 

@@ -11,13 +11,12 @@ import pytest
 from playwright.sync_api import Browser
 
 from benchmarks.scale.model import check, fit
+from benchmarks.scale.page import PAGE, QUANTITIES, written
 from benchmarks.scale.queueing import BUSY, Deployment, needed
-from benchmarks.scale.sizing import LOADS, Load, sized, table
+from benchmarks.scale.sizing import LOADS, Load, sized
 from tests.services import REPOSITORY
 from tests.stream_app.api.browsing import launched
 from tests.test_scale_model import COSTS
-
-PAGE = REPOSITORY / "docs" / "how-to" / "sizing.md"
 
 
 def measured() -> dict[str, Any]:
@@ -36,18 +35,29 @@ def test_the_page_has_the_table_of_the_measured_costs() -> None:
     costs = found["costs"]
     assert costs == fit(found["fitted"], found["kept"])
     assert found["check"] == check(costs, found["held_out"])
-    assert "\n".join(table(costs)) in text
-    assert f"data-costs='{json.dumps(costs)}'" in text
-    for what in ("cpu_s", "worker_mb", "redis_mb", "redis_cpu_s"):
-        ratios = [row[what] for row in found["check"]]
-        assert f"{min(ratios):.2f} to {max(ratios):.2f} times" in text
+    assert text == written(text, found), "python -m benchmarks.scale --fit writes it"
+
+
+def test_the_page_marks_each_ratio_that_misses_the_goal() -> None:
+    text, found = PAGE.read_text(), measured()
+    kept = [row | dict.fromkeys(QUANTITIES, 1.25) for row in found["check"]]
+    assert "**" not in written(text, found | {"check": kept}).split("## How good")[1]
+    missed = written(text, found | {"check": [kept[0] | {"redis_mb": 0.74}, *kept[1:]]})
+    assert "0.74 to 1.25 times the memory of Redis" in missed
+    assert f"1 of {4 * len(kept)} ratios miss it" in missed
+    assert missed.count("**0.74**") == 1
+
+
+def test_a_page_without_a_place_for_figures_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 blocks begin with"):
+        written("# Size a deployment\n", measured())
 
 
 def test_memory_follows_from_rows_streams_and_keys() -> None:
     size = sized(COSTS, Load(100, 4, 10, 60, 1_440, 2))
-    rows = 4 * 2 * 24 * 60
+    rows = 4 * (2 * 24 * 60 + 1_440)  # the oldest epoch is kept until two days after its end
     assert size.redis_mb == pytest.approx(
-        6.0 + 4 * 0.05 + 40 * 1e-4 + rows * (1e-3 + 10 * 1e-5) + 57_600 * 2e-6
+        6.0 + 4 * 0.05 + 40 * 1e-4 + rows * (1e-3 + 10 * 1e-5) + 2 * 57_600 * 2e-6
     )
     assert size.worker_mb == pytest.approx(100 + 0.4 + 40 * 1e-3 + 57_600 * 1e-6)
 

@@ -1,6 +1,9 @@
 """Measure what workers, streams, keys and events cost, fit a model, and check it against other points.
 
-    python -m benchmarks.scale [--seconds 15] [--only fitted|held_out] [--first N]      (make bench-scale)
+    python -m benchmarks.scale [--seconds 15] [--first N] [--again]      (make bench-scale)
+    python -m benchmarks.scale --fit          fit the measurements that are in the results again
+
+Writes results/scale.json and the figures of docs/how-to/sizing.md.
 
 One broker serves all points; each point has a Redis and workers of its own. Costs are seconds of processor
 time, because a laptop's two cores run everything at once: how long something takes says little here. Points
@@ -21,6 +24,7 @@ from benchmarks.machine import commit, machine
 from benchmarks.scale.cell import measured
 from benchmarks.scale.kept import kept
 from benchmarks.scale.model import check, fit
+from benchmarks.scale.page import PAGE, written
 from benchmarks.scale.points import FITTED, HELD_OUT, Point
 from deploy.kafka import broker
 
@@ -34,7 +38,11 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure known points again")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--first", type=int, default=None, help="measure so many points of each set only")
+    parser.add_argument("--fit", action="store_true", help="measure nothing: fit what is in the results")
     asked = parser.parse_args()
+    if asked.fit:
+        _store(asked.output, _fitted(json.loads(asked.output.read_text())))
+        return
     known = json.loads(asked.output.read_text()) if asked.output.exists() and not asked.again else {}
     if known.get("commit") != commit():
         known = {}
@@ -70,18 +78,29 @@ def _is_of(point: Point, row: dict[str, float]) -> bool:
 
 
 def _write(output: Path, found: dict[str, list[dict[str, float]]], known: dict[str, Any]) -> None:
-    result: dict[str, object] = {
+    result: dict[str, Any] = {
         "command": " ".join(["python -m benchmarks.scale", *sys.argv[1:]]),
         "commit": commit(),
         "machine": machine(),
+        "redis_memory": "allocated memory (`used_memory`)",
     }
     result |= found
     if "kept" in known:
         result["kept"] = known["kept"]
     if "kept" in known and len(found["fitted"]) >= len(FITTED):
-        costs = fit(found["fitted"], known["kept"])
-        result |= {"costs": costs, "check": check(costs, found["held_out"])}
+        result = _fitted(result)
+    _store(output, result)
+
+
+def _fitted(result: dict[str, Any]) -> dict[str, Any]:
+    costs = fit(result["fitted"], result["kept"])
+    return result | {"costs": costs, "check": check(costs, result["held_out"])}
+
+
+def _store(output: Path, result: dict[str, Any]) -> None:
     output.write_text(json.dumps(result, indent=1) + "\n")
+    if output == RESULTS and "check" in result:
+        PAGE.write_text(written(PAGE.read_text(), result))
 
 
 if __name__ == "__main__":

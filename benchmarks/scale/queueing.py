@@ -26,7 +26,7 @@ from benchmarks.scale.model import CPU, TURN_S, work
 RESULTS = Path(__file__).parents[1] / "results"
 BUSY = 0.7  # the largest share of a worker, or of a shard of Redis, that is planned for
 ROUND_TRIP_S = 0.002  # to Kafka or Redis in one data centre, assumed
-EVENTS = ("event", "event_of_stream", "cell_of_stream")
+EVENTS = ("event", "event_of_stream", "cell_of_stream", "cell_passed")
 CLOSINGS = ("closing", "closing_of_key", "closing_of_key_ahead")
 
 

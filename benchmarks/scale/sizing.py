@@ -19,7 +19,7 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What comes in. Args: bin_s, epoch_bins, of all streams; days, after which memory is stated."""
+    """What comes in. Args: bin_s, epoch_bins, of all streams; days, of keeping releases after their epoch."""
 
     events_per_s: float
     streams: int
@@ -31,7 +31,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The smallest deployment for a load. Args: worker_mb, of each; redis_mb, of all shards together."""
+    """The smallest deployment for a load. Args: worker_mb, of each; redis_mb, at most, of all shards."""
 
     deployment: Deployment
     projection: Projection
@@ -40,7 +40,7 @@ class Size:
 
 
 COLUMNS = (
-    *("events/s", "streams", "keys", "bin", "epoch", "after"),
+    *("events/s", "streams", "keys", "bin", "epoch", "kept"),
     *("workers", "busy", "worker", "Redis", "shards", "delay"),
 )
 LOADS = (
@@ -63,14 +63,19 @@ def sized(costs: Mapping[str, Mapping[str, float]], load: Load) -> Size:
     one = needed(
         costs, Deployment(load.events_per_s, 1, 1, load.streams, load.keys, load.bin_s, load.epoch_bins)
     )
-    rows = load.streams * load.days * DAY_S / load.bin_s
-    kept = held({"streams": load.streams, "keys": load.keys, "rows": rows, "epoch_bins": load.epoch_bins})
+    # An epoch leaves whole, once it ended so long ago.
+    rows = load.streams * (load.days * DAY_S / load.bin_s + load.epoch_bins)
+    kept = held(
+        {"streams": load.streams, "keys": load.keys, "rows": rows, "epoch_bins": load.epoch_bins}
+        | {"events": load.events_per_s, "bin_s": load.bin_s}
+    )
     memory = {
         what: sum(cost * kept[name] for name, cost in costs[what].items())
         for what in ("worker_mb", "redis_mb")
     }
-    empty = (one.shards - 1) * costs["redis_mb"]["process"]
-    return Size(one, projected(costs, one), memory["worker_mb"], memory["redis_mb"] + empty)
+    again = (one.shards - 1) * costs["redis_mb"]["process"]
+    again += kept["noise_ahead"] * costs["redis_mb"]["noise_ahead"]  # the next epoch's
+    return Size(one, projected(costs, one), memory["worker_mb"], memory["redis_mb"] + again)
 
 
 def table(costs: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
