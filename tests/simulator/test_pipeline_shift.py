@@ -218,7 +218,7 @@ def neighbouring_transcripts(seed: int, release: Release) -> tuple[dict[str, Any
 
 
 @pytest.mark.parametrize("release", ["anticipating", "causal"])
-@pytest.mark.parametrize("seed", seeds(quick=2, all=30))
+@pytest.mark.parametrize("seed", seeds(quick=2, all=20))
 def test_the_public_transcript_depends_on_counts_plus_noise_alone(seed: int, release: Release) -> None:
     neighbour, expected = neighbouring_transcripts(seed, release)
     assert neighbour == expected
