@@ -13,6 +13,7 @@ from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.ports import ACCEPT_MANAGED, NoiseKeys, OperatorError
 from stream_app.shell.doctor.findings import Finding
 from stream_app.shell.doctor.room import redis_room
+from stream_app.shell.doctor.users import users_findings
 from stream_app.state.connection import batch, connect, execute
 from stream_app.state.embedded import find_server
 from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREAM_NAMES, StreamKeys
@@ -137,7 +138,7 @@ def key_file_findings(settings: Settings) -> list[Finding]:
 
 
 async def _noise_findings(settings: Settings, url: str) -> list[Finding]:
-    """Return, for each stream, whether this worker has the keys of its current epoch's noise.
+    """Return, for each stream, whether this worker has the keys of its noise and of its users.
 
     Args: url, of the external store. An embedded store needs no check: its keys are on this machine too.
     """
@@ -147,7 +148,8 @@ async def _noise_findings(settings: Settings, url: str) -> list[Finding]:
         return []  # ``key_file_findings`` reports it
     store = RedisStore(url)
     try:
-        return [await _running_epoch(store, keys, url, stream) for stream in settings.streams]
+        running = [await _running_epoch(store, keys, url, stream) for stream in settings.streams]
+        return [*running, *await users_findings(settings, store, keys)]
     except OSError as failure:
         said = f"the state of streams cannot be read ({failure}); grant this user all commands"
         return [Finding("redis.url", "fail", said)]

@@ -12,6 +12,8 @@ import pytest
 
 from dphist.tree.design import Release
 from stream_app.config import load
+from stream_app.core.records import Reply
+from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.lease import Lease
 from stream_app.ports import NoiseKeys
 from stream_app.shell.doctor.findings import Finding
@@ -20,6 +22,9 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
+from tests.contracts import test_store
+from tests.contracts.conftest import Stores
+from tests.contracts.examples import FIRST_BIN, of_users
 from tests.contracts.servers import server_paths
 from tests.deployment.test_redis import deployed
 from tests.stream_app.declared import design_of, strategy_of
@@ -125,6 +130,42 @@ class TestOnARealStore:
         opened(tmp_path, url, stream, keys, lease_s=60)
         found = examined(tmp_path, url, stream, TOPIC, "secrets: {key_file: noise.key}")
         assert found.state == state
+
+    def test_a_missing_key_of_users_is_found(self, tmp_path: Path, url: str) -> None:
+        text = f"""
+redis: {{url: "{url}"}}
+streams:
+  departures:
+    source: {FILE}
+    time: {{field: at, format: ms, bin: 10s, grace: 0s, epoch: 1m}}
+    tree: {{release: causal}}
+    privacy: {{epsilon: 1, unit: {{user: who, max_events: 2}}}}
+"""
+        (tmp_path / "app.yaml").write_text(text)
+        keys = KeyFiles(tmp_path / "state" / "noise_keys")
+
+        async def found() -> list[str]:
+            findings = await redis_findings(load(tmp_path / "app.yaml", {}))
+            return [one.state for one in findings if one.what == "streams.departures users"]
+
+        async def run() -> list[list[str]]:
+            store = RedisStore(url)
+            stores = Stores(store, None, "departures")  # type: ignore[arg-type]
+            try:
+                said = [await found()]  # nobody has counted
+                assert not (tmp_path / "state").exists()
+                await test_store.opened(stores)
+                mark = mark_of_users(keys.user_key("departures"))
+                change = of_users(0, 1, [(FIRST_BIN, 0, "ann")], key_mark=mark)
+                assert await store.apply("departures", change) == Reply.DONE
+                said.append(await found())
+                (tmp_path / "state" / "noise_keys" / "users.key").unlink()
+                return [*said, await found()]
+            finally:
+                await store.close()
+
+        assert asyncio.run(run()) == [["ok"], ["ok"], ["fail"]]
+        assert not (tmp_path / "state" / "noise_keys" / "users.key").exists()
 
 
 def test_unusable_shared_secret_is_found(tmp_path: Path) -> None:
