@@ -55,7 +55,10 @@ class RefusedShare:
             return None
         reason, refused = _main_reason(total)
         if not refused:
-            none = f"{stream}: nothing was counted, no record lies in the range; correct it, or time.field"
+            edges = "source.replay.from and source.replay.to"
+            none = (
+                f"{stream}: nothing was counted, no record lies in the range; correct {edges}, or time.field"
+            )
             return none if anew and not total else None
         return f"{stream}: nothing was counted, every record was refused ({refused_because(reason)})"
 

@@ -33,6 +33,7 @@ class StreamProgress:
         since_us: start of the epoch, at which the running count was 0.
         until_us: end of the last released bin.
         complete: whether a replay has released its last bin.
+        epoch: of the last row; the running count is of this epoch only.
     """
 
     stream: str
@@ -46,6 +47,7 @@ class StreamProgress:
     until_us: int | None = None
     private: bool = True
     complete: bool = False
+    epoch: int = 0
 
     @classmethod
     def of_row(
@@ -66,6 +68,7 @@ class StreamProgress:
             until_us=until_us,
             private=not row["not_private"] if "not_private" in row else row["private"],
             complete=to_us is not None and until_us >= to_us,
+            epoch=row.get("epoch", 0),
         )
 
     @property
@@ -77,7 +80,10 @@ class StreamProgress:
     @property
     def since(self) -> str:
         """From when on the count runs, as text."""
-        return "" if self.since_us is None else f" since {format_instant(self.since_us)}"
+        if self.since_us is None:
+            return ""
+        whose = " of its newest epoch," if self.epoch else ""
+        return f"{whose} since {format_instant(self.since_us)}"
 
     def describe(self) -> str:
         """Return one plain line.

@@ -74,7 +74,13 @@ def service(url: str, api_key: str | None) -> Iterator[Client]:
 @click.option("--cdf", is_flag=True, help="The distribution of the value.")
 @click.option("--quantile", "levels", type=Finite(0, 1), multiple=True, help="A quantile; may be repeated.")
 @click.option("--histogram", is_flag=True, help="The last tumbling window, or the one that ends at --end.")
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    help="Of what is printed.",
+)
 def query(
     stream: str,
     url: str,

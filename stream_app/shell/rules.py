@@ -19,7 +19,9 @@ from stream_app.shell.terminal import print_whole
 
 @click.command()
 @service_options
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="Of what is printed."
+)
 def rules(url: str, api_key: str | None, form: Literal["table", "json"]) -> None:
     """List the alert rules of a running service.
 

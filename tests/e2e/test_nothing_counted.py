@@ -52,7 +52,7 @@ def test_a_replay_in_the_wrong_unit_measures_nothing(tmp_path: Path) -> None:
         assert replay.wait() == 2
     line = replay.lines[-1]
     assert line.startswith(
-        "stream-app: --time-format: its times, such as 1700000000, are of 1970-01-20 when "
+        "stream-app: --time-format: its times have 10 digits: they are of 1970-01 when read as ms, "
     )
     assert line.endswith("did you mean s?")
     assert not (tmp_path / "state").exists()

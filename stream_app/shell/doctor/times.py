@@ -74,24 +74,30 @@ def _is_plausible(stream: StreamSettings, times_us: Int64Array, events: int) -> 
 
 
 def _both_readings(declared: TimeFormat, likely: TimeFormat, middle_us: float) -> str:
-    """Return what the two formats make of the times, roughly.
+    """Return in which month the two formats read the middle one of the times.
 
     >>> _both_readings("ms", "s", 1_712_345_678e6)
-    'its times, such as 1700000000, are of 1970-01-20 when read as ms, and of 2023-11-14 when read as s'
+    'its times have 10 digits: they are of 1970-01 when read as ms, and of 2024-04 when read as s'
     >>> _both_readings("s", "ms", 1_712_345_678e6)
-    'its times, such as 1700000000000, cannot be read as s, and are of 2023-11-14 when read as ms'
+    'its times have 13 digits: they cannot be read as s, and are of 2024-04 when read as ms'
     >>> _both_readings("ms", "iso8601", 1_712_345_678e6)
-    'its times cannot be read as ms, and are of 2024-04-05 when read as iso8601'
+    'its times cannot be read as ms, and are of 2024-04 when read as iso8601'
     """
+    then = f"of {_month(middle_us)} when read as {likely}"
     if likely == "iso8601":
-        return f"its times cannot be read as {declared}, and are of {_day(middle_us)} when read as {likely}"
-    number = float(f"{middle_us / _US[likely]:.1e}")
-    such = f"its times, such as {number:.0f},"
-    then = f"of {_day(number * _US[likely])} when read as {likely}"
-    misread = None if declared == "iso8601" else _day(number * _US[declared])
+        return f"its times cannot be read as {declared}, and are {then}"
+    number = middle_us / _US[likely]
+    such = f"its times have {len(f'{abs(number):.0f}')} digits: they"
+    misread = None if declared == "iso8601" else _month(number * _US[declared])
     if misread is None:
         return f"{such} cannot be read as {declared}, and are {then}"
     return f"{such} are of {misread} when read as {declared}, and {then}"
+
+
+def _month(at_us: float) -> str | None:
+    """Return the month of an instant; None outside the calendar."""
+    day = _day(at_us)
+    return None if day is None else day[:7]
 
 
 def _day(at_us: float) -> str | None:

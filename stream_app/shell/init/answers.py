@@ -71,6 +71,8 @@ def read_events(text: str) -> Path | Topic:
     (Topic(name='clicks', cluster=''), 'eu')
     """
     if not text.startswith(TOPIC):
+        if not text:
+            raise ValueError("must name a file, or a topic as topic:NAME")
         return Path(text)
     cluster, _, name = text.removeprefix(TOPIC).rpartition("/")
     return Topic(topic_name(name), cluster and cluster_name(cluster))
@@ -214,9 +216,18 @@ def read_epsilon(text: str) -> str:
     return text
 
 
-def read_bin(text: str) -> str:
-    """Read the length of a bin. Raises: ValueError."""
-    return values.format_duration(values.positive_duration_us(text))
+def read_bin(first: str | None) -> Callable[[str], str]:
+    """Return a reader of the length of a bin. Args: first, from when on events count; None for now."""
+
+    def read(text: str) -> str:
+        bin_us = values.positive_duration_us(text)
+        if first is not None and values.instant_us(first) % bin_us:
+            raise ValueError(
+                f"no bin of {text} begins at {first}; take another length, for example 5m, 1h or 1d"
+            )
+        return values.format_duration(bin_us)
+
+    return read
 
 
 def unit_of(span: tuple[Fraction, Fraction]) -> Fraction:

@@ -120,7 +120,7 @@ def _asked(questions: Questions, reach: Reach) -> Answers:
     counted, keys, span = _asked_counted(questions, sample, field.path, user)
     questions.head("5. How private, and how fine? A smaller epsilon is more private, and errors are larger")
     epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon)
-    bin_length = questions.ask("bin", "length of a bin", "1h" if first is not None else "1m", read_bin)
+    bin_length = questions.ask("bin", "length of a bin", "1h" if first is not None else "1m", read_bin(first))
     form, told = (None, NOTHING) if sample is None else (sample.form, sample.told)
     clusters = {} if isinstance(events, Path) else reach.to(events.cluster)
     return Answers(
@@ -156,7 +156,10 @@ def _asked_time(questions: Questions, events: Path | Topic, sample: Sample | Non
         found = next(proposals.times_without_offset(sample), None)
     if found is None and sample is not None and not of_topic:
         names = _named(sample.columns)
-        raise OperatorError(f"--time: none of the fields {names} holds times; add one to each event")
+        raise OperatorError(
+            f"--time: none of the fields {names} holds times in a form that is read: iso8601 "
+            "(2026-05-01T04:14:00+02:00), or s, ms, us or ns since 1970; write the times so"
+        )
     proposal = found.path if found else RECORD_TIME if of_topic else None
     questions.head("2. Which field is the time of an event?")
     if found:

@@ -60,7 +60,10 @@ class Questions:
                 raise AssertionError("an answer is missing")
             return read(proposal)
         while True:
-            answer = click.prompt(f"   {asked}", default=proposal, prompt_suffix=": ").strip()
+            # With an empty default, Enter is an answer, whose refusal says what to write.
+            answer = click.prompt(
+                f"   {asked}", proposal or "", show_default=proposal is not None, prompt_suffix=": "
+            ).strip()
             try:
                 return read(answer)
             except ValueError as refusal:

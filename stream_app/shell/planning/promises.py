@@ -87,7 +87,8 @@ def _of_sample(stream: StreamSettings) -> Iterator[str]:
             return
         if warning := cap_warning(stream, batch.columns):
             yield f"warning: streams.{stream.name}.privacy.unit: {warning}"
-        if stream.declared.privacy.caps.max_keys and (shares := shares_in_words(stream, batch.columns)):
+        asked = warning or stream.declared.privacy.caps.max_keys
+        if asked and (shares := shares_in_words(stream, batch.columns)):
             yield f"{stream.name}: {shares}"
         if warning := filling_warning(stream, batch.columns):
             yield f"warning: streams.{stream.name}.sum.unit: {warning}"

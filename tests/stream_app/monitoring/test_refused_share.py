@@ -95,7 +95,10 @@ def test_nothing_counted_is_known_of_a_whole_log_only(seen: Seen) -> None:
 
 def test_nothing_in_the_range_is_known_of_a_stream_that_this_process_began(seen: Seen) -> None:
     why = seen.share.nothing_counted("clicks", anew=True)
-    assert why == "clicks: nothing was counted, no record lies in the range; correct it, or time.field"
+    range_edges = "source.replay.from and source.replay.to"
+    assert why == (
+        f"clicks: nothing was counted, no record lies in the range; correct {range_edges}, or time.field"
+    )
     seen.share.applied("clicks", change(left_out=1))  # a record was there, and the condition decided about it
     assert seen.share.nothing_counted("clicks", anew=True) is None
     seen.share.applied("clicks", change(counted=1))

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from stream_app.config import StreamSettings, load, load_text
 from stream_app.shell.capped import file_sample
 from stream_app.shell.commands import main
-from stream_app.shell.init.answers import Answers, Counted
+from stream_app.shell.init.answers import Answers, Counted, read_bin, read_keys
 from stream_app.shell.init.configuration import configuration
+from stream_app.shell.init.questions import Questions
 from stream_app.shell.processes import INTERRUPTED
 from stream_app.sources.decode import TimeField
 from tests.terminal import CTRL_C, in_terminal
@@ -169,7 +170,7 @@ def test_an_answer_that_cannot_be_used_gets_one_line(
         (b"seen,,b\n1,2,3\n", "without a name"),
         (b"seen,town\n", "a header line and no event"),
         (b'{"seen": \n', "no line with a JSON object"),
-        (b'{"a": 1}\n{"a": 2}\n', "none of the fields a holds times"),
+        (b'{"a": 1}\n{"a": 2}\n', "none of the fields a holds times in a form that is read: iso8601 "),
     ],
 )
 def test_a_file_that_cannot_be_counted_gets_one_line(folder: Path, content: bytes, said: str) -> None:
@@ -301,3 +302,21 @@ def test_names_and_keys_are_read_back_as_they_were(field: str, keys: list[str]) 
     (stream,) = load_text(configuration(answers, "a", Path("a.yaml")), Path("a.yaml"), {}).streams
     assert stream.declared.keys is not None
     assert (stream.declared.keys.field, stream.declared.keys.names) == ("k" + field, tuple(keys))
+
+
+def test_a_bin_that_does_not_begin_where_counting_does_is_asked_for_again():
+    read = read_bin("2026-04-01T00:00:00Z")
+    assert (read("5m"), read("1d"), read_bin(None)("7m")) == ("5m", "1d", "7m")
+    with pytest.raises(ValueError, match="no bin of 7m begins at 2026-04-01T00:00:00Z; take another length"):
+        read("7m")
+
+
+def test_an_empty_answer_is_refused_with_what_to_write(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    given = iter(["", "DE,FR"])
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _text: next(given))
+    questions = Questions({})
+    questions.at_terminal = True
+    assert questions.ask("keys", "values", None, read_keys) == ("DE", "FR")
+    assert "for example DE,FR" in capsys.readouterr().out

@@ -35,6 +35,11 @@ def test_a_line_says_since_when_it_counts():
     assert "count since 2013-01-01T06:00:00Z 42 (95 %" in progress.describe()
 
 
+def test_a_line_of_a_later_epoch_says_that_it_counts_no_earlier_ones():
+    progress = StreamProgress.of_row(ROW | {"epoch": 6}, None, None, since_us=END_US - 7_200_000_000)
+    assert "count of its newest epoch, since 2013-01-01T06:00:00Z 42 (95 %" in progress.describe()
+
+
 def test_line_of_a_row_without_privacy_says_so():
     assert StreamProgress.of_row(ROW | {"private": False}, None, None).describe().endswith("NOT PRIVATE")
 
