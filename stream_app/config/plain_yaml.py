@@ -8,6 +8,8 @@ false are truth values, and everything else is text, which the setting's reader 
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
+from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
@@ -21,6 +23,10 @@ _FLOAT = re.compile(
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
 _KEPT = ("null", "merge")
+
+
+class WrittenTwiceError(ValueError):
+    """A mapping has a key twice, of which YAML would take the last one. Args: the line for the operator."""
 
 
 class Loader(yaml.SafeLoader):
@@ -38,12 +44,21 @@ class Loader(yaml.SafeLoader):
         self._depth -= 1
         return node
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return the value of a mapping. Raises: WrittenTwiceError."""
+        names = [str(key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise WrittenTwiceError(f"{twice[:80]} is written twice; keep one")
+        return super().construct_mapping(node, deep)
+
 
 def construct(node: yaml.Node) -> object:
-    """Return the value of a node. Raises: ValueError for a bad tag or bad keys."""
+    """Return the value of a node. Raises: ValueError for a bad tag, bad keys or a key that is there twice."""
     try:
         value: object = Loader("").construct_object(node, deep=True)
         return value
+    except WrittenTwiceError:
+        raise
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError):
         raise ValueError("cannot be read; write a plain value, without a tag") from None
 

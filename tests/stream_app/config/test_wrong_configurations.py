@@ -635,6 +635,11 @@ CASES: list[tuple[str, str, str | None]] = [
         "streams.s.tree.workload \"all\": is no workload ('all' is unknown;",
     ),
     (
+        "a key twice inside a value",
+        yaml_with(extra="tree: {workload: {prefix: 1, bin: 1, prefix: 2}}"),
+        "streams.s.tree.workload prefix is written twice; keep one",
+    ),
+    (
         "workload sliding big",
         yaml_with(extra="tree: {workload: sliding(99999999)}"),
         "streams.s.tree: workload: sliding(99999999) is longer than the epoch",
