@@ -1,6 +1,6 @@
 """Measure what workers, streams, keys and events cost, fit a model, and check it against other points.
 
-    python -m benchmarks.scale [--seconds 15] [--first N] [--again]      (make bench-scale)
+    python -m benchmarks.scale [--seconds 10] [--first N] [--again]      (make bench-scale)
     python -m benchmarks.scale --fit          fit the measurements that are in the results again
 
 Writes results/scale.json and the figures of docs/how-to/sizing.md.
@@ -34,7 +34,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "scale.json"
 def main() -> None:
     """Measure, fit and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=15, help="of each live point")
+    parser.add_argument("--seconds", type=float, default=10, help="of each live point")
     parser.add_argument("--again", action="store_true", help="measure known points again")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--first", type=int, default=None, help="measure so many points of each set only")
