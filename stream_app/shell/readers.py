@@ -118,6 +118,8 @@ def query(
         raise OperatorError("--series, --cdf and --quantile or --histogram: ask for one of them at a time")
     if of != "count" and (cdf or levels or histogram):
         raise OperatorError(f"--of {of}: belongs to single numbers and --series; take it out")
+    if (series == "window") != (window is not None):
+        raise OperatorError("--window: say how many bins with --series window, and leave it out otherwise")
     if histogram and start is not None:
         raise OperatorError("--start: a window has its own start; name its --end, or leave both out")
     if histogram and (len(keys) > 1 or not_keys):

@@ -34,7 +34,11 @@ def port_findings(settings: Settings) -> Iterator[Finding]:
             what = f"{section}.operator_port"
             yield _port(settings.file, what, other.host, other.port, "/healthz", "alive")
     if settings.operator is None:
-        yield Finding("operator.port", "ok", "closed: nobody can scrape lag and late records")
+        yield Finding(
+            "operator.port",
+            "ok",
+            "closed: nobody can scrape lag and late records; set operator.port to open it",
+        )
         return
     host, port, token = settings.operator.host, settings.operator.port, settings.operator.token
     try:

@@ -46,3 +46,10 @@ def test_help_lists_each_command_once_and_cuts_no_text() -> None:
     listed = [line.split()[0] for line in commands.splitlines() if line[:2] == "  " and line.strip()]
     assert sorted(listed) == sorted(main.commands)
     assert "..." not in commands
+
+
+@pytest.mark.parametrize("options", [["--series", "window"], ["--series", "bin", "--window", "3"]])
+def test_query_refuses_a_window_by_the_name_of_its_option(options: list[str]) -> None:
+    refused = CliRunner().invoke(main, ["query", "clicks", *options])
+    said = "stream-app: --window: say how many bins with --series window, and leave it out otherwise\n"
+    assert (refused.exit_code, refused.output) == (2, said)
