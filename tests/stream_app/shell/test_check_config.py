@@ -96,7 +96,7 @@ def test_a_stream_that_was_changed_since_it_began_is_refused_or_goes_on_changed(
         service.until("released until")
         assert checked(text) == (0, f"{tmp_path}/app.yaml: good; 1 stream(s): clicks\n")
         status, said = checked(changed)
-        assert (status, "stream clicks: time.epoch_bins was " in said) == (2, True), said
+        assert (status, "stream clicks: time.epoch was " in said) == (2, True), said
         assert "put it back, or give the new stream another name" in said
         begun = format_instant((int(time.time()) - 3600) * 1_000_000)
         status, said = checked(text.replace("epoch: 60s", f'epoch: 60s, until: "{begun}"'))
