@@ -53,6 +53,9 @@ ELSEWHERE = {
     "docs/events.md: import json, time, urllib.error, urllib.request, uuid": _SENDERS,
     'docs/events.md: <script type="module">': _SENDERS,
     'docs/how-to/backup.md: redis-cli -u "$REDIS_OPERATOR_URL" --rdb backup.rdb': "deployment/test_backup.py",
+    "docs/how-to/backup.md: stream-app check-backup backup.rdb --config stream-app.yaml": (
+        "deployment/test_backup.py"
+    ),
     'docs/how-to/backup.md: cd "$REDIS_DATA"': "deployment/test_backup.py",
     "docs/how-to/change.md: streams:": "stream_app/config/test_successors.py",
     "docs/how-to/move.md: kafka:": "stream_app/config/test_successors.py",
