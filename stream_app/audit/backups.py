@@ -14,7 +14,7 @@ from stream_app.config import Settings
 from stream_app.ports import OperatorError
 from stream_app.state.loaded_copy import loaded_copy
 from stream_app.state.redis_store import RedisStore
-from stream_app.wiring.workers import noise_keys
+from stream_app.wiring.storage import noise_keys
 
 
 def check_backup(settings: Settings, file: Path, server: Path) -> tuple[list[str], list[Check]]:

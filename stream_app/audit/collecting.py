@@ -18,7 +18,7 @@ from stream_app.source_ledger import measured
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.redis_server import redis_server
-from stream_app.wiring.workers import outside_ledger
+from stream_app.wiring.storage import outside_ledger
 
 _ROWS_AT_ONCE = 10_000
 _OF_THE_LOG = ("state_id", "cluster_id", "topic_id")  # added when a worker opened the log

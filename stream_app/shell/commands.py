@@ -299,7 +299,7 @@ def new_ledger(config: Path) -> None:
       stream-app new-ledger --config app.yaml
     """
     from stream_app.shell.working import working
-    from stream_app.wiring.workers import new_ledger as begin
+    from stream_app.wiring.storage import new_ledger as begin
 
     with working("creating the ledger"):
         name = asyncio.run(begin(load(config)))

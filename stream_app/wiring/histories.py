@@ -30,7 +30,7 @@ from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_reading
 from stream_app.wiring.redis_server import redis_server
-from stream_app.wiring.workers import noise_keys, outside_ledger, own_directory, store_of
+from stream_app.wiring.storage import noise_keys, outside_ledger, own_directory, store_of
 
 _ROWS_AT_ONCE = 10_000
 _LARGEST_VALUES = 1 << 30  # of a row's packed values: no record of a topic holds them here

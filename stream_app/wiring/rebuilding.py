@@ -23,7 +23,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import named_as_begun
 from stream_app.wiring.histories import writing
 from stream_app.wiring.starting import check_start
-from stream_app.wiring.workers import open_witnesses, outside_ledger, own_directory, store_of
+from stream_app.wiring.storage import open_witnesses, outside_ledger, own_directory, store_of
 
 
 async def rebuild(settings: Settings) -> list[str]:

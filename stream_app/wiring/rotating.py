@@ -35,7 +35,7 @@ from stream_app.vault.cipher import decrypt_page, derived_chain_key, encrypt_pag
 from stream_app.vault.key_ring import KeyRing
 from stream_app.wiring.histories import writing
 from stream_app.wiring.rotating_users import Held, UsersOfStreams
-from stream_app.wiring.workers import store_of
+from stream_app.wiring.storage import store_of
 
 
 def begin(settings: Settings) -> str:

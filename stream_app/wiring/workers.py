@@ -7,8 +7,8 @@ import gc
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from stream_app.config.access import check_operator
 from stream_app.config.plans import planned
 from stream_app.config.source import by_log, by_source, ledgers_of
 from stream_app.core.strategy import Strategy
-from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
@@ -30,7 +29,6 @@ from stream_app.monitoring.redis_memory import follow_memory
 from stream_app.monitoring.stored_counts import follow
 from stream_app.monitoring.waiting import CLOCK, KAFKA, REDIS, START
 from stream_app.ports import (
-    ACCEPT_MANAGED,
     Clock,
     ClockDoubt,
     NoiseKeys,
@@ -40,16 +38,12 @@ from stream_app.ports import (
     Witness,
 )
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expiring_letters
-from stream_app.sinks.ledger_file import LedgerFile
-from stream_app.sinks.witness_file import WitnessFile
 from stream_app.source_ledger import SourceLedger
 from stream_app.state.memory import servers_memory
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
-from stream_app.stored_format import ENTRIES, FIRST, check_directory_format, mark_directory
+from stream_app.stored_format import ENTRIES, FIRST
 from stream_app.together import each_to_its_end, until_all_end, until_one_ends
-from stream_app.vault.key_files import KeyFiles
-from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.event_logs import check_files, check_told_apart, named_by, open_source
 from stream_app.wiring.letters import in_both, letters_topic
 from stream_app.wiring.operator_endpoint import client_certificates, operator_endpoint
@@ -58,13 +52,19 @@ from stream_app.wiring.preparing import Preparing
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.starting import check_start, ledger_of
+from stream_app.wiring.storage import (
+    close_client,
+    noise_keys,
+    open_witnesses,
+    outside_ledger,
+    own_directory,
+    store_of,
+)
 
 if TYPE_CHECKING:
     from stream_app.sinks.dead_letter_topic import DeadLetterTopic
 
-PREDECESSOR_S = 20.0
 START_AGAIN_S = 1.0
-CLOSE_S = 1.0
 GARBAGE = 20_000, 20, 20  # new objects before a search for garbage, which looks at all objects of all streams
 REPLAY_STRIDE_BINS = 256  # at full speed: bins that are cut, sealed and released in one step
 
@@ -136,7 +136,7 @@ async def _start_and_run(
 
         def new_store() -> RedisStore:
             store = watch_store(store_of(connected, url), metrics, live)
-            resources.push_async_callback(_close, store.close)
+            resources.push_async_callback(close_client, store.close)
             return store
 
         store = new_store()
@@ -195,22 +195,6 @@ async def _has_begun(stream: str, store: RedisStore, witnesses: Mapping[str, Wit
     return await store.load(stream) is not None or await witnesses[stream].head(stream) is not None
 
 
-async def stored_counts(settings: Settings) -> dict[str, Mapping[str, int]]:
-    """Return the operator's counters of each stream, from the store. SECRET. Raises: OSError."""
-    assert settings.redis.url is not None  # only who runs a worker asks
-    store = store_of(settings, settings.redis.url)
-    try:
-        return {stream.name: await store.operator_counts(stream.name) for stream in settings.streams}
-    finally:
-        await _close(store.close)
-
-
-def store_of(settings: Settings, url: str) -> RedisStore:
-    """Return the store at an address, written as the configuration says."""
-    redis = settings.redis
-    return RedisStore(url, redis.replicas, rewrites=redis.accept != ACCEPT_MANAGED)
-
-
 def _check_counted(settings: Settings, metrics: Metrics, anew: Container[str]) -> None:
     """Say which replays have counted nothing. Raises: NothingCountedError if that is true of all.
 
@@ -222,102 +206,6 @@ def _check_counted(settings: Settings, metrics: Metrics, anew: Container[str]) -
         raise NothingCountedError("; ".join(filter(None, lines)))
     for line in filter(None, lines):
         log.warning("%s", line)
-
-
-def noise_keys(settings: Settings) -> NoiseKeys:
-    """Return the keys of stored noise: files in the state directory, or a secret that many workers share.
-
-    Raises: OperatorError, one line, for a secret that cannot be used.
-    """
-    if settings.noise_key_file is not None:
-        return SharedKey.read(settings.noise_key_file)
-    return KeyFiles(settings.state_dir / "noise_keys")
-
-
-@asynccontextmanager
-async def own_directory(settings: Settings) -> AsyncIterator[Path]:
-    """Yield a directory that no other worker uses, under ``state.dir``.
-
-    Workers whose streams all have an input and an output topic share ``state.dir``, each in its own
-    subdirectory. Any other worker uses it alone, and waits until a predecessor has ended.
-    Raises: OperatorError if another worker keeps using it.
-    """
-    sharing = all(
-        isinstance(stream.source, TopicSettings) and settings.output_of(stream.name)
-        for stream in settings.streams
-    )
-    state_directory("state.dir", settings.state_dir)
-    check_directory_format("state.dir", settings.state_dir)
-    deadline_s = time.monotonic() + PREDECESSOR_S
-    number = 0
-    while True:
-        directory = settings.state_dir / f"worker-{number}" if sharing else settings.state_dir
-        directory.mkdir(mode=0o700, exist_ok=True)
-        with (directory / "worker.lock").open("wb") as lock:
-            if locked(lock.fileno()):
-                mark_directory("state.dir", settings.state_dir)
-                yield directory
-                return
-        if sharing:
-            number += 1
-            continue
-        if time.monotonic() > deadline_s:
-            text = f"state.dir: {directory} is in use by another worker; stop it or choose another"
-            raise OperatorError(text)
-        await asyncio.sleep(0.05)
-
-
-async def open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:
-    """Return each stream's witness: a topic, or a file on this machine."""
-    opened: dict[tuple[str, str], Witness] = {}
-    for cluster, topic in dict.fromkeys((output.cluster, output.topic) for output in settings.outputs):
-        from stream_app.sinks.witness_topic import WitnessTopic
-        from stream_app.wiring.topics import cluster_of
-
-        witness = await WitnessTopic.open(cluster_of(settings, cluster), topic)
-        opened[cluster, topic] = witness
-        resources.push_async_callback(_close, witness.close)
-    in_files = secret_directory(settings.state_dir / "witness")
-    mark_directory("state.dir", in_files)
-    file = WitnessFile(in_files)
-    resources.callback(file.close)
-    witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
-    return witnesses | {output.stream: opened[output.cluster, output.topic] for output in settings.outputs}
-
-
-def outside_ledger(settings: Settings) -> OutsideLedger | None:
-    """Return the configured ledger outside the store, or None."""
-    if settings.ledger is None:
-        return None
-    if settings.ledger.file is not None:
-        return LedgerFile(settings.ledger.file)
-    from stream_app.sinks.ledger_topic import LedgerTopic
-    from stream_app.wiring.topics import cluster_of
-
-    assert settings.ledger.topic is not None  # either is written
-    return LedgerTopic(cluster_of(settings, settings.ledger.cluster), settings.ledger.topic)
-
-
-async def new_ledger(settings: Settings) -> str:
-    """Create the ledger outside the store; return its name.
-
-    Raises: OperatorError if none is configured, it exists already, or it cannot be created.
-    """
-    if settings.ledger is None:
-        raise OperatorError(
-            f"{settings.file}: ledger is missing; write ledger: {{file: ...}} or {{topic: ...}}"
-        )
-    if settings.ledger.file is not None:
-        return LedgerFile.create(settings.ledger.file).name
-    from stream_app.sinks.ledger_topic import LedgerTopic
-    from stream_app.wiring.topics import cluster_of
-
-    assert settings.ledger.topic is not None  # either is written
-    try:
-        cluster = cluster_of(settings, settings.ledger.cluster)
-        return (await LedgerTopic.create(cluster, settings.ledger.topic)).name
-    except OSError as failure:
-        raise OperatorError(f"ledger.topic: {failure}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +229,7 @@ async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _Ope
     clock = _clock(streams, wall)
     await wall.now_us()  # join the group only with a right clock: a member that leaves holds up the others
     log = await open_source(streams, settings, clock)
-    adapters.resources.push_async_callback(_close, log.close)
+    adapters.resources.push_async_callback(close_client, log.close)
     kept = settings.dead_letters
     letters = DeadLetterFiles(
         adapters.directory / "dead_letters" / streams[0].name,
@@ -394,7 +282,7 @@ async def _pipeline(
         [_stream(stream, strategy, measuring[strategy.source], adapters) for stream, strategy in pairs],
         start=log.streams[0].source.start,
     )
-    adapters.resources.push_async_callback(_close, pipeline.leave)
+    adapters.resources.push_async_callback(close_client, pipeline.leave)
     for stream in log.streams:
         adapters.metrics.know(stream.name, stream.declared.time.bin_us / 1e6)
     await pipeline.agree(opened)
@@ -428,15 +316,6 @@ def _stream(
 
 def _ledger(stream: StreamSettings, adapters: Adapters) -> SourceLedger:
     return ledger_of(stream, adapters.settings, adapters.store, adapters.outside)
-
-
-async def _close(close: Callable[[], Awaitable[None]]) -> None:
-    """Close a client; a slow or failing close neither delays the worker's end nor hides why it ends."""
-    try:
-        async with asyncio.timeout(CLOSE_S):
-            await close()
-    except Exception as failure:
-        log.info("a client did not close: %s", failure)
 
 
 def _clock(streams: Sequence[StreamSettings], wall: Clock) -> Clock:

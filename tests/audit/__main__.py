@@ -24,7 +24,8 @@ from stream_app.audit.examination import Depth, examine
 from stream_app.audit.picture import draw
 from stream_app.audit.report import in_json, in_markdown
 from stream_app.config import load_text
-from stream_app.wiring.workers import new_ledger, run_worker
+from stream_app.wiring.storage import new_ledger
+from stream_app.wiring.workers import run_worker
 from tests.audit.others import other_programs
 
 COMMAND = "make audit"

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from stream_app.ports import OperatorError
-from stream_app.wiring import workers as bootstrap
+from stream_app.wiring import storage
 
 
 async def never_closes() -> None:
@@ -20,7 +20,7 @@ async def fails_as_it_closes() -> None:
 
 
 def test_a_refusal_outlives_clients_that_hang_or_fail_as_they_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "CLOSE_S", 0.05)
+    monkeypatch.setattr(storage, "CLOSE_S", 0.05)
     closed: list[str] = []
 
     async def closes() -> None:
@@ -29,7 +29,7 @@ def test_a_refusal_outlives_clients_that_hang_or_fail_as_they_close(monkeypatch:
     async def run() -> None:
         async with AsyncExitStack() as resources:
             for close in (closes, never_closes, fails_as_it_closes):
-                resources.push_async_callback(bootstrap._close, close)
+                resources.push_async_callback(storage.close_client, close)
             raise OperatorError("what, where, remedy")
 
     with pytest.raises(OperatorError, match="what, where, remedy"):

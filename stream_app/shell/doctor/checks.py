@@ -31,7 +31,7 @@ from stream_app.sources.file_list import files_of, is_list, misplaced
 from stream_app.sources.times import TimeFormat
 from stream_app.spool import bytes_kept
 from stream_app.wiring.event_logs import time_field, why_unreadable
-from stream_app.wiring.workers import outside_ledger
+from stream_app.wiring.storage import outside_ledger
 
 
 async def examine(settings: Settings, step: Step = silent) -> list[Finding]:

@@ -17,7 +17,7 @@ from stream_app.shell.working import Step, silent
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.stored_format import check_directory_format
 from stream_app.wiring.event_logs import check_files, decoder_of
-from stream_app.wiring.workers import noise_keys, outside_ledger
+from stream_app.wiring.storage import noise_keys, outside_ledger
 
 
 def check_here(settings: Settings, step: Step = silent) -> None:

@@ -20,7 +20,7 @@ from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREA
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
 from stream_app.vault.key_ring import KeyRing
-from stream_app.wiring.workers import noise_keys
+from stream_app.wiring.storage import noise_keys
 
 SKEW_S = 1.0
 LARGEST_SKEW_S = 30.0

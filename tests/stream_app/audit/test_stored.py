@@ -17,7 +17,8 @@ from stream_app.config import load_text
 from stream_app.core.ledger import statement
 from stream_app.core.promise import Statement
 from stream_app.core.records import LedgerEntry, WitnessRow
-from stream_app.wiring.workers import new_ledger, run_worker
+from stream_app.wiring.storage import new_ledger
+from stream_app.wiring.workers import run_worker
 
 pytestmark = pytest.mark.redis
 

@@ -27,7 +27,7 @@ from stream_app.shell.doctor import checks as doctor
 from stream_app.shell.doctor import redis as doctor_redis
 from stream_app.shell.doctor import room as doctor_room
 from stream_app.shell.doctor.findings import Finding, show
-from stream_app.wiring.workers import new_ledger
+from stream_app.wiring.storage import new_ledger
 from tests.contracts.servers import server_paths
 from tests.deployment.test_redis import deployed
 

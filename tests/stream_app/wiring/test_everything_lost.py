@@ -16,7 +16,8 @@ import pytest
 
 from stream_app.config import load
 from stream_app.ports import OperatorError
-from stream_app.wiring.workers import new_ledger, run_worker
+from stream_app.wiring.storage import new_ledger
+from stream_app.wiring.workers import run_worker
 
 pytestmark = pytest.mark.redis
 

@@ -28,7 +28,8 @@ from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import STORED_FORMAT, StreamKeys, ledger_key
 from stream_app.state.reader import RedisReader
 from stream_app.stored_format import ENTRIES
-from stream_app.wiring.workers import new_ledger, run_worker
+from stream_app.wiring.storage import new_ledger
+from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import SHARED
 

@@ -23,7 +23,8 @@ from stream_app.state.keys import STORED_FORMAT, StreamKeys
 from stream_app.state.redis_store import RedisStore
 from stream_app.stored_format import FIRST, NEWEST, check_directory_format, check_format, mark_directory
 from stream_app.wiring.public import run_alerts, run_api
-from stream_app.wiring.workers import new_ledger, run_worker
+from stream_app.wiring.storage import new_ledger
+from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.redis

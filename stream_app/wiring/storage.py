@@ -1,0 +1,146 @@
+"""Where a worker keeps what it knows: its directory, noise keys, the store, witnesses, the outside ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from stream_app.config import Settings, TopicSettings
+from stream_app.durable import locked, secret_directory, state_directory
+from stream_app.ports import ACCEPT_MANAGED, NoiseKeys, OperatorError, OutsideLedger, Witness
+from stream_app.sinks.ledger_file import LedgerFile
+from stream_app.sinks.witness_file import WitnessFile
+from stream_app.state.redis_store import RedisStore
+from stream_app.stored_format import check_directory_format, mark_directory
+from stream_app.vault.key_files import KeyFiles
+from stream_app.vault.shared_key import SharedKey
+
+PREDECESSOR_S = 20.0
+CLOSE_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+def store_of(settings: Settings, url: str) -> RedisStore:
+    """Return the store at an address, written as the configuration says."""
+    redis = settings.redis
+    return RedisStore(url, redis.replicas, rewrites=redis.accept != ACCEPT_MANAGED)
+
+
+async def stored_counts(settings: Settings) -> dict[str, Mapping[str, int]]:
+    """Return the operator's counters of each stream, from the store. SECRET. Raises: OSError."""
+    assert settings.redis.url is not None  # only who runs a worker asks
+    store = store_of(settings, settings.redis.url)
+    try:
+        return {stream.name: await store.operator_counts(stream.name) for stream in settings.streams}
+    finally:
+        await close_client(store.close)
+
+
+@asynccontextmanager
+async def own_directory(settings: Settings) -> AsyncIterator[Path]:
+    """Yield a directory that no other worker uses, under ``state.dir``.
+
+    Workers whose streams all have an input and an output topic share ``state.dir``, each in its own
+    subdirectory. Any other worker uses it alone, and waits until a predecessor has ended.
+    Raises: OperatorError if another worker keeps using it.
+    """
+    sharing = all(
+        isinstance(stream.source, TopicSettings) and settings.output_of(stream.name)
+        for stream in settings.streams
+    )
+    state_directory("state.dir", settings.state_dir)
+    check_directory_format("state.dir", settings.state_dir)
+    deadline_s = time.monotonic() + PREDECESSOR_S
+    number = 0
+    while True:
+        directory = settings.state_dir / f"worker-{number}" if sharing else settings.state_dir
+        directory.mkdir(mode=0o700, exist_ok=True)
+        with (directory / "worker.lock").open("wb") as lock:
+            if locked(lock.fileno()):
+                mark_directory("state.dir", settings.state_dir)
+                yield directory
+                return
+        if sharing:
+            number += 1
+            continue
+        if time.monotonic() > deadline_s:
+            text = f"state.dir: {directory} is in use by another worker; stop it or choose another"
+            raise OperatorError(text)
+        await asyncio.sleep(0.05)
+
+
+def noise_keys(settings: Settings) -> NoiseKeys:
+    """Return the keys of stored noise: files in the state directory, or a secret that many workers share.
+
+    Raises: OperatorError, one line, for a secret that cannot be used.
+    """
+    if settings.noise_key_file is not None:
+        return SharedKey.read(settings.noise_key_file)
+    return KeyFiles(settings.state_dir / "noise_keys")
+
+
+async def open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:
+    """Return each stream's witness: a topic, or a file on this machine."""
+    opened: dict[tuple[str, str], Witness] = {}
+    for cluster, topic in dict.fromkeys((output.cluster, output.topic) for output in settings.outputs):
+        from stream_app.sinks.witness_topic import WitnessTopic
+        from stream_app.wiring.topics import cluster_of
+
+        witness = await WitnessTopic.open(cluster_of(settings, cluster), topic)
+        opened[cluster, topic] = witness
+        resources.push_async_callback(close_client, witness.close)
+    in_files = secret_directory(settings.state_dir / "witness")
+    mark_directory("state.dir", in_files)
+    file = WitnessFile(in_files)
+    resources.callback(file.close)
+    witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
+    return witnesses | {output.stream: opened[output.cluster, output.topic] for output in settings.outputs}
+
+
+def outside_ledger(settings: Settings) -> OutsideLedger | None:
+    """Return the configured ledger outside the store, or None."""
+    if settings.ledger is None:
+        return None
+    if settings.ledger.file is not None:
+        return LedgerFile(settings.ledger.file)
+    from stream_app.sinks.ledger_topic import LedgerTopic
+    from stream_app.wiring.topics import cluster_of
+
+    assert settings.ledger.topic is not None  # either is written
+    return LedgerTopic(cluster_of(settings, settings.ledger.cluster), settings.ledger.topic)
+
+
+async def new_ledger(settings: Settings) -> str:
+    """Create the ledger outside the store; return its name.
+
+    Raises: OperatorError if none is configured, it exists already, or it cannot be created.
+    """
+    if settings.ledger is None:
+        raise OperatorError(
+            f"{settings.file}: ledger is missing; write ledger: {{file: ...}} or {{topic: ...}}"
+        )
+    if settings.ledger.file is not None:
+        return LedgerFile.create(settings.ledger.file).name
+    from stream_app.sinks.ledger_topic import LedgerTopic
+    from stream_app.wiring.topics import cluster_of
+
+    assert settings.ledger.topic is not None  # either is written
+    try:
+        cluster = cluster_of(settings, settings.ledger.cluster)
+        return (await LedgerTopic.create(cluster, settings.ledger.topic)).name
+    except OSError as failure:
+        raise OperatorError(f"ledger.topic: {failure}") from None
+
+
+async def close_client(close: Callable[[], Awaitable[None]]) -> None:
+    """Close a client; a slow or failing close neither delays the worker's end nor hides why it ends."""
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await close()
+    except Exception as failure:
+        log.info("a client did not close: %s", failure)
