@@ -25,6 +25,7 @@ from stream_app.core.counting.cells import OTHER, Amounts, Axis, Buckets, KeyFie
 A = TypeVar("A", bound=Axis)
 
 WINDOW_SHARE = Fraction(4, 5)  # of epsilon; the rest counts all events over time
+_STEP = "the step that amounts are rounded to, a number above zero, for example 0.01"
 _BUCKETS = values.whole(2, LARGEST_BUCKETS)
 
 
@@ -111,7 +112,7 @@ def read_sum(section: Section) -> Amounts | None:
         field=section.take("field", values.text),
         low=section.take("min", values.signed_fraction),
         high=section.take("max", values.signed_fraction),
-        unit=section.take("unit", values.positive_fraction),
+        unit=_step(section),
     )
     section.finish()
     if settings.low >= settings.high:
@@ -123,6 +124,21 @@ def read_sum(section: Section) -> Amounts | None:
         text = f"makes more than {LARGEST_WEIGHT:,} steps from sum.min to sum.max; take a larger one"
         raise section.error("unit", text)
     return settings
+
+
+def _step(section: Section) -> Fraction:
+    """Read the step of a sum; its refusals say what it is, because a unit such as kW is easily meant."""
+    step = section.take("unit", _read_step, None)
+    if step is None:
+        raise section.error("unit", f"is missing; add {_STEP}")
+    return step
+
+
+def _read_step(value: object) -> Fraction:
+    try:
+        return values.positive_fraction(value)
+    except ValueError:
+        raise ValueError(f"must be {_STEP}") from None
 
 
 def _with_windows(axis: A, section: Section, mechanism: str) -> A:

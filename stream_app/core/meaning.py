@@ -53,6 +53,7 @@ class Meaning:
         return f"{self.counts} {self.intervals}"
 
 
+USERS = "users first seen"
 EVERY_EVENT = Meaning("events", "Counts events.", "Intervals are for the true number of events.")
 
 
@@ -75,7 +76,7 @@ def meaning_of(declared: Declaration) -> Meaning:
 
 def counted_in(declared: Declaration | None) -> str:
     """Return the unit of a stream's counts; of an unknown stream, events."""
-    return "users first seen" if declared is not None and declared.count == "users" else "events"
+    return USERS if declared is not None and declared.count == "users" else "events"
 
 
 def range_in_words(declared: Declaration, epochs: int) -> str:
@@ -150,7 +151,7 @@ def _users(declared: Declaration) -> Meaning:
     assert per_user is not None  # the configuration refuses a count of users that nothing names
     under = ", under one of the user's keys in that bin" if declared.keys else ""
     return Meaning(
-        noun="users first seen",
+        noun=USERS,
         counts=f"Counts each user once per epoch, in the first bin with an event of the user{under}. "
         f'The field "{per_user.field}" names the user; events without one do not count.{_only(declared)}',
         intervals="Intervals are for the number of users first seen in a range. A range over several epochs "

@@ -39,6 +39,7 @@ async def first_lines(settings: Settings, reader: PublicReader, *, serves: bool)
         else:
             said = f"going on from {format_instant(now.until_us)}; nothing is measured again"
         lines.append(f"{stream.name}: {said}")
+    lines.append(f"refused records are listed with their reasons below {settings.state_dir}, in dead_letters")
     return lines
 
 

@@ -28,7 +28,7 @@ from stream_app.client import (
     Window,
 )
 from stream_app.client.questions import Of
-from stream_app.core.meaning import EVERY_EVENT
+from stream_app.core.meaning import EVERY_EVENT, USERS
 from stream_app.ports import OperatorError
 from stream_app.shell.numbers import outward, supported
 from stream_app.shell.options import STREAM, Finite, service_options
@@ -167,7 +167,9 @@ def _print_number(count: Count | Total | Mean, form: Form, zone: str | None) -> 
         value = NONE if count.value is None else f"{count.value:z,.{places}f}"
         click.echo(f"{value}  ({sure})  {span_in_words(count.start, count.end, zone)}")
         if _words(count):
-            click.echo(f"{_caution(count)} This number is of {count.counted}.")
+            # Of events and amounts, the caution has said it.
+            seen = f" This number is of {count.counted}." if count.counted.startswith(USERS) else ""
+            click.echo(f"{_caution(count)}{seen}")
         if count.unmeasured:
             click.echo(not_measured(count.unmeasured, zone))
         if not count.private:

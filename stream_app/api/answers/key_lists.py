@@ -21,7 +21,7 @@ def key_list(view: StreamView, query: schemas.KeyListQuery) -> schemas.KeyListAn
     """Return a part of a stream's list of keys, or which of some names it has. Raises: QueryError."""
     declared = view.declared.keys
     if declared is None:
-        raise QueryError("this stream has no keys; ask for /count", "stream")
+        raise QueryError("this stream has no keys; ask for its count", "stream")
     names = _names(declared, query.field)
     if query.key:
         return _looked_up(view, declared, query)

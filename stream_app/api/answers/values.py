@@ -47,7 +47,7 @@ def buckets_of(view: StreamView) -> Buckets:
     """Return the buckets of a stream's value. Raises: QueryError if it has none."""
     buckets = view.strategy.axes.buckets
     if buckets is None:
-        raise QueryError("this stream has no value, so no distribution; ask for /count", "stream")
+        raise QueryError("this stream has no value, so no distribution; ask for its count", "stream")
     return buckets
 
 

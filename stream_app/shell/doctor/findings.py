@@ -17,13 +17,13 @@ from stream_app.core.records import Refusal
 from stream_app.shell.capped import cap_warning, shares_in_words
 from stream_app.shell.filling import filling_warning
 
-State = Literal["ok", "warn", "fail"]
+State = Literal["ok", "note", "warn", "fail"]
 
 EXACT = "What is said here about events is exact and private: for the operator only, publish none of it."
 
 _FEW = 0.05  # of a sample
 
-_COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+_COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class Finding:
 
     Args:
         what: the configuration key, or the object that it names.
-        state: "ok"; "warn", which may be intended; "fail", if the service cannot start or keep its guarantee.
+        state: "ok"; "note", of what is off and may be opened; "warn", which may be intended; "fail", if the
+            service cannot start or keep its guarantee.
         said: the result and, if it is not "ok", the remedy.
         exact: whether it is computed from events, which makes it private.
     """

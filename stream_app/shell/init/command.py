@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -106,14 +107,18 @@ def init(config: Path, bootstrap_servers: str | None, kafka_from: Path | None, *
     _write(config, text)
     click.echo(f"\n{config} is written. Next, check that its events can be read:")
     click.echo(f"  stream-app doctor --config {config}")
+    if answers.user is not None and isinstance(answers.events, Path):
+        click.echo("A cap is fixed once the stream runs. To see what caps leave out of this file:")
+        click.echo(f"  stream-app plan --config {config} --caps {shlex.quote(str(answers.events))}")
 
 
 def _asked(questions: Questions, reach: Reach) -> Answers:
     """Ask the questions, in five steps."""
     questions.head("1. What are the events? A file of CSV or JSON lines, or topic:NAME")
     questions.say("clicks-*.csv is all files with such names; .gz files are read, too")
-    events = questions.ask("events", "events", _only_file(), read_events)
-    sample = _sample(questions, events, reach)
+    events, of_file = questions.ask("events", "events", _only_file(), _read_sampled)
+    sample = of_file if isinstance(events, Path) else _of_topic(questions, events, reach)
+    _say_sample(questions, sample)
     field = _asked_time(questions, events, sample)
     first = _asked_first(questions, field, sample) if isinstance(events, Path) else None
     user, most = _asked_user(questions, sample, field.path)
@@ -128,25 +133,35 @@ def _asked(questions: Questions, reach: Reach) -> Answers:
     )
 
 
-def _sample(questions: Questions, events: Path | Topic, reach: Reach) -> Sample | None:
-    """Read a sample, and say which fields it has; None for a topic that cannot be read now."""
-    if isinstance(events, Path):
-        with working("reading a sample"):
-            sample = file_sample(events)
-    else:
-        from stream_app.shell.init.ask_topic import asked_sample  # its packages may not be installed
+def _read_sampled(text: str) -> tuple[Path | Topic, Sample | None]:
+    """Read the name of a file with a sample of it, or of a topic. Raises: ValueError."""
+    events = read_events(text)
+    if not isinstance(events, Path):
+        return events, None
+    with working("reading a sample"):
+        return events, file_sample(events)
 
-        try:
-            sample = asked_sample(questions, events, reach)
-        except OSError as failure:
-            click.echo(f"no sample, and no proposals: {failure}", err=True)
-            return None
+
+def _of_topic(questions: Questions, events: Topic, reach: Reach) -> Sample | None:
+    """Read a sample of a topic; None if it cannot be read now."""
+    from stream_app.shell.init.ask_topic import asked_sample  # its packages may not be installed
+
+    try:
+        return asked_sample(questions, events, reach)
+    except OSError as failure:
+        click.echo(f"no sample, and no proposals: {failure}", err=True)
+        return None
+
+
+def _say_sample(questions: Questions, sample: Sample | None) -> None:
+    """Say which fields a sample has."""
+    if sample is None:
+        return
     questions.say(
         f"A sample of {len(sample.lines):,} events of {sample.where} has the fields {_named(sample.columns)}"
     )
     if sample.undecodable:
         questions.say(f"{sample.undecodable:,} lines could not be read; the service would refuse them, too")
-    return sample
 
 
 def _asked_time(questions: Questions, events: Path | Topic, sample: Sample | None) -> TimeField:
@@ -155,10 +170,11 @@ def _asked_time(questions: Questions, events: Path | Topic, sample: Sample | Non
     if found is None and sample is not None:
         found = next(proposals.times_without_offset(sample), None)
     if found is None and sample is not None and not of_topic:
-        names = _named(sample.columns)
+        names, dated = _named(sample.columns), _named(proposals.dated(sample))
+        looks = f"; {dated} looks like a time" if dated else ""
         raise OperatorError(
             f"--time: none of the fields {names} holds times in a form that is read: iso8601 "
-            "(2026-05-01T04:14:00+02:00), or s, ms, us or ns since 1970; write the times so"
+            f"(2026-05-01T04:14:00+02:00), or s, ms, us or ns since 1970{looks}; write the times so"
         )
     proposal = found.path if found else RECORD_TIME if of_topic else None
     questions.head("2. Which field is the time of an event?")

@@ -32,6 +32,10 @@ _PERSON_WORDS = (
     *("session", "device", "ip"),
 )
 _NAMES_A_PERSON = _PERSON_WORDS[: _PERSON_WORDS.index("account")]  # whatever the number of their values
+# The year is first or last; an address such as 10.0.0.12 is no date.
+_DATE = re.compile(
+    r"(\d{4}([./-])\d{1,2}\2\d{1,2}|\d{1,2}([./-])\d{1,2}\3(\d{4}|\d{2}))(?![\d./-])", flags=re.ASCII
+)
 _FEWEST_PEOPLE = 10  # different texts of a field that may name people
 
 
@@ -68,6 +72,15 @@ def is_without_offset(sample: Sample, field: str) -> bool:
     """Return whether nearly all events have a time in a field that does not say its offset."""
     local = sum(isinstance(value, str) and _is_local(value) for value in sample.columns.get(field, ()))
     return local >= _MOST * len(sample.lines)
+
+
+def dated(sample: Sample) -> list[str]:
+    """Return the fields with a date in nearly all events, in any order of day, month and year."""
+    return [
+        field
+        for field, values in sample.columns.items()
+        if sum(_DATE.match(str(value)) is not None for value in values) >= _MOST * len(sample.lines)
+    ]
 
 
 def begins(sample: Sample, field: TimeField) -> str:

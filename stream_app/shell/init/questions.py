@@ -49,16 +49,13 @@ class Questions:
             stand in for an answer. click.Abort at Ctrl-C.
         """
         if (given := self._given.get(option.replace("-", "_"))) is not None:
-            try:
-                return read(given)
-            except ValueError as refusal:
-                raise OperatorError(f"--{option} {shlex.quote(given)}: {refusal}") from None
+            return _read_once(option, given, read)
         if not self.at_terminal:
             self._missing.append(f"--{option} {'...' if proposal is None else shlex.quote(proposal)}")
             if proposal is None:
                 self.check()
                 raise AssertionError("an answer is missing")
-            return read(proposal)
+            return _read_once(option, proposal, read)
         while True:
             # With an empty default, Enter is an answer, whose refusal says what to write.
             answer = click.prompt(
@@ -73,7 +70,17 @@ class Questions:
         """Check that no answer was missing. Raises: OperatorError, which names the options to add."""
         if self._missing:
             more = " ".join(self._missing)
-            raise OperatorError(f"there is no terminal to ask at; add, or correct these proposals: {more}")
+            raise OperatorError(
+                f"there is no terminal to ask at; add these options, or correct their proposals: {more}"
+            )
+
+
+def _read_once(option: str, answer: str, read: Callable[[str], T]) -> T:
+    """Return an answer that cannot be asked for again. Raises: OperatorError."""
+    try:
+        return read(answer)
+    except ValueError as refusal:
+        raise OperatorError(f"--{option} {shlex.quote(answer)}: {refusal}") from None
 
 
 def _wrapped(text: str) -> str:

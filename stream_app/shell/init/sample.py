@@ -78,8 +78,9 @@ def file_sample(file: Path) -> Sample:
     Raises: OperatorError if it cannot be read, or is no file of CSV or JSON lines.
     """
     if why := why_unreadable(file):
-        raise OperatorError(f"--events: {why}")
+        raise OperatorError(why)
     first = next(iter(files_of(file).values())) if is_list(file) else file
+    named = f"{first}: " if is_list(file) else ""
     if first.suffix == GZIP:
         with decompressed(first, most=MOST_BYTES) as content:
             start = content.read()
@@ -87,18 +88,18 @@ def file_sample(file: Path) -> Sample:
         with first.open("rb") as content:
             start = content.read(MOST_BYTES)
     if why := _no_lines(start):
-        raise OperatorError(f"--events {first}: {why}")
+        raise OperatorError(f"{named}{why}")
     whole, line_end, rest = start.rpartition(b"\n")
     if not line_end:
         whole = rest if len(start) < MOST_BYTES else b""
     lines = [line.rstrip(b"\r") for line in whole.split(b"\n") if line.strip()]
     if not lines:
-        raise OperatorError(f"--events {first}: its first line is longer than {MOST_BYTES:,} bytes")
+        raise OperatorError(f"{named}its first line is longer than {MOST_BYTES:,} bytes")
     if any(line.lstrip().startswith(b"{") for line in lines[:_FIRST_LINES]):
         return sample_of(first.name, "ndjson", lines)
     names = csv_values(lines[0]) or []
     if why := _no_header(lines[0], names):
-        raise OperatorError(f"--events {first}: {why}")
+        raise OperatorError(f"{named}{why}")
     return sample_of(first.name, "csv", lines[1:], names)
 
 
@@ -116,7 +117,7 @@ def sample_of(where: str, form: FileFormat, lines: Sequence[bytes], names: Seque
                 columns.setdefault(path, []).append(value)
     if not good:
         what = "has a header line and no event" if form == "csv" else "has no line with a JSON object"
-        raise OperatorError(f"--events {where}: {what}; one event a line is needed to see its fields")
+        raise OperatorError(f"{where} {what}; one event a line is needed to see its fields")
     decoder = partial(CsvDecoder, names) if form == "csv" else NdjsonDecoder
     return Sample(where, form, good, decoder, columns, min(len(lines), MOST_RECORDS) - len(good))
 

@@ -136,7 +136,7 @@ def test_command_line_says_which_events_count(make: Any, events: str) -> None:
         counts = f"Counts {events}."
         one = CliRunner().invoke(main, ["query", name, "--url", url]).output
         assert counts in one
-        assert f"This number is of {events}." in one
+        assert one.count(events) == 1
         table = CliRunner().invoke(main, ["query", name, "--url", url, "--series", "bin"]).output
         assert counts in " ".join(table.split())
         form = ["--series", "bin", "--format", "csv"]

@@ -541,12 +541,12 @@ CASES: list[tuple[str, str, str | None]] = [
     (
         "sum unit zero",
         yaml_with(extra="sum: {field: v, min: 0, max: 1, unit: 0}"),
-        "streams.s.sum.unit 0: must be a number above zero, for example 1.0 or 1/2",
+        "streams.s.sum.unit 0: must be the step that amounts are rounded to, a number above zero, for",
     ),
     (
         "sum without unit",
         yaml_with(extra="sum: {field: v, min: 0, max: 1}"),
-        "streams.s.sum.unit is missing",
+        "streams.s.sum.unit is missing; add the step that amounts are rounded to",
     ),
     (
         "sum field=time",

@@ -50,6 +50,12 @@ def test_doctor_warns_where_the_cap_leaves_out_more_than_a_few_per_cent(
         assert "25" not in said[0]  # no figure of the sample
 
 
+def test_check_config_says_that_doctor_reads_a_sample(tmp_path: Path) -> None:
+    config = configured(tmp_path, 50)
+    said = CliRunner().invoke(main, ["check-config", "--config", str(config)]).output
+    assert f"not checked: what caps leave out; stream-app doctor --config {config} reads a sample\n" in said
+
+
 KEYED = "max_keys: 2, max_per_key: 30, max_events: 70"
 
 

@@ -71,6 +71,12 @@ streams:
     return next(one for one in port_findings(load(folder / "app.yaml", {})) if one.what == "api.port")
 
 
+def test_a_closed_port_of_the_operator_is_a_note(tmp_path: Path) -> None:
+    found_at(tmp_path, free_port())
+    [found] = [one for one in port_findings(load(tmp_path / "app.yaml", {})) if one.what == "operator.port"]
+    assert (found.state, found.said.endswith("set operator.port to open it")) == ("note", True)
+
+
 def test_another_program_is_named_with_its_pid(tmp_path: Path) -> None:
     port = free_port()
     with running(["-c", LISTENS.replace("status", "other"), str(port)], tmp_path) as pid:

@@ -75,6 +75,7 @@ def test_person_keys_and_sum_are_declared_as_answered(folder: Path) -> None:
     many = {"user": "visitor", "max_events": "5", "count": "sum of spent by town"}
     made = init(**ANSWERS | many | {"keys": "Ulm, NO,null", "range": "0 to 12.5"})
     assert made.exit_code == 0, made.output
+    assert made.output.endswith("stream-app plan --config stream-app.yaml --caps visits.csv\n")
     declared = written(folder).declared
     assert declared.privacy.per_user is not None
     assert (declared.privacy.per_user.field, declared.privacy.per_user.caps.max_events) == ("visitor", 5)
@@ -170,6 +171,7 @@ def test_an_answer_that_cannot_be_used_gets_one_line(
         (b"seen,,b\n1,2,3\n", "without a name"),
         (b"seen,town\n", "a header line and no event"),
         (b'{"seen": \n', "no line with a JSON object"),
+        (b"seen,ip\n01.05.2026 04:14,10.0.0.1\n", "since 1970; seen looks like a time; write the times so"),
         (b'{"a": 1}\n{"a": 2}\n', "none of the fields a holds times in a form that is read: iso8601 "),
     ],
 )
@@ -211,8 +213,13 @@ def test_proposals_come_from_names_and_formats(folder: Path, lines: Sequence[str
 
 
 def test_questions_at_a_terminal_and_enter_take_the_proposals(folder: Path) -> None:
+    (folder / "german.txt").write_text("seen;town\n1;2\n")
     with in_terminal([sys.executable, "-m", "stream_app", "init"], folder) as terminal:
-        terminal.answer("events [visits.csv]:")
+        terminal.answer("events [visits.csv]:", "visit.csv")
+        terminal.await_text("visit.csv is not there")
+        terminal.answer("events [visits.csv]:", "german.txt")
+        terminal.await_text("separated by ';'")
+        terminal.answer("events [visits.csv]:", "visits.csv")
         terminal.answer("time [seen]:", "town")
         terminal.await_text("the events have no times in town")
         terminal.answer("time [seen]:")

@@ -134,7 +134,7 @@ def test_records_of_a_topic_say_their_format_and_what_they_lack_is_asked(
         if needed := lacking.get(form, ("schema_registry", registry.url)):
             said = init(folder, **ANSWERS | options)
             assert said.output.endswith(
-                f"add, or correct these proposals: --{needed[0].replace('_', '-')} ...\n"
+                f"add these options, or correct their proposals: --{needed[0].replace('_', '-')} ...\n"
             )
             options[needed[0]] = needed[1]
         if form == "avro":
