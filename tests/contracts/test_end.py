@@ -6,8 +6,10 @@ import pytest
 
 from stream_app.core.records import Cut, Reply
 from stream_app.ports import OperatorError
+from stream_app.state.connection import execute
+from stream_app.state.keys import StreamKeys
 from stream_app.state.redis_store import RedisStore
-from stream_app.stored_format import CHANGES, ENDS
+from stream_app.stored_format import CHANGES, ENDS, TRIMMED
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import BINS, FIRST_BIN, HASH
 from tests.contracts.test_store import cut_and_seal, loaded, opened
@@ -55,3 +57,13 @@ async def test_an_older_build_refuses_a_stream_with_an_end(
     monkeypatch.setattr("stream_app.stored_format.NEWEST", CHANGES)
     with pytest.raises(OperatorError, match=f"stored format {ENDS}, and this build knows formats up to"):
         await stores.store.load(stores.stream)
+
+
+async def test_an_end_does_not_lower_the_format_of_a_stream(stores: Stores) -> None:
+    if not isinstance(stores.store, RedisStore):
+        return
+    connection, epochs = stores.store.connection, StreamKeys(stores.stream).epochs
+    await opened(stores)
+    await execute(connection, "HSET", epochs, "format", TRIMMED)  # old epochs have left
+    assert await stores.store.end_at(stores.stream, END) == Reply.DONE
+    assert int(await execute(connection, "HGET", epochs, "format")) == TRIMMED

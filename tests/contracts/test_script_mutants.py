@@ -445,6 +445,12 @@ MUTANTS = {
         "return 'done'",
         end.test_an_end_never_moves_and_no_sealed_bin_is_beyond_it,
     ),
+    "an end lowers a stream's format": Mutant(
+        "end_at",
+        "if tonumber(redis.call('HGET', epochs, 'format') or '1') < tonumber(format) then",
+        "if true then",
+        end.test_an_end_does_not_lower_the_format_of_a_stream,
+    ),
     "a loop that does not know a change takes a cut": Mutant(
         "take_cuts",
         "if (held[3] or '') ~= change then",

@@ -21,6 +21,8 @@ async def users_findings(settings: Settings, store: RedisStore, keys: NoiseKeys)
         if stream.declared.privacy.per_user is None:
             continue
         state, counted = await store.load(stream.name), await StoredUserKeys(store).counted(stream.name)
+        if state is not None and state.has_ended:
+            continue  # it counts nothing more, and rotate-key does not keep its keys
         noted = () if state is None else state.user_keys.since(state.released_bin).marks
         wanted = {*(counted or {}).values(), *noted} - {b""}
         held = [drawn and _holds(keys, stream.name, mark) for mark in wanted]

@@ -160,11 +160,13 @@ streams:
                 assert await store.apply("departures", change) == Reply.DONE
                 said.append(await found())
                 (tmp_path / "state" / "noise_keys" / "users.key").unlink()
-                return [*said, await found()]
+                said.append(await found())
+                assert await store.end_at("departures", FIRST_BIN) == Reply.DONE
+                return [*said, await found()]  # it counts nobody any more, so no worker needs its key
             finally:
                 await store.close()
 
-        assert asyncio.run(run()) == [["ok"], ["ok"], ["fail"]]
+        assert asyncio.run(run()) == [["ok"], ["ok"], ["fail"], []]
         assert not (tmp_path / "state" / "noise_keys" / "users.key").exists()
 
 
