@@ -84,7 +84,7 @@ def test_a_replay_that_counts_says_what_it_refused_and_succeeds(tmp_path: Path) 
     assert "Set ledger" not in replay.output
     again = "or count the file again with another --state DIR, which costs its epsilon once more"
     for option, said in (
-        (["--bin", "2h"], "time.bin"),
+        (["--bin", "2h"], "--bin was 1h when the stream began and is 2h now"),
         (
             ["--name", "again"],
             "FILE: file:../clicks.ndj* is already measured by replay from 2024-01-01T00:00",
