@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from deploy.ports import free_port
 from stream_app.addresses import once_free
-from stream_app.core.records import GENESIS, Cut, Reason, RecordBatch, Refusal, Reply
+from stream_app.core.records import GENESIS, Cut, Reason, RecordBatch, Refusal, Reply, StreamState
 from stream_app.monitoring import listener
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
@@ -249,3 +250,22 @@ def test_a_thousand_streams_have_forty_series_each() -> None:
 
     alone = series(0)
     assert series(1_000) - alone <= 40 * 1_000
+
+
+class OtherVersion(MemoryStore):
+    """A store whose stream has a strategy that this build cannot read."""
+
+    async def load(self, stream: str) -> StreamState | None:
+        state = await super().load(stream)
+        return None if state is None else replace(state, strategy=b'{"v":9}')
+
+
+def test_a_strategy_of_another_version_is_passed_on_to_the_caller() -> None:
+    async def loaded() -> StreamState | None:
+        store = watch_store(OtherVersion(), Metrics(), {"clicks"})
+        await store.open_epoch("clicks", TEXT, EPOCH, GENESIS)
+        return await store.load("clicks")
+
+    state = asyncio.run(loaded())
+    assert state is not None
+    assert state.strategy == b'{"v":9}'
