@@ -51,7 +51,7 @@ class ArrivalChange:
 
     @property
     def last_cut_bin(self) -> int:
-        """The last bin that may have a cut when the change is stored.
+        """The last bin that may have a cut, or have closed before its answer, when the change is stored.
 
         A record beyond this cut met the last bin before the change at the latest, as the next one to close.
         """

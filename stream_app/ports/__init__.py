@@ -144,8 +144,8 @@ class Store(Protocol):
         """Store a change of what arrival decides, in place of the one that the caller saw; None: of none.
 
         Loops that do not know the change can then take no cut, so they count no record that could meet it.
-        Returns: CUTS_CHANGED if a partition has a cut beyond ``last_cut_bin`` of the change; CONFLICT if
-            another change is stored, or this epoch is not running.
+        Returns: CUTS_CHANGED if a bin beyond ``last_cut_bin`` of the change had closed when the answer of a
+            partition's last cut came; CONFLICT if another change is stored, or this epoch is not running.
         """
 
     async def apply(self, stream: str, change: Apply) -> Reply:

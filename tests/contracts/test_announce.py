@@ -51,14 +51,18 @@ async def test_a_change_is_replaced_only_by_who_saw_it(stores: Stores) -> None:
     assert (await loaded(stores)).change is None
 
 
-@pytest.mark.parametrize(("last", "reply"), [(0, Reply.DONE), (1, Reply.CUTS_CHANGED)])
+@pytest.mark.parametrize(
+    ("last", "overdue", "reply"),
+    [(0, 0, Reply.DONE), (1, 0, Reply.CUTS_CHANGED), (0, 1, Reply.CUTS_CHANGED)],
+)
 async def test_no_change_is_announced_once_records_could_meet_it(
-    stores: Stores, last: int, reply: Reply
+    stores: Stores, last: int, overdue: int, reply: Reply
 ) -> None:
     await opened(stores)
     known = (await loaded(stores)).partitions["0"]
     near = ArrivalChange(FIRST_BIN + 3, CHANGE.before, CHANGE.after)
-    cuts = [Cut(FIRST_BIN, known.position), Cut(FIRST_BIN + last, known.position + 10)][: 1 + last]
+    cuts = [Cut(bin, known.position + 10 + bin) for bin in range(FIRST_BIN, FIRST_BIN + last)]
+    cuts.append(Cut(FIRST_BIN + last, known.position + 20 + FIRST_BIN, overdue))
     await stores.store.take_cuts(stores.stream, HASH, "0", known.last_cut_bin, cuts)
     assert await stores.store.announce(stores.stream, 0, None, near) == reply
 

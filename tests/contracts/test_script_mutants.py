@@ -78,7 +78,11 @@ async def busy_users_count_as_others(stores: Stores) -> None:
 
 
 async def a_change_can_come_too_late(stores: Stores) -> None:
-    await announce.test_no_change_is_announced_once_records_could_meet_it(stores, 1, Reply.CUTS_CHANGED)
+    await announce.test_no_change_is_announced_once_records_could_meet_it(stores, 1, 0, Reply.CUTS_CHANGED)
+
+
+async def a_change_can_come_too_late_by_a_late_answer(stores: Stores) -> None:
+    await announce.test_no_change_is_announced_once_records_could_meet_it(stores, 0, 1, Reply.CUTS_CHANGED)
 
 
 async def records_of_an_older_build_count(stores: Stores) -> None:
@@ -465,9 +469,15 @@ MUTANTS = {
     ),
     "a change is announced after records could meet it": Mutant(
         "announce",
-        "if tonumber(bin) > tonumber(last_cut_bin) then",
+        "if bin + (tonumber(overdue) or 0) > tonumber(last_cut_bin) then",
         "if false then",
         a_change_can_come_too_late,
+    ),
+    "a change is announced after a late answer let records meet it": Mutant(
+        "announce",
+        "if bin + (tonumber(overdue) or 0) > tonumber(last_cut_bin) then",
+        "if tonumber(bin) > tonumber(last_cut_bin) then",
+        a_change_can_come_too_late_by_a_late_answer,
     ),
     "a change is announced in an epoch that has ended": Mutant(
         "announce",

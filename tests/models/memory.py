@@ -265,7 +265,10 @@ class MemoryStore(Store):
             return Reply.ALREADY
         if state.change != seen or state.epoch.end_reason is not None:
             return Reply.CONFLICT
-        if any(one.last_cut_bin > announced.last_cut_bin for one in state.partitions.values()):
+        closed = [
+            one.cuts[-1].open_bin - 1 if one.cuts else one.base_bin for one in state.partitions.values()
+        ]
+        if max(closed, default=0) > announced.last_cut_bin:
             return Reply.CUTS_CHANGED
         state.change = change
         return Reply.DONE

@@ -14,9 +14,11 @@ if redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 1 then return 'confl
 if redis.call('HLEN', base_bins) ~= #ARGV - GIVEN_ARGUMENTS then return 'conflict' end
 for i = GIVEN_ARGUMENTS + 1, #ARGV do
   local tail = redis.call('LINDEX', KEYS[GIVEN_KEYS + i - GIVEN_ARGUMENTS], -1)
-  local bin = tail and string.match(tail, '^(%S+)') or redis.call('HGET', base_bins, ARGV[i])
+  local bin, overdue = string.match(tail or '', '^(%S+) %S+ ?(%S*)')
+  bin = bin or redis.call('HGET', base_bins, ARGV[i])
   if not bin then return 'conflict' end
-  if tonumber(bin) > tonumber(last_cut_bin) then return 'cuts_changed' end
+  -- Records before the cut may have met a bin that was next to close when the cut's answer came.
+  if bin + (tonumber(overdue) or 0) > tonumber(last_cut_bin) then return 'cuts_changed' end
 end
 if change == '' then
   redis.call('HDEL', state, 'change')
