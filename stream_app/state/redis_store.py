@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,6 @@ import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.answers.visible import invisible_slices
 from stream_app.core.arrival import ArrivalChange
 from stream_app.core.changes import read_strategies
 from stream_app.core.counting.choosing import Bounds
@@ -33,11 +31,10 @@ from stream_app.core.records import (
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
-from stream_app.core.releases.row_values import place_of, rows_of_bin, witness_row
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
 from stream_app.shared_answer import SharedAnswer
-from stream_app.state import arguments, checks, codec, retention
+from stream_app.state import arguments, checks, codec, epochs, retention, taking_cuts
 from stream_app.state.append_only import AppendOnlyFiles
 from stream_app.state.cluster_clocks import check_clocks
 from stream_app.state.connection import batch, connect, script, transaction
@@ -46,16 +43,15 @@ from stream_app.state.keys import (
     CLOCK_MARK,
     NOISE_KEY,
     STORED_FORMAT,
-    STREAM_NAMES,
     StreamKeys,
     ledger_key,
     workers_key,
 )
 from stream_app.state.round_trips import Argument, RoundTrips
+from stream_app.state.row_values import rows_with_values
 from stream_app.stored_format import ANNOUNCES, CHANGES, ENDS, NEWEST, check_format
 
 _BINS_PER_READ = 1_000
-_NAMES_PER_SCAN = 5_000
 
 
 class RedisStore(Store):
@@ -126,7 +122,7 @@ class RedisStore(Store):
         keys = StreamKeys(stream)
         while True:
             names = self._partitions.get(stream, [])
-            state, strategy, epochs, positions, base_bins, *cuts = await transaction(
+            state, strategy, known, positions, base_bins, *cuts = await transaction(
                 self._redis,
                 [
                     ("HGETALL", keys.state),
@@ -139,7 +135,7 @@ class RedisStore(Store):
             )
             if not state:
                 return None
-            codec.check_stream_format(stream, epochs)
+            codec.check_stream_format(stream, known)
             codec.check_strategy(stream, state, strategy)
             if sorted(positions) == names:
                 break
@@ -149,7 +145,7 @@ class RedisStore(Store):
             name.decode(): PartitionState(int(positions[name]), int(base_bins[name]), codec.decode_cuts(own))
             for name, own in zip(names, cuts, strict=True)
         }
-        return codec.decode_state(state, strategy, epochs, partitions)
+        return codec.decode_state(state, strategy, known, partitions)
 
     async def open_epoch(
         self,
@@ -163,53 +159,9 @@ class RedisStore(Store):
     ) -> Reply:
         checks.check_epoch(record)
         checks.check_noise(noise)
-        several = len(read_strategies(strategy)) > 1
-        if several:
+        if len(read_strategies(strategy)) > 1:
             await self.need_format(CHANGES)
-        keys = StreamKeys(stream)
-        # The name is in another slot than the stream, so it is written first; readers skip it until then.
-        await batch(self._redis, [("SADD", STREAM_NAMES, stream)])
-        before = ("-inf", f"({record.first_bin}")
-        while True:
-            bins, windows, shards, (seq, released_bin), visible, epochs, held = await transaction(
-                self._redis,
-                [
-                    ("ZRANGEBYSCORE", keys.open_bins, *before),
-                    ("ZRANGEBYSCORE", keys.open_windows, *before),
-                    ("ZRANGEBYSCORE", keys.untallied, *before),
-                    ("HMGET", keys.state, "seq", "released_bin"),
-                    ("GET", keys.visible),
-                    ("HGETALL", keys.epochs),
-                    ("GET", keys.strategy),
-                ],
-            )
-            invisible = []
-            if held and seq is not None:  # a rebuilt stream has no state, and all its rows are visible
-                known, held_texts = codec.decode_epochs(epochs), read_strategies(held)
-                invisible = invisible_slices(held_texts, known, int(released_bin), int(visible or 0))
-            reply = await script("open_epoch")(
-                self._redis,
-                [
-                    *(keys.state, keys.strategy, keys.epochs, keys.visible, keys.chain, keys.open_bins),
-                    *(keys.noise, keys.open_windows, keys.untallied),
-                    *(keys.cells(int(bin)) for bin in bins),
-                    *(keys.users(int(window)) for window in windows),
-                    *(keys.untallied_shard(name.decode()) for name in shards),
-                    *(keys.tile(piece.key) for piece in invisible),
-                ],
-                [
-                    *(strategy, record.strategy_hash, record.epoch, codec.encode_epoch(record)),
-                    *(record.first_bin, record.first_bin + record.bins - 1, record.first_seq, head),
-                    *((noise.nonce, noise.pages) if noise else ("", 0)),
-                    carried,
-                    *(seq or "0", visible or "0", replaced, CHANGES if several else ""),
-                    *(len(bins), len(windows), len(shards)),
-                    *(*bins, *windows, *shards),
-                    *(piece.offset_bytes for piece in invisible),
-                ],
-            )
-            if reply != b"again":
-                return codec.decode_reply(reply)
+        return await epochs.open_epoch(self._redis, stream, strategy, record, head, noise, carried, replaced)
 
     async def noise_key(self, stream: str) -> bytes:
         [mark] = await batch(self._redis, [("HGET", StreamKeys(stream).noise, NOISE_KEY)])
@@ -233,36 +185,7 @@ class RedisStore(Store):
         return await self._reply("end_epoch", [keys.state, keys.epochs], [epoch, expected_seq, reason])
 
     async def stop(self, stream: str, epoch: int, expected_seq: int) -> Reply:
-        keys, everything, reply = StreamKeys(stream), (0, -1), None
-        cleared: set[bytes] = set()
-        while True:
-            bins, windows, shards, partitions = await transaction(
-                self._redis,
-                [
-                    ("ZRANGE", keys.open_bins, *everything),
-                    ("ZRANGE", keys.open_windows, *everything),
-                    ("ZRANGE", keys.untallied, *everything),
-                    ("HKEYS", keys.positions),
-                ],
-            )
-            # Records that were counted between the reading and the first call are deleted by the second.
-            # A partition that appeared between the two may hold nothing but records set aside.
-            if reply is Reply.DONE and not (bins or windows or shards) and cleared.issuperset(partitions):
-                return reply
-            cleared.update(partitions)
-            reply = await self._reply(
-                "stop",
-                [
-                    *(keys.state, keys.epochs, keys.open_bins, keys.open_windows, keys.untallied),
-                    *(keys.cells(int(bin)) for bin in bins),
-                    *(keys.users(int(window)) for window in windows),
-                    *(keys.untallied_shard(name.decode()) for name in shards),
-                    *(key for name in partitions for key in keys.ahead(name.decode())[:2]),
-                ],
-                [epoch, expected_seq, len(bins), len(windows), *bins, *windows, *shards],
-            )
-            if reply is not Reply.DONE:
-                return reply
+        return await epochs.stop(self._redis, stream, epoch, expected_seq)
 
     async def end_at(self, stream: str, until_bin: int) -> Reply:
         checks.check_integers(until_bin=until_bin)
@@ -321,45 +244,8 @@ class RedisStore(Store):
         change: ArrivalChange | None = None,
     ) -> Reply:
         checks.check_cuts(expected_last_cut_bin, cuts)
-        keys = StreamKeys(stream)
-        packed, digest = arguments.packed_cuts(expected_last_cut_bin, cuts)
-        open_bin = cuts[0].open_bin
-        while True:
-            # Only a late cut accepts records that were set aside.
-            late = open_bin > expected_last_cut_bin + 2
-            newest_bin = open_bin + max_ahead_bins
-            seen, names = await self._set_aside(keys.ahead(partition)[0], newest_bin) if late else (0, [])
-            targets = arguments.targets_ahead(keys, names)
-            reply = await script("take_cuts")(
-                self._redis,
-                [
-                    *(keys.state, keys.positions, keys.starts, keys.base_bins, keys.cuts(partition)),
-                    *(keys.cut_calls, *keys.ahead(partition)),
-                    *(keys.operator_counts, keys.open_bins, keys.untallied, keys.open_windows),
-                    *chain.from_iterable(targets.values()),
-                ],
-                [
-                    *(strategy_hash, partition, expected_last_cut_bin, digest, packed),
-                    *(open_bin, max_ahead_bins, seen, msgspec.msgpack.encode(names)),
-                    most_places,
-                    "" if change is None else change.text(),
-                    *targets,
-                ],
-            )
-            if reply != b"again":
-                return codec.decode_reply(reply)
-
-    async def _set_aside(self, ahead: str, newest_bin: int) -> tuple[int, list[str]]:
-        """Return how many records are set aside, and the names of records dated up to ``newest_bin``."""
-        [records] = await batch(self._redis, [("HGET", ahead, "records")])
-        names: set[str] = set()  # a scan may return a name twice
-        cursor = "0"
-        while True:
-            part = await script("scan_ahead")(self._redis, [ahead], [cursor, newest_bin, _NAMES_PER_SCAN])
-            cursor, found = msgspec.msgpack.decode(part or b"", type=tuple[str, list[str] | dict[str, str]])
-            names.update(found)
-            if cursor == "0":
-                return int(records or 0), sorted(names)
+        proven = strategy_hash, partition, expected_last_cut_bin, cuts
+        return await taking_cuts.take_cuts(self._redis, stream, *proven, max_ahead_bins, most_places, change)
 
     async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:
         """Return the first positions of records that were set aside and then refused. SECRET."""
@@ -500,27 +386,7 @@ class RedisStore(Store):
             await self.confirm(stream)
         if strategy.kind.rows_hold_values or not rows:
             return [WitnessRow(seq, row) for seq, row in rows]
-        keys = StreamKeys(stream)
-        [fields] = await batch(self._redis, [("HGETALL", keys.epochs)])
-        epochs = codec.decode_epochs(fields)
-        try:
-            commands = [
-                keys.reading(piece)
-                for epoch, bin in [place_of(epochs, row) for _, row in rows]
-                for table_rows in rows_of_bin(strategy.kind, bin)
-                for piece in table_rows.slices(epoch)
-            ]
-            read = iter(await batch(self._redis, commands))
-
-            def packed() -> list[WitnessRow]:
-                return [
-                    witness_row(strategy, epochs, seq, row, lambda piece: next(read)) for seq, row in rows
-                ]
-
-            return await asyncio.to_thread(packed)  # wide rows take long to compress; cuts do not wait
-        except (LookupError, ValueError):
-            # Another worker discarded rows that were released but never visible.
-            raise ConnectionError(f"stream {stream}: its last rows changed while they were read") from None
+        return await rows_with_values(self._redis, stream, strategy, rows)
 
     async def _reply(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         return codec.decode_reply(await script(name)(self._redis, keys, arguments))

@@ -17,7 +17,8 @@ from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
 from stream_app.core.records import Cut, Reply
 from stream_app.state.connection import batch
 from stream_app.state.reader import RedisReader
-from stream_app.state.redis_store import _NAMES_PER_SCAN, RedisStore
+from stream_app.state.redis_store import RedisStore
+from stream_app.state.taking_cuts import NAMES_PER_SCAN
 from tests.contracts.conftest import SERVERS, Servers, Stores
 from tests.contracts.examples import FIRST_BIN, HASH, WIDTH, setting_aside
 from tests.contracts.test_ahead import FAR, counts, refused
@@ -75,7 +76,7 @@ async def test_a_late_cut_looks_at_few_names_in_each_script(real_stores: Stores)
     few, many = [await commands_of_a_late_cut(real_stores, parts) for parts in (0, PARTS)]
     assert not _WHOLE_HASH & many.keys()
     # Each call scans about this many names. Names lie unevenly, so a call may scan twice as many.
-    assert many["hscan"] >= PARTS * LARGEST_APPLY_CELLS / (2 * _NAMES_PER_SCAN)
+    assert many["hscan"] >= PARTS * LARGEST_APPLY_CELLS / (2 * NAMES_PER_SCAN)
     scripts = {name: many[name] - few[name] for name in many if name in ("eval", "evalsha")}
     assert sum(scripts.values()) == many["hscan"] - few["hscan"]
     # All other commands are the same, however much is set aside.

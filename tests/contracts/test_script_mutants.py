@@ -10,7 +10,7 @@ import pytest
 
 from dphist.caps import Caps
 from stream_app.core.records import Reply
-from stream_app.state import redis_store
+from stream_app.state import epochs, redis_store, taking_cuts
 from stream_app.state import retention as in_redis
 from stream_app.state import user_keys as stored_user_keys
 from stream_app.state.connection import Script, script, script_text
@@ -551,7 +551,7 @@ async def test_mutant_is_caught(name: str, redis_stores: Stores, monkeypatch: py
     text = script_text(mutant.script)
     assert text.count(mutant.right.encode()) == 1, "the script has changed: change the mutant with it"
     broken = Script(text.replace(mutant.right.encode(), mutant.wrong.encode()))
-    for module in (redis_store, in_redis, stored_user_keys):
+    for module in (redis_store, epochs, taking_cuts, in_redis, stored_user_keys):
         monkeypatch.setattr(
             module, "script", lambda asked: broken if asked == mutant.script else script(asked)
         )

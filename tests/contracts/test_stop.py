@@ -14,6 +14,8 @@ from stream_app.core.budget import Total
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import Cut, Reply
 from stream_app.source_ledger import SourceLedger, TotalSpent
+from stream_app.state import epochs
+from stream_app.state.connection import script
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
@@ -106,15 +108,15 @@ async def test_a_stop_deletes_what_a_partition_sets_aside_that_appears_meanwhile
 ) -> None:
     await complete(stores)
     if isinstance(stores.store, RedisStore):
-        call = RedisStore._reply
+        stop = script("stop")
 
-        async def after_another_worker(store: RedisStore, name: str, *arguments: Any) -> Reply:
+        async def after_another_worker(*call: Any) -> Any:
             """Let another worker read a new partition between the reading of keys and the first call."""
             monkeypatch.undo()
             await another_partition(stores)
-            return await call(store, name, *arguments)
+            return await stop(*call)
 
-        monkeypatch.setattr(RedisStore, "_reply", after_another_worker)
+        monkeypatch.setattr(epochs, "script", lambda name: after_another_worker)
     else:
         await another_partition(stores)
     assert await stores.store.stop(stores.stream, 0, BINS) == Reply.DONE

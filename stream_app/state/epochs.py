@@ -1,0 +1,106 @@
+"""Opens and stops the epochs of a stream in Redis; both clear what was counted and is not released."""
+
+from __future__ import annotations
+
+from stream_app.core.answers.visible import invisible_slices
+from stream_app.core.changes import read_strategies
+from stream_app.core.records import EpochRecord, Reply, StoredNoise
+from stream_app.state import codec
+from stream_app.state.connection import batch, script, transaction
+from stream_app.state.keys import STREAM_NAMES, StreamKeys
+from stream_app.state.round_trips import RoundTrips
+from stream_app.stored_format import CHANGES
+
+
+async def open_epoch(
+    redis: RoundTrips,
+    stream: str,
+    strategy: bytes,
+    record: EpochRecord,
+    head: str,
+    noise: StoredNoise | None,
+    carried: bytes,
+    replaced: bytes,
+) -> Reply:
+    """Open an epoch, as ``Store.open_epoch`` says."""
+    keys = StreamKeys(stream)
+    # The name is in another slot than the stream, so it is written first; readers skip it until then.
+    await batch(redis, [("SADD", STREAM_NAMES, stream)])
+    needed = CHANGES if len(read_strategies(strategy)) > 1 else ""
+    before = ("-inf", f"({record.first_bin}")
+    while True:
+        bins, windows, shards, (seq, released_bin), visible, fields, held = await transaction(
+            redis,
+            [
+                ("ZRANGEBYSCORE", keys.open_bins, *before),
+                ("ZRANGEBYSCORE", keys.open_windows, *before),
+                ("ZRANGEBYSCORE", keys.untallied, *before),
+                ("HMGET", keys.state, "seq", "released_bin"),
+                ("GET", keys.visible),
+                ("HGETALL", keys.epochs),
+                ("GET", keys.strategy),
+            ],
+        )
+        invisible = []
+        if held and seq is not None:  # a rebuilt stream has no state, and all its rows are visible
+            known, held_texts = codec.decode_epochs(fields), read_strategies(held)
+            invisible = invisible_slices(held_texts, known, int(released_bin), int(visible or 0))
+        reply = await script("open_epoch")(
+            redis,
+            [
+                *(keys.state, keys.strategy, keys.epochs, keys.visible, keys.chain, keys.open_bins),
+                *(keys.noise, keys.open_windows, keys.untallied),
+                *(keys.cells(int(bin)) for bin in bins),
+                *(keys.users(int(window)) for window in windows),
+                *(keys.untallied_shard(name.decode()) for name in shards),
+                *(keys.tile(piece.key) for piece in invisible),
+            ],
+            [
+                *(strategy, record.strategy_hash, record.epoch, codec.encode_epoch(record)),
+                *(record.first_bin, record.first_bin + record.bins - 1, record.first_seq, head),
+                *((noise.nonce, noise.pages) if noise else ("", 0)),
+                carried,
+                *(seq or "0", visible or "0", replaced, needed),
+                *(len(bins), len(windows), len(shards)),
+                *(*bins, *windows, *shards),
+                *(piece.offset_bytes for piece in invisible),
+            ],
+        )
+        if reply != b"again":
+            return codec.decode_reply(reply)
+
+
+async def stop(redis: RoundTrips, stream: str, epoch: int, expected_seq: int) -> Reply:
+    """Stop counting a stream, as ``Store.stop`` says."""
+    keys, everything = StreamKeys(stream), (0, -1)
+    reply: Reply | None = None
+    cleared: set[bytes] = set()
+    while True:
+        bins, windows, shards, partitions = await transaction(
+            redis,
+            [
+                ("ZRANGE", keys.open_bins, *everything),
+                ("ZRANGE", keys.open_windows, *everything),
+                ("ZRANGE", keys.untallied, *everything),
+                ("HKEYS", keys.positions),
+            ],
+        )
+        # Records that were counted between the reading and the first call are deleted by the second.
+        # A partition that appeared between the two may hold nothing but records set aside.
+        if reply is Reply.DONE and not (bins or windows or shards) and cleared.issuperset(partitions):
+            return reply
+        cleared.update(partitions)
+        told = await script("stop")(
+            redis,
+            [
+                *(keys.state, keys.epochs, keys.open_bins, keys.open_windows, keys.untallied),
+                *(keys.cells(int(bin)) for bin in bins),
+                *(keys.users(int(window)) for window in windows),
+                *(keys.untallied_shard(name.decode()) for name in shards),
+                *(key for name in partitions for key in keys.ahead(name.decode())[:2]),
+            ],
+            [epoch, expected_seq, len(bins), len(windows), *bins, *windows, *shards],
+        )
+        reply = codec.decode_reply(told)
+        if reply is not Reply.DONE:
+            return reply
