@@ -115,7 +115,8 @@ async def test_what_counts_of_a_busy_user_is_what_one_script_would_choose(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(checks, "LEAST_MERGED", 20)
-    monkeypatch.setattr(checks, "LARGEST_APPLY_CELLS", 40)
+    for module in (checks.__name__, __name__):
+        monkeypatch.setattr(f"{module}.LARGEST_APPLY_CELLS", 40)
     records, many = busy_and_others(most, 150), MOST_AMOUNTS + 1
     memory = MemoryStore()
     model = Stores(memory, memory.reader(), "model")
@@ -130,7 +131,8 @@ async def test_what_counts_of_records_set_aside_is_what_the_rule_says(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(checks, "LEAST_MERGED", 20)
-    monkeypatch.setattr(checks, "LARGEST_APPLY_CELLS", 40)
+    for module in (checks.__name__, __name__):
+        monkeypatch.setattr(f"{module}.LARGEST_APPLY_CELLS", 40)
     records, bounds = busy_and_others(most, 150, FAR), Bounds(Caps(most), places=MOST_AMOUNTS + 1)
     await accepted_late(stores, records[:250], records[250:], bounds)
     found = await sealed_and_tallied(stores, FAR, bounds, 150)
