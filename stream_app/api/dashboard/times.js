@@ -140,7 +140,7 @@ class DayTimes {
     this.oneBin = "1 day";
     this.bin = "day";
     this.per = `day of ${this.zone}`;
-    this.meaning = "; a range of days includes its last";
+    this.meaning = "; a range includes its first and its last day";
     this.lengthNote = ` A day is a calendar day of ${this.zone}, 23 to 25 hours.`;
     this.scale = `whole days of ${this.zone}`;
     this.clockZone = "Etc/UTC";

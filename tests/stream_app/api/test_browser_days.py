@@ -100,7 +100,7 @@ def test_page_shows_a_day_as_its_date(browser: Browser, site: str) -> None:
         rows = table(page, "bins")
         expect(page.locator("#stream-about")).to_have_text(
             "Events of flights.ndjson since 24 Feb 2013, counted per day of Europe/Paris; "
-            "a range of days includes its last"
+            "a range includes its first and its last day"
         )
         expect(page.locator("#released-until")).to_have_text(f"the end of {LAST}")
         expect(page.locator("#bins-released")).to_have_text("70 of 1 day")
