@@ -153,6 +153,7 @@ class StreamState:
     user_keys: UserKeys = NONE_NOTED  # by which users are hashed, if a rotation has noted it
     earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
     change: ArrivalChange | None = None  # the last one that was announced, also once it has taken effect
+    trimmed: Trimmed | None = None  # what retention removed
 
     @property
     def texts(self) -> tuple[bytes, ...]:

@@ -241,11 +241,19 @@ async def agrees(store: Store, witness: Witness, planned: Strategy) -> bool:
 
 
 async def _follows(store: Store, stream: str, state: StreamState, head: RowLink) -> bool:
-    """Return whether the store's chain contains the witness's last row."""
+    """Return whether the store's chain contains the witness's last row, or contained it until it left.
+
+    A worker with an own witness may be away until retention has removed rows that its witness lacks.
+    """
     if head.seq >= state.seq:
         return head.seq == state.seq and head.hash == state.head
     following = await store.rows(stream, head.seq, 1)
-    return (RowLink.of(following[0][1]).prev if following else state.head) == head.hash
+    if (RowLink.of(following[0][1]).prev if following else state.head) == head.hash:
+        return True
+    # Read after the rows, because an epoch may leave at any moment.
+    now = await store.load(stream)
+    left = None if now is None else now.trimmed
+    return left is not None and head.seq < left.seq and (head.epoch, head.bin) < (left.epoch, left.bin)
 
 
 async def _open(

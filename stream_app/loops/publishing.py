@@ -6,6 +6,7 @@ Visible <= witnessed <= released, at every moment and after any crash.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from stream_app.core.counting.closing import next_public_instant_us
@@ -14,6 +15,8 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops.lease import Leadership
 from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
+
+log = logging.getLogger(__name__)
 
 PART_OF_INSTANT = 4  # a loop that is late by more than a quarter of the period has missed the instant
 MOST_MISSED = 10  # instants missed in a row; after that, due rows are shown late rather than never
@@ -113,6 +116,17 @@ class Publisher:
             del self._before[at_us]
         return self._before[reached[-1]] if reached else 0
 
+    async def _tell_what_left(self, seq: int) -> None:
+        """Tell the operator which rows left the store before this witness had them. Args: seq, its last."""
+        state = await self._store.load(self._strategy.stream)
+        left = None if state is None else state.trimmed
+        if left is not None and left.seq > seq:
+            log.warning(
+                "stream %s: this worker's witness goes on without the rows %d to %d: after releases.keep "
+                "they left the store; it cannot put them back, and an audit with it misses them",
+                *(self._strategy.stream, seq + 1, left.seq),
+            )
+
     async def _write(self, last_seq: int) -> None:
         """Read back released rows up to ``last_seq`` that the witness lacks; write them there, durably."""
         stream, limit = self._strategy.stream, rows_at_once(self._strategy.kind)
@@ -124,6 +138,8 @@ class Publisher:
                 rows = [row for row in found if row.seq <= last_seq]
                 if not rows:
                     break  # the epoch has just opened; the missing seqs are from a store that was lost
+                if head is not None and rows[0].seq > seq + 1:
+                    await self._tell_what_left(seq)
                 await self._witness.append(stream, rows)
                 seq = rows[-1].seq
         except OSError:

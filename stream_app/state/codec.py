@@ -104,6 +104,7 @@ def decode_state(
         until_bin=int(state[b"until_bin"]) if b"until_bin" in state else None,
         change=ArrivalChange.of(state[b"change"].decode()) if b"change" in state else None,
         user_keys=UserKeys.of_text(state.get(b"user_keys", b"").decode()),
+        trimmed=decode_trimmed(epochs),
     )
 
 

@@ -134,6 +134,7 @@ class MemoryStore(Store):
             until_bin=state.until_bin,
             change=state.change,
             user_keys=state.noted_keys,
+            trimmed=state.trimmed,
         )
 
     async def open_epoch(

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.tables import Span
 from stream_app.core.measured import KnownEpochs
-from stream_app.core.releases.release import row_hash
+from stream_app.core.records import WitnessRow
+from stream_app.core.releases.release import RowLink, row_hash
 from stream_app.loops import recovery
+from stream_app.loops.opening import agrees
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
 from tests.stream_app.loops.test_lost_store import KINDS, Departures, release_until, view_of
@@ -120,6 +123,51 @@ def test_a_young_epoch_stays_and_each_epoch_asks_once(one: OneSource) -> None:
             await closer.publisher.publish(instant_us)
         assert asked == [instant_us - KEEP_US], "the public instant decides, not the time of the call"
         assert await seqs(one) == list(range(1, 9))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("last", [EPOCH_BINS - 2, EPOCH_BINS, EPOCH_BINS + 2])
+def test_a_worker_whose_witness_lacks_rows_that_left_follows(
+    one: OneSource, last: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It takes over after a long time. Its witness may end in an epoch that left, with its end, or later."""
+
+    async def run() -> None:
+        await release_until(one, FIRST_BIN + last)
+        older = deepcopy(one.witness)
+        await release_until(one, FIRST_BIN + EPOCH_BINS + 3)
+        await trim(one)
+        kept = await seqs(one)
+        ledger = await one.store.ledger(SOURCE)
+        newer, one.witness = one.witness, older
+        await release_until(one, FIRST_BIN + EPOCH_BINS + 4)
+        one.witness = newer
+        await release_until(one, FIRST_BIN + EPOCH_BINS + 5)
+        assert await seqs(one) == [*kept, kept[-1] + 1, kept[-1] + 2]
+        assert await one.store.ledger(SOURCE) == ledger, "no epoch ended"
+        written = [row.seq for row in await older.rows(STREAM, 0)]
+        assert written == [*range(1, last + 1), *range(max(last, EPOCH_BINS) + 1, EPOCH_BINS + 5)]
+        told = [record.getMessage() for record in caplog.records if "goes on without" in record.message]
+        assert ["without the rows 5 to 6" in line for line in told] == [True] * (last < EPOCH_BINS)
+
+    asyncio.run(run())
+
+
+def test_a_witness_that_knows_more_than_what_left_still_ends_the_epoch(one: OneSource) -> None:
+    """The store was set back and went on without this witness, whose last bin is beyond what left."""
+
+    async def run() -> None:
+        await release_until(one, FIRST_BIN + EPOCH_BINS + 4)
+        await trim(one)
+        kept, [row] = await seqs(one), await one.witness.rows(STREAM, EPOCH_BINS + 3)
+        later = json.loads(row.row) | {"seq": 5}
+        one.witness.kept[STREAM] = [WitnessRow(5, json.dumps(later).encode(), row.values)]
+        state = await one.store.load(STREAM)
+        assert state is not None
+        head = RowLink.of(one.witness.kept[STREAM][0].row)
+        assert (head.seq, state.trimmed and state.trimmed.seq, kept[0]) == (5, EPOCH_BINS, EPOCH_BINS + 1)
+        assert not await agrees(one.store, one.witness, one.strategies[0])
 
     asyncio.run(run())
 
