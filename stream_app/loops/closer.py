@@ -19,7 +19,7 @@ from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.loops.announcing import announce
-from stream_app.loops.configured import changes_in_words, running_strategy
+from stream_app.loops.configured import arrival_in_words, releases_in_words, running_strategy
 from stream_app.loops.lease import LEASE_S, Leadership
 from stream_app.loops.next_epoch import is_finished
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
@@ -103,8 +103,9 @@ class Closer:
         self._strategy, state = await open_stream(
             self._ports, self._stream, self._strategy, self._wanted, self._ahead, self._recovery
         )
+        held = state.change
         state = await announce(self._store, self._ports.clock, self._strategy, self._wanted, state)
-        await self._log_pending()
+        await self._log_pending(announced=state.change != held)
         self._note_change(before, state)
         self._next = after_running(self._strategy, self._wanted, state)
         await self.publisher.witness_released(self._strategy, state.epoch.epoch, state.seq)
@@ -144,17 +145,20 @@ class Closer:
         if before is not None and now.hash != before.hash:
             self._pool = None
 
-    async def _log_pending(self) -> None:
-        """Log at the start which settings the next epoch changes, while they can still be put back."""
+    async def _log_pending(self, announced: bool = False) -> None:
+        """Log at the start which settings change later. Args: announced, whether ``announce`` just logged."""
         if self._pending_logged or (state := await self._store.load(self.name)) is None:
             return
         self._pending_logged = True
         running = running_strategy(state, self._wanted)
-        is_announced = running.declared.arrival != self._wanted.declared.arrival
-        if state.epoch.end_reason is None and not is_finished(running, state) and not is_announced:
+        if state.epoch.end_reason is not None or is_finished(running, state):
+            return
+        for change in releases_in_words(running, self._wanted, state):
+            log.warning("stream %s; until then, the old settings can be put back", change)
+        if not announced:
             now_us = await self._ports.clock.now_us()
-            for change in changes_in_words(running, self._wanted, state, now_us):
-                log.warning("stream %s; until then, the old settings can be put back", change)
+            for change in arrival_in_words(running, self._wanted, state, now_us):
+                log.warning("stream %s", change)
 
     def _note_stop(self, state: StreamState) -> None:
         if state.stopped:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from stream_app.config.facts import fact_in_words
-from stream_app.core.changes import announced_bin, may_change, pending_change
+from stream_app.core.arrival import Arrival
+from stream_app.core.changes import announced_bin, may_announce, may_change, pending_change
 from stream_app.core.history import in_words, read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
@@ -57,18 +59,51 @@ def check_change(running: Strategy, planned: Strategy) -> None:
 
 def changes_in_words(running: Strategy, wanted: Strategy, state: StreamState, now_us: int) -> list[str]:
     """Return what a start with these settings changes, and from when on, a line; none if nothing changes."""
-    if running.declared == wanted.declared:
+    return [*releases_in_words(running, wanted, state), *arrival_in_words(running, wanted, state, now_us)]
+
+
+def releases_in_words(running: Strategy, wanted: Strategy, state: StreamState) -> list[str]:
+    """Return the line about settings that change with the next epoch; none if none does."""
+    planned = _with_arrival(wanted, running.declared.arrival)
+    if running.declared == planned.declared:
         return []
-    if running.declared.arrival != wanted.declared.arrival:
-        pending = pending_change(state)
-        bin = announced_bin(running, state, now_us) if pending is None else pending.bin
-        begins = format_instant(wanted.declared.time.binning.start_us(bin))
-        return [f"{wanted.stream}: from {begins} on, with a new epoch: {facts_in_words(running, wanted)}"]
     following = state.epoch.first_bin + state.epoch.bins
     if state.epoch.last_bin is not None:
         following = max(state.released_bin, state.epoch.last_bin) + 1
     begins = format_instant(wanted.declared.time.binning.start_us(following))
-    return [f"{wanted.stream}: from {begins} on, with its next epoch: {facts_in_words(running, wanted)}"]
+    return [f"{wanted.stream}: from {begins} on, with its next epoch: {facts_in_words(running, planned)}"]
+
+
+def arrival_in_words(running: Strategy, wanted: Strategy, state: StreamState, now_us: int) -> list[str]:
+    """Return the line about the change that is announced, or that these settings announce; or none."""
+    name, time, goal = wanted.stream, wanted.declared.time, wanted.declared.arrival
+    planned, pending = _with_arrival(running, goal), pending_change(state)
+    if pending is None:
+        if goal == running.declared.arrival:
+            return []
+        bin, facts = announced_bin(running, state, now_us), facts_in_words(running, planned)
+        if state.until_bin is not None and bin >= state.until_bin:
+            return [f"{name}: it ends before these settings could begin: {facts}"]
+        is_over = state.change is None or state.change.is_over(state.released_bin)
+        on = "on" if is_over else "on at the earliest"
+        begins = format_instant(time.binning.start_us(bin))
+        return [f"{name}: from {begins} {on}, with a new epoch: {facts}"]
+    begins = format_instant(time.binning.start_us(pending.bin))
+    announced = facts_in_words(running, _with_arrival(running, pending.after))
+    if not may_announce(running, state, pending.bin, now_us):
+        too_late = "; it is too late to change this, and this file's settings follow later"
+        said = f"{name}: from {begins} on, with a new epoch: {announced}"
+        return [said if goal == pending.after else said + too_late]
+    if goal == running.declared.arrival:
+        return [f"{name}: this file takes back the change announced for {begins} ({announced})"]
+    end = format_instant(running.declared.time.closing.instant_us(pending.last_cut_bin))
+    facts = facts_in_words(running, planned)
+    until = f"until {end}, the old settings can be put back"
+    return [f"{name}: from {begins} on, with a new epoch: {facts}; {until}"]
+
+
+def _with_arrival(strategy: Strategy, arrival: Arrival) -> Strategy:
+    return replace(strategy, declared=strategy.declared.with_arrival(arrival))
 
 
 def facts_in_words(before: Strategy, now: Strategy) -> str:

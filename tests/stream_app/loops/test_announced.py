@@ -20,6 +20,7 @@ from stream_app.core.arrival import Arrival, ArrivalChange, LatePolicy
 from stream_app.core.ledger import statement
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
+from stream_app.loops.configured import changes_in_words
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, SOURCE, strategy_of
 from tests.stream_app.loops.test_total import Dying
@@ -182,17 +183,30 @@ def test_a_change_is_said_and_can_be_taken_back_until_its_bins_close(
                 state = await workers.closer.reconcile()
                 expected = held and ArrivalChange(SWITCH, before.declared.arrival, held.declared.arrival)
                 assert state.change == expected
+            first = list(caplog.messages)
+            here, now_us = workers.closer._strategy, one.clock.now_us
+            [back] = changes_in_words(here, before, state, now_us)
+            assert "visits: this file takes back the change announced for 1970-01-01T00:17:40Z" in back
+            [again] = changes_in_words(here, after, state, now_us)
+            caplog.clear()
+            workers.start(after)
+            await workers.closer.reconcile()  # each start says it again
+            assert caplog.messages == [f"stream {again}"]
             await workers.run(SWITCH - 2, {})
             workers.start(before)  # too late: the bins that may have met the change are about to close
+            caplog.clear()
             assert (await workers.closer.reconcile()).change is not None
+            late = again.partition("; until")[0] + "; it is too late to change this, and this file's "
+            assert caplog.messages == [f"stream {late}settings follow later"]
             await workers.run(SWITCH + 1, {})
-        said = [line for line in caplog.messages if "with a new epoch" in line]
+        said = [line for line in first if "with a new epoch" in line]
+        assert len(said) == len(set(said)) + 1  # the same change was announced twice, each time in one line
         assert said[0] == (
             "stream visits: from 1970-01-01T00:17:40Z on, with a new epoch: time.grace 15s instead of 0s, "
             "time.max_ahead 3 bins instead of 1 bin; until 1970-01-01T00:17:20Z, "
             "the old settings can be put back"
         )
-        assert "the announced change is taken back" in caplog.text
+        assert sum("the announced change is taken back" in line for line in first) == 1
         epochs = one.store._streams["visits"].epochs
         assert [epoch.strategy_hash for epoch in epochs] == [before.hash, after.hash]
         state = await workers.closer.reconcile()  # the settings before come back with the epoch after
