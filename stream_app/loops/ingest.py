@@ -16,11 +16,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from stream_app.core.records import (
-    Reason,
-    RecordBatch,
-    Reply,
-)
+from stream_app.core.incoming import Reason, RecordBatch
+from stream_app.core.records import Reply
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
-from stream_app.core.records import Refusal
+from stream_app.core.incoming import Refusal
 from stream_app.outage import Outage
 from stream_app.ports import DeadLetters
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from stream_app.core.records import Reason, Refusal
+from stream_app.core.incoming import Reason, Refusal
 from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.outage import Outage
 from stream_app.ports import DeadLetters, Store

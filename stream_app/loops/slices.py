@@ -21,16 +21,8 @@ from stream_app.core.counting.bounding import UserRecords
 from stream_app.core.counting.cells import Cells
 from stream_app.core.counting.outcomes import Outcomes, outcomes
 from stream_app.core.declaration import Time
-from stream_app.core.records import (
-    Ahead,
-    Apply,
-    Cut,
-    PartitionState,
-    Reason,
-    RecordBatch,
-    Refusal,
-    Users,
-)
+from stream_app.core.incoming import Reason, RecordBatch, Refusal
+from stream_app.core.records import Ahead, Apply, Cut, PartitionState, Users
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import NoiseKeys
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from prometheus_client import Gauge
 
 from stream_app.core.counting.outcomes import LATE_CLASSES
-from stream_app.core.records import Apply, Reason
+from stream_app.core.incoming import Reason
+from stream_app.core.records import Apply
 
 OVER_S = 600
 _SLOT_S = 5

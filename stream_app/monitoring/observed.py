@@ -14,7 +14,8 @@ from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from stream_app.core.counting.closing import Closing
 from stream_app.core.history import read_strategy
-from stream_app.core.records import Apply, RecordBatch, Refusal, Release, Reply, StreamState
+from stream_app.core.incoming import RecordBatch, Refusal
+from stream_app.core.records import Apply, Release, Reply, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import DeadLetters, Source, Store

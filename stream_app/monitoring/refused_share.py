@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from stream_app.core.counting.outcomes import SET_ASIDE
 from stream_app.core.counting.remedies import REMEDIES, refused_because
-from stream_app.core.records import Apply, Reason
+from stream_app.core.incoming import Reason
+from stream_app.core.records import Apply
 
 OVER_S = 600
 LEAST_REFUSED = 10  # with fewer, a few damaged lines would give a warning

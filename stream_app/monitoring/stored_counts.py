@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from stream_app.core.counting.outcomes import LATE_BINS, LATE_CLASSES, LATE_WITHIN_S, SET_ASIDE
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 from stream_app.ports import Store
 
 READ_EVERY_S = 2.0

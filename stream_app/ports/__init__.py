@@ -16,13 +16,12 @@ from typing import Protocol
 from dphist.arrays import Int64Array
 from stream_app.core.arrival import ArrivalChange
 from stream_app.core.counting.choosing import Bounds
+from stream_app.core.incoming import RecordBatch, Refusal
 from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
     LedgerEntry,
-    RecordBatch,
-    Refusal,
     Release,
     Reply,
     StoredNoise,

@@ -11,7 +11,8 @@ from dphist.arrays import BoolArray
 from stream_app.config import SourceSettings, StreamSettings
 from stream_app.core.counting.left_out import LeftOut, Owner, left_out
 from stream_app.core.declaration import Declaration
-from stream_app.core.records import EpochRecord, RecordBatch
+from stream_app.core.incoming import RecordBatch
+from stream_app.core.records import EpochRecord
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file_list import is_list
 from stream_app.sources.finished_files import open_sample

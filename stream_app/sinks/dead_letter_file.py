@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from stream_app.core.records import Refusal
+from stream_app.core.incoming import Refusal
 from stream_app.durable import LineLog
 from stream_app.ports import DeadLetters, OperatorError
 

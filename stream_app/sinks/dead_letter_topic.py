@@ -15,7 +15,7 @@ from itertools import islice
 
 from aiokafka import AIOKafkaProducer, errors
 
-from stream_app.core.records import Refusal
+from stream_app.core.incoming import Refusal
 from stream_app.kafka_cluster import Cluster, TopicFacts, create_topic, topic_facts, translating_errors
 from stream_app.outage import Outage
 from stream_app.ports import DeadLetters, OperatorError

@@ -8,7 +8,7 @@ from typing import Any
 
 import fastavro
 
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 from stream_app.sources.avro_bounds import MOST_VALUES, within_bounds
 from stream_app.sources.avro_schema import Schema
 from stream_app.sources.decode import TimeField, nested_value

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 from stream_app.ports import OperatorError
 from stream_app.sources.times import Bools, TimeFormat, times_us
 

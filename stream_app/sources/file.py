@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField

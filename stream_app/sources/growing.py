@@ -6,7 +6,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.sources.lines import PARTITION, OneFile
 
 _POLL_S = 0.05

@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from dphist.arrays import Int64Array
-from stream_app.core.records import Reason, RecordBatch, Refusal
+from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.kafka_cluster import (
     Cluster,
     TopicFacts,

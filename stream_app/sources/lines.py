@@ -12,7 +12,7 @@ from typing import IO, Literal
 
 import numpy as np
 
-from stream_app.core.records import Reason, RecordBatch, Refusal
+from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.ports import OperatorError, Source
 from stream_app.sources.decode import (
     BYTES_AT_ONCE,

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 from stream_app.sources.decode import TimeField
 from stream_app.sources.protobuf_fields import MessageReader, Timestamp, message_reader
 from stream_app.sources.protobuf_schema import ProtobufSchema

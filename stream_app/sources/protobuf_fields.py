@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 _WRAPPERS = frozenset(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 from stream_app.sources.decode import Decoded, Decoder, TimeField, decoded_columns, untimed_columns
 from stream_app.sources.times import TimeFormat, times_us
 

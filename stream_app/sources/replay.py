@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.sources.decode import TimeField
 from stream_app.sources.lines import PARTITION, FileFormat, OneFile
 from stream_app.sources.sort import in_order_of_time

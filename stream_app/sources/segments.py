@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.durable import secret_directory
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import NdjsonDecoder, TimeField

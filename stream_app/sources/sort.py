@@ -13,7 +13,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.durable import secret_directory, write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField

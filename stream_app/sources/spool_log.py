@@ -7,7 +7,7 @@ import bisect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.durable import sync_directory
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField

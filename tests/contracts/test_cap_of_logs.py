@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphist.noise import SystemNoise
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
 from stream_app.loops.ingest import Ingest

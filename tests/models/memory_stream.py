@@ -18,17 +18,8 @@ from stream_app.core.counting.bounding import (
     user_fields,
 )
 from stream_app.core.counting.choosing import Bounds, by_key, chosen
-from stream_app.core.records import (
-    Ahead,
-    Apply,
-    Cut,
-    EpochRecord,
-    History,
-    Reason,
-    TileKey,
-    Trimmed,
-    Users,
-)
+from stream_app.core.incoming import Reason
+from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, History, TileKey, Trimmed, Users
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import TileSlice
 from stream_app.core.retention import anchor, last_seq_of

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 
 from stream_app.core.counting.bins import assign
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.loops.ingest import Ingest
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.loops.slices import Slices

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from stream_app.core.records import RecordBatch, Refusal
+from stream_app.core.incoming import RecordBatch, Refusal
 
 Run = tuple[str, int, int]  # partition, first position, and the position after the last
 USERS = ("ann", "bob", "eve")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stream_app.core.records import LedgerEntry, Refusal, WitnessRow
+from stream_app.core.incoming import Refusal
+from stream_app.core.records import LedgerEntry, WitnessRow
 from stream_app.vault.cipher import later_chain_key, new_chain_key
 
 

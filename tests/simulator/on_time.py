@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 from tests.simulator.checks import Broken
 from tests.simulator.log import Entry, Kind, Log
 from tests.simulator.recount import PartitionHistory, Place, Rules, floor_at

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.receiving import spool_writer
 from stream_app.sources import spool_log
 from stream_app.sources.decode import TimeField

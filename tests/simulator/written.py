@@ -16,7 +16,7 @@ import fastavro
 import httpx
 import numpy as np
 
-from stream_app.core.records import Reason, RecordBatch, Refusal
+from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.sources.decode import TimeField
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 from tests.simulator.log import Entry, LogSource, Run

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from stream_app.core.records import GENESIS, Apply, EpochRecord, Refusal, Reply
+from stream_app.core.incoming import Refusal
+from stream_app.core.records import GENESIS, Apply, EpochRecord, Reply
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.stream import Ports
 from stream_app.wiring.pipeline import Counting

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dphist.noise import SystemNoise
-from stream_app.core.records import Refusal
+from stream_app.core.incoming import Refusal
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.closer import Closer

@@ -13,7 +13,8 @@ import pytest
 import redis
 from click.testing import CliRunner, Result
 
-from stream_app.core.records import LedgerEntry, Reason, Refusal, WitnessRow
+from stream_app.core.incoming import Reason, Refusal
+from stream_app.core.records import LedgerEntry, WitnessRow
 from stream_app.durable import NoRoomError, write_durably
 from stream_app.monitoring.logs import handler
 from stream_app.ports import OperatorError

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.arrival import ArrivalChange, LatePolicy
-from stream_app.core.records import PartitionState, Reason
+from stream_app.core.incoming import Reason
+from stream_app.core.records import PartitionState
 
 LARGEST_APPLY_CELLS = 5_000  # a longer script would delay all other streams of the store
 

@@ -23,7 +23,7 @@ from dphist.arrays import Int64Array
 from dphist.product.sums import AmountRange
 from stream_app.core.counting.bins import aggregate
 from stream_app.core.counting.read_values import as_text, numbers
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 
 OTHER = "other"  # the key for all events whose key is not on the list
 ANY = "*"  # in a pattern of keys: any value of a field

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bins import Assignment
-from stream_app.core.records import Reason, Refusal
+from stream_app.core.incoming import Reason, Refusal
 
 SET_ASIDE = "set_aside"  # until the next cut decides about them
 LATE_BINS = "late_bins"  # how many bins late all late records together were

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 
 _FORMAT = "correct source.format"
 _FIELD = "correct time.field"

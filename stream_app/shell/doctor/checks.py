@@ -14,7 +14,7 @@ from dphist.arrays import Int64Array
 from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
 from stream_app.config.second_measurement import check_measurements
 from stream_app.config.settings import IngestSettings
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import file_sample
 from stream_app.shell.doctor.fields import field_findings

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from stream_app.config import StreamSettings
 from stream_app.core.counting.remedies import refused_because
-from stream_app.core.records import Refusal
+from stream_app.core.incoming import Refusal
 from stream_app.shell.capped import cap_warning, shares_in_words
 from stream_app.shell.filling import filling_warning
 

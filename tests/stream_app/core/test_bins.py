@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.core.counting.bins import Binning, BinRules, _midnight_us, aggregate, assign, split
-from stream_app.core.records import Cut, PartitionState, Reason
+from stream_app.core.incoming import Reason
+from stream_app.core.records import Cut, PartitionState
 
 DAY_US = 86_400_000_000
 # Zones whose clocks skip midnight (Santiago, Beirut), a day (Apia), or half an hour (Lord Howe).

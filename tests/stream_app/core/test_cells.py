@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.core.counting.cells import Amounts, Buckets, Cells, KeyList
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 
 CELLS = Cells(KeyList("k", ("UA", "7", "true"), False, False), Buckets("v", Fraction(-1), Fraction(2), 6))
 keys = st.sampled_from(["UA", "7", 7, True, "true", "AA", None, 7.0, ["UA"], {"a": 1}, ""])

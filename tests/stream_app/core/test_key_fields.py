@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError, labels_of_keys
 from stream_app.core.counting.cells import Cells, KeyField, KeyList
+from stream_app.core.incoming import Reason
 from stream_app.core.meaning import left_out
-from stream_app.core.records import Reason
 from stream_app.core.strategy import canonical_json
 from tests.examples import examples
 from tests.stream_app.declared import declared_of

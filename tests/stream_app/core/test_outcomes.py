@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from stream_app.core.arrival import LatePolicy
 from stream_app.core.counting.bins import BinRules, assign, only, refusing
 from stream_app.core.counting.outcomes import LATE_CLASSES, LATE_WITHIN_S, outcomes
-from stream_app.core.records import Cut, PartitionState, Reason, Refusal
+from stream_app.core.incoming import Reason, Refusal
+from stream_app.core.records import Cut, PartitionState
 
 STATE = PartitionState(position=0, base_bin=9, cuts=(Cut(10, 20), Cut(11, 30), Cut(14, 40)))
 SECOND_US = 1_000_000

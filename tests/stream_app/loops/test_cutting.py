@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from stream_app.core.history import history_text
-from stream_app.core.records import History, Reason, Reply
+from stream_app.core.incoming import Reason
+from stream_app.core.records import History, Reply
 from stream_app.ports import OperatorError
 from tests.simulator.log import Entry
 from tests.simulator.loop import simulate

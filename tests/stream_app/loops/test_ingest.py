@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from stream_app.core.records import Apply, Reason, Reply
+from stream_app.core.incoming import Reason
+from stream_app.core.records import Apply, Reply
 from stream_app.ports import OperatorError, Store
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from tests.stream_app.declared import BIN_US, STREAM, changed, strategy_of

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from stream_app.core.records import Reason, Refusal
+from stream_app.core.incoming import Reason, Refusal
 from stream_app.loops import letters
 from stream_app.loops.letters import LettersBeside
 from tests.simulator.loop import simulate

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
 from stream_app.core.answers.answered import QueryError
+from stream_app.core.incoming import Reason
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, Span, node_table
-from stream_app.core.records import Reason
 from stream_app.core.strategy import Strategy
 from tests.examples import examples
 from tests.stream_app.api.client import SHARED

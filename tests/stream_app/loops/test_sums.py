@@ -20,8 +20,8 @@ from stream_app.api.app import create_app
 from stream_app.api.metrics.text import Newest, exposition
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.sums import mean_over, mean_series, sum_of, sum_series
+from stream_app.core.incoming import Reason
 from stream_app.core.kinds.tables import SeriesKind, Span
-from stream_app.core.records import Reason
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.declared import FIRST_BIN, STREAM
 from tests.stream_app.product_stream import ProductSource, product_strategy, view_of

@@ -10,8 +10,8 @@ import pytest
 
 from dphist.tree.design import Release
 from stream_app.core.answers.sums import mean_over, sum_of
+from stream_app.core.incoming import Reason
 from stream_app.core.kinds.tables import Span
-from stream_app.core.records import Reason
 from tests.stream_app.declared import FIRST_BIN, STREAM
 from tests.stream_app.product_stream import view_of
 from tests.stream_app.summed_stream import (

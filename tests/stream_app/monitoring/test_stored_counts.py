@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 from stream_app.monitoring.late_share import OVER_S, LateShare
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.stored_counts import StoredCounts, follow

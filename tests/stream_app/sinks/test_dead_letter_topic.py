@@ -16,7 +16,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from deploy.ports import free_port
-from stream_app.core.records import Reason, Refusal
+from stream_app.core.incoming import Reason, Refusal
 from stream_app.kafka_cluster import Cluster, TopicFacts, create_topic, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.sinks import dead_letter_file, dead_letter_topic

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from stream_app.core.records import Reason, Refusal, WitnessRow
+from stream_app.core.incoming import Reason, Refusal
+from stream_app.core.records import WitnessRow
 from stream_app.ports import OperatorError
 from stream_app.sinks import dead_letter_file
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expire

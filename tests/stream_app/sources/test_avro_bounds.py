@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 from stream_app.sources.avro_bounds import FREE_VALUES, MOST_DEPTH
 from stream_app.sources.avro_schema import read_schema
 from stream_app.sources.decode import TimeField

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 from stream_app.ports import OperatorError
 from stream_app.sources import decode
 from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.records import Reason, RecordBatch, Refusal
+from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.ports import OperatorError
 from stream_app.sources import lines as lines_module
 from stream_app.sources.decode import BYTES_AT_ONCE, RECORDS_AT_ONCE

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from kafka import KafkaAdminClient
 
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.kafka_cluster import Cluster
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField

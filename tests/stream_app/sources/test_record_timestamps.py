@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream_app.config import load_text
-from stream_app.core.records import Reason
+from stream_app.core.incoming import Reason
 from stream_app.sources.decode import TimeField
 from stream_app.sources.topic_records import TIMESTAMP, TopicDecoder, topic_decoder
 from tests.registry import Registry, record, serving

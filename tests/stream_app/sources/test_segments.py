@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.records import RecordBatch
+from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.sources import file_list
 from stream_app.sources.file_list import FileList, in_order
