@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
 from dphist.arrays import Int64Array
@@ -24,7 +24,7 @@ from stream_app.core.measured import ledger_entry
 from stream_app.core.promise import in_words, promise_in_words
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, Trimmed, WitnessRow
 from stream_app.core.releases.release import row_hash
-from stream_app.core.releases.restored import restored, strategies_of
+from stream_app.core.releases.restored import epochs_of, restored, strategies_of
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import differences
@@ -65,10 +65,16 @@ class Stored:
         last = 0 if self.trimmed is None else self.trimmed.seq
         return sorted({seq: row for seq, row, _ in self.witness if seq <= last}.items())
 
-    def strategy_of(self, strategy_hash: str) -> Strategy | None:
-        """Return the stream's strategy of this hash; None if there is none."""
-        known = (*self.earlier, self.strategy)
-        return next((one for one in known if one.hash == strategy_hash), None)
+    def strategies(self) -> dict[str, Strategy]:
+        """Return the stream's strategies by hash; those of epochs that left are told by the witness."""
+        kept = {one.hash: one for one in (*self.earlier, self.strategy)}
+        if self.trimmed is None:
+            return kept
+        rows = sorted({row.seq: row for row in self.witness}.values(), key=lambda row: row.seq)
+        try:
+            return strategies_of(rows, kept.values()) | kept
+        except ValueError:
+            return kept  # then the rows of others are faults
 
 
 def check_stored(stored: Stored) -> Iterator[Check]:
@@ -146,6 +152,7 @@ def check_source(source: str, entries: Sequence[LedgerEntry]) -> Iterator[Check]
 
 def _chain_faults(stored: Stored) -> Iterator[str]:
     removed, trimmed, last = stored.removed, stored.trimmed, None
+    strategies = stored.strategies()
     rows = [*removed, *stored.rows]
     prev, first = (GENESIS, 1) if trimmed is None else (trimmed.hash, trimmed.seq + 1)
     if removed:  # a witness that was lost, too, begins with a later row than the stream
@@ -158,7 +165,7 @@ def _chain_faults(stored: Stored) -> Iterator[str]:
             yield f"row {expected} has the number {message['seq']}"
         if message["prev"] != prev:
             yield f"row {seq} does not follow row {seq - 1}"
-        if stored.strategy_of(message["strategy"]) is None:
+        if message["strategy"] not in strategies:
             yield f"row {seq} is of another strategy"
         place = message["epoch"], message["bin"]
         if last is not None and not (place == (last[0], last[1] + 1) or place[0] > last[0]):
@@ -214,7 +221,8 @@ def _tiles_of_witness(stored: Stored) -> dict[TileKey, bytes]:
 
 
 def _unrecorded(stored: Stored) -> Iterator[str]:
-    strategy = stored.strategy
+    strategy, strategies = stored.strategy, stored.strategies()
+    left = _epochs_that_left(stored, strategies)
     ledgers = {"the ledger": stored.ledger}
     if stored.outside is not None:
         ledgers["the ledger outside the store"] = stored.outside
@@ -225,8 +233,21 @@ def _unrecorded(stored: Stored) -> Iterator[str]:
             if entry is None:
                 yield f"epoch {record.epoch} is not in {where}"
             else:
-                own_strategy = stored.strategy_of(record.strategy_hash) or strategy
+                own_strategy = strategies.get(record.strategy_hash, strategy)
                 yield from _other_entry(entry, ledger_entry(own_strategy, record), where)
+        for record in left:
+            if (entry := own.get(record.epoch)) is None:
+                yield f"epoch {record.epoch}, which left the store, is not in {where}"
+            else:
+                right = ledger_entry(strategies[record.strategy_hash], record)
+                # A change may have shortened the epoch, which rows do not tell.
+                yield from _other_entry(entry, replace(right, periods=entry.periods), where)
+
+
+def _epochs_that_left(stored: Stored, strategies: dict[str, Strategy]) -> list[EpochRecord]:
+    """Return the epochs that retention removed from the store, as far as the witness knows them."""
+    known = [WitnessRow(seq, row) for seq, row in stored.removed if json.loads(row)["strategy"] in strategies]
+    return epochs_of(strategies, known)
 
 
 def _other_entry(entry: LedgerEntry, right: LedgerEntry, where: str) -> Iterator[str]:

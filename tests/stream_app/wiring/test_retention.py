@@ -123,6 +123,11 @@ def test_the_audit_checks_the_anchor_and_the_removed_rows(counted: Path, server:
         kept_only = replace(stored, witness=[row for row in stored.witness if row.seq > 12])
         assert faults(kept_only) == [], "a witness that was lost, too, begins later"
         assert "row 13 does not follow row 12" in faults(replace(kept_only, trimmed=other.trimmed))
+        of_kept = replace(stored, ledger=[entry for entry in stored.ledger if entry.epoch >= 2])
+        missing = [f"epoch {epoch}, which left the store, is not in the ledger" for epoch in (0, 1)]
+        assert faults(of_kept) == ["; ".join(missing)]
+        cheaper = replace(stored, ledger=[replace(entry, epsilon="1/99") for entry in stored.ledger])
+        assert any("epoch 0 is in the ledger with epsilon 1/99" in fault for fault in faults(cheaper))
         cut_off = replace(stored, rows=stored.rows[1:])
         assert any("row 13 has the number 14" in fault for fault in faults(cut_off))
         # A removed bin that is released again is found in the witness.
