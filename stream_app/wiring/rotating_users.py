@@ -87,7 +87,7 @@ class UsersOfStreams:
         for name in (*self.configured, *sorted(set(streams) - set(self.configured))):
             while (found := await self._found(name)) is not None:
                 state, keys, counted = found
-                if name not in self.configured and not set(keys.marks) & set(self._marks):
+                if name not in self.configured and not await self._uses_ring(name, keys):
                     break  # the stream of another service
                 if len(self.ring.users) > 1 and keys.marks[-1:] != self._marks[-1:]:
                     keys = (
@@ -112,18 +112,24 @@ class UsersOfStreams:
         for name in self.configured:
             while (found := await self._found(name)) is not None:
                 state, keys, counted = found
-                if not keys.marks or keys.marks[-1] in self._marks:
+                if set(keys.since(state.released_bin).marks) <= set(self._marks):
                     break
-                last = max([state.released_bin, *counted])
-                reply = await self.noted.note(
-                    name, counted, state.user_keys, keys.then(self._of_unnoted, last)
-                )
-                if reply is Reply.CONFLICT:
-                    continue
-                said.append(
-                    f"{name}: users of cap windows after {_end_of(state, last)} are hashed with the key of "
-                    "this file"
-                )
+                mark = keys.marks[-1] if keys.marks[-1] in self._marks else self._of_unnoted
+                last = max([state.released_bin, *(one for one in counted if counted[one] != mark)])
+                noted = keys.then(mark, last)
+                if noted != keys:
+                    if await self.noted.note(name, counted, state.user_keys, noted) is Reply.CONFLICT:
+                        continue
+                    said.append(
+                        f"{name}: users of cap windows after {_end_of(state, last)} are hashed with the key "
+                        "of this file"
+                    )
+                if lost := [one for one in counted if counted[one] and counted[one] not in self._marks]:
+                    said.append(
+                        f"{name}: cap windows until {_end_of(state, max(lost))} have users under the lost "
+                        "key; at the next event of such a window the worker ends, and then only a stream "
+                        "with another name can go on"
+                    )
                 break
         return said
 
@@ -137,6 +143,12 @@ class UsersOfStreams:
         if (counted := await self.noted.counted(name)) is None:
             return None
         return state, state.user_keys.counted_under(counted), counted
+
+    async def _uses_ring(self, name: str, keys: UserKeys) -> bool:
+        """Return whether a stream of another configuration uses this file, for its users or its noise."""
+        if set(keys.marks) & set(self._marks):
+            return True
+        return await self.store.noise_key(name) in self.ring.marks
 
     async def _now_us(self) -> int:
         return (await self.store.now_us())[0]

@@ -23,7 +23,7 @@ import pytest
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import Reply
 from stream_app.core.strategy import Strategy
-from stream_app.core.user_keys import UserKeys
+from stream_app.core.user_keys import UserKeys, mark_of_users
 from stream_app.ports import OperatorError, Store
 from stream_app.vault import key_ring
 from stream_app.vault.key_ring import KeyRing
@@ -296,3 +296,71 @@ def test_under_a_lost_key_later_windows_go_on_when_the_operator_says_so(
         counts = asyncio.run(run(service, one))
     assert len(service.said) == 1
     assert +Counter(counts) == Counter({100: 2, 106: 2})
+
+
+@pytest.mark.parametrize("anybody", [True, False])
+def test_a_key_that_left_its_file_too_early_is_given_up(
+    anybody: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file holds the newest key, but not the one of the windows that have begun."""
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+
+    async def run(service: Service, one: OneSource) -> tuple[list[str], UserKeys]:
+        await one.closer().reconcile()
+        await service.start(0)
+        one.append_of(*[(FIRST, "ann")] * anybody)
+        await service.step(0)
+        await rotate(service)
+        ring = KeyRing.read(file)
+        file.write_bytes(b"".join(KeyRing(ring.keys, ring.users[-1:]).lines()))
+        users = UsersOfStreams(one.store, MemoryUserKeys(one.store), KeyRing.read(file), [STREAM])
+        said = await users.give_up()
+        await service.start(0)
+        one.append_of((FIRST + 1, "bob"))
+        await service.step(0)
+        return said, one.store._streams[STREAM].noted_keys
+
+    file = tmp_path / "a.key"
+    file.touch(0o600)
+    file.write_bytes(base64.b64encode(OLD) + b"\n")
+    with closing(OneSource(tmp_path, strategies()[0])) as one:
+        service = Service(one, (file, file))
+        [said], keys = asyncio.run(run(service, one))
+    if anybody:
+        assert "have users under the lost key" in said
+        assert len(service.said) == 1
+        assert len(keys.marks) == 2
+    else:
+        assert "are hashed with the key of this file" in said
+        assert service.said == []
+        assert keys.since(FIRST - 1).marks == keys.marks[-1:]
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_a_stream_of_another_configuration_is_noted_if_its_noise_has_a_key_of_the_file(
+    mine: bool, tmp_path: Path
+) -> None:
+    """Nobody has counted in it yet: its window must not begin under the key that leaves the file."""
+
+    async def run(one: OneSource) -> UserKeys:
+        await one.closer().reconcile()
+        key_ring.begin(file)
+        ring = KeyRing.read(file)
+        one.store._noise_keys[STREAM] = ring.marks[0] if mine else bytes(16)
+        users = UsersOfStreams(one.store, MemoryUserKeys(one.store), ring, [])
+
+        async def streams() -> Sequence[str]:
+            return [STREAM]
+
+        await users.finish(file, streams)
+        return one.store._streams[STREAM].noted_keys
+
+    file = tmp_path / "a.key"
+    file.touch(0o600)
+    file.write_bytes(base64.b64encode(OLD) + b"\n")
+    with closing(OneSource(tmp_path, strategies()[0])) as one:
+        one.keys = SharedKey.read(file)
+        keys = asyncio.run(run(one))
+    assert bool(keys.marks) == mine
+    if mine:
+        assert keys.marks == tuple(map(mark_of_users, KeyRing.read(file).users))
