@@ -64,6 +64,14 @@ def announced_bin(running: Strategy, state: StreamState, now_us: int) -> int:
     return bin + horizon * max(0, -((bin - due - 4) // horizon))
 
 
+def most_ahead_bins(running: Strategy, state: StreamState) -> int:
+    """Return how many bins ahead a record may be that is not counted yet, also under a change of settings."""
+    change, most = state.change, running.declared.time.max_ahead_bins
+    if change is None or change.is_over(state.released_bin):
+        return most
+    return max(most, change.before.max_ahead_bins, change.after.max_ahead_bins)
+
+
 def may_announce(running: Strategy, state: StreamState, bin: int, now_us: int) -> bool:
     """Return whether it is early enough to announce, replace or take back a change that begins in this bin.
 

@@ -19,7 +19,11 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.access import check_operator, is_loopback
 from stream_app.config.key_file import follow_keys, read_keys
 from stream_app.config.settings import IngestSettings
+from stream_app.core.changes import most_ahead_bins
+from stream_app.core.history import read_strategy
+from stream_app.core.records import StreamState
 from stream_app.core.releases.release import RowLink
+from stream_app.core.strategy import Strategy
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError, Witness
@@ -172,25 +176,21 @@ async def _listen(ingest: IngestSettings) -> socket.socket:
     return listener
 
 
-IsStopped = Callable[[str], Awaitable[bool]]
-
-
-async def _never_stopped(_stream: str) -> bool:
-    return False
+Load = Callable[[str], Awaitable[StreamState | None]]
 
 
 async def delete_counted(
-    streams: Sequence[StreamSettings], witnesses: Mapping[str, Witness], skew_us: int, is_stopped: IsStopped
+    streams: Sequence[StreamSettings], witnesses: Mapping[str, Witness], skew_us: int, load: Load
 ) -> Never:
     """Delete, for ever, a spool's events that every stream has released and that are old enough.
 
-    Args: streams, all over one spool; skew_us, by how much the listener's clock may differ; is_stopped, says
-        whether a stream counts no more events, because its total is spent.
+    Args: streams, all over one spool; skew_us, by how much the listener's clock may differ; load, of
+        the store.
     """
     outage = Outage(log, "deletion of counted events")
     while True:
         now_us = time.time_ns() // 1_000
-        await outage.outlast(partial(delete_once, streams, witnesses, skew_us, now_us, is_stopped))
+        await outage.outlast(partial(delete_once, streams, witnesses, skew_us, now_us, load))
         outage.over()
         await asyncio.sleep(DELETE_EVERY_S)
 
@@ -200,7 +200,7 @@ async def delete_once(
     witnesses: Mapping[str, Witness],
     skew_us: int,
     now_us: int,
-    is_stopped: IsStopped = _never_stopped,
+    load: Load,
 ) -> int:
     """Delete what may be deleted now; return the number of segments."""
     source = streams[0].source
@@ -210,13 +210,16 @@ async def delete_once(
     kept_us = [one.source.keep_us for one in streams if isinstance(one.source, SourceSettings)]
     before_us = now_us - max(keep_us for keep_us in kept_us if keep_us is not None)
     for stream in streams:
-        if await is_stopped(stream.name):
-            continue  # none of its events counts, so none is kept for it
+        state = await load(stream.name)
+        if state is not None and state.stopped:
+            continue  # its total is spent: none of its events counts, so none is kept for it
         head = await witnesses[stream.name].head(stream.name)
         if head is None:
             return 0
         times = stream.declared.time
         # Whatever arrived before this instant can count in witnessed bins only: it is dated no further ahead.
-        open_bin = RowLink.of(head[1]).bin + 1
-        before_us = min(before_us, times.binning.start_us(open_bin - times.max_ahead_bins - 1) - skew_us)
+        open_bin, ahead = RowLink.of(head[1]).bin + 1, times.max_ahead_bins
+        if state is not None:  # it may still run with other settings than the configured ones
+            ahead = max(ahead, most_ahead_bins(Strategy.from_json(read_strategy(state.strategy)[0]), state))
+        before_us = min(before_us, times.binning.start_us(open_bin - ahead - 1) - skew_us)
     return await asyncio.to_thread(delete_segments, source.file, before_us)

@@ -142,10 +142,6 @@ async def _start_and_run(
         store = new_store()
         await store.need_format(FIRST)
 
-        async def is_stopped(stream: str) -> bool:
-            state = await store.load(stream)
-            return state is not None and state.stopped
-
         waiting.now = KAFKA if settings.outputs else START
         witnesses = await open_witnesses(settings, resources)
         outside = outside_ledger(settings)
@@ -170,7 +166,7 @@ async def _start_and_run(
         async with preparing.said():
             pipelines = [await _pipeline(log, measuring, adapters, preparing.opened) for log in logs]
         deleting = [
-            delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us, is_stopped)
+            delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us, store.load)
             for streams in by_log(settings.streams)
             if isinstance(streams[0].source, SourceSettings) and streams[0].source.keep_us is not None
         ]

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stream_app.config import StreamSettings, load
+from stream_app.config.plans import planned
+from stream_app.core.arrival import ArrivalChange
+from stream_app.core.records import GENESIS, EpochRecord, Reply, StreamState
 from stream_app.receiving import spool_writer
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.spool import segments
-from stream_app.wiring.receiving import delete_once
+from stream_app.wiring.receiving import Load, delete_once
+from tests.models.memory import MemoryStore
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -63,11 +68,14 @@ def left(streams: tuple[StreamSettings, ...]) -> list[int]:
     return [int(line) for line in found.split()]
 
 
-def delete(streams: tuple[StreamSettings, ...], now_us: int, *bins: int | None) -> list[int]:
+def delete(
+    streams: tuple[StreamSettings, ...], now_us: int, *bins: int | None, load: Load | None = None
+) -> list[int]:
     """Delete once, with the last witnessed bins of both streams; return the hours that are left."""
+    load = load or MemoryStore().load
     names = [stream.name for stream in streams]
     witnesses = {name: Witness(bin) for name, bin in zip(names, bins, strict=True)}
-    asyncio.run(delete_once(streams, witnesses, 5_000_000, now_us))  # type: ignore[arg-type]
+    asyncio.run(delete_once(streams, witnesses, 5_000_000, now_us, load))  # type: ignore[arg-type]
     return left(streams)
 
 
@@ -86,7 +94,28 @@ def test_events_are_kept_until_all_streams_have_released_their_bins(
     assert delete(streams, later_us, 1000, 1000) == []
 
 
+@pytest.mark.parametrize(("begins", "oldest"), [(30, 3), (3, 7)])
+def test_events_are_kept_while_a_larger_max_ahead_may_need_them(
+    streams: tuple[StreamSettings, ...], begins: int, oldest: int
+) -> None:
+    """A smaller ``time.max_ahead`` was announced: until it alone decides, the larger one holds."""
+    strategy = planned(streams[0])
+    after = strategy.declared.arrival
+    before = replace(after, max_ahead_bins=after.max_ahead_bins + 4)
+    change = ArrivalChange(begins, before, after)
+
+    async def load(stream: str) -> StreamState | None:
+        store = MemoryStore()
+        record = EpochRecord(0, 10, 24, 1, strategy.hash)
+        await store.open_epoch(stream, strategy.to_json(), record, GENESIS)
+        assert await store.announce(stream, 0, None, change) is Reply.DONE
+        return await store.load(stream)
+
+    assert delete(streams, 100 * DAY_US, 9, 9, load=load)[:1] == [oldest]
+
+
 def test_a_spool_without_events_has_nothing_to_delete(tmp_path: Path) -> None:
     (tmp_path / "app.yaml").write_text(TEXT.partition("  slow:")[0])
     stream = load(tmp_path / "app.yaml").streams[0]
-    assert asyncio.run(delete_once([stream], {"clicks": Witness(1)}, 0, DAY_US)) == 0  # type: ignore[dict-item]
+    deleting = delete_once([stream], {"clicks": Witness(1)}, 0, DAY_US, MemoryStore().load)  # type: ignore[dict-item]
+    assert asyncio.run(deleting) == 0
