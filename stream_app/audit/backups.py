@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stream_app.audit.checks import Check
 from stream_app.audit.collecting import collect_from
-from stream_app.audit.stored import Stored, check_stored
+from stream_app.audit.stored import PART, Stored, check_stored
 from stream_app.config import Settings
+from stream_app.core.releases.release import RowLink
 from stream_app.ports import OperatorError
 from stream_app.state.loaded_copy import loaded_copy
 from stream_app.state.redis_store import RedisStore
-from stream_app.wiring.storage import noise_keys
+from stream_app.wiring.storage import holds_users_keys, noise_keys
 
 
 def check_backup(settings: Settings, file: Path, server: Path) -> tuple[list[str], list[Check]]:
@@ -24,25 +26,46 @@ def check_backup(settings: Settings, file: Path, server: Path) -> tuple[list[str
     Raises: OperatorError for a file without any of the streams, or one that cannot be read.
     """
     with loaded_copy(file, server) as url:
-        found = asyncio.run(_read(settings, url))
+        found, of_users = asyncio.run(_read(settings, url))
     if not found:
         raise OperatorError(
             f"{file}: it holds none of the configured streams; name the copy of this service's Redis"
         )
-    return list(_told(settings, found)), [check for one in found for check in check_stored(one)]
+    stored = [check for one in found for check in check_stored(one)]
+    return list(_told(settings, found)), stored + of_users
 
 
-async def _read(settings: Settings, url: str) -> list[Stored]:
+async def _read(settings: Settings, url: str) -> tuple[list[Stored], list[Check]]:
+    """Return what is stored, and a check of the keys of each stream that protects users."""
     found = await collect_from(settings, url)
-    keys = noise_keys(settings)
+    keys, of_users = noise_keys(settings), []
+    capped = {one.name for one in settings.streams if one.declared.privacy.per_user is not None}
     store = RedisStore(url)
     try:
         for one in found:
             name = one.strategy.stream
             await keys.mark(name, await store.noise_key(name))  # else its worker would end with this line
+            if name in capped:
+                has_keys = await holds_users_keys(settings, store, keys, name, _last_bin(one))
+                of_users.append(_check_of_users(name, passed=has_keys))
     finally:
         await store.close()
-    return found
+    return found, of_users
+
+
+def _last_bin(one: Stored) -> int:
+    """Return the last bin that is released after a restore, which adds the rows of the witness."""
+    rows = [*(row for _, row in one.rows[-1:]), *(row.row for row in one.witness)]
+    return max((RowLink.of(row).bin for row in rows), default=-sys.maxsize)
+
+
+def _check_of_users(stream: str, *, passed: bool) -> Check:
+    asked = "This machine has the keys of users' hashes that open cap windows of the copy need"
+    lacks = (
+        "a key is missing, so after a restore the stream's worker ends with a line; before a restore, put "
+        "the line users of then back into secrets.key_file, or the state.dir of then"
+    )
+    return Check(PART, stream, asked, passed, "each is here" if passed else lacks)
 
 
 def _told(settings: Settings, found: Sequence[Stored]) -> Iterator[str]:

@@ -10,11 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from stream_app.config import Settings, TopicSettings
+from stream_app.core.user_keys import mark_of_users
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.ports import ACCEPT_MANAGED, NoiseKeys, OperatorError, OutsideLedger, Witness
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.redis_store import RedisStore
+from stream_app.state.user_keys import StoredUserKeys
 from stream_app.stored_format import check_directory_format, mark_directory
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
@@ -82,6 +84,30 @@ def noise_keys(settings: Settings) -> NoiseKeys:
     if settings.noise_key_file is not None:
         return SharedKey.read(settings.noise_key_file)
     return KeyFiles(settings.state_dir / "noise_keys")
+
+
+async def holds_users_keys(
+    settings: Settings, store: RedisStore, keys: NoiseKeys, stream: str, released_bin: int | None = None
+) -> bool:
+    """Return whether this machine has the keys of users' hashes that a stream's cap windows need.
+
+    It draws no key: without ``secrets.key_file`` the first start does.
+    Args: released_bin, windows up to it are over; None: as the store says. Raises: OSError.
+    """
+    state, counted = await store.load(stream), await StoredUserKeys(store).counted(stream) or {}
+    if state is None or state.has_ended:
+        return True
+    last = state.released_bin if released_bin is None else released_bin
+    wanted = {*(counted[window] for window in counted if window > last), *state.user_keys.since(last).marks}
+    drawn = settings.noise_key_file is not None or (settings.state_dir / "noise_keys" / "users.key").exists()
+    return all(drawn and _holds(keys, stream, mark) for mark in wanted - {b""})
+
+
+def _holds(keys: NoiseKeys, stream: str, mark: bytes) -> bool:
+    try:
+        return mark_of_users(keys.user_key(stream, mark)) == mark
+    except OperatorError:
+        return False
 
 
 async def open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:

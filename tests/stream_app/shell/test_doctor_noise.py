@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dphist.tree.design import Release
+from stream_app.audit.backups import _read
 from stream_app.config import load
 from stream_app.core.records import Reply
 from stream_app.core.user_keys import mark_of_users
@@ -22,9 +23,10 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
+from stream_app.wiring.storage import holds_users_keys
 from tests.contracts import test_store
 from tests.contracts.conftest import Stores
-from tests.contracts.examples import FIRST_BIN, of_users
+from tests.contracts.examples import BINS, FIRST_BIN, of_users
 from tests.contracts.servers import server_paths
 from tests.deployment.test_redis import deployed
 from tests.stream_app.declared import design_of, strategy_of
@@ -161,6 +163,10 @@ streams:
                 said.append(await found())
                 (tmp_path / "state" / "noise_keys" / "users.key").unlink()
                 said.append(await found())
+                settings = load(tmp_path / "app.yaml", {})
+                _, [check] = await _read(settings, url)  # a copy of this store
+                assert (check.subject, check.passed) == ("departures", False)
+                assert await holds_users_keys(settings, store, keys, "departures", FIRST_BIN + BINS)
                 assert await store.end_at("departures", FIRST_BIN) == Reply.DONE
                 return [*said, await found()]  # it counts nobody any more, so no worker needs its key
             finally:
