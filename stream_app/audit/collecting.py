@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dphist.arrays import Int64Array
 from stream_app.audit.stored import Stored
 from stream_app.config import Settings, StreamSettings
+from stream_app.config.plans import planned
 from stream_app.config.source import ledgers_of
 from stream_app.core.answers.visible import visible_rows
-from stream_app.core.changes import strategy_of
+from stream_app.core.changes import may_change, strategy_of
 from stream_app.core.records import LedgerEntry, PublicState, WitnessRow
 from stream_app.core.strategy import Strategy
+from stream_app.loops.configured import differences
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.source_ledger import measured
@@ -61,8 +63,10 @@ async def _stored(
     strategy = Strategy.from_json(public.strategy)
     source, *names = ledgers_of(stream, settings.file.parent)
     outside = outside_ledger(settings)
+    configured = _configured(stream, strategy)
     stored = Stored(
-        configured=_configured(stream, strategy),
+        configured=configured,
+        may_follow=_may_follow(stream, strategy, configured),
         strategy=strategy,
         earlier=tuple(map(Strategy.from_json, public.earlier)),
         epochs=public.epochs,
@@ -93,6 +97,13 @@ def _configured(stream: StreamSettings, strategy: Strategy) -> object:
     assert isinstance(then, dict)
     identity = {name: then[name] for name in _OF_THE_LOG if name in then}
     return {**plain, "source": {**configured, **identity}}
+
+
+def _may_follow(stream: StreamSettings, strategy: Strategy, configured: object) -> frozenset[str]:
+    """Return the paths of facts that differ and that a start may change."""
+    changed = [fact for fact, _, _ in differences(strategy.declared.plain(), configured)]
+    wanted = planned(stream) if changed else strategy
+    return frozenset(fact for fact in changed if may_change(fact, strategy, wanted))
 
 
 async def _rows(store: RedisStore, stream: str) -> list[tuple[int, bytes]]:

@@ -9,6 +9,7 @@ import click
 from stream_app.audit.backups import check_backup as checked
 from stream_app.audit.checks import failed
 from stream_app.config import load
+from stream_app.ports import OperatorError
 from stream_app.shell.options import config_option
 from stream_app.shell.working import working
 from stream_app.state.embedded import find_server
@@ -19,7 +20,7 @@ from stream_app.state.embedded import find_server
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--server",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The redis-server that loads FILE.  [default: the embedded one, or the one on PATH]",
 )
 def check_backup(config: Path, file: Path, server: Path | None) -> int:
@@ -34,7 +35,7 @@ def check_backup(config: Path, file: Path, server: Path | None) -> int:
       stream-app check-backup backup.rdb --config app.yaml
     """
     with working("loading the copy and comparing it"):
-        said, checks = checked(load(config), file, server or find_server())
+        said, checks = checked(load(config), file, server or _found_server())
     for line in said:
         click.echo(line)
     faults = failed(checks)
@@ -42,3 +43,13 @@ def check_backup(config: Path, file: Path, server: Path | None) -> int:
         click.echo(f"FAIL {check.subject}: {check.asked}: {check.found}")
     click.echo(f"{file}: {len(checks)} checks, {len(faults)} failed")
     return 2 if faults else 0
+
+
+def _found_server() -> Path:
+    try:
+        return find_server()
+    except OperatorError:
+        raise OperatorError(
+            "--server: there is no redis-server here to load the copy; name the path of one, or run this "
+            "command where one is (docs/how-to/backup.md)"
+        ) from None

@@ -19,7 +19,7 @@ from redis.retry import Retry
 from stream_app.ports import OperatorError
 from stream_app.state.embedded import DIES_WITH_PARENT
 
-_BEGINS = b"REDIS"  # of every file of this kind
+_BEGINS = b"REDIS", b"VALKEY"  # of every file of this kind
 _ANSWERS_S = 30.0  # without an answer; while the server says that it is loading, the wait goes on
 
 
@@ -32,10 +32,10 @@ def loaded_copy(file: Path, server: Path) -> Iterator[str]:
     """
     try:
         with file.open("rb") as copied:
-            begins = copied.read(len(_BEGINS))
+            begins = copied.read(max(map(len, _BEGINS)))
     except OSError as failure:
         raise OperatorError(f"{file}: {failure.strerror}; name a file of redis-cli --rdb") from None
-    if begins != _BEGINS:  # a server would start empty
+    if not begins.startswith(_BEGINS):  # a server would start empty
         raise OperatorError(f"{file}: it is no copy of a Redis; make one with redis-cli --rdb")
     with TemporaryDirectory(prefix="copy-") as place:  # its mode is 0700
         address, log = Path(place) / "redis.sock", Path(place) / "redis.log"

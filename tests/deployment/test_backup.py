@@ -153,10 +153,14 @@ def the_copy_is_checked(folder: Path, said: str) -> None:
         assert (status, len(said.splitlines())) == (2, 1), said
         assert f"{name}.rdb: {refusal}" in said
     text = (folder / "stream-app.yaml").read_text()
-    (folder / "changed.yaml").write_text(text.replace("epsilon: 0.5", "epsilon: 0.25"))
+    changeable = text.replace("epsilon: 0.5", "epsilon: 0.25").replace("grace: 3s", "grace: 4s")
+    (folder / "changed.yaml").write_text(changeable)
+    status, said = checked(folder, "backup.rdb", "changed.yaml")
+    assert (status, said.splitlines()[-1]) == (0, told[-1]), "a start changes these settings"
+    (folder / "changed.yaml").write_text(text.replace("field: at", "field: time"))
     status, said = checked(folder, "backup.rdb", "changed.yaml")
     assert status == 2
-    assert "FAIL noisy: The configuration is the one with which the stream runs: privacy.epsilon" in said
+    assert "FAIL noisy: The configuration is the one with which the stream runs, or may follow it: " in said
 
 
 def checked(folder: Path, file: str, config: str = "stream-app.yaml") -> tuple[int, str]:

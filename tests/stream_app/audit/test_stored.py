@@ -155,6 +155,23 @@ def test_change_is_found(stored: Stored, change: Callable[[Stored], Stored], ask
     assert any(why.startswith(asked) and found in what for why, what in faults(change(stored)))
 
 
+def test_a_change_that_a_start_makes_is_no_fault(stored: Stored) -> None:
+    changed = replace(other_configuration(stored), may_follow=frozenset({"privacy.epsilon"}))
+    assert faults(changed) == []
+    assert [check.found for check in check_stored(changed)][-1] == (
+        'with a later epoch: privacy.epsilon was "1" and is "2"'
+    )
+
+
+def test_store_and_witness_that_were_lost_begin_with_one_later_row(stored: Stored) -> None:
+    """The store lost its old rows by retention, the witness was filled from it, and fills it again."""
+    lost = replace(stored, rows=stored.rows[6:], witness=stored.witness[6:])
+    chain = "The chain has no gap, and each row holds the hash of the row before"
+    assert chain not in dict(faults(lost))
+    assert chain in dict(faults(replace(lost, witness=stored.witness))), "the witness has earlier rows"
+    assert chain in dict(faults(replace(lost, rows=stored.rows[7:])))
+
+
 def test_noise_too_small_for_the_statement_is_found(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(stored.strategy), "epsilon", Fraction(1, 2))
     [(asked, found), *_] = [fault for fault in faults(stored) if "noise" in fault[0]]
