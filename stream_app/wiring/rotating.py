@@ -34,7 +34,7 @@ from stream_app.vault import key_ring
 from stream_app.vault.cipher import decrypt_page, derived_chain_key, encrypt_page, later_chain_key
 from stream_app.vault.key_ring import KeyRing
 from stream_app.wiring.histories import writing
-from stream_app.wiring.rotating_users import Held, UsersOfStreams
+from stream_app.wiring.rotating_users import Held, UsersOfStreams, held_in_words
 from stream_app.wiring.storage import store_of
 
 
@@ -62,13 +62,7 @@ async def finish(settings: Settings) -> str:
             f"{file}: {pages} pages were encrypted again, and {taken_out} old key(s) taken out. Copy it to "
             "every machine with a worker, and delete old copies"
         )
-    if held:
-        until = ", ".join(f"{one.stream} until {one.until}" for one in held)
-        said += (
-            f". The old key of users' hashes stays in the file for cap windows that have begun: {until}. "
-            "When they are released, run stream-app rotate-key finish again"
-        )
-    return said
+    return said + held_in_words(held)
 
 
 async def give_up(settings: Settings) -> str:

@@ -71,6 +71,7 @@ class UsersOfStreams:
         The caller has checked that nothing needs another key of noise than the first.
         Args: streams, returns the names of all streams of the store.
         Returns: how many keys left the file, and the streams that need older keys of users.
+        Raises: OperatorError, which also names these streams, if the file cannot be replaced.
         """
         held, taken = await self._note_newest(await streams()), 0
         ring = KeyRing(self.ring.keys[:1], self.ring.users)
@@ -80,7 +81,10 @@ class UsersOfStreams:
             held = await replace(self, ring=ring)._note_newest(await streams())
         needed = {mark for one in held for mark in one.marks}
         older = tuple(key for key in ring.users[:-1] if mark_of_users(key) in needed)
-        return taken + key_ring.keep(file, KeyRing(ring.keys, (*older, ring.users[-1]))), held
+        try:
+            return taken + key_ring.keep(file, KeyRing(ring.keys, (*older, ring.users[-1]))), held
+        except OperatorError as refusal:
+            raise OperatorError(f"{refusal}{held_in_words(held)}") from None
 
     async def _note_newest(self, streams: Sequence[str]) -> list[Held]:
         held = []
@@ -160,6 +164,17 @@ class UsersOfStreams:
     @property
     def _of_unnoted(self) -> bytes:
         return mark_of_users(self.ring.noted_none)
+
+
+def held_in_words(held: Sequence[Held]) -> str:
+    """Return the sentences about streams that still need the old key of users' hashes; empty if none does."""
+    if not held:
+        return ""
+    until = ", ".join(f"{one.stream} until {one.until}" for one in held)
+    return (
+        f". The old key of users' hashes stays in the file for cap windows that have begun: {until}. "
+        "When they are released, run stream-app rotate-key finish again"
+    )
 
 
 def _last_window(state: StreamState, now_us: int) -> int:

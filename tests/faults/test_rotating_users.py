@@ -364,3 +364,28 @@ def test_a_stream_of_another_configuration_is_noted_if_its_noise_has_a_key_of_th
     assert bool(keys.marks) == mine
     if mine:
         assert keys.marks == tuple(map(mark_of_users, KeyRing.read(file).users))
+
+
+def test_a_file_that_cannot_be_replaced_is_refused_with_the_windows_that_need_its_old_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+
+    async def run(service: Service, one: OneSource) -> None:
+        await one.closer().reconcile()
+        await service.start(0)
+        one.append_of((FIRST, "ann"))
+        await service.step(0)
+        key_ring.begin(service.files[0])
+        monkeypatch.setattr(key_ring, "may_be_replaced", lambda file: False)
+        with pytest.raises(
+            OperatorError,
+            match=rf"in line 2 any more.* take these lines out .* begun: {STREAM} until .*Z. When they",
+        ):
+            await service.finish()
+
+    file = tmp_path / "a.key"
+    file.touch(0o600)
+    file.write_bytes(base64.b64encode(OLD) + b"\n")
+    with closing(OneSource(tmp_path, strategies()[0])) as one:
+        asyncio.run(run(Service(one, (file, file)), one))
