@@ -52,7 +52,7 @@ _ELSEWHERE = {
     ),
     "rotate-key": (
         "rotate_key",
-        "Replace the key of secrets.key_file while workers run.",
+        "Replace the keys of secrets.key_file while workers run.",
     ),
     "retire": (
         "histories",
