@@ -20,7 +20,7 @@ pytestmark = pytest.mark.redis
 
 
 # The API starts beside the worker: before its refusal, after it, or not at all.
-AN_API_STARTED = ("page and API", "departures: nothing", "total: nothing", "no API key")
+AN_API_STARTED = ("page and API", "departures: nothing", "total: nothing", "no API key", "refused records")
 
 
 def refused(directory: Path, text: str, command: str = "run") -> str:
