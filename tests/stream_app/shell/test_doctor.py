@@ -64,7 +64,8 @@ def examined(
 
 def bad(found: dict[str, list[Finding]]) -> dict[str, str]:
     """Return the findings that an operator should act on."""
-    return {what: f.state for what, findings in found.items() for f in findings if f.state in ("warn", "fail")}
+    acted_on = ("warn", "fail")
+    return {what: f.state for what, findings in found.items() for f in findings if f.state in acted_on}
 
 
 def test_doctor_finds_nothing_in_a_good_installation(folder: Path) -> None:
