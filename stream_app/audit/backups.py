@@ -13,7 +13,7 @@ from stream_app.audit.collecting import collect_from
 from stream_app.audit.stored import PART, Stored, check_stored
 from stream_app.config import Settings
 from stream_app.core.releases.release import RowLink
-from stream_app.ports import OperatorError
+from stream_app.ports import NoiseKeys, OperatorError, Store
 from stream_app.state.loaded_copy import loaded_copy
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.storage import holds_users_keys, noise_keys
@@ -26,31 +26,41 @@ def check_backup(settings: Settings, file: Path, server: Path) -> tuple[list[str
     Raises: OperatorError for a file without any of the streams, or one that cannot be read.
     """
     with loaded_copy(file, server) as url:
-        found, of_users = asyncio.run(_read(settings, url))
+        found, of_keys = asyncio.run(_read(settings, url))
     if not found:
         raise OperatorError(
             f"{file}: it holds none of the configured streams; name the copy of this service's Redis"
         )
     stored = [check for one in found for check in check_stored(one)]
-    return list(_told(settings, found)), stored + of_users
+    return list(_told(settings, found)), stored + of_keys
 
 
 async def _read(settings: Settings, url: str) -> tuple[list[Stored], list[Check]]:
-    """Return what is stored, and a check of the keys of each stream that protects users."""
+    """Return what is stored, and the checks of the keys of each stream."""
     found = await collect_from(settings, url)
-    keys, of_users = noise_keys(settings), []
+    keys, checks = noise_keys(settings), []
     capped = {one.name for one in settings.streams if one.declared.privacy.per_user is not None}
     store = RedisStore(url)
     try:
         for one in found:
             name = one.strategy.stream
-            await keys.mark(name, await store.noise_key(name))  # else its worker would end with this line
+            checks.append(await check_of_noise_key(name, store, keys))
             if name in capped:
                 has_keys = await holds_users_keys(settings, store, keys, name, _last_bin(one))
-                of_users.append(_check_of_users(name, passed=has_keys))
+                checks.append(_check_of_users(name, passed=has_keys))
     finally:
         await store.close()
-    return found, of_users
+    return found, checks
+
+
+async def check_of_noise_key(stream: str, store: Store, keys: NoiseKeys) -> Check:
+    """Return whether this machine has the key of noise that a store names; else a stream's worker ends."""
+    asked = "This machine has the key of noise that the copy names"
+    try:
+        await keys.mark(stream, await store.noise_key(stream))
+    except OperatorError as refusal:
+        return Check(PART, stream, asked, False, str(refusal))
+    return Check(PART, stream, asked, True, "it is here")
 
 
 def _last_bin(one: Stored) -> int:
