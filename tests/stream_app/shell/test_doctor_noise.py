@@ -164,7 +164,7 @@ streams:
                 (tmp_path / "state" / "noise_keys" / "users.key").unlink()
                 said.append(await found())
                 settings = load(tmp_path / "app.yaml", {})
-                _, [check] = await _read(settings, url)  # a copy of this store
+                _, [_, check] = await _read(settings, url)  # a copy of this store
                 assert (check.subject, check.passed) == ("departures", False)
                 assert await holds_users_keys(settings, store, keys, "departures", FIRST_BIN + BINS)
                 assert await store.end_at("departures", FIRST_BIN) == Reply.DONE
