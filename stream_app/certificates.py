@@ -43,7 +43,9 @@ async def _follow(context: ssl.SSLContext, files: tuple[Path, Path], setting: st
             continue  # nothing new, or the other file may still follow
         loaded = seen
         try:
-            await asyncio.to_thread(_load, context, files)
+            # First into another context: a key that does not fit would leave this one with half of both pairs.
+            await asyncio.to_thread(_load, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files)
+            _load(context, files)  # here, so no connection meets the new certificate with the old key
         except OSError as failure:  # ssl.SSLError is one
             log.error(
                 "%s: the new certificate or key cannot be used (%s); the old one stays", setting, failure
@@ -53,9 +55,7 @@ async def _follow(context: ssl.SSLContext, files: tuple[Path, Path], setting: st
 
 
 def _load(context: ssl.SSLContext, files: tuple[Path, Path]) -> None:
-    # First into another context: a key that does not fit would leave this one with half of both pairs.
-    for one in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
-        one.load_cert_chain(*files, password=lambda: "")  # an encrypted key is refused, not asked about
+    context.load_cert_chain(*files, password=lambda: "")  # an encrypted key is refused, not asked about
 
 
 def _marks(files: tuple[Path, Path]) -> list[tuple[int, ...] | None]:
