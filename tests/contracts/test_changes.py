@@ -99,6 +99,7 @@ async def test_builds_that_know_no_changes_refuse_the_store_and_the_stream(
 ) -> None:
     if not isinstance(stores.store, RedisStore):
         return  # only a real store has a format
+    await batch(stores.store.connection, [("DEL", STORED_FORMAT)])  # of the server, and other tests raised it
     await changed(stores)
     keys = StreamKeys(stores.stream)
     asked = [("GET", STORED_FORMAT), ("HGET", keys.epochs, "format"), ("GET", keys.strategy)]
