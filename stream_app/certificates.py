@@ -43,7 +43,7 @@ async def _follow(context: ssl.SSLContext, files: tuple[Path, Path], setting: st
             continue  # nothing new, or the other file may still follow
         loaded = seen
         try:
-            # First into another context: a key that does not fit would leave this one with half of both pairs.
+            # First into another one: a key that does not fit would leave this one with half of both pairs.
             await asyncio.to_thread(_load, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files)
             _load(context, files)  # here, so no connection meets the new certificate with the old key
         except OSError as failure:  # ssl.SSLError is one
