@@ -266,7 +266,6 @@ async def _open(
 ) -> bool:
     """Reserve the epoch in the ledger, then open it; return False if another worker was faster.
 
-
     Raises: TotalSpent, before anything is written or drawn.
     """
     outside = await ledger.outside(strategy.source)  # read first: the store knows all of these entries

@@ -289,23 +289,14 @@ class EmbeddedRedis:
             os.close(lock)
 
     def _await_ready(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                with self._client() as client:
-                    client.ping()
+        assert self.process is not None
+        with self._client() as client:
+            if answers(client, self.process, _START_SECONDS):
                 return
-            except exceptions.BusyLoadingError:
-                deadline = time.monotonic() + _START_SECONDS
-            except (exceptions.RedisError, OSError):
-                pass
-            assert self.process is not None
-            ended = self.process.poll() is not None
-            if ended or time.monotonic() > deadline:
-                said = "ended at once" if ended else f"did not answer for {_START_SECONDS:.0f} s"
-                log = self._directory / "redis.log"
-                raise OperatorError(f"redis.url: the embedded server {said}; see {log}")
-            time.sleep(0.01)
+        ended = self.process.poll() is not None
+        said = "ended at once" if ended else f"did not answer for {_START_SECONDS:.0f} s"
+        log = self._directory / "redis.log"
+        raise OperatorError(f"redis.url: the embedded server {said}; see {log}")
 
     def _client(self) -> Redis:
         return Redis(
@@ -315,6 +306,24 @@ class EmbeddedRedis:
             protocol=2,
             retry=Retry(NoBackoff(), 0),
         )
+
+
+def answers(client: Redis, process: subprocess.Popen[bytes], silent_s: float) -> bool:
+    """Wait until a server that was just started answers; return False if it ends or stays silent.
+
+    Args: silent_s, how long it may be silent; while it says that it is loading, the wait goes on.
+    """
+    deadline_s = time.monotonic() + silent_s
+    while process.poll() is None and time.monotonic() <= deadline_s:
+        try:
+            client.ping()
+            return True
+        except exceptions.BusyLoadingError:
+            deadline_s = time.monotonic() + silent_s
+        except (exceptions.RedisError, OSError):
+            pass
+        time.sleep(0.01)
+    return False
 
 
 def _quoted(path: Path) -> str:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
-from redis import Redis, exceptions
+from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from stream_app.ports import OperatorError
-from stream_app.state.embedded import DIES_WITH_PARENT
+from stream_app.state.embedded import DIES_WITH_PARENT, answers
 
 _BEGINS = b"REDIS", b"VALKEY"  # of every file of this kind
-_ANSWERS_S = 30.0  # without an answer; while the server says that it is loading, the wait goes on
+_ANSWERS_S = 30.0  # without an answer
 
 
 @contextmanager
@@ -60,22 +59,12 @@ def loaded_copy(file: Path, server: Path) -> Iterator[str]:
 
 
 def _await_loaded(process: subprocess.Popen[bytes], address: Path, file: Path, log: Path) -> None:
-    deadline_s = time.monotonic() + _ANSWERS_S
     with Redis(unix_socket_path=str(address), protocol=2, retry=Retry(NoBackoff(), 0)) as client:
-        while True:
-            try:
-                client.ping()
-                return
-            except exceptions.BusyLoadingError:
-                deadline_s = time.monotonic() + _ANSWERS_S
-            except (exceptions.RedisError, OSError):
-                pass
-            if process.poll() is not None or time.monotonic() > deadline_s:
-                raise OperatorError(
-                    f"{file}: redis-server cannot load it ({_reason(log)}); it is damaged, or of a newer "
-                    "Redis: then name that one's program with --server"
-                )
-            time.sleep(0.01)
+        if not answers(client, process, _ANSWERS_S):
+            raise OperatorError(
+                f"{file}: redis-server cannot load it ({_reason(log)}); it is damaged, or of a newer "
+                "Redis: then name that one's program with --server"
+            )
 
 
 def _reason(log: Path) -> str:

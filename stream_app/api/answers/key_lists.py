@@ -43,13 +43,14 @@ def _looked_up(view: StreamView, declared: KeyList, query: schemas.KeyListQuery)
         line = "key: looks names up, so it stands alone; leave contains, field and after out"
         raise QueryError(line, "key")
     known = [name for name in query.key if name in declared.place_of_label or declared.matching(name)]
+    known_names = set(known)
     return schemas.KeyListAnswer(
         stream=view.strategy.stream,
         field=None,
         listed=len(declared.labels),
         keys=known,
         next=None,
-        unknown=[name for name in query.key if name not in set(known)],
+        unknown=[name for name in query.key if name not in known_names],
     )
 
 
