@@ -1,0 +1,37 @@
+"""Names of a stream's generations: ``clicks``, then ``clicks@2``, ``clicks@3``.
+
+A stream whose configuration changes in a way that its epochs cannot hold goes on as its next generation,
+which is a stream in the store. A name in the configuration has no ``@``.
+"""
+
+from __future__ import annotations
+
+_SIGN = "@"
+
+
+def base_of(name: str) -> str:
+    """Return the configured name of a generation.
+
+    >>> base_of("clicks@3"), base_of("clicks")
+    ('clicks', 'clicks')
+    """
+    return name.partition(_SIGN)[0]
+
+
+def number_of(name: str) -> int:
+    """Return which generation a name means, from 1.
+
+    >>> number_of("clicks@3"), number_of("clicks")
+    (3, 1)
+    """
+    number = name.partition(_SIGN)[2]
+    return int(number) if number else 1
+
+
+def generation(base: str, number: int) -> str:
+    """Return the name of a generation.
+
+    >>> generation("clicks", 3), generation("clicks", 1)
+    ('clicks@3', 'clicks')
+    """
+    return base if number == 1 else f"{base}{_SIGN}{number}"
