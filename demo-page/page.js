@@ -606,7 +606,7 @@ async function readEpoch(page, whole) {
 
 const only = ({ value, stderr, lower, upper, confidence }) => ({ value: value[0], stderr: stderr[0], interval: [lower[0], upper[0]], confidence });
 // Return how many bins, or epochs, the streams before this one have released, whose history goes on here.
-const released = (page, what) => (page.detail.history ?? []).reduce((sum, one) => sum + one[what], 0);
+const released = (page, what) => (page.detail.history ?? []).filter((one) => one.in_total).reduce((sum, one) => sum + one[what], 0);
 const releasedEpochs = (page) => released(page, "epochs_released") + page.detail.epochs.filter((one) => one.bins_released).length;
 
 // Args: found, as ``readHeadline`` returns it; until, the end of the last released bin; seq, of that release.
@@ -1974,8 +1974,9 @@ class StreamPage {
   }
 
   whole() {
-    const { start, released_until: until } = this.detail;
-    return { start: seconds(start), end: seconds(until) };
+    const { start, released_until: until, history } = this.detail;
+    const first = this.keys.length && history ? history[0].start : start; // chosen keys may have counts before the total
+    return { start: seconds(first), end: seconds(until) };
   }
 
   range() {

@@ -31,12 +31,13 @@ MOST_NUMBERS = 100_000  # in one answer of /nodes
 
 def count(view: StreamView, query: schemas.CountQuery) -> schemas.CountAnswer:
     """Answer a range count. Raises: QueryError."""
-    span = span_of(view, query)
-    found = view.of_key(query.keys_asked).count(span)
+    of_key = view.of_key(query.keys_asked)
+    span = span_of(of_key, query)
+    found = of_key.count(span)
     return schemas.CountAnswer(
         **released(view) | about_keys(view, query),
-        counted=counted(view, span),
-        **measured_of(view, span),
+        counted=counted(of_key, span),
+        **measured_of(of_key, span),
         **estimated(found, query.confidence),
     )
 
@@ -54,8 +55,8 @@ def series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SeriesAnswer
     if shown != "unbiased" and keyed:
         raise QueryError("view: only the total is kept as first published; leave out view or key", "view")
     of_key = view.of_key(query.keys_asked)
-    span = span_of(view, query)
-    ranges = ranges_of(view, query, span)
+    span = span_of(of_key, query)
+    ranges = ranges_of(of_key, query, span)
     found = of_key.over_ranges(query.kind, shown, *ranges, query.points)
     fields = points_answered(view, query, found, ends_left_out(view, query, span, ranges))
     if consistent:

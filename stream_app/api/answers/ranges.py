@@ -226,9 +226,9 @@ def _note(found: SeriesPoints, left_out: Sequence[str]) -> str:
 
 
 def points_left_out(unmeasured: int) -> list[str]:
-    """Return a sentence about points that no epoch measured whole; none without such points."""
+    """Return a sentence about points that were not counted whole; none without such points."""
     each = f"{unmeasured:,} points are" if unmeasured > 1 else "1 point is"
-    return [f"{each} left out: no epoch measured all of the bins."] if unmeasured else []
+    return [f"{each} left out: not all of their bins were counted."] if unmeasured else []
 
 
 def instants_s(view: StreamView, bins: Iterable[int]) -> list[float]:

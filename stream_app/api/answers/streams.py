@@ -20,6 +20,7 @@ from stream_app.api.answers.ranges import (
 from stream_app.api.answers.values import axes_of
 from stream_app.api.answers.windows import described
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
+from stream_app.core.answers.parts import same_columns
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.succession import edge_in_words
 from stream_app.core.answers.visible import last_bin_of
@@ -97,6 +98,7 @@ def _history(view: StreamView) -> list[schemas.HistoryPart]:
             **edges_of(one, one.span),
             bins_released=sum(epoch.bins for epoch in one.epochs),
             epochs_released=sum(1 for epoch in one.epochs if epoch.bins),
+            in_total=same_columns(one.strategy, view.strategy),
         )
         for one in view.before
     ]

@@ -101,8 +101,9 @@ export class StreamPage {
   }
 
   whole() {
-    const { start, released_until: until } = this.detail;
-    return { start: seconds(start), end: seconds(until) };
+    const { start, released_until: until, history } = this.detail;
+    const first = this.keys.length && history ? history[0].start : start; // chosen keys may have counts before the total
+    return { start: seconds(first), end: seconds(until) };
   }
 
   range() {

@@ -37,7 +37,8 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
     """Return how wide the intervals of slices and of typical questions are, now and at another epsilon."""
     slices, asked = slices_of(view, query), _Asked.of(view, query)
     then = replanned(view.strategy, query.epsilon)
-    earlier = [run for one in view.before for run in one.runs]  # streams that have ended stay as they are
+    # Streams that have ended stay as they are.
+    earlier = [run for run in view.runs if run[1] and run[1][0] not in view.own.epochs]
     widths = [
         _half_widths(view, runs, asked, slices, query.confidence)
         for runs in (view.runs, [*earlier, (then.kind, view.own.epochs)])

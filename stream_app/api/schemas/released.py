@@ -58,7 +58,9 @@ class PartlyMeasured(BaseModel):
     """What an answer about a range does not hold."""
 
     unmeasured: list[Gap] = Field(
-        default=[], description="parts of the range that no epoch measured; the answer holds the other bins"
+        default=[],
+        description="parts of the range that no epoch measured, or that had another list of keys; the answer "
+        "holds the other bins",
     )
 
 

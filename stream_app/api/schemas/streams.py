@@ -155,13 +155,17 @@ class AnnotationAnswer(BaseModel):
 
 
 class HistoryPart(BaseModel):
-    """A stream before this one whose counts are a part of all answers about this one."""
+    """A stream before this one whose counts are a part of answers about this one."""
 
     stream: str
     start: str = Field(description="start of its first bin, RFC 3339")
     end: str = Field(description="end of its last bin, RFC 3339")
     bins_released: int
     epochs_released: int = Field(description="epochs with released bins")
+    in_total: bool = Field(
+        description="whether answers about all keys include it; false: its list of keys differs, so only "
+        "answers about keys that both lists hold include it"
+    )
 
 
 class StreamDetail(StreamSummary):
@@ -207,6 +211,6 @@ class StreamDetail(StreamSummary):
     history: list[HistoryPart] | None = Field(
         default=None,
         exclude_if=absent,
-        description="streams before this one whose counts are a part of all answers, oldest first",
+        description="streams before this one whose counts are a part of answers, oldest first",
     )
     epochs: list[EpochAnswer]

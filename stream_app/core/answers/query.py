@@ -31,11 +31,11 @@ from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.consistent import Method, consistent_running
 from stream_app.core.answers.edges import bin_at_edge
 from stream_app.core.answers.labels import UNLABELLED
-from stream_app.core.answers.unmeasured import gaps_in, nothing_measured
+from stream_app.core.answers.parts import Part, same_columns
+from stream_app.core.answers.unmeasured import gaps_in, nothing_measured, other_keys_then
 from stream_app.core.answers.visible_epochs import VisibleEpochs
 from stream_app.core.answers.whole import whole_estimate, whole_points
 from stream_app.core.budget import Left
-from stream_app.core.kinds import Kind
 from stream_app.core.kinds.epoch import EpochView, running_over
 from stream_app.core.kinds.errors import Errors, sums_of_nodes
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
@@ -57,9 +57,9 @@ class StreamView(VisibleEpochs):
         self._showing: dict[ColumnSum, StreamView] = {}
         self.before: tuple[StreamView, ...] = ()  # the streams whose history goes on here, oldest first
         self._alone: StreamView | None = None  # without them; None: this view
+        self._others: tuple[Part, ...] = ()  # streams before with another list of keys, oldest first
         self._following: dict[object, StreamView] = {}
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, cached by the callers
-        self._columns: ColumnSum | None = None  # what this view counts; None: all events
         self._counts = True  # whether true values are whole numbers
         self.statement: Statement | None = None  # the source's privacy promise; None: not known yet
         self.labels = UNLABELLED
@@ -97,7 +97,8 @@ class StreamView(VisibleEpochs):
     def following(self, before: tuple[StreamView, ...]) -> StreamView:
         """Return one history: this stream's epochs after those of other streams, oldest first; cached.
 
-        Every answer over it has the exact error, because the noise of all epochs is independent.
+        Every answer over it has the exact error, because the noise of all epochs is independent. Streams with
+        another list of keys take part only in counts of keys that they have, too (``of_key``).
         Args: before, as ``succession.continued`` returns it; empty for this view.
         """
         if not before:
@@ -107,9 +108,11 @@ class StreamView(VisibleEpochs):
         if found is None:
             found = self._following[asked] = copy(self)
             found.before, found._alone, found._following = before, self, {}
-            found.trimmed = before[0].trimmed
+            alike = [one for one in before if same_columns(one.strategy, self.strategy)]
+            found._others = tuple(Part(one.strategy, one.epochs) for one in before if one not in alike)
+            found.trimmed = alike[0].trimmed if alike else self.trimmed
             found._texts = tuple(chain.from_iterable(one._texts for one in (*before, self)))
-            found.epochs = list(chain.from_iterable(one.epochs for one in (*before, self)))
+            found.epochs = list(chain.from_iterable(one.epochs for one in (*alike, self)))
             found._running, found._consistent, found._showing, found._covers = {}, {}, {}, {}
         found.statement, found.labels, found.left = self.statement, self.labels, self.left
         return found
@@ -119,6 +122,7 @@ class StreamView(VisibleEpochs):
     def of_key(self, key: str | AskedKeys | None) -> StreamView:
         """Return this view for some keys of the list: all its counts are for them together (None: for all).
 
+        It has the epochs of every stream in this history whose list holds all of these keys.
         Raises: as ``place_of``.
         """
         place = self.place_of(key)
@@ -126,20 +130,22 @@ class StreamView(VisibleEpochs):
             return self
         axes = self.strategy.kind.axes
         assert axes is not None  # otherwise no key has a place
-        return self.showing(column_sum(axes, place), counts=True)
+        return self.showing(column_sum(axes, place), counts=True, place=place)
 
-    def showing(self, columns: ColumnSum, counts: bool = False) -> StreamView:
+    def showing(self, columns: ColumnSum, counts: bool = False, place: KeyPlaces | None = None) -> StreamView:
         """Return this view with a weighted sum of columns as its count, for example one key's; cached.
 
         Args: columns, the same object again for the same sum; counts, whether it counts events, so that true
-            values are whole numbers.
+            values are whole numbers; place, of the keys whose count it is, for epochs of other lists of keys.
         """
         own = self._showing.get(columns)
         if own is None:
             own = copy(self)
             own.epochs = [axes.showing(columns) for epoch in self.epochs if (axes := epoch.over_axes)]
-            own._columns, own._running, own._consistent = columns, {}, {}
-            own._counts = counts
+            if self._others and place is not None:
+                own.epochs += chain(*(part.showing(self.strategy, place) for part in self._others))
+                own.epochs.sort(key=lambda epoch: epoch.record.first_bin)
+            own._running, own._consistent, own._counts = {}, {}, counts
             if len(self._showing) >= KEPT_SUMS:
                 self._showing.clear()
             self._showing[columns] = own
@@ -181,16 +187,20 @@ class StreamView(VisibleEpochs):
     def bins_between(self, start_us: int | None, end_us: int | None) -> Span:
         """Return the bins from start to end; None means the first or the last visible edge.
 
+        A time before this view's first bin is valid if a stream before this one measured it: for other keys.
+
         Raises: QueryError, naming the nearest edges, for a time that is not the edge of a visible bin.
         """
         if self.released_until_us is None:
             raise QueryError("nothing is released yet: the first bin is still open; ask again later", "end")
-        released_us, trimmed = (self.start_us, self.released_until_us), self.trimmed is not None
-        start, stop = self.span
+        first, (start, stop) = self._reach.start, self.span
+        released_us = (self.binning.start_us(first), self.released_until_us)
+        trimmed = (*self.before, self)[0].trimmed is not None
         if start_us is not None:
             start = bin_at_edge(self.binning, released_us, start_us, "start", trimmed)
         if end_us is not None:
             stop = bin_at_edge(self.binning, released_us, end_us, "end", trimmed)
+            start = first if start_us is None and stop <= start else start
         if start >= stop:
             raise QueryError("end: it has to be later than start", "end")
         return Span(start, stop)
@@ -209,13 +219,23 @@ class StreamView(VisibleEpochs):
         return self._joined(self._estimates(span, "unbiased"))
 
     def unmeasured(self, span: Span) -> list[Span]:
-        """Return the parts of a range of visible bins that no epoch measured, in order."""
+        """Return the parts of a range of visible bins that no epoch of this view measured, in order."""
         return gaps_in(span, (epoch.span for epoch in self.epochs))
 
+    @property
+    def _reach(self) -> Span:
+        """The bins that readers may ask about: of this view, and of all streams before it."""
+        starts = [epoch.span.start for part in self._others for epoch in part.epochs if epoch.bins]
+        return Span(min([self.span.start, *starts]), self.span.stop)
+
     def _check_some_measured(self, span: Span) -> None:
-        if not any(True for _ in self.parts(span)):
-            gap = next(one for one in self.unmeasured(self.span) if one.start <= span.start < one.stop)
-            raise nothing_measured(self.binning, gap)
+        if any(True for _ in self.parts(span)):
+            return
+        gap = next(one for one in self.unmeasured(self._reach) if one.start <= span.start < one.stop)
+        for part in self._others:
+            if not gaps_in(span, (epoch.span for epoch in part.epochs)) == [span]:
+                raise other_keys_then(self.binning, gap, part.strategy.stream)
+        raise nothing_measured(self.binning, gap)
 
     def running(self, view: SeriesView = "unbiased", stop: int | None = None) -> Estimate:
         """Return the number of events from the stream's first bin to the edge ``stop`` (None: the last)."""
@@ -261,7 +281,7 @@ class StreamView(VisibleEpochs):
         values = running[self._measured_before(stops)] - running[self._measured_before(starts)]
         runs = list[tuple[Errors, Sequence[EpochView], EpochCovers | None]]()
         for kind_of, epochs in self.runs:
-            errors = self._errors(kind_of, view)
+            errors = kind_of.errors(view, _columns_of(epochs))
             of_nodes = kind != "running" and errors.leaf is not None
             over = None if of_nodes else self._over(epochs)
             runs.append((errors, epochs, over))
@@ -282,13 +302,6 @@ class StreamView(VisibleEpochs):
         )
         found = SeriesPoints(spans, values[shown], laws, roundings, available, available - len(stops))
         return whole_points(found) if self._counts else found
-
-    def _errors(self, kind: Kind, view: SeriesView) -> Errors:
-        """Return the errors of what this view counts, in the epochs of a kind of release."""
-        columns = self._columns
-        if columns is not None and kind.axes is not None:
-            columns = columns.over(kind.axes)
-        return kind.errors(view, columns)
 
     def _over(self, epochs: Sequence[EpochView]) -> EpochCovers | None:
         """Return the nodes over the epochs of one strategy; None if it has no levels over epochs."""
@@ -359,6 +372,12 @@ class StreamView(VisibleEpochs):
             self._consistent[method] = consistent_running(self.kind_of, self.epochs, values, method)
         running = self._consistent[method]
         return np.asarray(running[self._measured_before(stops)] - running[self._measured_before(starts)])
+
+
+def _columns_of(epochs: Sequence[EpochView]) -> ColumnSum | None:
+    """Return what epochs of one kind of release show as their count; None: all events."""
+    axes = epochs[0].over_axes if epochs else None
+    return None if axes is None else axes.shown
 
 
 def _bins_in(epochs: Sequence[EpochView], starts: Int64Array, stops: Int64Array) -> Int64Array:

@@ -1,6 +1,7 @@
 """Which streams continue each other, so that a successor's history begins before it.
 
-Their counts add up if a bin and its cells mean the same in both. All else may differ: answers over several
+Their counts add up if a bin and its cells mean the same in both. Where lists of keys differ, counts of keys
+that both lists hold add up. All else may differ: answers over several
 epochs have exact errors, whatever the settings of each epoch were (docs/decisions/0047-successors.md).
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
+from stream_app.core.answers.parts import keys_in_words, same_columns, some_keys_agree
 from stream_app.core.answers.query import StreamView
 from stream_app.core.declaration import Declaration
 from stream_app.core.promise import delta_in_words, in_words
@@ -51,16 +53,13 @@ def continues(before: StreamView, after: StreamView) -> bool:
 
 
 def _agree(before: Strategy, after: Strategy) -> bool:
-    """Return whether a bin and its cells are the same in two streams, and released in the same columns."""
+    """Return whether a bin is the same in two streams, and so are its cells or the cells of some keys."""
     then, now = before.declared, after.declared
-    if _counted(then) != _counted(now) or before.placing != after.placing:
+    if _counted(then) != _counted(now):
         return False
     if then.windows_of is not None:
         return False  # a window is one measurement, and its numbers are not sums over bins
-    axes = before.kind.axes, after.kind.axes
-    if axes[0] is None or axes[1] is None:
-        return axes[0] is axes[1]
-    return (axes[0].keys, axes[0].values) == (axes[1].keys, axes[1].values)
+    return same_columns(before, after) or some_keys_agree(before, after)
 
 
 def _counted(declared: Declaration) -> tuple[object, ...]:
@@ -72,6 +71,11 @@ def edge_in_words(before: StreamView, after: StreamView) -> str:
     """Return a sentence for the edge between two streams: which settings differ from there on."""
     changes = list(_changes(before.strategy, after.strategy))
     names = f"{before.strategy.stream} ends, and {after.strategy.stream} goes on"
+    if not same_columns(before.strategy, after.strategy):
+        differs = keys_in_words(before.strategy.axes.keys, after.strategy.axes.keys)
+        changes.insert(0, differs or "keys are released in other columns")
+        beyond = "Keys of both lists have one history; the total over all keys begins here."
+        return f"{names}: {'; '.join(changes)}. {beyond}"
     return f"{names}: {'; '.join(changes)}." if changes else f"{names} with the same settings."
 
 

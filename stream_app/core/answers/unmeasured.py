@@ -29,6 +29,15 @@ def gaps_in(span: Span, measured: Iterable[Span]) -> list[Span]:
     return [Span(*gap) for gap in zip(starts, stops, strict=True) if gap[0] < gap[1]]
 
 
+def other_keys_then(binning: Binning, gap: Span, stream: str) -> QueryError:
+    """Return the refusal of a range that had another list of keys. Args: stream, which counted that list."""
+    edges_us = [binning.start_us(edge) for edge in gap]
+    start, end = map(format_instant, edges_us)
+    remedy = f"ask for keys that it holds, for a range that reaches beyond them, or for {stream}"
+    line = f"another list of keys was counted in the bins from {start} to {end}; {remedy}"
+    return QueryError(f"start, end: {line}", "start", edges_us)
+
+
 def nothing_measured(binning: Binning, gap: Span) -> QueryError:
     """Return the refusal of a range within a gap: one line that names the gap."""
     edges_us = [binning.start_us(edge) for edge in gap]

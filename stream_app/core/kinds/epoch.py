@@ -128,6 +128,11 @@ class AxesEpoch(EpochView):
         self._sum = column_sum(axes)
 
     @property
+    def shown(self) -> ColumnSum:
+        """Return the sum of columns that this epoch shows as its count."""
+        return self._sum
+
+    @property
     def over_axes(self) -> Self:
         """Return this epoch."""
         return self

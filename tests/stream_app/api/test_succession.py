@@ -8,6 +8,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
@@ -21,6 +22,7 @@ from tests.patience import eventually
 from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, opened
 from tests.stream_app.api.browsing import eventually as eventually_on
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
+from tests.stream_app.published_keys import PublishedKeys
 
 EDGE = FIRST_BIN + 10
 EDGE_TEXT, BEGIN_TEXT = (format_instant(bin * HOUR_US) for bin in (EDGE, FIRST_BIN))
@@ -73,7 +75,7 @@ def test_a_successor_answers_with_the_history_before_its_edge(behind: Backstage)
     for found in (detail, entry, *told_of(address, "/v1/streams", "later")):
         assert found["running"]["value"] == pytest.approx(both["value"])
     part = {"stream": "departures", "start": BEGIN_TEXT, "end": EDGE_TEXT}
-    assert detail["history"] == [part | {"bins_released": 10, "epochs_released": 1}]
+    assert detail["history"] == [part | {"bins_released": 10, "epochs_released": 1, "in_total": True}]
     assert [(one["start"], one["bins_released"]) for one in detail["epochs"]] == [(EDGE_TEXT, 5)]
     [mark] = detail["annotations"]
     assert (mark["start"], mark["end"]) == (EDGE_TEXT, None)
@@ -157,6 +159,58 @@ def test_a_key_sees_a_chain_of_three_from_the_first_stream_in_a_row_that_it_open
     assert len(told(address, "last", "k-all")["annotations"]) == 2
 
 
+def carriers(behind: Backstage) -> None:
+    """Release a stream with two keys and the one after it, which has another key in place of one."""
+    old = PublishedKeys(behind.store, "old", carriers=("UA", "DL"), source="keyed")
+    new = PublishedKeys(
+        behind.store, "new", carriers=("UA", "B6"), source="keyed", first_bin=EDGE, successor_of="old"
+    )
+    old.epoch_bins = 10
+    behind.run(old.fill(np.full((10, 2), 40)))
+    behind.run(new.fill(np.full((5, 2), 30)))
+
+
+def test_a_key_of_both_lists_has_one_history_and_the_total_begins_at_the_edge(behind: Backstage) -> None:
+    carriers(behind)
+    address = behind.start()
+    both = [
+        told(address, one, what=f"/count?key=UA&start={at}")
+        for one, at in (("old", BEGIN_TEXT), ("new", EDGE_TEXT))
+    ]
+    one = told(address, "new", what="/count?key=UA")
+    assert (one["start"], one["unmeasured"]) == (BEGIN_TEXT, [])
+    assert one["value"] == pytest.approx(sum(part["value"] for part in both))
+    assert one["stderr"] ** 2 == pytest.approx(sum(part["stderr"] ** 2 for part in both))
+    assert len(told(address, "new", what="/series?kind=bin&key=UA")["value"]) == 15
+    for key in ("", "&key=B6"):
+        assert told(address, "new", what=f"/count?confidence=0.9{key}")["start"] == EDGE_TEXT
+        found = told(address, "new", what=f"/count?start={BEGIN_TEXT}{key}")
+        assert found["unmeasured"] == [{"start": BEGIN_TEXT, "end": EDGE_TEXT}]
+        series = told(address, "new", what=f"/series?kind=bin&start={BEGIN_TEXT}{key}")
+        assert len(series["value"]) == 5
+        assert "10 points are left out: not all of their bins were counted." in series["note"]
+        with pytest.raises(HTTPError) as refused:
+            told(address, "new", what=f"/count?start={BEGIN_TEXT}&end={EDGE_TEXT}{key}")
+        assert refused.value.code == 400
+        line = json.load(refused.value)["error"]
+        assert f"another list of keys was counted in the bins from {BEGIN_TEXT} to {EDGE_TEXT}" in line
+    detail = told(address, "new")
+    assert (detail["start"], detail["history"][0]["in_total"]) == (EDGE_TEXT, False)
+    [mark] = detail["annotations"]
+    assert "the list of keys changed (with B6, without DL)." in mark["text"]
+    assert len(told(address, "new", what="/keys?step=1")["start"]) == 5
+    assert told(address, "new", what="/preview?epsilon=0.5&key=UA")["half_width"]
+
+
+def test_a_key_of_both_lists_begins_at_the_edge_for_readers_of_the_new_stream(behind: Backstage) -> None:
+    carriers(behind)
+    address = behind.start(AccessRules(keys=(ApiKey("new", digest_of("k-new"), frozenset({"new"})),)))
+    assert told(address, "new", "k-new", "/count?key=UA")["start"] == EDGE_TEXT
+    with pytest.raises(HTTPError) as refused:
+        told(address, "new", "k-new", f"/count?key=UA&start={BEGIN_TEXT}")
+    assert "old" not in json.load(refused.value)["error"]
+
+
 def test_a_key_of_a_board_adds_up_only_what_its_panels_ask_of_both(behind: Backstage) -> None:
     boards = {}
     shows: dict[str, Show] = {"same": "number", "other": "alerts"}
@@ -167,6 +221,23 @@ def test_a_key_of_a_board_adds_up_only_what_its_panels_ask_of_both(behind: Backs
     address = behind.start(AccessRules(keys=tuple(keys), boards=boards))
     assert told(address, "later", "k-same", "/count")["start"] == BEGIN_TEXT
     assert told(address, "later", "k-other", "/count")["start"] == EDGE_TEXT
+
+
+@pytest.mark.browser
+def test_a_page_shows_a_chosen_key_before_the_edge_and_the_total_from_there(
+    browser: Browser, behind: Backstage
+) -> None:
+    carriers(behind)
+    address = behind.start()
+    with opened(browser, address + "/streams/new?key=UA") as page:
+        expect(page.locator("#succession")).to_contain_text("the total does not")
+        page.locator("#bins").scroll_into_view_if_needed()
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", "15")
+        expect(page.locator("#annotations li")).to_contain_text(["the list of keys changed"])
+    with opened(browser, address + "/streams/new") as page:
+        page.locator("#bins").scroll_into_view_if_needed()
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", "5")
+        expect(page.locator("#bins-released")).to_contain_text("5")
 
 
 def tag_of(address: str, key: str) -> str:

@@ -1,0 +1,105 @@
+"""The streams in one history: which of their columns, and which of their keys, mean the same.
+
+A count of keys goes on from one stream to the next if both lists hold all of these keys. All other counts
+go on only if the columns agree (docs/decisions/0047-successors.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dphist.product.columns import KeyPlaces, column_sum
+from stream_app.core.counting.cells import KeyList
+from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.strategy import Strategy
+
+
+class Part(NamedTuple):
+    """A stream before the last one of a history. Args: strategy, its last one; epochs, all of them."""
+
+    strategy: Strategy
+    epochs: Sequence[EpochView]
+
+    def showing(self, now: Strategy, places: KeyPlaces) -> list[EpochView]:
+        """Return the epochs with some keys of another stream's list as their count; none without these keys.
+
+        Args: now, the other stream; places, in its list.
+        """
+        axes, keys, others = self.strategy.kind.axes, self.strategy.axes.keys, now.axes.keys
+        if axes is None or keys is None or others is None:
+            return []
+        asked = (places,) if isinstance(places, int) else places
+        there = [place for one in asked if (place := place_in(keys, others, one)) is not None]
+        if len(there) < len(asked):
+            return []
+        columns = column_sum(axes, there[0] if isinstance(places, int) else tuple(sorted(there)))
+        return [over.showing(columns) for epoch in self.epochs if (over := epoch.over_axes)]
+
+
+def place_in(then: KeyList, now: KeyList, place: int) -> int | None:
+    """Return the place in a list of a key of another list; None if it is not there.
+
+    The key ``other`` of a field is the same key only if both lists of the field hold the same values.
+
+    >>> place_in(KeyList("c", ("FR", "DE"), True), KeyList("c", ("DE", "IT"), True), 0)
+    1
+    >>> place_in(KeyList("c", ("FR", "DE"), True), KeyList("c", ("DE", "IT"), True), 2)
+    """
+    found = then.place_of_label.get(now.labels[place])
+    if found is None:
+        return None
+    indices = np.unravel_index(found, then.sizes), np.unravel_index(place, now.sizes)
+    for was, now_is, i, j in zip(then.parts, now.parts, *indices, strict=True):
+        is_other = j == len(now_is.names)
+        if is_other != (i == len(was.names)) or (is_other and set(was.names) != set(now_is.names)):
+            return None
+    return found
+
+
+def same_columns(then: Strategy, now: Strategy) -> bool:
+    """Return whether two streams place events in the same cells, and release them in the same columns."""
+    was, axes = then.kind.axes, now.kind.axes
+    if then.placing != now.placing or was is None or axes is None:
+        return then.placing == now.placing and was is axes
+    return (was.keys, was.values) == (axes.keys, axes.values)
+
+
+def some_keys_agree(then: Strategy, now: Strategy) -> bool:
+    """Return whether a key that both lists hold is one quantity in two streams.
+
+    With a cap for each user, a key's count depends on the other keys of the list. Values and sums go on only
+    in the same columns.
+    """
+    was, is_now = then.axes, now.axes
+    if was.keys is None or is_now.keys is None or was.keys.columns != is_now.keys.columns:
+        return False
+    declared = then.declared, now.declared
+    if any(one.privacy.per_user is not None or one.value or one.amounts for one in declared):
+        return False
+    held = set(was.keys.labels)
+    return any(
+        label in held and place_in(was.keys, is_now.keys, place) is not None
+        for place, label in enumerate(is_now.keys.labels)
+    )
+
+
+def keys_in_words(then: KeyList | None, now: KeyList | None) -> str:
+    """Return how a list of keys differs from the one before; empty if no key differs.
+
+    >>> keys_in_words(KeyList("c", ("FR", "DE"), False), KeyList("c", ("DE", "IT"), False))
+    'the list of keys changed (with IT, without FR)'
+    """
+    was, is_now = (() if one is None else one.labels for one in (then, now))
+    added, gone = sorted(set(is_now) - set(was)), sorted(set(was) - set(is_now))
+    if not added and not gone:
+        return "" if was == is_now else "the list of keys is in another order"
+    said = [f"{word} {_some(names)}" for word, names in (("with", added), ("without", gone)) if names]
+    return f"the list of keys changed ({', '.join(said)})"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
