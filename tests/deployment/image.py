@@ -199,7 +199,12 @@ def main() -> int:
         return 2
     base = os.environ.get("BASE", "docker.io/library/python:3.11-slim-bookworm")
     commit = revision()
-    build(debian_base() if base == "debian" else base, commit)
+    try:
+        build(debian_base() if base == "debian" else base, commit)
+    except subprocess.CalledProcessError as failure:
+        print(f"image: {failure.cmd[0]} ended with status {failure.returncode}, its lines are above", end="")
+        print("; where no image can be pulled, BASE=debian makes a base from Debian's packages")
+        return failure.returncode
     check_settings(commit)
     with unpacked() as root, tempfile.TemporaryDirectory() as folder:
         check_contents(root)
