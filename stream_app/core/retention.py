@@ -24,11 +24,17 @@ def removable(
     Args: texts, of all strategies of the stream; epochs, all that the store has.
     """
     for epoch in sorted(epochs, key=lambda one: one.epoch):
-        last_bin = last_bin_of(epoch)
-        ended_us = strategy_of(texts, epoch).declared.time.binning.end_us(last_bin)
-        if epoch.end_reason is None or ended_us > before_us or last_seq_of(epoch) >= visible_seq:
+        ended = ended_us(texts, epoch)
+        if ended is None or ended > before_us or last_seq_of(epoch) >= visible_seq:
             return
         yield epoch
+
+
+def ended_us(texts: tuple[bytes, ...], epoch: EpochRecord) -> int | None:
+    """Return the end of an epoch's last bin; None: the epoch runs. Args: texts, as in ``removable``."""
+    if epoch.end_reason is None:
+        return None
+    return strategy_of(texts, epoch).declared.time.binning.end_us(last_bin_of(epoch))
 
 
 def last_seq_of(epoch: EpochRecord) -> int:

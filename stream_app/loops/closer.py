@@ -108,7 +108,7 @@ class Closer:
         await self._log_pending(announced=state.change != held)
         self._note_change(before, state)
         self._next = after_running(self._strategy, self._wanted, state)
-        await self.publisher.witness_released(self._strategy, state.epoch.epoch, state.seq)
+        await self.publisher.witness_released(self._strategy, state)
         self._note_stop(state)
         self._finished = is_finished(self._strategy, state) or (
             state.stopped and self._strategy.declared.last_bin is not None
@@ -233,17 +233,18 @@ class Closer:
     async def _until_due(self, bin: int) -> None:
         """Return when a bin has closed and this worker's reader has reached its cut; earlier with news.
 
-        It is news that this worker holds the lease again: meanwhile, another worker may have released rows
-        and died before it showed them. And it is news that another worker should close the stream.
+        News: this worker holds the lease again, and meanwhile another worker may have released rows and died
+        before it showed them; another worker should close the stream; an old epoch's time has come.
         """
-        clock, instant_us = self._ports.clock, self._strategy.declared.time.closing.instant_us(bin)
+        clock, closes_us = self._ports.clock, self._strategy.declared.time.closing.instant_us(bin)
+        instant_us = min(closes_us, self.publisher.wakes_us or closes_us)
         if self._stream.lease is None:
             await clock.sleep_until_us(instant_us)
         else:
             await until_one_ends(clock.sleep_until_us(instant_us), self._leadership.until_news())
             if await clock.now_us() < instant_us:
                 return
-        if not clock.virtual:
+        if instant_us == closes_us and not clock.virtual:
             await self._until_reached(bin)
 
     async def _until_reached(self, bin: int) -> bool:
@@ -307,7 +308,9 @@ class Closer:
         while True:
             state = await self.reconcile()
             next_bin = state.released_bin + 1
-            due = self._strategy.declared.time.closing.last_due_bin(await self._ports.clock.now_us())
+            now_us = await self._ports.clock.now_us()
+            self.publisher.note_time(now_us)
+            due = self._strategy.declared.time.closing.last_due_bin(now_us)
             if self._finished or self._stopped or due < next_bin:
                 return next_bin, True
             sealed = await self._seal(state, due)

@@ -10,7 +10,9 @@ import logging
 from collections.abc import Callable
 
 from stream_app.core.counting.closing import next_public_instant_us
+from stream_app.core.records import EpochRecord, StreamState
 from stream_app.core.releases.row_values import rows_at_once
+from stream_app.core.retention import ended_us, last_seq_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.lease import Leadership
 from stream_app.loops.stream import Ports, Stream
@@ -35,13 +37,17 @@ class Publisher:
         self._leadership = leadership
         self._strategy = stream.strategy
         self._epoch: int | None = None
-        self._trimmed_in: int | None = None  # the epoch in which the store was last trimmed
+        self._oldest: EpochRecord | None = None  # the oldest epoch that the store keeps
+        self._leaves_us: int | None = None  # when its time comes; None: it runs, or releases stay for ever
+        self._time_has_come = False
         self._before: dict[int, int] = {}  # by public instant: the last row that was released before it
         self._released_seq = self._witnessed_seq = self._published_seq = 0
         self._news = asyncio.Event()  # rows were released, or the stream has finished
 
-    async def witness_released(self, strategy: Strategy, epoch: int, seq: int) -> None:
-        """Write rows up to ``seq`` to the witness; if readers can see it, ``publish`` writes them instead."""
+    async def witness_released(self, strategy: Strategy, state: StreamState) -> None:
+        """Write released rows to the witness; if readers can see it, ``publish`` writes them instead."""
+        epoch, seq = state.epoch.epoch, state.seq
+        self._note_oldest(state)
         if self._epoch != epoch:  # rows shown before may be lost, so they are shown again
             self._epoch, self._published_seq, self._before = epoch, 0, {}
         self._strategy, self._released_seq = strategy, seq
@@ -56,11 +62,12 @@ class Publisher:
     async def run(self, outage: Outage, finished: Callable[[], bool]) -> None:
         """Publish at public instants; return when a finished stream is wholly visible.
 
-        Rows that missed an instant wait for the next instant. While all rows are visible, nothing runs.
+        Rows that missed an instant wait for the next instant. While all rows are visible and no epoch's
+        time has come, nothing runs.
         """
         missed = 0
         while True:
-            if self.all_is_visible:
+            if self.all_is_visible and not self._may_trim:
                 if finished():
                     return
                 self._news.clear()
@@ -97,17 +104,44 @@ class Publisher:
         if seq > self._published_seq:
             await self._store.publish(self._strategy.stream, seq)
             self._published_seq = seq
-        if instant_us is not None and self._published_seq:
-            await self._trim(instant_us)
+        if instant_us is not None:
+            self.note_time(instant_us)
+            if self._may_trim:
+                await self._trim(instant_us)
+
+    @property
+    def wakes_us(self) -> int | None:
+        """When to call ``note_time`` next, so that an old epoch leaves in time; None: at the next pass."""
+        return None if self._time_has_come else self._leaves_us
+
+    def note_time(self, now_us: int) -> None:
+        """Let an epoch leave at the next public instant if its time has come."""
+        if self.wakes_us is not None and self.wakes_us <= now_us:
+            self._time_has_come = True
+            self._news.set()
+
+    def _note_oldest(self, state: StreamState) -> None:
+        if self._keep_us is None or state.oldest is None or state.oldest == self._oldest:
+            return
+        ended = ended_us(state.texts, state.oldest)
+        self._oldest, self._leaves_us = state.oldest, None if ended is None else ended + self._keep_us
+        self._time_has_come = False
+
+    @property
+    def _may_trim(self) -> bool:
+        """Whether the oldest epoch's time has come, and readers see a row after it."""
+        seen = self._oldest is not None and last_seq_of(self._oldest) < self._published_seq
+        return seen and self._time_has_come
 
     async def _trim(self, instant_us: int) -> None:
-        """Once per epoch, remove from the store what ended longer ago than the stream's retention.
+        """Remove from the store the epochs that ended longer ago than the stream's retention.
 
-        Readers may notice when it leaves, so it leaves at a public instant, and that instant decides what.
+        Readers may notice when they leave, so they leave at a public instant, and it decides which.
         """
-        if self._keep_us is not None and self._trimmed_in != self._epoch:
-            await self._store.trim(self._strategy.stream, instant_us - self._keep_us)
-            self._trimmed_in = self._epoch
+        assert self._keep_us is not None
+        await self._store.trim(self._strategy.stream, instant_us - self._keep_us)
+        # The next pass reads which epoch is the oldest now.
+        self._oldest, self._leaves_us, self._time_has_come = None, None, False
 
     def _released_before(self, instant_us: int) -> int:
         """Return the last row that was released before a public instant; forget earlier instants."""

@@ -135,6 +135,7 @@ class MemoryStore(Store):
             change=state.change,
             user_keys=state.noted_keys,
             trimmed=state.trimmed,
+            oldest=state.epochs[0],
         )
 
     async def open_epoch(

@@ -51,6 +51,7 @@ class Observer:
         self.restored = False
         self.noise_was_lost = False
         self.removed = 0  # epochs, by retention
+        self.late_us = 0  # for how long an epoch stayed after its time
         self._witnessed_seq = 0
 
     async def after(self, port: str, method: str, args: tuple[Any, ...], reply: Any) -> None:
@@ -215,6 +216,7 @@ class Observer:
             raise Broken(
                 f"epoch {public.trimmed.epoch} left before {keep_us} us had passed after {ended_us} us"
             )
+        self.late_us = max(self.late_us, self.world.now_us() - ended_us - keep_us)
         stays = [seq for seq, _ in await self.world.store.rows(self.stream, 0, MANY)]
         wanted = [seq for seq in self.watch.seen_at_us if seq > public.trimmed.seq]
         if not stays or stays[0] <= public.trimmed.seq or (not self.restored and set(wanted) - set(stays)):

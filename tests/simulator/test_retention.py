@@ -54,6 +54,15 @@ def calm() -> Schedule:
     return replace(trimmed(7).without_trouble(), keep_us=3 * BIN_US)
 
 
+def test_each_epoch_leaves_at_the_first_public_instant_after_its_time() -> None:
+    """Its time comes between two closings, so no row wakes the worker."""
+    schedule = replace(calm(), keep_us=5 * BIN_US // 2)
+    world = World(schedule)
+    run_world(world)
+    assert world.observer.removed > 2
+    assert world.observer.late_us <= schedule.publish_every_us + BIN_US // 100
+
+
 class EveryEndedEpochLeaves(Pipeline):
     """However young an epoch is."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import closing
 from copy import deepcopy
@@ -23,7 +24,9 @@ from stream_app.core.records import WitnessRow
 from stream_app.core.releases.release import RowLink, row_hash
 from stream_app.loops import recovery
 from stream_app.loops.opening import agrees
+from stream_app.outage import Outage
 from tests.models.memory import MemoryStore
+from tests.patience import eventually_async
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
 from tests.stream_app.loops.test_lost_store import KINDS, Departures, release_until, view_of
 from tests.stream_app.one_source import OneSource
@@ -105,7 +108,7 @@ def test_an_api_that_runs_forgets_what_left(one: OneSource) -> None:
     asyncio.run(run())
 
 
-def test_a_young_epoch_stays_and_each_epoch_asks_once(one: OneSource) -> None:
+def test_an_epoch_leaves_at_its_instant_and_the_store_is_not_asked_before(one: OneSource) -> None:
     async def run() -> None:
         await release_until(one, FIRST_BIN + 8)
         asked: list[int] = []
@@ -118,13 +121,51 @@ def test_a_young_epoch_stays_and_each_epoch_asks_once(one: OneSource) -> None:
         one.store.trim = counted  # type: ignore[method-assign]
         closer = one.closer(sharing={"keep_us": KEEP_US})
         await closer.reconcile()
-        instant_us = (FIRST_BIN + EPOCH_BINS) * BIN_US + KEEP_US - 1
+        leaves_us = (FIRST_BIN + EPOCH_BINS) * BIN_US + KEEP_US
         for _ in range(3):
-            await closer.publisher.publish(instant_us)
-        assert asked == [instant_us - KEEP_US], "the public instant decides, not the time of the call"
-        assert await seqs(one) == list(range(1, 9))
+            await closer.publisher.publish(leaves_us - 1)
+        assert (asked, await seqs(one)) == ([], list(range(1, 9)))
+        assert closer.publisher.wakes_us == leaves_us
+        for _ in range(3):
+            await closer.publisher.publish(leaves_us)
+            await closer.reconcile()
+        assert asked == [leaves_us - KEEP_US], "the public instant decides, not the time of the call"
+        assert await seqs(one) == [7, 8]
 
     asyncio.run(run())
+
+
+def test_old_epochs_of_a_stream_that_has_ended_leave_while_a_worker_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+    sharing = {"keep_us": KEEP_US, "until_us": (FIRST_BIN + 8) * BIN_US, "publish_every_us": 1_000}
+
+    async def run(one: OneSource) -> None:
+        await release_until(one, FIRST_BIN + 9, sharing=sharing)
+        closer = one.closer(sharing=sharing)
+        await closer.close_due()
+        outage = Outage(logging.getLogger(), "closer")
+        publishing = asyncio.create_task(closer.publisher.run(outage, lambda: False))
+
+        async def kept_from(seq: int) -> bool:
+            one.clock.now_us += 1_000
+            await closer.close_due()  # as once a minute
+            return closer.publisher.all_is_visible and (await seqs(one))[0] == seq
+
+        one.clock.set_bin(FIRST_BIN + EPOCH_BINS + 2)
+        await eventually_async(lambda: kept_from(1), "all rows are visible")
+        one.clock.set_bin(FIRST_BIN + EPOCH_BINS + 3)
+        await eventually_async(lambda: kept_from(7), "the first epoch leaves")
+        assert await seqs(one) == [7, 8], "the last epoch stays"
+        for later in (20, 1_000):
+            one.clock.set_bin(FIRST_BIN + later)
+            await closer.close_due()
+            assert closer.publisher.wakes_us is None
+        publishing.cancel()
+
+    with closing(OneSource(tmp_path, KINDS[PLAIN])) as one:
+        asyncio.run(run(one))
 
 
 @pytest.mark.parametrize("last", [EPOCH_BINS - 2, EPOCH_BINS, EPOCH_BINS + 2])
