@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -21,6 +21,7 @@ from stream_app.api.routes import Nothing, all_replicas, followed
 from stream_app.api.schemas import AnnotationAnswer, NoQuery
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
 from stream_app.core.boards import Board, Measure, Show
+from stream_app.core.generations import number_of
 
 LOOK_S = 0.25
 _MOST_STREAMS = 200
@@ -99,22 +100,22 @@ async def show_board(request: Request, board: str, _query: Nothing) -> BoardAnsw
 )
 async def changes(request: Request, query: Annotated[ChangesQuery, Query()]) -> StreamingResponse:
     """Which of these streams have released something, now and whenever one does. It holds no values."""
-    readable = {name for name in query.stream if may_read(request, name)}
-    return followed(request, _follow(all_replicas(request), readable.__contains__))
+    readable = sorted({name for name in query.stream if may_read(request, name)})
+    return followed(request, _follow(all_replicas(request), readable))
 
 
-async def _follow(replicas: Replicas, wanted: Callable[[str], bool]) -> AsyncIterator[bytes]:
+async def _follow(replicas: Replicas, wanted: Sequence[str]) -> AsyncIterator[bytes]:
     """Yield the seq of each wanted stream, then that of a stream whenever it, or its promise, has changed."""
     yield b"retry: %d\n\n" % RETRY_MS
-    told: dict[str, tuple[int, bool]] = {}
+    told: dict[str, tuple[int, int, bool]] = {}
     quiet_since = time.monotonic()
     while not replicas.closed:
         now = {
-            name: (one.seq, one.private)
-            for name, one in replicas.by_name.items()
-            if wanted(name) and one.view is not None
+            name: (number_of(one.stream), one.seq, one.private)
+            for name in wanted
+            if (one := replicas.shown_as(name)) is not None
         }
-        changed = [name for name in sorted(now) if told.get(name) != now[name]]
+        changed = [name for name in now if told.get(name) != now[name]]
         told = now
         if changed:
             quiet_since = time.monotonic()
@@ -125,8 +126,9 @@ async def _follow(replicas: Replicas, wanted: Callable[[str], bool]) -> AsyncIte
         await asyncio.sleep(LOOK_S)
 
 
-def _event(stream: str, seq: int, private: bool) -> bytes:
-    said = json.dumps({"stream": stream, "seq": seq, "private": private}, separators=(",", ":"))
+def _event(stream: str, generation: int, seq: int, private: bool) -> bytes:
+    own = {} if generation == 1 else {"generation": generation}
+    said = json.dumps({"stream": stream, **own, "seq": seq, "private": private}, separators=(",", ":"))
     return b"event: changed\ndata: %b\n\n" % said.encode()
 
 

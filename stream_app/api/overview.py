@@ -22,6 +22,7 @@ from stream_app.api.succession import Succession
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import sum_series
+from stream_app.core.generations import base_of
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
 from stream_app.core.promise import delta_in_words, in_words
@@ -121,10 +122,11 @@ class Glances:
             readable = self._readable(may_read)
             for replica in readable:
                 text = await self.one(Succession.of(replica, self._replicas.by_name, may_read))
-                if text is not None and told.get(replica.stream) != text:
-                    told[replica.stream] = text
+                name = base_of(replica.stream)
+                if text is not None and told.get(name) != text:
+                    told[name] = text
                     changes.append(b"event: stream\ndata: %b\n\n" % text)
-            for gone in set(told) - {replica.stream for replica in readable}:
+            for gone in set(told) - {base_of(replica.stream) for replica in readable}:
                 del told[gone]
                 changes.append(b"event: gone\ndata: %b\n\n" % gone.encode())
             if changes:
@@ -141,7 +143,7 @@ class Glances:
         While a long question about the stream is answered, its previous state is repeated, so that one stream
         does not delay the others.
         """
-        replica, states = asked.own, self._states(asked.own.stream)
+        replica, states = asked.own, self._states(base_of(asked.own.stream))
         parts = tuple(part.stream for part in asked.parts)
         if (view := asked.view) is None:
             return None
@@ -169,7 +171,7 @@ class Glances:
             return found
 
     def _readable(self, may_read: MayRead) -> list[StreamReplica]:
-        return [one for name, one in sorted(self._replicas.by_name.items()) if may_read(name)]
+        return [one for one in self._replicas.shown() if may_read(one.stream)]
 
     def _states(self, stream: str) -> dict[str, State]:
         """Return the states of the rules over a stream; states are regrouped only when one has changed."""

@@ -154,4 +154,4 @@ async def metrics_text(request: Request, _query: Nothing) -> Response:
 
 def _name(replica: StreamReplica) -> str:
     assert replica.view is not None  # it is readable
-    return replica.view.strategy.stream
+    return replica.view.name

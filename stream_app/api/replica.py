@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import islice, pairwise
 from operator import itemgetter
 
 from dphist.arrays import Int64Array
@@ -21,8 +21,10 @@ from stream_app.core.alerts.states import State
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.succession import edge_in_words, is_complete
 from stream_app.core.answers.visible import width_of
 from stream_app.core.budget import Left, left
+from stream_app.core.generations import address_of, base_of, generation, number_of
 from stream_app.core.ledger import statement
 from stream_app.core.measured import KnownEpochs
 from stream_app.core.promise import Statement
@@ -70,6 +72,7 @@ class StreamReplica:
         self.answers: dict[object, bytes] = {}  # rendered answers at the view's seq
         self.seq = 0  # of the last bin that followers may see
         self.closed = False
+        self.continued_by: StreamReplica | None = None  # the next generation, once nothing more comes here
         self._reader, self._stated, self._known = reader, stated, known
         self._recent: deque[tuple[int, bytes]] = deque()
         self._waiting: dict[asyncio.Future[None], None] = {}  # followers that wait for new rows
@@ -185,10 +188,13 @@ class StreamReplica:
             return list(islice(self._recent, skipped, skipped + _ROWS_A_READ))
         return await self._reader.rows(self.stream, seq, _ROWS_A_READ)
 
-    async def wait_beyond(self, seq: int, timeout_s: float) -> bool:
-        """Wait for rows after ``seq``, until the timeout or closing; return whether there are any."""
+    async def wait_beyond(self, seq: int, timeout_s: float, goes_on: bool = False) -> bool:
+        """Wait for rows after ``seq``, until the timeout or closing; return whether there are any.
+
+        Args: goes_on, whether to wait for the next generation, too.
+        """
         deadline = time.monotonic() + timeout_s
-        while self.seq <= seq and not self.closed:
+        while not (come := self.seq > seq or (goes_on and self.continued_by is not None)) and not self.closed:
             changed = asyncio.get_running_loop().create_future()
             self._waiting[changed] = None
             try:
@@ -198,7 +204,20 @@ class StreamReplica:
                 return False
             finally:
                 self._waiting.pop(changed, None)
-        return self.seq > seq
+        return come
+
+    def say(self, changes: str) -> None:
+        """Set the sentence on what differs from the generation before."""
+        self.labels = replace(self.labels, changes=changes)
+        self.answers.clear()
+        if self.view is not None:
+            self.view.labels = self.labels
+
+    def go_on_in(self, following: StreamReplica | None) -> None:
+        """Set the generation in which the followers of this one go on; None: none yet."""
+        if self.continued_by is not following:
+            self.continued_by = following
+            self._wake()
 
     def close(self) -> None:
         """End all followers."""
@@ -251,6 +270,7 @@ class Replicas:
         self.closed = False
         self.looked = asyncio.Event()  # set once the store was read, or could not be
         self._reader, self._labels = reader, labels
+        self._newest: dict[str, int] = {}  # by the configured name: the number of the last generation
         self._fresh_at: float | None = None
         self.is_read = False  # whether the store was read once, all streams or all but unreadable ones
 
@@ -263,9 +283,33 @@ class Replicas:
         """Return whether a stream is configured, whether a worker has opened it or not."""
         return stream in self._labels.titles
 
+    def generations(self, stream: str) -> list[StreamReplica]:
+        """Return the generations of a stream that a worker has opened, newest first. Args: its name."""
+        numbers = range(self._newest.get(stream, 0), 0, -1)
+        names = (generation(stream, number) for number in numbers)
+        return [one for name in names if (one := self.by_name.get(name)) is not None and one.view is not None]
+
+    def shown_as(self, name: str) -> StreamReplica | None:
+        """Return what readers see by a name; None if it names nothing that a worker has opened.
+
+        ``NAME`` is the newest generation that has released something, else the first one. ``NAME@2`` is one
+        generation, and ``NAME@1`` the first.
+        """
+        base = base_of(name)
+        if name != base:
+            named = self.by_name.get(base if name == address_of(base) else name)
+            return None if named is None or named.view is None else named
+        found = self.generations(base)
+        return next((one for one in found if one.seq > 0), found[-1] if found else None)
+
+    def shown(self) -> list[StreamReplica]:
+        """Return every stream once, by name: the generation that its name means."""
+        found = (self.shown_as(name) for name in sorted(self._newest))
+        return [one for one in found if one is not None]
+
     def preparing(self) -> list[tuple[str, str]]:
         """Return the names and titles of configured streams that no worker has opened yet, by name."""
-        is_open = {name for name, replica in self.by_name.items() if replica.view is not None}
+        is_open = {base_of(name) for name, replica in self.by_name.items() if replica.view is not None}
         titles = sorted(self._labels.titles.items())
         return [(name, title or name) for name, title in titles if name not in is_open]
 
@@ -283,6 +327,7 @@ class Replicas:
         for gone in set(self.by_name) - set(names):
             self.by_name.pop(gone).close()
         self._known.forget_all_but(names)
+        self._join_generations()
         sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
         for source in sources:
             await self.stated(source)
@@ -293,6 +338,21 @@ class Replicas:
         self.alerts, self.transitions = alerts, self.transitions | transitions
         self._fresh_at = time.monotonic()
         self.is_read = True
+
+    def _join_generations(self) -> None:
+        """Let followers of a generation that is complete go on in the next one, once it has released rows."""
+        newest = dict[str, int]()
+        for name in self.by_name:
+            newest[base_of(name)] = max(newest.get(base_of(name), 0), number_of(name))
+        self._newest = newest
+        for stream in (name for name, number in newest.items() if number > 1):
+            for after, before in pairwise(self.generations(stream)):
+                assert before.view is not None
+                assert after.view is not None
+                if not after.labels.changes:
+                    after.say(edge_in_words(before.view, after.view))
+                goes_on = after.seq > 0 and is_complete(before.view, after.view)
+                before.go_on_in(after if goes_on else None)
 
     async def stated(self, source: str) -> Statement:
         """Return the current statement of a source, after updating all streams over the source.
@@ -328,7 +388,8 @@ class Replicas:
         """Return the rules' states, and all transitions of streams with a changed state."""
         alerts = {rule: _state(text) for rule, text in (await self._reader.alerts()).items()}
         changed = (state for rule, state in alerts.items() if state != self.alerts.get(rule))
-        streams = {state.last["stream"] for state in changed if state.last is not None}
+        lasts = (state.last for state in changed if state.last is not None)
+        streams = {generation(last["stream"], last.get("generation", 1)) for last in lasts}
         return alerts, {stream: tuple(await self._reader.transitions(stream)) for stream in streams}
 
     async def keep_fresh(self) -> None:

@@ -165,6 +165,8 @@ class _Question:
 def _etag(view: StreamView, form: formats.Format, variant: str) -> str:
     suffix = "" if form == "json" else f":{form}"
     suffix += f":{variant}" if variant else ""
+    if view.generation > 1:
+        suffix += f":generation-{view.generation}"  # each one numbers its epochs and releases from the start
     if view.trimmed is not None:
         suffix += f":kept-from-{view.trimmed.seq + 1}"  # retention changes answers without a release
     for one in view.before:

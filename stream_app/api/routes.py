@@ -27,6 +27,7 @@ from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
 from stream_app.api.succession import Succession
 from stream_app.core.alerts.readings import Shown
+from stream_app.core.generations import base_of
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 _OTHER_FORMATS: dict[int | str, dict[str, Any]] = {
@@ -41,9 +42,8 @@ def all_replicas(request: Request) -> Replicas:
 
 
 def readable(request: Request) -> list[StreamReplica]:
-    """Return the streams that the request's reader may see, by name."""
-    replicas = sorted(all_replicas(request).by_name.items())
-    return [one for name, one in replicas if one.view is not None and may_read(request, name)]
+    """Return the streams that the request's reader may see, by name, each as its newest generation."""
+    return [one for one in all_replicas(request).shown() if may_read(request, one.stream)]
 
 
 def publish_every_us(request: Request) -> int:
@@ -53,13 +53,12 @@ def publish_every_us(request: Request) -> int:
 
 
 def replica_of(request: Request, stream: str) -> StreamReplica:
-    """Return a stream's replica. Raises: HTTPException 404."""
-    by_name = all_replicas(request).by_name
-    replica = by_name.get(stream)
-    if replica is None or replica.view is None or not may_read(request, stream):
+    """Return a stream's newest generation, or the one that is named. Raises: HTTPException 404."""
+    replica = all_replicas(request).shown_as(stream)
+    if replica is None or not may_read(request, stream):
         if all_replicas(request).expects(stream) and may_read(request, stream):
             raise errors.not_open(stream)
-        raise errors.unknown_stream(stream, sorted(name for name in by_name if may_read(request, name)))
+        raise errors.unknown_stream(stream, [base_of(one.stream) for one in readable(request)])
     return replica
 
 
@@ -103,11 +102,12 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
     replicas, now = all_replicas(request), dict[str, Shown]()
     for replica in readable(request):
         now |= await request.app.state.rule_readings.of(replica)
-    found = statements.alerts(
-        replicas.alerts,
-        lambda stream: stream not in replicas.by_name or replicas.by_name[stream].private,
-        now,
-    )
+
+    def private(stream: str) -> bool:
+        found = replicas.shown_as(stream)
+        return found is None or found.private
+
+    found = statements.alerts(replicas.alerts, private, now)
     return schemas.AlertList(alerts=[one for one in found.alerts if may_read(request, one.stream)])
 
 
@@ -123,7 +123,7 @@ async def show_stream(request: Request, replica: Told, _query: Nothing) -> Respo
     if view is not None:
         before, after = (
             one if one is not None and may_read(request, one) else None
-            for one in (view.declared.successor_of, streams.successor(view))
+            for one in (streams.predecessor(view), streams.successor(view))
         )
     return await answered(
         request,
@@ -263,15 +263,22 @@ async def privacy(request: Request, replica: Known, _query: Nothing) -> schemas.
 )
 async def events(
     request: Request,
+    stream: str,
     replica: Known,
     query: Annotated[schemas.EventsQuery, Query()],
-    last_event_id: Annotated[int | None, Header(ge=0, le=schemas.MAX_WHOLE)] = None,
+    last_event_id: Annotated[str | None, Header(pattern=schemas.EVENT_ID)] = None,
 ) -> StreamingResponse:
-    """Every release as it becomes visible; ``id`` is its seq, from which a reader resumes."""
-    after = last_event_id if last_event_id is not None else query.after
-    if after is None:
-        after = max(replica.seq - 1, 0)
-    return followed(request, sse.follow(replica, after))
+    """Every release as it becomes visible; a reader resumes from its ``id``: the seq in its generation.
+
+    When a stream goes on as its next generation, so do its events: an event ``generation`` comes first.
+    """
+    asked = last_event_id if last_event_id is not None else query.after
+    goes_on = "@" not in stream
+    began, after = replica, max(replica.seq - 1, 0)
+    if asked is not None:
+        own = all_replicas(request).generations(stream) if goes_on else [replica]
+        began, after = sse.start_of(own, replica, sse.Place.of(asked))
+    return followed(request, sse.follow(began, after, goes_on=goes_on))
 
 
 def followed(request: Request, events: AsyncIterator[bytes]) -> StreamingResponse:

@@ -11,6 +11,7 @@ from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.core.alerts.readings import Shown, shown_now
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.answers.query import StreamView
+from stream_app.core.generations import base_of
 
 MOST_RULES = 200  # of a stream; the others are listed without what they read
 WAIT_S = 0.25
@@ -29,9 +30,11 @@ class RuleReadings:
         """Return what the rules over a stream read now, by rule.
 
         It is empty if a long question about the stream is under way: a list of rules must not wait for it.
+        Rules read the newest generation only.
         """
-        names, texts = self._rules(replica.stream)
-        if not names or replica.view is None:
+        stream = base_of(replica.stream)
+        names, texts = self._rules(stream)
+        if not names or replica.view is None or self._replicas.shown_as(stream) is not replica:
             return {}
         key = ("readings", texts)
         if key not in replica.answers:

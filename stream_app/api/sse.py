@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import NamedTuple
 
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from stream_app.api.admission.turns import Places
 from stream_app.api.replica import StreamReplica
+from stream_app.core.generations import base_of, number_of
 
 HEARTBEAT_S = 15.0
 RETRY_MS = 2_000
@@ -17,6 +19,26 @@ HEADERS = {
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # a proxy that buffers would delay releases
 }
+
+
+class Place(NamedTuple):
+    """A release that a follower has: the id of its event. Each generation of a stream counts its own seq."""
+
+    generation: int
+    seq: int
+
+    @classmethod
+    def of(cls, text: str) -> Place:
+        """Return the release that an id names: its seq, after the generation unless that is the first.
+
+        >>> Place.of("17"), Place.of("2:17")
+        (Place(generation=1, seq=17), Place(generation=2, seq=17))
+        """
+        generation, _, seq = text.rpartition(":")
+        return cls(int(generation or 1), int(seq))
+
+    def __str__(self) -> str:
+        return str(self.seq) if self.generation == 1 else f"{self.generation}:{self.seq}"
 
 
 class Following(StreamingResponse):
@@ -36,41 +58,71 @@ class Following(StreamingResponse):
             self._places.give_back(self._reader)
 
 
+def start_of(
+    generations: Sequence[StreamReplica], newest: StreamReplica, have: Place
+) -> tuple[StreamReplica, int]:
+    """Return the generation in which a follower goes on, and the seq after which it does.
+
+    Args: generations, of the stream, newest first; newest, the one that readers see; have, the last release
+        that the follower has. A generation that is gone has no rows to send, so the next one begins.
+    """
+    later = [one for one in generations if number_of(one.stream) >= have.generation]
+    if not later:
+        return newest, newest.seq  # a restored store lost the follower's generation
+    first = later[-1]
+    return first, have.seq if number_of(first.stream) == have.generation else 0
+
+
 async def follow(
-    replica: StreamReplica, after: int, heartbeat_s: float = HEARTBEAT_S
+    replica: StreamReplica, after: int, heartbeat_s: float = HEARTBEAT_S, goes_on: bool = False
 ) -> AsyncIterator[bytes]:
     """Yield every visible row after a seq, then each new one, without end.
 
     An event ``privacy`` comes first, and before the next row whenever it changes. Rows keep the bytes of
     their release, which do not include other streams that later count the same events.
+    Args: goes_on, whether the rows of the next generations follow. An event ``generation`` comes before each.
     Cost: waiting rows are sent together, so catching up costs a write per 2,000 bins.
     """
     told = replica.private
-    yield b"retry: %d\n\n" % RETRY_MS + _privacy(replica.stream, told)
+    yield b"retry: %d\n\n" % RETRY_MS + _privacy(replica, told)
     while not replica.closed:
         known = replica.seq
         rows = await replica.rows_after(after)
-        changed = b"" if replica.private == told else _privacy(replica.stream, told := replica.private)
+        changed = b"" if replica.private == told else _privacy(replica, told := replica.private)
         if rows:
             after = rows[-1][0]
-            yield changed + frames(rows)
+            yield changed + frames(rows, number_of(replica.stream))
         elif changed:
             yield changed
         elif known > after:
             after = known  # a restored store lost these rows: wait for the next one
-        elif not await replica.wait_beyond(after, heartbeat_s) and not replica.closed:
+        elif goes_on and replica.continued_by is not None:
+            replica, after = replica.continued_by, 0
+            yield _generation(replica)
+        elif not await replica.wait_beyond(after, heartbeat_s, goes_on) and not replica.closed:
             yield b": nothing new yet\n\n"
 
 
-def _privacy(stream: str, private: bool) -> bytes:
-    said = json.dumps({"stream": stream, "private": private}, separators=(",", ":"))
-    return b"event: privacy\ndata: %b\n\n" % said.encode()
+def _privacy(replica: StreamReplica, private: bool) -> bytes:
+    return _event("privacy", {"stream": base_of(replica.stream), "private": private})
 
 
-def frames(rows: Iterable[tuple[int, bytes]]) -> bytes:
-    """Return rows as events, the seq as the event's id.
+def _generation(replica: StreamReplica) -> bytes:
+    said = {"stream": base_of(replica.stream), "generation": number_of(replica.stream)}
+    return _event("generation", said | {"changes": replica.labels.changes})
+
+
+def _event(name: str, said: dict[str, object]) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(said, separators=(',', ':'))}\n\n".encode()
+
+
+def frames(rows: Iterable[tuple[int, bytes]], generation: int = 1) -> bytes:
+    """Return rows of a generation as events, with their places as ids.
 
     >>> frames([(7, b'{"seq":7}')])
     b'event: release\\nid: 7\\ndata: {"seq":7}\\n\\n'
     """
-    return b"".join(b"event: release\nid: %d\ndata: %b\n\n" % row for row in rows)
+    return b"".join(
+        b"event: release\nid: %b\ndata: %b\n\n" % (str(Place(generation, seq)).encode(), row)
+        for seq, row in rows
+    )

@@ -35,3 +35,12 @@ def generation(base: str, number: int) -> str:
     ('clicks@3', 'clicks')
     """
     return base if number == 1 else f"{base}{_SIGN}{number}"
+
+
+def address_of(name: str) -> str:
+    """Return the name by which readers ask for one generation; the configured name means the newest one.
+
+    >>> address_of("clicks"), address_of("clicks@2")
+    ('clicks@1', 'clicks@2')
+    """
+    return f"{base_of(name)}{_SIGN}{number_of(name)}"

@@ -25,6 +25,7 @@ from stream_app.api.admission.hosts import Hosts
 from stream_app.api.admission.turns import Turnstile
 from stream_app.api.errors import reply
 from stream_app.core.boards import Board
+from stream_app.core.generations import base_of
 from stream_app.ports.access import ApiKey, Limits, Scrapes, digest_of
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
@@ -99,9 +100,9 @@ def reader_of(request: Request) -> str:
 
 
 def may_read(request: Request, stream: str) -> bool:
-    """Return whether the request's reader may read a stream."""
+    """Return whether the request's reader may read a stream. A key opens all generations of its streams."""
     reader: Reader | None = getattr(request.state, "reader", None)
-    return reader is None or reader.streams is None or stream in reader.streams
+    return reader is None or reader.streams is None or base_of(stream) in reader.streams
 
 
 def may_ask_of(request: Request, stream: str, other: str) -> bool:
@@ -109,9 +110,10 @@ def may_ask_of(request: Request, stream: str, other: str) -> bool:
     reader: Reader | None = getattr(request.state, "reader", None)
     if reader is None or reader.questions is None:
         return may_read(request, other)
+    asked, beside = base_of(stream), base_of(other)
     path, key = _question_of(request.scope) or ("", None)
-    of_other = path.replace(f"/streams/{stream}", f"/streams/{other}", 1)
-    return of_other != path and (of_other, key) in reader.questions
+    of_other = path.replace(f"/streams/{asked}", f"/streams/{beside}", 1)
+    return (asked == beside or of_other != path) and (of_other, key) in reader.questions
 
 
 def sees_panels_only(request: Request) -> bool:

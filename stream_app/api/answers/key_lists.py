@@ -28,7 +28,7 @@ def key_list(view: StreamView, query: schemas.KeyListQuery) -> schemas.KeyListAn
     found = list(islice(_containing(names, query.contains.lower(), query.after), query.limit + 1))
     shown = found[: query.limit]
     return schemas.KeyListAnswer(
-        stream=view.strategy.stream,
+        stream=view.name,
         field=query.field,
         listed=len(names),
         keys=[names[place] for place in shown],
@@ -45,7 +45,7 @@ def _looked_up(view: StreamView, declared: KeyList, query: schemas.KeyListQuery)
     known = [name for name in query.key if name in declared.place_of_label or declared.matching(name)]
     known_names = set(known)
     return schemas.KeyListAnswer(
-        stream=view.strategy.stream,
+        stream=view.name,
         field=None,
         listed=len(declared.labels),
         keys=known,

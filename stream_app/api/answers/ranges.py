@@ -28,7 +28,8 @@ def released(view: StreamView) -> dict[str, Any]:
     """Return the fields that every answer about a stream carries."""
     until_us, meaning = view.released_until_us, meaning_of(view.declared)
     return {
-        "stream": view.strategy.stream,
+        "stream": view.name,
+        "generation": None if view.generation == 1 else view.generation,
         "private": view.private,
         "released_until": None if until_us is None else format_instant(until_us),
         "seq": view.visible_seq,

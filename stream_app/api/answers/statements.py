@@ -17,6 +17,7 @@ from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
 from stream_app.core.budget import one_more_in_words
 from stream_app.core.costs import unit_of
+from stream_app.core.generations import base_of
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import own_unit, statement
 from stream_app.core.periods import period_in_words
@@ -106,7 +107,7 @@ def _own_statement(view: StreamView, ledger: Sequence[LedgerEntry], source: str)
 
 
 def _own_entries(view: StreamView, ledger: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-    return [entry for entry in ledger if entry.stream == view.strategy.stream]
+    return [entry for entry in ledger if base_of(entry.stream) == view.name]
 
 
 def _own_users(own: Statement) -> str:

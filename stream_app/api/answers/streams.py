@@ -22,10 +22,11 @@ from stream_app.api.answers.windows import described
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.core.answers.parts import same_columns
 from stream_app.core.answers.query import StreamView
-from stream_app.core.answers.succession import edge_in_words
+from stream_app.core.answers.succession import edge_in_words, names_of
 from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.boards import Annotation
 from stream_app.core.counting.closing import next_public_instant_us
+from stream_app.core.generations import address_of, base_of
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
@@ -94,13 +95,13 @@ def _history(view: StreamView) -> list[schemas.HistoryPart]:
     """Return the streams before a stream whose counts its answers include, oldest first."""
     return [
         schemas.HistoryPart(
-            stream=one.strategy.stream,
+            stream=name,
             **edges_of(one, one.span),
             bins_released=sum(epoch.bins for epoch in one.epochs),
             epochs_released=sum(1 for epoch in one.epochs if epoch.bins),
             in_total=same_columns(one.strategy, view.strategy),
         )
-        for one in view.before
+        for name, one in zip(names_of((*view.before, view.own)), view.before, strict=False)
     ]
 
 
@@ -141,6 +142,12 @@ def is_over(view: StreamView) -> bool:
     return left is not None and left.is_spent and view.binning.start_us(view.next_bin) >= left.until_us
 
 
+def predecessor(view: StreamView) -> str | None:
+    """Return the stream, or the generation, that ends where this one begins; None if there is none."""
+    before = view.declared.successor_of
+    return address_of(before) if before is not None and base_of(before) == view.name else before
+
+
 def successor(view: StreamView) -> str | None:
     """Return the stream that begins where this one ends; None if there is none, or it is not known yet."""
     stated = () if view.statement is None else view.statement.measurements
@@ -152,13 +159,13 @@ def _end_us(view: StreamView) -> int | None:
 
     A stream that has ended may have left the configuration. Its last epoch then says so.
     """
-    if view.labels.until_us is not None:
+    stated = () if view.statement is None else view.statement.measurements
+    own = [one.end_us for one in stated if one.stream == view.strategy.stream]
+    if view.labels.until_us is not None and successor(view) is None:
         return view.labels.until_us
     last = view.epochs[-1].record if view.epochs else None
     if last is not None and last.end_reason == ENDED:
         return view.binning.start_us(last_bin_of(last) + 1)
-    stated = () if view.statement is None else view.statement.measurements
-    own = [one.end_us for one in stated if one.stream == view.strategy.stream]
     return own[0] if len(own) == 1 else None
 
 
@@ -180,7 +187,9 @@ def _summary(view: StreamView) -> dict[str, Any]:
     binning = view.binning
     calendar = binning.timezone is not None
     return released(view) | {
-        "title": view.labels.title or view.strategy.stream,
+        "title": view.labels.title or view.name,
+        "generation_start": None if view.generation == 1 else _instant(view.own.start_us),
+        "changes": view.labels.changes or None,
         "display_timezone": view.labels.timezone,
         "source": view.labels.source(view.strategy.source),
         "epsilon": in_words(view.strategy.epsilon),

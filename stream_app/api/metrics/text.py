@@ -78,7 +78,7 @@ class Newest:
         """Return a stream's newest values. Cost: O(columns) with its keys."""
         keys, until_us = view.strategy.axes.keys if with_keys else None, view.released_until_us
         return cls(
-            view.strategy.stream,
+            view.name,
             str(view.private).lower(),
             float(view.strategy.epsilon),
             None if view.strategy.delta is None else float(view.strategy.delta),

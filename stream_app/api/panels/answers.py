@@ -217,7 +217,7 @@ def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> sch
 
 def marks(view: StreamView, states: Mapping[str, State], now: Mapping[str, Shown]) -> schemas.AlertMarks:
     """Return the rules over a stream: their thresholds and last changes. Args: now, what rules read."""
-    name = view.strategy.stream
+    name = view.name
     lasts = [(state, state.last) for _, state in sorted(states.items()) if state.last is not None]
     found = [_mark(view, state, last, now) for state, last in lasts if last["stream"] == name]
     return schemas.AlertMarks(**released(view), alerts=found)
@@ -234,7 +234,8 @@ def transitions(
     changed = (state.last for state in states.values() if state.last is not None)
     lasts = [last for last in changed if not last.get("never_changed")]
     every = [json.loads(text) for text in kept]
-    every += [one for one in lasts if one["stream"] == view.strategy.stream]
+    own = view.name, view.generation
+    every += [one for one in lasts if (one["stream"], one.get("generation", 1)) == own]
     distinct = {(one["rule"], one["seq"], one["kind"]): one for one in every}
     shown = [one for one in distinct.values() if one["seq"] <= view.visible_seq]
     found = sorted(shown, key=lambda one: int(one["seq"]))

@@ -95,10 +95,11 @@ async def show_preview(
 
 @router.get("/streams/{stream}/marks", tags=["Alerts"], response_model=schemas.AlertMarks)
 async def marks(request: Request, replica: Known, _query: Nothing) -> schemas.AlertMarks:
-    """Alert rules over a stream, with their thresholds in events."""
+    """Alert rules over a stream, with their thresholds in events. Rules read the newest generation."""
     assert replica.view is not None
     now = await request.app.state.rule_readings.of(replica)
-    return panels.marks(replica.view, all_replicas(request).alerts, now)
+    is_newest = all_replicas(request).shown_as(replica.view.name) is replica
+    return panels.marks(replica.view, all_replicas(request).alerts if is_newest else {}, now)
 
 
 @router.get("/streams/{stream}/transitions", tags=["Alerts"], response_model=schemas.AlertTransitions)

@@ -14,6 +14,7 @@ from stream_app.api.schemas import (
     DaysQuery,
     EpochCount,
     EstimatedCount,
+    OfGeneration,
     PartlyMeasured,
     Released,
     SummedField,
@@ -99,7 +100,7 @@ class OverviewSum(EstimatedCount):
     amounts: SummedField
 
 
-class OverviewStream(Released, PartlyMeasured):
+class OverviewStream(Released, OfGeneration, PartlyMeasured):
     """A stream on the overview."""
 
     title: str = Field(description="what pages show as the stream's name")

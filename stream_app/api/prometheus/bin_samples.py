@@ -129,7 +129,7 @@ def selected(view: StreamView, selectors: Sequence[Selector]) -> Iterator[BinSer
 
     Cost: each label is compared once with each selector, for any number of metrics.
     """
-    common = {"stream": view.strategy.stream, "private": str(view.private).lower()}
+    common = {"stream": view.name, "private": str(view.private).lower()}
     keys = view.strategy.axes.keys
     labels = [] if keys is None else labels_of_keys(keys)
     names = list(labels[0]) if labels else ["key"]

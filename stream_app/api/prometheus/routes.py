@@ -89,7 +89,7 @@ async def label_values(request: Request, name: str) -> Response:
 @router.get("/metadata")
 async def metadata(request: Request) -> Response:
     """Descriptions of the metrics. All are gauges: a noisy count may fall, so ``rate()`` does not apply."""
-    views = {one.stream: one.view for one in readable(request) if one.view is not None}
+    views = {one.view.name: one.view for one in readable(request) if one.view is not None}
     shown = {name: one for name, one in (METRICS | KEY_METRICS).items() if one.of == "count"}
     for view in views.values():
         shown |= metrics_of(view, METRICS | KEY_METRICS)

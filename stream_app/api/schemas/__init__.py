@@ -6,6 +6,7 @@ from stream_app.api.schemas.counts import CountAnswer, NodesAnswer, SeriesAnswer
 from stream_app.api.schemas.questions import (
     BANDS,
     DEFAULT_CONFIDENCE,
+    EVENT_ID,
     MAX_NODES,
     MAX_POINTS,
     MAX_WHOLE,
@@ -35,6 +36,7 @@ from stream_app.api.schemas.released import (
     EstimatedCount,
     Gap,
     Health,
+    OfGeneration,
     OfPoints,
     OfRange,
     PartlyMeasured,
@@ -77,6 +79,7 @@ from stream_app.api.schemas.windows import WindowAnswer, WindowQuantile, WindowQ
 __all__ = [
     "BANDS",
     "DEFAULT_CONFIDENCE",
+    "EVENT_ID",
     "FIRST_KEYS",
     "MAX_NODES",
     "MAX_POINTS",
@@ -119,6 +122,7 @@ __all__ = [
     "NoQuery",
     "NodesAnswer",
     "NodesQuery",
+    "OfGeneration",
     "OfPoints",
     "OfRange",
     "PartlyMeasured",

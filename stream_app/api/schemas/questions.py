@@ -47,6 +47,7 @@ DEFAULT_CONFIDENCE = 0.95
 MAX_POINTS = 11_000  # the limit of Grafana and Prometheus for one answer
 MOST_MEANS = 400  # points of one answer; each takes 2 to 10 ms
 MAX_NODES = 10_000
+EVENT_ID = r"^([1-9][0-9]{0,8}:)?[0-9]{1,15}$"
 MAX_WHOLE = 2**53  # beyond it a browser's numbers are not exact, and nothing here has so many bins
 
 
@@ -190,9 +191,9 @@ class NodesQuery(NoQuery):
 class EventsQuery(NoQuery):
     """Where a follower starts; the header Last-Event-ID wins over it."""
 
-    after: int | None = Field(
+    after: str | None = Field(
         default=None,
-        ge=0,
-        le=MAX_WHOLE,
-        description="last seq that you have; 0: all releases; default: the last release",
+        pattern=EVENT_ID,
+        description="id of the last event that you have: GENERATION:SEQ, of the first generation SEQ alone; "
+        "0: all releases; default: the last release",
     )

@@ -7,24 +7,46 @@ from pydantic import BaseModel, Field
 from stream_app.api.schemas.questions import Kind
 
 
+def absent(value: object) -> bool:
+    """Return whether an answer leaves a field out."""
+    return value is None
+
+
 class Released(BaseModel):
     """The fields of every answer about a stream."""
 
     stream: str
+    generation: int | None = Field(
+        default=None,
+        exclude_if=absent,
+        description="which generation of the stream answers: its settings have changed so often, less one. "
+        "Absent: the first one",
+    )
     private: bool = Field(
         description="false if this stream, another one over its source, or all together protect nobody"
     )
     released_until: str | None = Field(description="end of the last released bin, RFC 3339")
     seq: int = Field(
-        description="released bins so far; all of the answer but private is a pure function of it"
+        description="released bins of this generation so far; all of the answer but private is a pure "
+        "function of it"
     )
     meaning: str = Field(description="what the stream counts, in words; a cap per user leaves events out")
     intervals: str = Field(description="what the stream's intervals are for, in words")
 
 
-def absent(value: object) -> bool:
-    """Return whether an answer leaves a field out."""
-    return value is None
+class OfGeneration(BaseModel):
+    """Where a stream's generation began; absent for the first one."""
+
+    generation_start: str | None = Field(
+        default=None,
+        exclude_if=absent,
+        description="start of its first bin, RFC 3339, if it is not the first",
+    )
+    changes: str | None = Field(
+        default=None,
+        exclude_if=absent,
+        description="what differs from the generation before, in a sentence",
+    )
 
 
 class AboutKeys(Released):

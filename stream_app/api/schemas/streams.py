@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from stream_app.api.schemas.questions import MAX_WHOLE, Names, NoQuery
-from stream_app.api.schemas.released import EstimatedCount, PartlyMeasured, Released, absent
+from stream_app.api.schemas.released import EstimatedCount, OfGeneration, PartlyMeasured, Released, absent
 from stream_app.api.schemas.sums import SummedField
 from stream_app.api.schemas.windows import WindowsAnswer
 
@@ -23,7 +23,7 @@ class EpochCount(EstimatedCount):
     end: str = Field(description="end of its last released bin, RFC 3339")
 
 
-class StreamSummary(Released, PartlyMeasured):
+class StreamSummary(Released, OfGeneration, PartlyMeasured):
     """The short description of a stream."""
 
     title: str = Field(description="what pages show as the stream's name")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from stream_app.core.boards import Annotation
 from stream_app.core.budget import Total
+from stream_app.core.generations import base_of
 
 _FILE = "file:"
 _LOG = "the log"
@@ -18,7 +19,8 @@ class Labels:
 
     Args: title, empty for a stream without one; timezone, in which pages show instants; total, what its
         epochs may cost together, None for no limit; annotations, of its charts; until_us, where it ends,
-        None if the configuration names no end.
+        None if the configuration names no end; changes, a sentence on what differs from the generation
+        before, empty for the first one.
     """
 
     title: str = ""
@@ -26,6 +28,7 @@ class Labels:
     total: Total | None = None
     annotations: tuple[Annotation, ...] = ()
     until_us: int | None = None
+    changes: str = ""
 
     def source(self, name: str) -> str:
         """Return how readers see a source: a file has its name without directories.
@@ -54,7 +57,8 @@ class AllLabels:
     ends: Mapping[str, int | None] = field(default_factory=dict)
 
     def of(self, stream: str) -> Labels:
-        """Return the labels of a stream."""
+        """Return the labels of a stream, or of one of its generations."""
+        stream = base_of(stream)
         annotations = self.annotations.get(stream, ())
         return Labels(
             self.titles.get(stream, ""),

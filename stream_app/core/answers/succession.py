@@ -7,12 +7,13 @@ epochs have exact errors, whatever the settings of each epoch were (docs/decisio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 from stream_app.core.answers.parts import keys_in_words, same_columns, some_keys_agree
 from stream_app.core.answers.query import StreamView
 from stream_app.core.declaration import Declaration
+from stream_app.core.generations import address_of
 from stream_app.core.promise import delta_in_words, in_words
 from stream_app.core.records import ENDED
 from stream_app.core.strategy import Strategy
@@ -42,14 +43,18 @@ def continues(before: StreamView, after: StreamView) -> bool:
 
     It has released its last bin, and retention has not removed the first bins of the second one.
     """
-    if not _agree(before.strategy, after.strategy) or not after.epochs or before.released_until_us is None:
+    if not _agree(before.strategy, after.strategy) or after.trimmed is not None:
         return False
-    if after.trimmed is not None:
+    return is_complete(before, after) and before.span.stop <= after.epochs[0].record.first_bin
+
+
+def is_complete(before: StreamView, after: StreamView) -> bool:
+    """Return whether a stream has released its last bin before the one that continues it."""
+    if not after.epochs or before.released_until_us is None:
         return False
-    edge, stop = after.epochs[0].record.first_bin, before.span.stop
+    edge_us = after.binning.start_us(after.epochs[0].record.first_bin)
     retired = before.history is not None and before.history.retired_us is not None
-    over = retired or before.epochs[-1].record.end_reason == ENDED
-    return stop == edge or (stop < edge and over)
+    return retired or before.epochs[-1].record.end_reason == ENDED or before.released_until_us == edge_us
 
 
 def _agree(before: Strategy, after: Strategy) -> bool:
@@ -67,10 +72,21 @@ def _counted(declared: Declaration) -> tuple[object, ...]:
     return declared.source.name, declared.time.binning, declared.privacy.unit, declared.count, declared.where
 
 
+def names_of(parts: Sequence[StreamView]) -> list[str]:
+    """Return the names by which readers ask for the parts of a history."""
+    bases = [one.name for one in parts]
+    stored = [one.strategy.stream for one in parts]
+    return [
+        address_of(name) if bases.count(base) > 1 else name for base, name in zip(bases, stored, strict=True)
+    ]
+
+
 def edge_in_words(before: StreamView, after: StreamView) -> str:
     """Return a sentence for the edge between two streams: which settings differ from there on."""
     changes = list(_changes(before.strategy, after.strategy))
     names = f"{before.strategy.stream} ends, and {after.strategy.stream} goes on"
+    if before.name == after.name and after.generation > 1:
+        names = f"{after.name} goes on as generation {after.generation}"
     if not same_columns(before.strategy, after.strategy):
         differs = keys_in_words(before.strategy.axes.keys, after.strategy.axes.keys)
         changes.insert(0, differs or "keys are released in other columns")

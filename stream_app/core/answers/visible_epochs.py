@@ -11,6 +11,7 @@ from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.visible import visible_bins
 from stream_app.core.changes import strategy_of
+from stream_app.core.generations import base_of, number_of
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import Span
@@ -34,6 +35,16 @@ class VisibleEpochs:
         self.visible_seq = 0
         self.history: History | None = None  # None: a worker may count the stream
         self.trimmed: Trimmed | None = None  # what retention removed before the first epoch
+
+    @property
+    def name(self) -> str:
+        """Return the name by which readers know the stream; all of its generations have it."""
+        return base_of(self.strategy.stream)
+
+    @property
+    def generation(self) -> int:
+        """Return which generation of the stream this is, from 1."""
+        return number_of(self.strategy.stream)
 
     @property
     def epoch(self) -> int:

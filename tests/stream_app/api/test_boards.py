@@ -188,7 +188,7 @@ async def test_changes_name_readable_streams_only() -> None:
         await stream.close([1, 2, 3])
     replicas = create_app(store.reader(), AccessRules(), apart=SHARED).state.replicas
     await replicas.refresh()
-    events = _follow(replicas, {"clicks", "none"}.__contains__)
+    events = _follow(replicas, ["clicks", "none"])
     assert (await anext(events)).startswith(b"retry: ")
     told = (await anext(events)).decode()
     assert told == 'event: changed\ndata: {"stream":"clicks","seq":3,"private":true}\n\n'

@@ -1,0 +1,217 @@
+"""Readers know a stream by one name, whichever of its generations answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from stream_app.api.admission.access import AccessRules
+from stream_app.core.boards import Board, Line, Panel
+from stream_app.core.instants import format_instant
+from stream_app.core.records import ENDED
+from stream_app.ports.access import ApiKey, digest_of
+from tests.patience import PATIENCE_S, eventually
+from tests.stream_app.api.browsing import Backstage
+from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
+
+EDGE = FIRST_BIN + 10
+BEGIN_TEXT, EDGE_TEXT = (format_instant(bin * HOUR_US) for bin in (FIRST_BIN, EDGE))
+LISTS = ("/v1/streams", "/v1/overview")
+SENTENCE = "departures goes on as generation 2: epsilon 1 before, 2 now."
+
+
+@pytest.fixture
+def behind() -> Iterator[Backstage]:
+    """Yield a service with a stream whose second generation has released some bins."""
+    found = Backstage()
+    found.stream([40] * 10)
+    found.run(following(found).close([30] * 5))
+    yield found
+    found.close()
+
+
+def following(behind: Backstage, number: int = 2, edge: int = EDGE, **options: Any) -> Published:
+    """Return the next generation of the stream, opened."""
+    before = "departures" if number == 2 else f"departures@{number - 1}"
+    settings: dict[str, Any] = {"epsilon": "2"} | options
+    found = Published(
+        behind.store, name=f"departures@{number}", first_bin=edge, successor_of=before, **settings
+    )
+    behind.run(found.open())
+    return found
+
+
+def asked(address: str, path: str, key: str = "", **headers: str) -> Any:
+    """Return an answer of the service."""
+    with urlopen(Request(address + path, headers=credentials(key) | headers), timeout=PATIENCE_S) as answer:
+        return json.load(answer)
+
+
+def credentials(key: str) -> dict[str, str]:
+    """Return the header with a key."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def status(address: str, path: str, key: str = "", **headers: str) -> int:
+    """Return the status of an answer."""
+    try:
+        with urlopen(Request(address + path, headers=credentials(key) | headers)) as answer:
+            return int(answer.status)
+    except HTTPError as refused:
+        return refused.code
+
+
+def test_a_name_means_the_newest_generation_with_releases(behind: Backstage) -> None:
+    address = behind.start()
+    newest = asked(address, "/v1/streams/departures")
+    first, second = (asked(address, f"/v1/streams/departures@{number}") for number in (1, 2))
+    assert newest == second
+    assert {one["stream"] for one in (newest, first, second)} == {"departures"}
+    assert (newest["generation"], newest["generation_start"], newest["epsilon"]) == (2, EDGE_TEXT, "2")
+    assert newest["changes"] == SENTENCE
+    assert (newest["successor_of"], first["successor"]) == ("departures@1", "departures@2")
+    assert (first["ends"], first["epsilon"]) == (EDGE_TEXT, "1")
+    assert not {"generation", "changes", "generation_start"} & set(first)
+    assert [part["stream"] for part in newest["history"]] == ["departures@1"]
+    assert [mark["text"] for mark in newest["annotations"]] == [SENTENCE]
+    third = following(behind, 3, EDGE + 5)
+    eventually(lambda: status(address, "/v1/streams/departures@3") == 200, "it is not open")
+    assert asked(address, "/v1/streams/departures")["generation"] == 2
+    behind.run(third.close([20]))
+    eventually(lambda: asked(address, "/v1/streams/departures")["generation"] == 3, "it is not the newest")
+    parts = asked(address, "/v1/streams/departures")["history"]
+    assert [part["stream"] for part in parts] == ["departures@1", "departures@2"]
+
+
+@pytest.mark.parametrize("name", ["departures@", "departures@0", "departures@3", "departures@02", "other@2"])
+def test_no_other_name_means_a_generation(behind: Backstage, name: str) -> None:
+    assert status(behind.start(), f"/v1/streams/{name}") == 404
+
+
+def test_lists_have_a_stream_once_under_its_name(behind: Backstage) -> None:
+    address = behind.start()
+    for path in LISTS:
+        [entry] = asked(address, path)["streams"]
+        assert (entry["stream"], entry["generation"], entry["title"]) == ("departures", 2, "departures")
+        assert (entry["generation_start"], entry["changes"]) == (EDGE_TEXT, SENTENCE)
+    assert asked(address, "/v1/overview")["preparing"] == []
+    with urlopen(address + "/metrics") as answer:
+        text = answer.read().decode()
+    assert text.count("private_counts_released_bins{") == 1
+    assert 'private_counts_released_bins{private="true",stream="departures"} 5.0' in text
+    assert "@" not in text
+    labels = asked(address, "/api/v1/series?match[]=private_counts_running")["data"]
+    assert [one["stream"] for one in labels] == ["departures"]
+    for path in ("/api/v1/metadata", "/api/v1/label/stream/values"):
+        assert "departures@" not in json.dumps(asked(address, path))
+
+
+def test_counts_join_the_generations_before(behind: Backstage) -> None:
+    address = behind.start()
+    of = "/v1/streams/departures"
+    both, old = asked(address, f"{of}/count"), asked(address, f"{of}@1/count")
+    new = asked(address, f"{of}/count?start={EDGE_TEXT}")
+    assert (both["start"], both["generation"]) == (BEGIN_TEXT, 2)
+    assert both["value"] == pytest.approx(old["value"] + new["value"])
+    assert len(asked(address, f"{of}/series?kind=bin")["value"]) == 15
+
+
+def test_keys_of_a_stream_open_its_generations_and_no_other_key_does(behind: Backstage) -> None:
+    behind.stream([1] * 3, name="other", source="elsewhere")
+    panel = Panel("one", "bins", (Line("departures"),))
+    boards = {"board": Board("board", "Board", (panel,))}
+    keys = (
+        ApiKey("own", digest_of("k-own"), frozenset({"departures"})),
+        ApiKey("other", digest_of("k-other"), frozenset({"other"})),
+        ApiKey("board", digest_of("k-board"), None, frozenset({"board"})),
+    )
+    address = behind.start(AccessRules(keys=keys, boards=boards))
+    paths = ["", "/count", "/series", "/nodes", "/privacy", "/marks"]
+    for name in ("departures", "departures@1", "departures@2"):
+        for path in paths:
+            assert status(address, f"/v1/streams/{name}{path}", "k-own") == 200, (name, path)
+            assert status(address, f"/v1/streams/{name}{path}", "k-other") == 404, (name, path)
+        assert status(address, f"/v1/streams/{name}/events", "k-other") == 404
+        assert status(address, f"/v1/changes?stream={name}", "k-own") == 200
+    for path in LISTS:
+        assert [one["stream"] for one in asked(address, path, "k-other")["streams"]] == ["other"]
+        assert [one["stream"] for one in asked(address, path, "k-own")["streams"]] == ["departures"]
+    assert status(address, "/v1/streams/departures@2/series?kind=bin", "k-board") == 403
+    bins = asked(address, "/v1/streams/departures/series?kind=bin", "k-board")
+    assert len(bins["value"]) == 15  # a panel goes on with the history that its board shows
+
+
+def test_no_answer_of_one_generation_stands_for_another(behind: Backstage) -> None:
+    first = Backstage()
+    try:
+        first.stream([40] * 5)  # as many bins in its first epoch as the second generation has
+        tags = {}
+        for one in (first, behind):
+            address = one.start()
+            with urlopen(address + "/v1/streams/departures/nodes?level=1") as answer:
+                tags[one] = answer.headers["ETag"]
+        assert tags[first] != tags[behind]
+        path = "/v1/streams/departures/nodes?level=1"
+        assert status(address, path, **{"If-None-Match": tags[behind]}) == 304
+        assert status(address, path, **{"If-None-Match": tags[first]}) == 200
+    finally:
+        first.close()
+
+
+def test_a_first_generation_is_shown_until_the_next_has_releases() -> None:
+    behind = Backstage()
+    try:
+        stream = behind.stream([40] * 10)
+        address = behind.start()
+        tag = json.dumps(asked(address, "/v1/streams/departures/count"))
+        later = following(behind)
+        behind.run(behind.store.end_epoch(stream.name, 0, 10, ENDED))
+        eventually(lambda: status(address, "/v1/streams/departures@2") == 200, "it is not open")
+        told = asked(address, "/v1/streams/departures")
+        assert (told["ends"], told["successor"]) == (EDGE_TEXT, "departures@2")
+        assert json.dumps(asked(address, "/v1/streams/departures/count")) == tag
+        behind.run(later.close([30]))
+        eventually(lambda: asked(address, "/v1/streams/departures/count").get("generation") == 2, "no answer")
+    finally:
+        behind.close()
+
+
+def events(address: str, path: str, number: int, **headers: str) -> list[dict[str, str]]:
+    """Return the next events of a stream of events, each with its fields."""
+    found, event = list[dict[str, str]](), dict[str, str]()
+    with urlopen(Request(address + path, headers=headers), timeout=PATIENCE_S) as answer:
+        for line in answer:
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name in ("event", "id", "data"):
+                event[name] = value
+            elif not name and event:
+                found.append(event)
+                event = {}
+                if len(found) == number:
+                    break
+    return found
+
+
+def test_followers_go_on_into_the_next_generation(behind: Backstage) -> None:
+    address = behind.start()
+    eventually(lambda: asked(address, "/v1/streams/departures")["changes"] == SENTENCE, "no sentence")
+    every = events(address, "/v1/streams/departures/events?after=0", 17)
+    rows = [["release"] * 10, ["release"] * 5]
+    assert [one["event"] for one in every] == ["privacy", *rows[0], "generation", *rows[1]]
+    ids = [one["id"] for one in every if "id" in one]
+    assert ids == [*map(str, range(1, 11)), *(f"2:{seq}" for seq in range(1, 6))]
+    assert json.loads(every[11]["data"]) == {"stream": "departures", "generation": 2, "changes": SENTENCE}
+    for place in (0, 8, 9, 10, 13):
+        left, edge = 14 - place, int(place < 10)
+        rest = events(
+            address, "/v1/streams/departures/events", 1 + left + edge, **{"Last-Event-ID": ids[place]}
+        )
+        assert [one["id"] for one in rest if "id" in one] == ids[place + 1 :]
+    alone = events(address, "/v1/streams/departures@1/events?after=9", 2)
+    assert alone[1]["id"] == "10"
+    assert events(address, "/v1/streams/departures/events", 2)[1]["id"] == "2:5"
