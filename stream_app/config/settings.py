@@ -284,6 +284,7 @@ class Settings:
         ingest: where events are received; None if no stream has a spool.
         streams: by name, in the order of the file.
         boards: pages of panels, in the order of the file.
+        ended: generations of these streams that have ended, which a worker runs no more.
     """
 
     file: Path
@@ -301,6 +302,7 @@ class Settings:
     ledger: LedgerSettings | None = None
     ingest: IngestSettings | None = None
     boards: tuple[Board, ...] = ()
+    ended: frozenset[str] = frozenset()
 
     @property
     def spools(self) -> Mapping[str, Path]:
@@ -315,7 +317,7 @@ class Settings:
     @cached_property
     def names(self) -> frozenset[str]:
         """The names of all streams: one set, however many streams refer to it."""
-        return frozenset(stream.name for stream in self.streams)
+        return frozenset(stream.name for stream in self.streams) | self.ended
 
     def output_of(self, stream: str) -> OutputSettings | None:
         """Return where a stream's releases go, or None."""

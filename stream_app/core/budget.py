@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Literal
 
 from stream_app.core.costs import Cost
+from stream_app.core.generations import base_of
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import next_entry, of_one_unit, statement
 from stream_app.core.periods import period_in_words
@@ -23,7 +24,7 @@ class Total:
     """What all epochs together may cost; an epoch that would exceed it is never opened.
 
     Args: delta, None: the sum of epsilons counts; per, whether every stream over the source counts, or this
-        stream alone.
+        stream alone, in all of its generations.
     """
 
     epsilon: Fraction
@@ -40,7 +41,8 @@ class Total:
         The promise about all streams may be for one event, in which a user's epochs do not add up. The total
         holds for the user, too.
         """
-        counted = [entry for entry in entries if self.per == "source" or entry.stream == stream]
+        base = base_of(stream)
+        counted = [entry for entry in entries if self.per == "source" or base_of(entry.stream) == base]
         parts = [counted, *of_one_unit(counted)] if counted else []
         return [statement(part[0].source, part).cost for part in parts]
 

@@ -51,6 +51,23 @@ def may_change(fact: str, running: Strategy, planned: Strategy) -> bool:
     )
 
 
+# What no generation may change: facts that say which events are meant, and for whom the promise holds. With
+# another one of these, an event could count in both generations, or what both cost would add up.
+_OF_ALL_GENERATIONS = (
+    *("ledger", "source", "successor_of", "time.field", "time.format", "time.zone", "time.first_us"),
+    *("privacy.unit", "privacy.unit.user", "privacy.unit.per", "privacy.neighbours"),
+)
+
+
+def may_begin_anew(fact: str, running: Strategy) -> bool:
+    """Return whether a fact may change where the stream's next generation begins. Args: as ``may_change``."""
+    if running.declared.until_us is not None or fact.split(".")[0] == "source":
+        return False
+    if fact == "time.timezone" and running.declared.period is not None:
+        return False  # days of two zones overlap
+    return fact not in _OF_ALL_GENERATIONS
+
+
 def pending_change(state: StreamState) -> ArrivalChange | None:
     """Return the announced change that no epoch has begun with yet."""
     change = state.change

@@ -8,7 +8,7 @@ from typing import Any
 
 from stream_app.config.facts import fact_in_words
 from stream_app.core.arrival import Arrival
-from stream_app.core.changes import announced_bin, may_announce, may_change, pending_change
+from stream_app.core.changes import announced_bin, may_announce, may_begin_anew, may_change, pending_change
 from stream_app.core.history import in_words, read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
@@ -36,13 +36,8 @@ def check_change(running: Strategy, planned: Strategy) -> None:
     """Check that a strategy may follow another one, or is declared alike. Raises: OperatorError."""
     if running.hash == planned.hash:
         return  # each closing asks, and a list of the differences takes long to make
-    then, now = (
-        {"ledger": strategy.source, "width": strategy.width} | strategy.declared.plain()
-        for strategy in (running, planned)
-    )
-    for fact in differences(then, now):
-        if may_change(fact[0], running, planned):
-            continue
+    facts = _fixed_facts(running, planned)
+    for fact in sorted(facts, key=lambda fact: may_begin_anew(fact[0], running)):
         key, before, after = _both_in_words(fact, running, planned)
         if key == "source.state_id":
             if running.declared.source.state_id is None:
@@ -55,6 +50,21 @@ def check_change(running: Strategy, planned: Strategy) -> None:
             f"stream {planned.stream}: {key} was {before} when the stream began and is {after} now; put it "
             "back, or give the new stream another name, with successor_of to continue this one"
         )
+
+
+def needs_generation(running: Strategy, planned: Strategy) -> bool:
+    """Return whether the planned settings need, and may have, the next generation of the stream."""
+    facts = _fixed_facts(running, planned)
+    return bool(facts) and all(may_begin_anew(fact[0], running) for fact in facts)
+
+
+def _fixed_facts(running: Strategy, planned: Strategy) -> list[tuple[str, Any, Any]]:
+    """Return the facts that differ, and that no later epoch of the stream may change."""
+    then, now = (
+        {"ledger": strategy.source, "width": strategy.width} | strategy.declared.plain()
+        for strategy in (running, planned)
+    )
+    return [fact for fact in differences(then, now) if not may_change(fact[0], running, planned)]
 
 
 def changes_in_words(running: Strategy, wanted: Strategy, state: StreamState, now_us: int) -> list[str]:

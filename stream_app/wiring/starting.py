@@ -16,6 +16,7 @@ from stream_app.config.plans import planned
 from stream_app.config.second_measurement import check_measurements
 from stream_app.config.source import ledgers_of
 from stream_app.core.changes import by_hash
+from stream_app.core.generations import number_of
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.records import LedgerEntry
 from stream_app.core.releases.release import RowLink
@@ -81,7 +82,9 @@ async def check_start(
                 now = planned(stream)
                 known = [now, await named_as_begun(stream, now, settings), *before]
                 await restore_ledger(ledger, witnesses[stream.name], known)
-        elif stream.name not in opened and not note_of(stream.name, settings.state_dir).exists():
+        elif number_of(stream.name) == 1 and not (
+            stream.name in opened or note_of(stream.name, settings.state_dir).exists()
+        ):
             unknown.append(stream.name)
     logs: dict[str, list[str]] = defaultdict(list)
     for stream in settings.streams:

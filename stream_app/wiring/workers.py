@@ -19,6 +19,7 @@ from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSet
 from stream_app.config.access import check_operator
 from stream_app.config.plans import planned
 from stream_app.config.source import by_log, by_source, ledgers_of
+from stream_app.core.generations import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.lease import Lease
@@ -45,6 +46,7 @@ from stream_app.state.safety import Unreachable
 from stream_app.stored_format import ENTRIES, FIRST
 from stream_app.together import each_to_its_end, until_all_end, until_one_ends
 from stream_app.wiring.event_logs import check_files, check_told_apart, named_by, open_source
+from stream_app.wiring.generations import with_generations
 from stream_app.wiring.letters import in_both, letters_topic
 from stream_app.wiring.operator_endpoint import client_certificates, operator_endpoint
 from stream_app.wiring.pipeline import Pipeline
@@ -110,7 +112,9 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
         await resources.enter_async_context(endpoint)
         while True:
             try:
-                return await _start_and_run(settings, directory, metrics, on_ready)
+                if not await _start_and_run(settings, directory, metrics, on_ready):
+                    return
+                continue  # a generation of a stream begins
             except ClockDoubt as failure:
                 metrics.waiting.now = CLOCK
                 log.warning("%s; trying again", failure)
@@ -121,7 +125,8 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
 
 async def _start_and_run(
     settings: Settings, directory: Path, metrics: Metrics, on_ready: Callable[[], None]
-) -> None:
+) -> bool:
+    """Count and release; return whether to start again, because a generation of a stream is to begin."""
     waiting = metrics.waiting
     async with AsyncExitStack() as resources:
         keep_s = settings.dead_letters.keep_us / 1e6
@@ -131,8 +136,7 @@ async def _start_and_run(
         url = connected.redis.url
         if url is None:
             raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
-        # A replay's bins are in the past and never overdue.
-        live = {stream.name for stream in settings.streams if stream.declared.source.replay is None}
+        live = set[str]()
 
         def new_store() -> RedisStore:
             store = watch_store(store_of(connected, url), metrics, live)
@@ -142,10 +146,19 @@ async def _start_and_run(
         store = new_store()
         await store.need_format(FIRST)
 
+        outside, now_us = outside_ledger(settings), time.time_ns() // 1_000
+        turned = await with_generations(settings, store, outside, now_us)
         waiting.now = KAFKA if settings.outputs else START
-        witnesses = await open_witnesses(settings, resources)
-        outside = outside_ledger(settings)
-        await check_start(settings, store, witnesses, outside, time.time_ns() // 1_000)
+        witnesses = await open_witnesses(turned.everything, resources)
+        await check_start(turned.everything, store, witnesses, outside, now_us)
+        turned.log()
+        stored = await turned.store_due(store)
+        if stored is None:
+            await asyncio.sleep(START_AGAIN_S)
+            return True
+        settings = stored
+        # A replay's bins are in the past and never overdue.
+        live |= {stream.name for stream in settings.streams if stream.declared.source.replay is None}
         if any(stream.declared.privacy.per_user is not None for stream in settings.streams):
             await store.need_format(ENTRIES)
         names = [stream.name for stream in settings.streams]
@@ -182,8 +195,17 @@ async def _start_and_run(
         waiting.now = None
         gc.freeze()  # what is open now stays: no search for garbage looks at it again
         on_ready()
-        await work
-        _check_counted(settings, metrics, anew)
+        again = False
+
+        async def generation_begins() -> None:
+            nonlocal again
+            await turned.until_next()
+            again = True
+
+        await until_one_ends(work, generation_begins())
+        if not again:
+            _check_counted(settings, metrics, anew)
+        return again
 
 
 async def _has_begun(stream: str, store: RedisStore, witnesses: Mapping[str, Witness]) -> bool:
@@ -228,7 +250,7 @@ async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _Ope
     adapters.resources.push_async_callback(close_client, log.close)
     kept = settings.dead_letters
     letters = DeadLetterFiles(
-        adapters.directory / "dead_letters" / streams[0].name,
+        adapters.directory / "dead_letters" / base_of(streams[0].name),
         Keeping(kept.keep_us / 1e6, kept.most_bytes, kept.content),
     )
     adapters.resources.callback(letters.close)

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
+from stream_app.core.generations import generation
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import changes_in_words, running_strategy
@@ -19,6 +20,7 @@ from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.state.embedded import running_url
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import check_begun_file, id_of_state
+from stream_app.wiring.generations import with_generations
 
 NOT_ASKED = "a start compares the streams with it"
 
@@ -55,9 +57,11 @@ async def check_stored(settings: Settings) -> Compared:
     try:
         await store.check_format()
         now_us, _ = await store.now_us()
-        for stream in settings.streams:
+        turned = await with_generations(settings, store, None, now_us)
+        changes += turned.lines()
+        for stream in turned.running.streams:
             state = await store.load(stream.name)
-            await _check_ends(store, settings, stream, state)
+            await _check_ends(store, turned.running, stream, state)
             if state is not None:
                 wanted = _as_a_start_plans(stream, settings, state)
                 changes += changes_in_words(running_strategy(state, wanted), wanted, state, now_us)
@@ -90,6 +94,8 @@ def _unlike_witnessed(settings: Settings) -> Iterator[str]:
     """Yield a line for each stream whose last released row follows from another strategy than is planned."""
     for stream in settings.streams:
         rows = witnessed_rows(settings.state_dir / "witness", stream.name)
+        if witnessed_rows(settings.state_dir / "witness", generation(stream.name, 2)):
+            continue  # only the store knows what holds for its newest generation
         if not rows or not isinstance(stream.source, SourceSettings):
             continue
         place = structs.replace(stream.declared.source, state_id=id_of_state(settings.state_dir))
@@ -97,8 +103,8 @@ def _unlike_witnessed(settings: Settings) -> Iterator[str]:
         named = replace(strategy, declared=structs.replace(strategy.declared, source=place))
         if json.loads(rows[-1].row)["strategy"] not in (named.hash, strategy.hash):
             yield (
-                f"{stream.name} is not planned as what was released under its name; a start changes epsilon, "
-                "the tree, grace or late with a later epoch, and refuses any other changed declaration"
+                f"{stream.name} is not planned as what was released under its name; a start says what "
+                "changes, and when, or refuses the change"
             )
 
 

@@ -1,0 +1,270 @@
+"""Which generations of a configured stream a worker runs, and where the next one begins.
+
+Settings that no later epoch of a running stream may take begin with the stream's next generation: a stream
+in the store, which is the successor of the one before (``ending.py``). The clock alone decides the instant.
+Until shortly before it nothing is stored, so the old settings can be put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec import structs
+
+from stream_app.config.plans import planned
+from stream_app.config.settings import StreamSettings
+from stream_app.core.declaration import Declaration
+from stream_app.core.generations import base_of, generation, number_of
+from stream_app.core.history import read_strategy
+from stream_app.core.instants import format_instant
+from stream_app.core.measurements import end_of
+from stream_app.core.records import LedgerEntry, StreamState
+from stream_app.core.strategy import Strategy
+from stream_app.loops.configured import facts_in_words, needs_generation, stored_strategy
+from stream_app.ports import OperatorError, Store
+
+LEAD_US = 300_000_000  # before a generation begins, its beginning is stored; it cannot be taken back then
+_LATEST_US = 5_000_000  # a beginning that is nearer could pass before it is stored
+_MOST_EPOCHS = 10_000  # in which a common edge of both binnings is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The generation that is wanted next.
+
+    Args: before, the one that ends where it begins; edge_us, this instant; facts, what changes, in words;
+        is_stored, whether the store has the end of the one before.
+    """
+
+    stream: StreamSettings
+    before: StreamSettings
+    edge_us: int
+    facts: str
+    is_stored: bool
+
+    @property
+    def stores_us(self) -> int:
+        """When the beginning is stored: until then the old settings can be put back."""
+        return self.edge_us - LEAD_US
+
+    def is_due(self, now_us: int) -> bool:
+        """Return whether the beginning is to be stored now, if it is not."""
+        return self.is_stored or now_us >= self.stores_us
+
+    def line(self, now_us: int) -> str:
+        """Return what happens, and until when it can be taken back."""
+        number = number_of(self.stream.name)
+        said = f"{base_of(self.stream.name)}: from {format_instant(self.edge_us)} on, as generation {number}"
+        until = f"until {format_instant(self.stores_us)}, the old settings can be put back"
+        if self.is_due(now_us):
+            until = "this cannot be taken back; other settings follow as the generation after it"
+        return f"{said}: {self.facts}; {until}"
+
+
+@dataclass(frozen=True, slots=True)
+class Generations:
+    """The generations of one configured stream.
+
+    Args: running, those that a worker runs, oldest first; ended, the names of the others; next, the one that
+        is wanted; None: the configuration is that of the newest one. abandoned_us, where the newest one ends
+        although nobody has described what follows.
+    """
+
+    running: tuple[StreamSettings, ...]
+    ended: tuple[str, ...] = ()
+    next: Next | None = None
+    abandoned_us: int | None = None
+
+    @property
+    def newest(self) -> str:
+        """The name of the newest one that is known."""
+        return self.running[-1].name
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A generation that began, or whose beginning is stored. Args: declared, None: only the ledger has it."""
+
+    name: str
+    state: StreamState | None
+    strategy: Strategy | None
+    first_us: int | None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state is not None and self.state.stopped and self.state.has_ended
+
+
+async def generations_of(
+    store: Store,
+    stream: StreamSettings,
+    notes: Mapping[str, Declaration],
+    entries: Sequence[LedgerEntry],
+    now_us: int,
+) -> Generations:
+    """Return the generations of a configured stream. It stores nothing.
+
+    Args: notes, what this machine noted of generations, by name: with it a lost store's are known; entries,
+        the ledger of the stream's source, with what is known outside the store.
+    Raises: OperatorError, one line, if the settings cannot follow those of the newest generation.
+    """
+    if stream.declared.source.replay is not None:
+        return Generations((stream,))
+    known = await _known(store, stream, notes, entries)
+    *earlier, newest = known
+    running, ended = list[StreamSettings](), list[str]()
+    for one, following in zip(earlier, known[1:], strict=True):
+        if one.strategy is None or one.has_ended or _is_history(one.state):
+            ended.append(one.name)
+        else:
+            running.append(_as_stored(stream, one, until_us=following.first_us))
+    configured = _as_configured(stream, newest, entries)
+    then = newest.strategy
+    if then is None or _is_history(newest.state) or then.declared == configured.declared:
+        abandoned_us = None if stream.until_us is not None else _end_without_successor(newest, entries)
+        return Generations((*running, configured), tuple(ended), abandoned_us=abandoned_us)
+    if stream.until_us is not None or _successor_of_another_name(newest.name, stream.name, entries):
+        return Generations((*running, configured), tuple(ended))  # the loops refuse what may not change
+    wanted = planned(configured)
+    if not needs_generation(then, wanted):
+        return Generations((*running, configured), tuple(ended))
+    edge_us = _edge(then, newest, configured.declared, now_us)
+    time = structs.replace(configured.declared.time, first_us=edge_us)
+    declared = structs.replace(configured.declared, time=time, successor_of=newest.name)
+    before = _as_stored(stream, newest, until_us=None)
+    wanted_next = Next(
+        replace(stream, name=generation(stream.name, number_of(newest.name) + 1), declared=declared),
+        before,
+        edge_us,
+        facts_in_words(then, wanted),
+        is_stored=newest.state is not None and newest.state.until_bin is not None,
+    )
+    return Generations((*running, before), tuple(ended), wanted_next)
+
+
+async def _known(
+    store: Store, stream: StreamSettings, notes: Mapping[str, Declaration], entries: Sequence[LedgerEntry]
+) -> list[_Known]:
+    """Return every generation that has begun, or whose beginning is stored, oldest first."""
+    firsts: dict[int, int] = {}
+    for entry in entries:
+        if base_of(entry.stream) == stream.name:
+            number = number_of(entry.stream)
+            firsts[number] = min(entry.start_us, firsts.get(number, entry.start_us))
+    known = list[_Known]()
+    for number in range(1, max(firsts, default=1) + 1):
+        known.append(await _look(store, stream, generation(stream.name, number), notes, firsts.get(number)))
+    while (note := notes.get(name := generation(stream.name, len(known) + 1))) is not None:
+        first_us = _noted_first(known[-1], note)
+        if first_us is None:
+            break
+        known.append(await _look(store, stream, name, notes, first_us))
+    return known
+
+
+async def _look(
+    store: Store,
+    stream: StreamSettings,
+    name: str,
+    notes: Mapping[str, Declaration],
+    first_us: int | None,
+) -> _Known:
+    state, note = await store.load(name), notes.get(name)
+    if state is not None:
+        strategy = stored_strategy(name, read_strategy(state.strategy)[0])
+        if state.change is not None:
+            declared = strategy.declared.with_arrival(state.change.after)
+            strategy = replace(strategy, declared=declared)
+    elif note is not None:
+        if number_of(name) > 1:
+            note = structs.replace(note, time=structs.replace(note.time, first_us=first_us))
+        strategy = planned(replace(stream, name=name, declared=note))
+    else:
+        return _Known(name, None, None, first_us)
+    # The loops compare the log with the stored one, and know its id.
+    declared = structs.replace(strategy.declared, source=stream.declared.source)
+    return _Known(name, state, replace(strategy, declared=declared), declared.time.first_us)
+
+
+def _noted_first(before: _Known, note: Declaration) -> int | None:
+    """Return where a generation begins of which there is a note only; None: its beginning was not stored.
+
+    Another worker may have stored another instant, or the generation before has counted beyond it.
+    """
+    state, first_us = before.state, note.time.first_us
+    if state is None or before.strategy is None or first_us is None:
+        return first_us
+    binning = before.strategy.declared.time.binning
+    if state.until_bin is not None:
+        return binning.start_us(state.until_bin)
+    return first_us if state.sealed_bin < int(binning.bin_of([first_us])[0]) else None
+
+
+def _as_stored(stream: StreamSettings, one: _Known, until_us: int | None) -> StreamSettings:
+    """Return a generation with the settings that are stored; what is no promise is as configured."""
+    assert one.strategy is not None
+    return replace(stream, name=one.name, declared=one.strategy.declared, until_us=until_us)
+
+
+def _as_configured(stream: StreamSettings, one: _Known, entries: Sequence[LedgerEntry]) -> StreamSettings:
+    """Return a generation with the configured settings, and with its own beginning."""
+    declared, then = stream.declared, one.strategy
+    if number_of(one.name) > 1:
+        before = generation(stream.name, number_of(one.name) - 1)
+        time = structs.replace(declared.time, first_us=one.first_us)
+        declared = structs.replace(declared, successor_of=before, time=time)
+    elif declared.successor_of is not None:
+        stored = None if then is None else then.declared.successor_of
+        if stored is None or base_of(stored) != declared.successor_of:
+            stored = _newest_in(entries, declared.successor_of)
+        declared = structs.replace(declared, successor_of=stored)
+    return replace(stream, name=one.name, declared=declared)
+
+
+def _newest_in(entries: Sequence[LedgerEntry], base: str) -> str:
+    """Return the newest generation of a stream that the ledger has: the one that another stream succeeds."""
+    numbers = (number_of(entry.stream) for entry in entries if base_of(entry.stream) == base)
+    return generation(base, max(numbers, default=1))
+
+
+def _is_history(state: StreamState | None) -> bool:
+    return state is not None and read_strategy(state.strategy)[1] is not None
+
+
+def _successor_of_another_name(name: str, base: str, entries: Sequence[LedgerEntry]) -> bool:
+    return any(entry.successor_of == name and base_of(entry.stream) != base for entry in entries)
+
+
+def _end_without_successor(newest: _Known, entries: Sequence[LedgerEntry]) -> int | None:
+    """Return where the newest generation ends, if no stream is known that goes on there."""
+    state, strategy = newest.state, newest.strategy
+    if state is None or strategy is None or state.until_bin is None or end_of(entries, newest.name):
+        return None
+    return strategy.declared.time.binning.start_us(state.until_bin)
+
+
+def _edge(running: Strategy, newest: _Known, wanted: Declaration, now_us: int) -> int:
+    """Return where the next generation begins: where an epoch ends and a bin of the wanted settings begins.
+
+    The clock alone decides it, or the end that is stored.
+    Raises: OperatorError if both never meet.
+    """
+    time, horizon, state = running.declared.time, running.time.horizon, newest.state
+    start_us = time.binning.start_us
+    if state is not None and state.until_bin is not None:
+        edges = iter([start_us(state.until_bin)])
+    else:
+        begun = running.declared.first_bin(now_us) if state is None else state.epoch.first_bin
+        bin = begun + (horizon if state is None else state.epoch.bins)
+        [soonest] = time.binning.bin_of([now_us + _LATEST_US]).tolist()
+        bin += horizon * max(0, -((bin - soonest - 1) // horizon))
+        edges = (start_us(bin + horizon * number) for number in range(_MOST_EPOCHS))
+    for edge_us in edges:
+        [bin] = wanted.time.binning.bin_of([edge_us]).tolist()
+        if wanted.time.binning.start_us(bin) == edge_us:
+            return edge_us
+    raise OperatorError(
+        f"streams.{base_of(newest.name)}.time.bin: no bin begins where an epoch of the settings so far "
+        "ends; choose bins that divide time.epoch"
+    )

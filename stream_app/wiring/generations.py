@@ -1,0 +1,170 @@
+"""The generations of all configured streams, as a worker runs them, and the notes that outlive the store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from stream_app.config import Settings, StreamSettings
+from stream_app.config.settings import OutputSettings
+from stream_app.config.source import ledgers_of
+from stream_app.core.declaration import Declaration
+from stream_app.core.generations import base_of, number_of
+from stream_app.core.instants import format_instant
+from stream_app.core.records import LedgerEntry, Reply
+from stream_app.core.strategy import canonical_json
+from stream_app.durable import write_durably
+from stream_app.loops.generations import Generations, Next, generations_of
+from stream_app.ports import OutsideLedger, Store
+from stream_app.together import each_to_its_end
+
+_LONGEST_SLEEP_S = 60.0  # the clock may be set meanwhile
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """The configuration with each stream's generations.
+
+    Args: running, the settings of what a worker runs now; following, the generations that are wanted next.
+    """
+
+    running: Settings
+    found: tuple[Generations, ...]
+    now_us: int
+
+    @property
+    def following(self) -> tuple[Next, ...]:
+        """The generations that are wanted next."""
+        return tuple(one.next for one in self.found if one.next is not None)
+
+    @property
+    def everything(self) -> Settings:
+        """The settings of what runs now and of what is wanted next: what a start checks."""
+        return _settings(self.running, _streams(self.found, self.following))
+
+    def lines(self) -> list[str]:
+        """Return what changes with a generation, and when, a line each."""
+        return [following.line(self.now_us) + self._topic(following) for following in self.following]
+
+    def log(self) -> None:
+        """Log what changes, and when; and what ends without anything that follows."""
+        for line in self.lines():
+            log.warning("stream %s", line)
+        for found in self.found:
+            if found.abandoned_us is not None:
+                log.warning(
+                    "stream %s: it ends at %s, and this configuration does not say how it goes on; start a "
+                    "worker with the configuration that was to follow, or change this one",
+                    *(base_of(found.newest), format_instant(found.abandoned_us)),
+                )
+
+    def _topic(self, following: Next) -> str:
+        output = self.everything.output_of(following.stream.name)
+        return "" if output is None else f"; it writes to topic {output.topic}"
+
+    async def store_due(self, store: Store) -> Settings | None:
+        """Store what is due and return the settings to run; None: another worker stored something else.
+
+        Guarantee: the note of a generation is durable before the end of the one before it is stored, and
+            that end is stored before the generation is in the ledger.
+        """
+        due = [following for following in self.following if following.is_due(self.now_us)]
+        streams = _streams(self.found, due)
+        several = {base_of(stream.name) for stream in streams if number_of(stream.name) > 1}
+        for stream in streams:
+            if base_of(stream.name) in several:
+                await asyncio.to_thread(_note, self.running, stream)
+        for following in due:
+            before = following.before
+            if await store.load(before.name) is None:
+                continue  # its own loops store the end when they open it
+            until_bin = int(before.declared.time.binning.bin_of([following.edge_us])[0])
+            if await store.end_at(before.name, until_bin) not in (Reply.DONE, Reply.ALREADY):
+                return None
+        return _settings(self.running, streams)
+
+    async def until_next(self) -> None:
+        """Return when the next beginning is to be stored; wait for ever if none is."""
+        ahead = [one.stores_us for one in self.following if not one.is_due(self.now_us)]
+        while True:
+            left_s = min(ahead) / 1e6 - time.time() if ahead else _LONGEST_SLEEP_S
+            if left_s <= 0:
+                return
+            await asyncio.sleep(min(left_s, _LONGEST_SLEEP_S))
+
+
+async def with_generations(
+    settings: Settings, store: Store, outside: OutsideLedger | None, now_us: int
+) -> Turned:
+    """Return the generations of each configured stream. It stores nothing.
+
+    Raises: OperatorError, as ``generations_of``; OSError.
+    """
+    notes = await asyncio.to_thread(_notes, settings.state_dir)
+    kept = () if outside is None else await outside.entries()
+    sources = dict.fromkeys(_sources(settings.streams, settings.file.parent))
+    ledgers = {source: await store.ledger(source) for source in sources}
+
+    def entries(stream: StreamSettings) -> list[LedgerEntry]:
+        names = ledgers_of(stream, settings.file.parent)
+        return [entry for name in names for entry in (*ledgers[name], *(e for e in kept if e.source == name))]
+
+    found = tuple(
+        await each_to_its_end(
+            *(generations_of(store, stream, notes, entries(stream), now_us) for stream in settings.streams)
+        )
+    )
+    ended = frozenset(name for one in found for name in one.ended)
+    return Turned(_settings(replace(settings, ended=ended), _streams(found, ())), found, now_us)
+
+
+def _sources(streams: Iterable[StreamSettings], directory: Path) -> Iterable[str]:
+    return (name for stream in streams for name in ledgers_of(stream, directory))
+
+
+def _streams(found: Iterable[Generations], beginning: Sequence[Next]) -> list[StreamSettings]:
+    """Return the streams that run if these generations begin, each one after the one before it."""
+    streams = list[StreamSettings]()
+    for one in found:
+        if one.next is None or one.next not in beginning:
+            streams += one.running
+        else:
+            *earlier, _ = one.running
+            streams += [*earlier, replace(one.next.before, until_us=one.next.edge_us), one.next.stream]
+    return streams
+
+
+def _settings(settings: Settings, streams: Sequence[StreamSettings]) -> Settings:
+    """Return settings with these streams. Each generation after the first writes to a separate topic."""
+    outputs = {output.stream: output for output in settings.outputs}
+    for stream in streams:
+        output, number = outputs.get(base_of(stream.name)), number_of(stream.name)
+        if output is not None and number > 1:
+            outputs[stream.name] = OutputSettings(stream.name, f"{output.topic}.{number}", output.cluster)
+    return replace(settings, streams=tuple(streams), outputs=tuple(outputs.values()))
+
+
+def _note(settings: Settings, stream: StreamSettings) -> None:
+    """Note the settings of a generation, without the place of its log."""
+    path = _directory(settings.state_dir) / f"{quote(stream.name, safe='')}.json"
+    text = canonical_json(stream.declared.plain())
+    if not path.exists() or path.read_bytes() != text:
+        write_durably(path, [text])
+
+
+def _notes(state_dir: Path) -> dict[str, Declaration]:
+    """Return what this machine has noted of generations, by name."""
+    files = sorted(_directory(state_dir).glob("*.json"))
+    return {unquote(file.stem): Declaration.of(json.loads(file.read_bytes())) for file in files}
+
+
+def _directory(state_dir: Path) -> Path:
+    return state_dir / "generations"
