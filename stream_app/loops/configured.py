@@ -15,6 +15,8 @@ from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 
+_EPOCH = "time.epoch_bins"
+
 
 def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
     """Return the stored strategy. Raises: OperatorError if the configured one may not follow it."""
@@ -118,9 +120,11 @@ def _with_arrival(strategy: Strategy, arrival: Arrival) -> Strategy:
 
 def facts_in_words(before: Strategy, now: Strategy) -> str:
     """Return each declared fact that differs between two strategies."""
-    facts = differences(before.declared.plain(), now.declared.plain())
-    shown = (_both_in_words(fact, before, now) for fact in facts)
-    return ", ".join(f"{key} {after} instead of {then}" for key, then, after in shown)
+    facts = {fact[0]: fact for fact in differences(before.declared.plain(), now.declared.plain())}
+    if "time.bin_us" in facts:  # as many bins are another length, and other bins may be the same one
+        facts[_EPOCH] = (_EPOCH, before.declared.time.epoch_bins, now.declared.time.epoch_bins)
+    shown = (_both_in_words(fact, before, now) for fact in facts.values())
+    return ", ".join(f"{key} {after} instead of {then}" for key, then, after in shown if then != after)
 
 
 def _both_in_words(fact: tuple[str, Any, Any], before: Strategy, now: Strategy) -> tuple[str, str, str]:

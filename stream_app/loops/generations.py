@@ -58,7 +58,7 @@ class Next:
         said = f"{base_of(self.stream.name)}: from {format_instant(self.edge_us)} on, as generation {number}"
         until = f"until {format_instant(self.stores_us)}, the old settings can be put back"
         if self.is_due(now_us):
-            until = "this cannot be taken back; other settings follow as the generation after it"
+            until = "a start stores this now, and it cannot be taken back"
         return f"{said}: {self.facts}; {until}"
 
 

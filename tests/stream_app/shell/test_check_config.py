@@ -96,7 +96,12 @@ def test_a_stream_that_was_changed_since_it_began_is_refused_or_goes_on_changed(
         service.until("released until")
         assert checked(text) == (0, f"{tmp_path}/app.yaml: good; 1 stream(s): clicks\n")
         status, said = checked(changed)
-        assert (status, "stream clicks: time.epoch was " in said) == (2, True), said
+        assert (status, "on, as generation 2: time.epoch 30s instead of 1m; a start stores" in said) == (
+            0,
+            True,
+        ), said
+        status, said = checked(text.replace("epsilon: 1", "epsilon: 1, unit: {user: u, max_events: 1}"))
+        assert (status, "stream clicks: privacy.unit was " in said) == (2, True), said
         assert "put it back, or give the new stream another name" in said
         begun = format_instant((int(time.time()) - 3600) * 1_000_000)
         status, said = checked(text.replace("epoch: 60s", f'epoch: 60s, until: "{begun}"'))

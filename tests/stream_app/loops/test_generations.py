@@ -1,0 +1,339 @@
+"""A stream whose bins, keys or epochs change goes on as its next generation, whatever stops a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.config.plans import planned
+from stream_app.config.settings import ApiSettings, RedisSettings
+from stream_app.core.budget import Total
+from stream_app.core.counting.bounding import PerUser
+from stream_app.core.counting.cells import KeyList
+from stream_app.core.ledger import statement
+from stream_app.core.records import Reply
+from stream_app.loops.closer import Closer
+from stream_app.ports import OperatorError
+from stream_app.wiring.generations import Turned, with_generations
+from stream_app.wiring.starting import check_start
+from tests.models.memory import MemoryStore
+from tests.simulator.memory_sinks import MemoryWitness
+from tests.stream_app.declared import (
+    BIN_US,
+    FIRST_BIN,
+    NO_NOISE,
+    SOURCE,
+    STREAM,
+    changed_stream,
+    declared_of,
+)
+from tests.stream_app.one_source import ByHand, OneSource
+
+EDGE = 106  # the end of the first epoch of six bins
+CHANGED_AT = 102.0  # in bins: when a worker starts with the changed settings
+SECOND = f"{STREAM}@2"
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+    """Yield a file, a store and a witness."""
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+    with closing(OneSource(tmp_path)) as one:
+        yield one
+
+
+def stream_of(one: OneSource, **facts: Any) -> StreamSettings:
+    """Return a configured stream. Args: facts, as for ``declared_of``."""
+    facts = {"epsilon": NO_NOISE, "private": False, "first_us": FIRST_BIN * BIN_US} | facts
+    return StreamSettings(STREAM, SourceSettings(one.path, "earliest"), declared_of(**facts))
+
+
+def settings_of(one: OneSource, *streams: StreamSettings) -> Settings:
+    """Return a configuration with these streams."""
+    return Settings(
+        file=one.directory / "app.yaml",
+        redis=RedisSettings("redis://unused", None, None, None),
+        api=ApiSettings("127.0.0.1", 0),
+        state_dir=one.directory / "state",
+        noise_key_file=None,
+        publish_every_us=1_000_000,
+        streams=streams,
+    )
+
+
+async def turned(one: OneSource, *streams: StreamSettings) -> Turned:
+    """Return what a start with these streams finds."""
+    return await with_generations(settings_of(one, *streams), one.store, None, one.clock.now_us)
+
+
+@dataclass
+class Worker:
+    """The loops of one worker, which the test runs by hand."""
+
+    turned: Turned
+    ingest: ByHand
+    closers: list[Closer]
+
+    @classmethod
+    async def start(cls, one: OneSource, *streams: StreamSettings) -> Worker:
+        """Start as ``wiring/workers.py`` does."""
+        found = await turned(one, *streams)
+        found_settings = await found.store_due(one.store)
+        assert found_settings is not None
+        one.strategies = tuple(planned(stream) for stream in found_settings.streams)
+        closers = [
+            one.closer(
+                strategy,
+                ledger={"configured": found_settings.names, "total": stream.total},
+                sharing={"until_us": stream.until_us},
+            )
+            for stream, strategy in zip(found_settings.streams, one.strategies, strict=True)
+        ]
+        ingest = one.ingest()
+        for closer in closers:
+            await closer.reconcile()
+        return cls(found, ingest, closers)
+
+    async def run(self, one: OneSource, events: dict[int, list[float]], until: float) -> None:
+        """Move the clock in quarters of a bin; write the events that arrive then, count and release them."""
+        while one.clock.now_us < until * BIN_US:
+            quarter = 4 * one.clock.now_us // BIN_US
+            one.append(*events.get(quarter, ()))
+            await self.ingest.step()
+            one.clock.set_bin((quarter + 1) / 4)
+            for _ in range(2):
+                await self.ingest.step()
+            for closer in self.closers:
+                await closer.close_due()
+        for closer in self.closers:
+            await closer.publisher.publish()
+
+
+def drawn(seed: int, last: int = 116) -> dict[int, list[float]]:
+    """Return events by the quarter of a bin in which they arrive: on time, late, or a little ahead."""
+    chance = random.Random(seed)
+    found: dict[int, list[float]] = {}
+    for quarter in range(4 * FIRST_BIN, 4 * last):
+        at = quarter / 4 + 0.125
+        times = [at - chance.choice((0, 0, 0.2, 0.6, 1.3, 4.0)) for _ in range(chance.randrange(4))]
+        found[quarter] = [time for time in times if time >= FIRST_BIN]
+    return found
+
+
+def recounted(events: dict[int, list[float]], edges: list[int], bins: list[int]) -> list[Counter[int]]:
+    """Return what each generation must have counted, by bin.
+
+    Args: edges, where the generations after the first begin; bins, of each in a bin of ten seconds.
+    """
+    found = [Counter[int]() for _ in bins]
+    ends = [*edges, 10**6]
+    for quarter, times in events.items():
+        at = quarter / 4 + 0.125
+        for time in times:
+            number = next(number for number, end in enumerate(ends) if time < end)
+            if (bin := max(int(bins[number] * time), int(bins[number] * at))) < bins[number] * ends[number]:
+                found[number][bin] += 1
+    return found
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"bin_us": BIN_US // 2, "epoch_bins": 12},
+    {"epoch_bins": 4},
+]
+
+
+@pytest.mark.parametrize("facts", CHANGES)
+@pytest.mark.parametrize(("seed", "restart_at"), [(1, None), (2, EDGE), (3, EDGE + 0.25), (4, EDGE - 0.25)])
+def test_each_event_counts_in_one_generation(
+    one: OneSource, seed: int, restart_at: float | None, facts: dict[str, Any]
+) -> None:
+    async def run() -> None:
+        events, bins = drawn(seed), BIN_US // facts.get("bin_us", BIN_US)
+        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+        worker = await Worker.start(one, stream_of(one, **facts))
+        if restart_at is not None:
+            await worker.run(one, events, restart_at)
+            worker = await Worker.start(one, stream_of(one, **facts))
+        await worker.run(one, events, 117)
+        old, new = recounted(events, [EDGE], [1, bins])
+        assert max(await one.released()) == EDGE - 1
+        assert Counter(await one.released()) == old
+        assert min(await one.released(SECOND)) == bins * EDGE
+        assert Counter(await one.released(SECOND)) == new
+        entries = await one.store.ledger(SOURCE)
+        assert statement(SOURCE, entries).epsilon == NO_NOISE
+        assert {entry.successor_of for entry in entries if entry.stream == SECOND} == {STREAM}
+        # A start after the change leaves out the generation that has ended.
+        last = await turned(one, stream_of(one, **facts))
+        assert [stream.name for stream in last.running.streams] == [SECOND]
+        assert last.running.names == {STREAM, SECOND}
+
+    asyncio.run(run())
+
+
+def test_settings_change_again_and_back(one: OneSource) -> None:
+    async def run() -> None:
+        events, halves = drawn(5, 126), stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
+        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+        await (await Worker.start(one, halves)).run(one, events, 108)
+        await (await Worker.start(one, stream_of(one))).run(one, events, 127)
+        first, second, third = recounted(events, [EDGE, 112], [1, 2, 1])
+        assert Counter(await one.released()) == first
+        assert Counter(await one.released(SECOND)) == second
+        assert Counter(await one.released(f"{STREAM}@3")) == third
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"keys": KeyList("k", ("a", "b"))},
+        {"keys": KeyList("k", ("a", "b", "c")), "epsilon": 2, "private": True},
+        {"user": PerUser("user", 2)},
+    ],
+)
+def test_which_settings_need_a_generation_and_which_are_refused(
+    one: OneSource, facts: dict[str, Any]
+) -> None:
+    async def run() -> None:
+        begun = {} if "user" not in facts else {"user": PerUser("user", 1)}
+        await Worker.start(one, stream_of(one, **begun))
+        found = await turned(one, stream_of(one, **facts))
+        [following] = found.following
+        assert (following.stream.name, following.edge_us) == (SECOND, EDGE * BIN_US)
+        assert following.stream.declared.successor_of == STREAM
+        for refused in ({"user": PerUser("other", 1)}, {"field": "paid"}, {"format": "ms"}):
+            [stream] = (await turned(one, stream_of(one, **facts | refused))).running.streams
+            with pytest.raises(OperatorError, match="put it back"):
+                await one.closer(planned(stream)).reconcile()
+
+    asyncio.run(run())
+
+
+def test_a_change_can_be_taken_back_until_it_is_stored(one: OneSource) -> None:
+    async def run() -> None:
+        hours = {"epoch_bins": 60}  # ends at bin 160; the beginning is stored 30 bins before
+        changed = stream_of(one, **hours, bin_us=BIN_US // 2)
+        await (await Worker.start(one, stream_of(one, **hours))).run(one, {}, CHANGED_AT)
+        worker = await Worker.start(one, changed)
+        [line] = worker.turned.lines()
+        assert line == (
+            f"{STREAM}: from 1970-01-01T00:26:40Z on, as generation 2: time.bin 5s instead of 10s, "
+            "time.epoch 5m instead of 10m; until 1970-01-01T00:21:40Z, the old settings can be put back"
+        )
+        assert [closer.name for closer in worker.closers] == [STREAM]
+        state = await one.store.load(STREAM)
+        assert state is not None
+        assert state.until_bin is None
+        assert not list(one.directory.glob("state/generations/*"))
+        # Put back in time, nothing has changed.
+        one.clock.set_bin(129)
+        assert (await Worker.start(one, stream_of(one, **hours))).turned.following == ()
+        # Once it is stored, the old settings follow as the generation after.
+        one.clock.set_bin(130)
+        await Worker.start(one, changed)
+        worker = await Worker.start(one, stream_of(one, **hours))
+        assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
+        [following] = worker.turned.following
+        assert (following.stream.name, following.edge_us) == (f"{STREAM}@3", 190 * BIN_US)
+
+    asyncio.run(run())
+
+
+def test_the_instant_that_another_worker_has_stored_counts(one: OneSource) -> None:
+    async def run() -> None:
+        changed = stream_of(one, epoch_bins=4)
+        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+        slow = await turned(one, changed)
+        assert await one.store.end_at(STREAM, EDGE + 6) is Reply.DONE
+        assert await slow.store_due(one.store) is None
+        worker = await Worker.start(one, changed)
+        assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
+        await worker.run(one, drawn(6), 117)
+        assert max(await one.released()) == EDGE + 5
+        assert min(await one.released(SECOND)) == EDGE + 6
+
+    asyncio.run(run())
+
+
+def test_a_worker_of_the_configuration_before_counts_to_the_end_and_opens_nothing(one: OneSource) -> None:
+    async def run() -> None:
+        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+        assert await one.store.end_at(STREAM, EDGE) is Reply.DONE  # a worker of another machine
+        worker = await Worker.start(one, stream_of(one))
+        [found] = worker.turned.found
+        assert found.abandoned_us == EDGE * BIN_US
+        await worker.run(one, drawn(7), 117)
+        assert max(await one.released()) == EDGE - 1
+        assert {entry.stream for entry in await one.store.ledger(SOURCE)} == {STREAM}
+        # Started late, a worker of the new configuration goes on at the stored end. All events are there.
+        await (await Worker.start(one, stream_of(one, epoch_bins=4))).run(one, {}, 119)
+        times = [time for times in drawn(7).values() for time in times]
+        assert Counter(await one.released(SECOND)) == Counter(int(time) for time in times if time >= EDGE)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("lost_at", [CHANGED_AT + 1, EDGE + 0.5, EDGE + 6])
+def test_a_lost_store_gets_all_generations_back(one: OneSource, lost_at: float) -> None:
+    async def run() -> None:
+        events, changed = drawn(8), stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
+        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+        await (await Worker.start(one, changed)).run(one, events, lost_at)
+        one.store = MemoryStore(one.clock)
+        worker = await Worker.start(one, changed)
+        assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
+        await worker.run(one, events, 117)
+        released, following = await one.released(), await one.released(SECOND)
+        assert (min(released), max(released)) == (FIRST_BIN, EDGE - 1)
+        assert (min(following), max(following)) == (2 * EDGE, 233)
+        assert sum(entry.successor_of == STREAM for entry in await one.store.ledger(SOURCE)) >= 1
+
+    asyncio.run(run())
+
+
+def test_a_change_that_the_total_does_not_allow_is_refused_before_anything_is_stored(one: OneSource) -> None:
+    async def run() -> None:
+        total = Total(NO_NOISE, per="stream")
+
+        def limited(max_events: int, **facts: Any) -> StreamSettings:
+            return replace(stream_of(one, user=PerUser("user", max_events), **facts), total=total)
+
+        await Worker.start(one, limited(1))
+        found = await turned(one, limited(2))
+        assert len(found.following) == 1
+        witnesses = dict.fromkeys(found.everything.names, MemoryWitness())
+        with pytest.raises(OperatorError, match=r"streams.visits@2.privacy.total: with its first epoch"):
+            await check_start(found.everything, one.store, witnesses, None, one.clock.now_us)
+        assert not list(one.directory.glob("state/generations/*"))
+        one.strategies = ()
+
+    asyncio.run(run())
+
+
+def test_another_streams_successor_is_the_newest_generation(one: OneSource) -> None:
+    async def run() -> None:
+        changed = stream_of(one, epoch_bins=4)
+        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+        await (await Worker.start(one, changed)).run(one, {}, 108)
+        follows = changed_stream(changed, time={"first_us": 118 * BIN_US}, successor_of=STREAM)
+        follows = replace(follows, name="after")
+        both = replace(changed, until_us=118 * BIN_US), follows
+        worker = await Worker.start(one, *both)
+        assert [closer.name for closer in worker.closers] == [SECOND, "after"]
+        entries = await one.store.ledger(SOURCE)
+        assert {entry.successor_of for entry in entries if entry.stream == "after"} == {SECOND}
+        again = await turned(one, *both)
+        assert again.following == ()
+
+    asyncio.run(run())
