@@ -8,31 +8,60 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from redis import Redis
+from redis.crc import key_slot
+
 from stream_app.audit.checks import Check
 from stream_app.audit.collecting import collect_from
 from stream_app.audit.stored import PART, Stored, check_stored
 from stream_app.config import Settings
 from stream_app.core.releases.release import RowLink
 from stream_app.ports import NoiseKeys, OperatorError, Store
+from stream_app.redis_address import redis_address
+from stream_app.state.keys import STREAM_NAMES, StreamKeys, ledger_key
 from stream_app.state.loaded_copy import loaded_copy
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.storage import holds_users_keys, noise_keys
 
 
-def check_backup(settings: Settings, file: Path, server: Path) -> tuple[list[str], list[Check]]:
+def check_backup(settings: Settings, files: Sequence[Path], server: Path) -> tuple[list[str], list[Check]]:
     """Return a line about each configured stream in a copy, and every check of what is stored.
 
-    Args: server, the executable that loads the copy.
-    Raises: OperatorError for a file without any of the streams, or one that cannot be read.
+    Args: files, the copy, of a cluster one of each primary; server, the executable that loads it.
+    Raises: OperatorError for a copy without any of the streams, one that cannot be read, and a cluster's one
+        that lacks slots.
     """
-    with loaded_copy(file, server) as url:
+    named = ", ".join(map(str, files))
+    with loaded_copy(files, server) as url:
         found, of_keys = asyncio.run(_read(settings, url))
+        url_of_store = settings.redis.url
+        if len(files) > 1 or (url_of_store and redis_address(url_of_store).kind == "cluster"):
+            _check_slots(named, url, found)
     if not found:
         raise OperatorError(
-            f"{file}: it holds none of the configured streams; name the copy of this service's Redis"
+            f"{named}: it holds none of the configured streams; name the copy of this service's Redis"
         )
     stored = [check for one in found for check in check_stored(one)]
     return list(_told(settings, found)), stored + of_keys
+
+
+def _check_slots(named: str, url: str, found: Sequence[Stored]) -> None:
+    """Check that a copy of a cluster has the slots of the list of streams, of each stream and of its ledger.
+
+    Raises: OperatorError, one line, that names the slots that are missing.
+    """
+    with Redis.from_url(url, protocol=2) as client:
+        names: set[bytes] = client.smembers(STREAM_NAMES)
+        wanted = {StreamKeys(name.decode()).strategy: f"stream {name.decode()}" for name in sorted(names)}
+        lacking = {key: what for key, what in wanted.items() if not client.exists(key)}
+    if not names:
+        lacking[STREAM_NAMES] = "the list of streams"
+    for one in found:
+        if not one.ledger:
+            lacking[ledger_key(one.strategy.source)] = f"the ledger of stream {one.strategy.stream}"
+    if lacking:
+        slots = ", ".join(f"slot {key_slot(key.encode())} ({what})" for key, what in lacking.items())
+        raise OperatorError(f"{named}: the copy lacks {slots}; name one file of each primary of the cluster")
 
 
 async def _read(settings: Settings, url: str) -> tuple[list[Stored], list[Check]]:

@@ -1,18 +1,24 @@
-"""A private server that has loaded a copy of a store, to look at what a restore would bring back."""
+"""A private server that has loaded a copy of a store, to look at what a restore would bring back.
+
+A copy of a cluster is several files, one of each primary. The server then has the keys of all of them.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from redis import Redis
 from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from stream_app.ports import OperatorError
@@ -20,15 +26,62 @@ from stream_app.state.embedded import DIES_WITH_PARENT, answers
 
 _BEGINS = b"REDIS", b"VALKEY"  # of every file of this kind
 _ANSWERS_S = 30.0  # without an answer
+_KEYS_AT_ONCE = 500
 
 
 @contextmanager
-def loaded_copy(file: Path, server: Path) -> Iterator[str]:
+def loaded_copy(files: Sequence[Path], server: Path) -> Iterator[str]:
     """Yield the URL of a server that has loaded a copy (``redis-cli --rdb``), until the block ends.
 
     Guarantee: the server writes nothing to disk, and only this user can reach it.
-    Args: server, its executable. Raises: OperatorError, one line, for a file that it cannot load.
+    Args: files, one of each primary of a cluster, or one; server, its executable.
+    Raises: OperatorError, one line, for a file that cannot be loaded, or a slot that is in two files.
     """
+    with _loaded(files[0], server) as url:
+        owners: dict[int, Path] = {}  # by slot
+        if len(files) > 1:
+            _note_slots(url, files[0], owners)
+        for file in files[1:]:
+            with _loaded(file, server) as other:
+                _note_slots(other, file, owners)
+                _take_in(url, other, file)
+        yield url
+
+
+def _note_slots(url: str, file: Path, owners: dict[int, Path]) -> None:
+    """Note which file has which slots. Raises: OperatorError for a slot of an earlier file."""
+    with Redis.from_url(url, protocol=2) as client:
+        slots = {key_slot(key) for key in client.scan_iter(count=_KEYS_AT_ONCE)}
+    for slot in slots:
+        if slot in owners:
+            raise OperatorError(
+                f"{file}: it has slot {slot}, as {owners[slot]} does; name one file of each primary of the "
+                "cluster, copied while no slot moves"
+            )
+        owners[slot] = file
+
+
+def _take_in(url: str, other: str, file: Path) -> None:
+    """Copy all keys of another server into the first one, some at a time. Raises: OperatorError."""
+    with Redis.from_url(url, protocol=2) as target, Redis.from_url(other, protocol=2) as source:
+        found = source.scan_iter(count=_KEYS_AT_ONCE)
+        while keys := list(islice(found, _KEYS_AT_ONCE)):
+            reading, writing = source.pipeline(transaction=False), target.pipeline(transaction=False)
+            for key in keys:
+                reading.pttl(key)
+                reading.dump(key)
+            said = reading.execute()
+            for key, left_ms, dumped in zip(keys, said[::2], said[1::2], strict=True):
+                if dumped is not None:  # a lease may end meanwhile
+                    writing.restore(key, max(left_ms, 0), dumped, replace=True)
+            try:
+                writing.execute()
+            except RedisError as failure:
+                raise OperatorError(f"{file}: redis-server cannot load all of it: {failure}") from None
+
+
+@contextmanager
+def _loaded(file: Path, server: Path) -> Iterator[str]:
     try:
         with file.open("rb") as copied:
             begins = copied.read(max(map(len, _BEGINS)))

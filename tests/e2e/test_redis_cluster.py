@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from click.testing import CliRunner
+from redis.crc import key_slot
 
+from stream_app.shell.commands import main
+from stream_app.state.embedded import find_server
 from stream_app.state.keys import ALERT_STATES, StreamKeys
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
@@ -17,7 +23,7 @@ from stream_app.state.safety import check_alerting, check_reading, check_safety
 from stream_app.wiring.public import run_alerts
 from tests.contracts import test_redis_access as access
 from tests.e2e.redis_load import configured, under_load
-from tests.redis_servers import Cluster, cluster
+from tests.redis_servers import PASSWORDS, Cluster, cluster
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -63,6 +69,42 @@ def test_streams_on_several_nodes_outlast_the_loss_of_one(
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
+    a_copy_is_checked_whole(servers, names, tmp_path)
+
+
+def a_copy_is_checked_whole(servers: Cluster, names: Sequence[str], folder: Path) -> None:
+    """Check that the files of all primaries are checked together, and that no other choice passes."""
+    primaries = {node.port: node for node in map(servers.primary_of, map(strategy_key, names))}
+    copies = [folder / f"{port}.rdb" for port in primaries]
+    for copy, node in zip(copies, primaries.values(), strict=True):
+        url = f"redis://operator:{PASSWORDS['operator']}@{node.address}"
+        words = [str(find_server().parent / "redis-cli"), "-u", url, "--rdb", str(copy)]
+        subprocess.run(words, check=True, capture_output=True)
+    status, said = checked(folder, *copies)
+    assert (status, said[-1]) == (0, f"{', '.join(map(str, copies))}: 24 checks, 0 failed"), said
+    assert [line.split(":")[0] for line in said[:-1]] == names
+    lacks = {key_slot(strategy_key(name).encode()): name for name in names}
+    for left_out, key in zip(copies, primaries, strict=True):
+        status, said = checked(folder, *(copy for copy in copies if copy != left_out))
+        [line] = said
+        lost = [slot for slot, name in lacks.items() if servers.primary_of(strategy_key(name)).port == key]
+        assert status == 2
+        assert "the copy lacks slot" in line
+        assert all(f"slot {slot} (" in line for slot in lost) or "(the list of streams)" in line
+    status, said = checked(folder, *copies, copies[1])
+    assert status == 2
+    assert re.search(r"\.rdb: it has slot \d+, as .* does; name one file of each primary", said[0])
+    assert len(said) == 1
+
+
+def strategy_key(stream: str) -> str:
+    return StreamKeys(stream).strategy
+
+
+def checked(folder: Path, *files: Path) -> tuple[int, list[str]]:
+    words = ["check-backup", *map(str, files), "--config", str(folder / "app.yaml")]
+    result = CliRunner().invoke(main, words)
+    return result.exit_code, result.output.splitlines()
 
 
 def test_every_script_runs_and_every_user_has_its_half(servers: Cluster) -> None:

@@ -30,5 +30,5 @@ def test_a_copy_of_each_server_is_loaded(name: str, tmp_path: Path) -> None:
     copied = tmp_path / "dump.rdb"
     if name == "valkey":
         assert copied.read_bytes().startswith(b"VALKEY")
-    with loaded_copy(copied, server) as url, Redis.from_url(url) as client:
+    with loaded_copy([copied], server) as url, Redis.from_url(url) as client:
         assert client.get("a") == b"1"
