@@ -17,7 +17,7 @@ from itertools import islice, pairwise
 from operator import itemgetter
 
 from dphist.arrays import Int64Array
-from stream_app.core.alerts.states import State
+from stream_app.core.alerts.states import State, generation_of
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
 from stream_app.core.answers.query import StreamView
@@ -388,8 +388,7 @@ class Replicas:
         """Return the rules' states, and all transitions of streams with a changed state."""
         alerts = {rule: _state(text) for rule, text in (await self._reader.alerts()).items()}
         changed = (state for rule, state in alerts.items() if state != self.alerts.get(rule))
-        lasts = (state.last for state in changed if state.last is not None)
-        streams = {generation(last["stream"], last.get("generation", 1)) for last in lasts}
+        streams = {generation_of(state.last) for state in changed if state.last is not None}
         return alerts, {stream: tuple(await self._reader.transitions(stream)) for stream in streams}
 
     async def keep_fresh(self) -> None:

@@ -53,8 +53,9 @@ class Summary:
 
     Args: running, from the stream's start; None before the first release. this_epoch, the users first seen in
         the last epoch with a release; None for streams of events. next_release, when the next bin of a live
-        stream becomes visible if no worker is late; ends, where the stream ends, or None. The
-        rest as of a ``Count``.
+        stream becomes visible if no worker is late; ends, where the stream ends, or None. generation, from
+        1, a new one for each change of settings; changes, what differs from the one before, in a sentence.
+        The rest as of a ``Count``.
     """
 
     stream: str
@@ -75,6 +76,8 @@ class Summary:
     title: str = ""
     next_release: str | None = None
     ends: str | None = None
+    generation: int = 1
+    changes: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Summary:
@@ -173,7 +176,8 @@ class Release:
     the service said last about the source, as in every answer. ``row`` is the parsed message; its
     ``not_private`` is the stream's own setting. ``counted`` says since when users are counted. ``total`` and
     its interval are the running sum of the stream's amounts since the start of its epoch, and ``added`` says
-    of what; None for a stream without a sum, and in rows of older versions.
+    of what; None for a stream without a sum, and in rows of older versions. ``generation`` says since which
+    change of the stream's settings ``seq`` counts; the first is 1.
     """
 
     seq: int
@@ -188,9 +192,15 @@ class Release:
     total: float | None = None
     total_interval: tuple[float, float] | None = None
     added: str = ""
+    generation: int = 1
+
+    @property
+    def id(self) -> str:
+        """What ``follow`` takes as ``after``, to go on after this release."""
+        return str(self.seq) if self.generation == 1 else f"{self.generation}:{self.seq}"
 
     @classmethod
-    def of(cls, row: dict[str, Any], private: bool | None = None) -> Release:
+    def of(cls, row: dict[str, Any], private: bool | None = None, generation: int = 1) -> Release:
         """Read one row. Args: private, the service's latest statement; None: use the row's own."""
         own = not row["not_private"] if "not_private" in row else bool(row["private"])  # older rows
         intervals, summed = row["interval"], row.get("sum")
@@ -207,4 +217,5 @@ class Release:
             total=summed and summed["estimate"],
             total_interval=summed and (summed["interval"][0], summed["interval"][1]),
             added=summed["counted"] if summed else "",
+            generation=generation,
         )

@@ -77,10 +77,12 @@ class Client:
     quantile = _method(questions.quantile)
     window = _method(questions.window)
 
-    def follow(self, stream: str, after: int | None = None) -> Iterator[Release]:
-        """Yield every release after a seq, in order and exactly once, without end; reconnects when needed.
+    def follow(self, stream: str, after: int | str | None = None) -> Iterator[Release]:
+        """Yield every release after another one, in order and once, without end; reconnects when needed.
 
-        Args: after, the last seq that you have; 0 for all; None starts at the last release.
+        A stream whose settings change goes on as its next generation, and its releases follow.
+        Args: after, the ``id`` of the last release that you have, or its seq in the first generation; 0 for
+            all; None starts at the last release.
         Raises: ClientError if the service refuses. An unreachable service is tried again.
         """
         reader, waits = EventReader(after), questions.waits_s()

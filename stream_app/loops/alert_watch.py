@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from dphist.arrays import Int64Array
@@ -19,12 +19,15 @@ from stream_app.core.alerts.states import (
     State,
     begin_watch,
     evaluate,
+    generation_of,
     retire,
     watch_silence,
 )
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.succession import is_complete
 from stream_app.core.answers.visible import visible_epochs, width_of
+from stream_app.core.generations import base_of, generation, number_of
 from stream_app.core.ledger import statement
 from stream_app.core.measured import KnownEpochs
 from stream_app.core.promise import Statement
@@ -64,7 +67,8 @@ class AlertWatcher:
         self._reader, self._store = reader, store
         self._views: dict[str, StreamView] = {}
         self._states: dict[str, State] = {}
-        self._decided: dict[str, int] = {}  # by stream: the last release that was evaluated
+        self._decided: dict[str, int] = {}  # by generation: the last release that was evaluated
+        self._at: dict[str, str] = {}  # by stream: the generation that its rules read now
         self._loaded = False
         self._known = KnownEpochs()
         self._learned: set[str] = set()  # the streams of which this look has read which epochs there are
@@ -91,13 +95,18 @@ class AlertWatcher:
         if not self._loaded:
             await self._load()
         self._learned.clear()
+        stored = frozenset(await self._reader.streams())
         for stream in self._rules:
-            while await self._step(stream):
-                pass
-            await self._silence(stream)
+            name: str | None = await self._generation(stream, stored)
+            while name is not None:
+                while await self._step(name):
+                    pass
+                last, name = name, await self._next(name, stored)
+            await self._silence(last)
 
     async def _load(self) -> None:
         stored, self._decided = await self._store.load()
+        self._at.clear()
         self._states = {name: State.from_json(text) for name, text in stored.items()}
         outcome = retire(self._all, self._states, self._decided, own_clock_us())
         for stream, of_stream in _by_stream(outcome, self._states).items():
@@ -106,8 +115,44 @@ class AlertWatcher:
                 await self._commit(stream, seq, seq, of_stream)
         self._loaded = True
 
+    async def _generation(self, stream: str, stored: Set[str]) -> str:
+        """Return the generation of a stream that its rules read: the last one that was evaluated.
+
+        Without one it is the newest that has released something. Args: stored, the streams in the store.
+        """
+        if stream not in self._at:
+            own = sorted((name for name in stored if base_of(name) == stream), key=number_of)
+            decided = [name for name in own if name in self._decided]
+            for name in [] if decided or len(own) < 2 else reversed(own):
+                state = await self._reader.public_state(name)
+                if state is not None and state.visible_seq > 0:
+                    decided = [name]
+                    break
+            self._at[stream] = (decided or own or [stream])[-1 if decided else 0]
+        return self._at[stream]
+
+    async def _next(self, name: str, stored: Set[str]) -> str | None:
+        """Return the next generation once this one has no more releases; None until then.
+
+        Its rules go on with the first release there, so no release is left out at the edge.
+        """
+        following = generation(base_of(name), number_of(name) + 1)
+        if following not in stored:
+            return None
+        public, view = await self._reader.public_state(following), self._views.get(name)
+        if public is None or public.visible_seq == 0:
+            return None
+        if name in stored and public.trimmed is None:
+            after = await self._view_at(following, public, 0)
+            if view is None or not is_complete(view, after):
+                return None
+        if following not in self._decided:
+            await self._commit(following, None, 0, Outcome({}, []))
+        self._at[base_of(name)] = following
+        return following
+
     async def _step(self, stream: str) -> bool:
-        """Evaluate the rules on the next releases of a stream; return whether there are more."""
+        """Evaluate the rules on the next releases of a generation; return whether there are more."""
         public = await self._reader.public_state(stream)
         self._known.learn(stream, public)
         if public is None:
@@ -138,11 +183,11 @@ class AlertWatcher:
             for want, rows in await self._read(stream, view, target)
         }
         view.statement = await self._stated(view)
-        total = Outcome({}, [])
+        total, rules = Outcome({}, []), self._rules[base_of(stream)]
         for seq in range(before + 1, upto + 1):
             state = _state_at(public, seq)
             view.extend(state, [(want, _part(columns, want)) for want in view.missing(state)])
-            decided = evaluate(self._rules[stream], self._states | total.states, view, own_clock_us())
+            decided = evaluate(rules, self._states | total.states, view, own_clock_us())
             total.states.update(decided.states)
             total.transitions.extend(decided.transitions)
         await self._commit(stream, before, upto, total)
@@ -184,7 +229,7 @@ class AlertWatcher:
         if until_us is None:
             return
         moment = Moment(stream, seq, until_us, own_clock_us(), view.private, view.declared)
-        begun = begin_watch(self._rules[stream], self._states, moment)
+        begun = begin_watch(self._rules[base_of(stream)], self._states, moment)
         if begun.states:
             await self._commit(stream, seq, seq, begun)
 
@@ -192,10 +237,10 @@ class AlertWatcher:
         view, seq = self._views.get(stream), self._decided.get(stream)
         if view is not None and seq is not None and view.released_until_us is not None:
             moment = Moment(stream, seq, view.released_until_us, own_clock_us(), view.private)
-            if watch_silence(self._rules[stream], self._states, moment).transitions:
+            if watch_silence(self._rules[base_of(stream)], self._states, moment).transitions:
                 view.statement = await self._stated(view)  # the source may cost more since its last release
                 moment = replace(moment, private=view.private)
-                outcome = watch_silence(self._rules[stream], self._states, moment)
+                outcome = watch_silence(self._rules[base_of(stream)], self._states, moment)
                 await self._commit(stream, seq, seq, outcome)
 
     async def _commit(self, stream: str, before: int | None, seq: int, outcome: Outcome) -> None:
@@ -234,12 +279,15 @@ def _part(columns: dict[tuple[int, str], tuple[int, Int64Array]], want: Missing)
 
 
 def _by_stream(outcome: Outcome, before: Mapping[str, State]) -> dict[str, Outcome]:
-    """Return the part of an outcome that is about each stream. Args: before, the states that it changes."""
+    """Return the part of an outcome that is about each generation of a stream.
+
+    Args: before, the states that it changes.
+    """
     found: dict[str, Outcome] = defaultdict(lambda: Outcome({}, []))
     for rule, state in outcome.states.items():
         last = state.last or before[rule].last
         assert last is not None  # only known rules are retired
-        found[last["stream"]].states[rule] = state
+        found[generation_of(last)].states[rule] = state
     for transition in outcome.transitions:
-        found[transition["stream"]].transitions.append(transition)
+        found[generation_of(transition)].transitions.append(transition)
     return found

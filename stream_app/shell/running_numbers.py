@@ -30,14 +30,26 @@ def noting_epochs(client: Client, stream: str, releases: Iterator[Release]) -> I
     last, note = None, ""
     for release in releases:
         if last is None:
-            if since := client.epochs(stream).get(release.row["epoch"]):
+            if since := client.epochs(_generation(client, stream, release)).get(release.row["epoch"]):
                 note = f"Running numbers are since {since}, the start of the epoch."
-        elif release.row["epoch"] != last.row["epoch"]:
-            note = f"An epoch began at {release.start}: its running numbers start at 0."
+        elif _epoch(release) != _epoch(last):
+            what = "An epoch" if release.generation == last.generation else "An epoch with other settings"
+            note = f"{what} began at {release.start}: its running numbers start at 0."
             if release.start != last.end:
                 note += f" {not_measured([Gap(last.end, release.start)], None)}"
         last = release
         yield replace(release, meaning=f"{release.meaning} {note}".strip())
+
+
+def _epoch(release: Release) -> tuple[int, int]:
+    """Return a release's epoch: each generation numbers its own."""
+    return release.generation, release.row["epoch"]
+
+
+def _generation(client: Client, stream: str, release: Release) -> str:
+    """Return the name of the generation that a release is of."""
+    is_newest = client.summary(stream).generation == release.generation
+    return stream if is_newest else f"{stream}@{release.generation}"
 
 
 def _with_total(release: Release) -> Release:
@@ -51,12 +63,12 @@ def _with_total(release: Release) -> Release:
 
 
 def _with_means(client: Client, stream: str, releases: Iterator[Release]) -> Iterator[Release]:
-    starts: dict[int, str] = {}
+    starts: dict[tuple[int, int], str] = {}
     for release in releases:
-        epoch = release.row["epoch"]
-        if epoch not in starts:
-            starts = client.epochs(stream)
-        found = client.mean(stream, starts[epoch], release.end)
+        if _epoch(release) not in starts:
+            name = _generation(client, stream, release)
+            starts = {(release.generation, epoch): at for epoch, at in client.epochs(name).items()}
+        found = client.mean(name, starts[_epoch(release)], release.end)
         yield replace(
             release,
             value=math.nan if found.value is None else found.value,

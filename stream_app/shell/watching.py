@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import shutil
 import threading
 import time
@@ -29,7 +30,20 @@ from stream_app.shell.terminal import RunningChart, State
 _MOST_DRAWN = 512
 _DRAWN_EVERY_S = 0.25
 _ASKED_EVERY_S = 2.0
+_ID = re.compile(r"([1-9][0-9]{0,8}:)?[0-9]{1,15}")
 _LATE_US = 5_000_000  # a bin that is later than this is behind
+
+
+class _ReleaseId(click.ParamType):
+    """A release of a stream: its seq, after the generation unless that is the first."""
+
+    name = "id"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text as it is. Raises: click.BadParameter."""
+        if not _ID.fullmatch(value):
+            self.fail(f"{value} is no release; write its number, for example 17, or 2:17", param, ctx)
+        return value
 
 
 @click.command()
@@ -37,17 +51,19 @@ _LATE_US = 5_000_000  # a bin that is later than this is behind
 @service_options
 @click.option(
     "--after",
-    type=click.IntRange(min=0),
-    help="Begin after this release.  [default: a terminal is filled, otherwise the last]",
+    type=_ReleaseId(),
+    help="Begin after this release: SEQ, or GENERATION:SEQ.  "
+    "[default: a terminal is filled, otherwise the last]",
 )
 @click.option("--releases", type=click.IntRange(min=1), help="End after this many releases.")
 @of_option
 def watch(
-    stream: str, url: str, api_key: str | None, after: int | None, releases: int | None, of: Of
+    stream: str, url: str, api_key: str | None, after: str | None, releases: int | None, of: Of
 ) -> None:
     """Follow the running count of STREAM.
 
     A live chart on a terminal, otherwise a line per release.
+    If the settings of STREAM change, its next generation follows; STREAM@1 names the first one alone.
     The count runs since the start of the epoch. The page, and stream-app query, add the epochs before it,
     and those of the streams that it continues.
     With --of sum or mean, the running sum or mean of the stream's amounts in its epoch instead. A terminal
@@ -63,11 +79,12 @@ def watch(
     with suppress(KeyboardInterrupt), service(url, api_key) as client:
         summary = client.summary(stream)  # ``follow`` waits for an unreachable service; this reports it
         if console.is_terminal and after is None and releases is None:
-            after = max(summary.seq - shutil.get_terminal_size().columns, 0)
+            first = max(summary.seq - shutil.get_terminal_size().columns, 0)
+            after = str(first) if summary.generation == 1 else f"{summary.generation}:{first}"
         followed = numbers_of(client, stream, of, islice(client.follow(stream, after), releases))
         followed = noting_epochs(client, stream, followed)
         if console.is_terminal:
-            _draw(console, Watched(client, url, summary), followed, 0 if of == "count" else 2)
+            _draw(console, Watched(client, url, stream, summary), followed, 0 if of == "count" else 2)
         else:
             _print_lines(followed, summary.counted if of == "count" else of)
 
@@ -81,6 +98,7 @@ class Watched:
 
     client: Client
     url: str
+    stream: str
     summary: Summary
     lost_since_s: float | None = None
 
@@ -89,7 +107,7 @@ class Watched:
         while True:
             time.sleep(_ASKED_EVERY_S)
             try:
-                self.summary, self.lost_since_s = self.client.summary(self.summary.stream), None
+                self.summary, self.lost_since_s = self.client.summary(self.stream), None
             except ClientError:
                 self.lost_since_s = self.lost_since_s or time.monotonic()
 

@@ -110,6 +110,13 @@ def places_of(condition: Condition, cells: Cells) -> Places:
     return (places,) if isinstance(places, int) else places
 
 
+def _lengths_us(condition: Condition) -> list[int]:
+    """Return the lengths of time that a condition asks for."""
+    reference = condition.reference
+    ago = [] if reference is None else [reference.ago_us, reference.length_us]
+    return [length_us for length_us in (condition.window_us, *ago) if length_us]
+
+
 class Ranges:
     """Answers the rules' questions about one view; each sum is computed once."""
 
@@ -124,8 +131,12 @@ class Ranges:
     def question(self, condition: Condition, point: float | None = None) -> Question | None:
         """Return a condition's question now; None if the stream cannot answer it, or not yet.
 
+        A rule is written for the configured settings. Before these begin, the stream may have other bins,
+        keys or buckets, which cannot answer it.
         Args: point, for a quantile or a share: takes the place of the threshold.
         """
+        if any(length_us % self.view.binning.bin_us for length_us in _lengths_us(condition)):
+            return None
         bins = None if condition.window_us is None else condition.window_us // self.view.binning.bin_us
         cells, (first, stop) = self.view.strategy.axes, self.span
         keys = places_of(condition, cells)
@@ -141,7 +152,10 @@ class Ranges:
         if buckets is None:
             return None
         if condition.measure != "ks":
-            return of_value(condition, question, buckets, point)
+            try:
+                return of_value(condition, question, buckets, point)
+            except ValueError:
+                return None  # its point is an edge of the configured buckets only
         reference = self._reference(condition)
         return None if reference is None else replace(question, below=0, reference=reference)
 

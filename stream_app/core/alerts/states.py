@@ -12,6 +12,7 @@ from stream_app.core.alerts.readings import Reading, readings
 from stream_app.core.alerts.rules import OF_AMOUNTS, Rule
 from stream_app.core.answers.query import StreamView
 from stream_app.core.declaration import Declaration
+from stream_app.core.generations import base_of, generation, number_of
 from stream_app.core.meaning import counted_in, meaning_of, meaning_of_amounts
 
 Phase = Literal["inactive", "pending", "firing"]
@@ -25,6 +26,7 @@ _FOR_READERS = frozenset(
         "condition",
         "confidence",
         "stream",
+        "generation",
         "seq",
         "at_us",
         "since_us",
@@ -69,7 +71,8 @@ class State:
 class Moment:
     """When a decision is made: after release ``seq``, which ends at ``at_us``; the clock reads ``now_us``.
 
-    Args: declared, what the stream counts; None for decisions about no value.
+    Args: stream, as the store names its generation; declared, what the stream counts; None for decisions
+        about no value.
     """
 
     stream: str
@@ -86,6 +89,11 @@ class Outcome:
 
     states: dict[str, State]
     transitions: list[dict[str, Any]]
+
+
+def generation_of(transition: Mapping[str, Any]) -> str:
+    """Return the generation of a stream that a transition follows from, as the store names it."""
+    return generation(transition["stream"], transition.get("generation", 1))
 
 
 def for_readers(transition: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,8 +155,9 @@ def retire(
         if last is None or state.phase == "inactive" or current.get(name) == state.fingerprint:
             continue
         kind: Change = "resolved" if state.phase == "firing" else "inactive"
-        seq = decided.get(last["stream"], last["seq"])
-        key = _key(state.fingerprint, last["stream"], seq, f"retired-{kind}")
+        stream = generation_of(last)
+        seq = decided.get(stream, last["seq"])
+        key = _key(state.fingerprint, stream, seq, f"retired-{kind}")
         transition = last | {"kind": kind, "key": key, "seq": seq, "now_us": now_us}
         outcome.transitions.append(transition)
         outcome.states[name] = replace(state, phase="inactive", last=transition)
@@ -194,7 +203,8 @@ def _transition(
         "rule": rule.name,
         "condition": rule.text,
         "confidence": rule.confidence,
-        "stream": moment.stream,
+        "stream": base_of(moment.stream),
+        **({} if number_of(moment.stream) == 1 else {"generation": number_of(moment.stream)}),
         "seq": moment.seq,
         "at_us": moment.at_us,
         "now_us": moment.now_us,

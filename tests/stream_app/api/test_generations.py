@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from click.testing import CliRunner
 
 from stream_app.api.admission.access import AccessRules
+from stream_app.client import Client
 from stream_app.core.boards import Board, Line, Panel
 from stream_app.core.instants import format_instant
 from stream_app.core.records import ENDED
 from stream_app.ports.access import ApiKey, digest_of
+from stream_app.shell.commands import main
 from tests.patience import PATIENCE_S, eventually
 from tests.stream_app.api.browsing import Backstage
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
@@ -215,3 +219,34 @@ def test_followers_go_on_into_the_next_generation(behind: Backstage) -> None:
     alone = events(address, "/v1/streams/departures@1/events?after=9", 2)
     assert alone[1]["id"] == "10"
     assert events(address, "/v1/streams/departures/events", 2)[1]["id"] == "2:5"
+
+
+def test_the_client_follows_every_generation_once(behind: Backstage) -> None:
+    address = behind.start()
+    with Client(address) as client:
+        assert client.streams() == ["departures"]
+        summary = client.summary("departures")
+        assert (summary.generation, summary.changes, summary.seq) == (2, SENTENCE, 5)
+        releases = client.follow("departures", 8)
+        first = [next(releases).id for _ in range(3)]
+        behind.stop()
+        assert behind.start() == address
+        assert first + [next(releases).id for _ in range(2)] == ["9", "10", "2:1", "2:2", "2:3"]
+        assert [one.id for one in islice(client.follow("departures", "2:3"), 2)] == ["2:4", "2:5"]
+        assert next(client.follow("departures@1", 9)).id == "10"
+        assert next(client.follow("departures")).id == "2:5"
+
+
+def test_watch_says_when_other_settings_begin(behind: Backstage) -> None:
+    asked = ["watch", "departures", "--url", behind.start(), "--after", "8", "--releases", "3"]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 0, done.output
+    assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == [
+        format_instant((FIRST_BIN + bins) * HOUR_US) for bins in (9, 10, 11)
+    ]
+    assert f"Running numbers are since {BEGIN_TEXT}, the start of the epoch." in done.stderr
+    assert (
+        f"An epoch with other settings began at {EDGE_TEXT}: its running numbers start at 0." in done.stderr
+    )
+    refused = CliRunner().invoke(main, [*asked[:-3], "2:x"])
+    assert "2:x is no release; write its number, for example 17, or 2:17" in refused.output
