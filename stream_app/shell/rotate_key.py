@@ -16,8 +16,8 @@ from stream_app.wiring import rotating
 
 @click.command()
 @config_option
-@click.argument("step", type=click.Choice(["begin", "finish", "lost"]))
-def rotate_key(config: Path, step: Literal["begin", "finish", "lost"]) -> None:
+@click.argument("step", type=click.Choice(["begin", "finish", "lost", "move"]))
+def rotate_key(config: Path, step: Literal["begin", "finish", "lost", "move"]) -> None:
     """Replace the keys of secrets.key_file while workers run.
 
     No epoch ends and no noise is drawn again. STEP begin adds new keys to the file. Copy the file to every
@@ -28,11 +28,16 @@ def rotate_key(config: Path, step: Literal["begin", "finish", "lost"]) -> None:
     STEP lost is for a key of stored noise that no file holds any more: it gives this noise up. The running
     epochs that need it end, and the next ones begin with the first key of the file.
 
+    STEP move is for a worker without secrets.key_file, which keeps its keys in state.dir. Stop the worker,
+    write secrets.key_file with the name of a file that does not exist, and run it: it moves the keys into the
+    file. No epoch ends. After that begin and finish rotate them.
+
     \b
     Examples:
       stream-app rotate-key begin --config app.yaml
       stream-app rotate-key finish --config app.yaml
       stream-app rotate-key lost --config app.yaml
+      stream-app rotate-key move --config app.yaml
     """
     settings = load(config)
     if step == "begin":
@@ -42,5 +47,5 @@ def rotate_key(config: Path, step: Literal["begin", "finish", "lost"]) -> None:
         click.echo(asyncio.run(rotating.give_up(settings)))
         return
     with working("encrypting stored noise again"):
-        said = asyncio.run(rotating.finish(settings))
+        said = asyncio.run(rotating.move(settings) if step == "move" else rotating.finish(settings))
     click.echo(said)

@@ -43,8 +43,23 @@ class KeyFiles(NoiseKeys):
             self._users = self._read_users()
         return self._users
 
+    @property
+    def users_file(self) -> Path:
+        """The file of the key of users' hashes; it is missing if no stream counts users."""
+        return self._directory / "users.key"
+
+    @property
+    def holds_keys(self) -> bool:
+        """Whether there is any key."""
+        return any(self._directory.glob("**/*.key"))
+
+    async def forget_users(self) -> None:
+        """Destroy the key of users' hashes, which another place has."""
+        if self.users_file.exists():
+            await in_thread_to_its_end(partial(_destroy, self.users_file))
+
     def _read_users(self) -> bytes:
-        file = self._directory / "users.key"
+        file = self.users_file
         if not file.exists():
             write_durably(file, [json.dumps({"key": new_chain_key().hex()}).encode()])
         try:

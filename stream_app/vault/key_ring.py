@@ -89,6 +89,25 @@ class KeyRing:
             yield _USERS + b" " + base64.b64encode(key) + b"\n"
 
 
+def create(file: Path, users: bytes | None) -> None:
+    """Write a file with a new key and a key of users' hashes, unless it was written so before.
+
+    Args: users, the key of users' hashes; None: one is derived. Raises: OperatorError for another key there.
+    """
+    where = f"secrets.key_file: {file}"
+    if file.exists():
+        if users not in (None, KeyRing.read(file).noted_none):
+            raise OperatorError(
+                f"{where}: holds another key of users' hashes than state.dir; name a file that does not exist"
+            )
+        return
+    key = new_chain_key()
+    try:
+        write_durably(file, (KeyRing.of(key) if users is None else KeyRing((key,), (users,))).lines())
+    except OSError as failure:
+        raise OperatorError(f"{where}: cannot be written: {failure}") from None
+
+
 def begin(file: Path) -> None:
     """Put new keys into a file, of noise and of users' hashes. Raises: OperatorError if one has begun."""
     with _changing(file) as ring:

@@ -15,23 +15,29 @@ done for every stream. A worker whose file lacks the new key ends with one line;
     lost:    the store notes the first key of the file for each stream whose noted key the file lacks
 
 Noise under a lost key cannot be read, so its worker then ends the running epoch, and the next one begins.
+
+    move:    the keys of state.dir go into a new file, for a worker that had no ``secrets.key_file``
+
+It is a rotation from the keys of epochs in ``state.dir`` to the key of the file, while no worker runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from stream_app.config import Settings
 from stream_app.core.records import Reply, StreamState
+from stream_app.durable import locked
 from stream_app.ports import OperatorError
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.stored_noise import StoredPages
 from stream_app.state.user_keys import StoredUserKeys
 from stream_app.vault import key_ring
 from stream_app.vault.cipher import decrypt_page, derived_chain_key, encrypt_page, later_chain_key
+from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
 from stream_app.wiring.histories import writing
 from stream_app.wiring.rotating_users import Held, UsersOfStreams, held_in_words
@@ -63,6 +69,44 @@ async def finish(settings: Settings) -> str:
             "every machine with a worker, and delete old copies"
         )
     return said + held_in_words(held)
+
+
+async def move(settings: Settings) -> str:
+    """Move the keys of ``state.dir`` into the key file; return what was done.
+
+    No epoch ends, and users' hashes stay the same. Workers must not run, because they read the old keys.
+    Raises: OperatorError if a worker runs, there is nothing to move, or stored noise cannot be read.
+    """
+    file, held = _file(settings), KeyFiles(settings.state_dir / "noise_keys")
+    with _no_worker(settings.state_dir):
+        if not held.holds_keys:
+            raise OperatorError(
+                f"state.dir: {settings.state_dir} holds no keys to move; start the worker with "
+                "secrets.key_file as it is"
+            )
+        async with _store(settings) as store:
+            pages = await move_in(store, StoredPages(store), file, _names(settings), held)
+    return (
+        f"{file}: holds the key of users' hashes and a new key, with which {pages} pages of noise were "
+        f"encrypted again; their keys in {settings.state_dir} are destroyed. Keep a copy of this file apart, "
+        "and start the worker with it"
+    )
+
+
+async def move_in(
+    store: RedisStore, pages: StoredPages, file: Path, configured: Sequence[str], held: KeyFiles
+) -> int:
+    """Do the step in an open store; return how many pages changed. It may be repeated after any crash."""
+    key_ring.create(file, held.user_key("") if held.users_file.exists() else None)
+    ring = KeyRing.read(file)
+    streams = [_Rotated(store, pages, ring, name, held) for name in configured]
+    for stream in streams:
+        await stream.check()
+    changed = sum([await stream.encrypt_again() for stream in streams])
+    for stream in streams:
+        await held.forget(stream.name)
+    await held.forget_users()
+    return changed
 
 
 async def give_up(settings: Settings) -> str:
@@ -132,12 +176,13 @@ async def _encrypt_again(
 
 @dataclass(frozen=True, slots=True)
 class _Rotated:
-    """The stored noise of one stream."""
+    """The stored noise of one stream. Args: held, more keys, which are about to be replaced."""
 
     store: RedisStore
     pages: StoredPages
     ring: KeyRing
     name: str
+    held: KeyFiles | None = None
 
     async def check(self) -> None:
         """Raises: OperatorError if the keys of the file do not read the running epoch's noise."""
@@ -200,6 +245,11 @@ class _Rotated:
                 return data, key, decrypt_page(_chain_key(key, *place), *place, data)
             except ValueError:
                 continue
+        chains = await self.held.chains(*place[:3]) if self.held is not None else ()
+        for first, chain in chains:
+            with suppress(ValueError):
+                if first <= page:
+                    return data, b"", decrypt_page(later_chain_key(chain, page - first), *place, data)
         raise OperatorError(
             f"stream {self.name}: page {page} of its noise can be read with no key of secrets.key_file; put "
             "the missing key into the file, or wait until its epoch has ended; the old key stays"
@@ -221,6 +271,18 @@ async def _store(settings: Settings) -> AsyncIterator[RedisStore]:
             await store.close()
 
 
+@contextmanager
+def _no_worker(state_dir: Path) -> Iterator[None]:
+    """Keep workers from starting over a state directory. Raises: OperatorError if one runs."""
+    with ExitStack() as held:
+        for lock in [*state_dir.glob("worker.lock"), *state_dir.glob("worker-*/worker.lock")]:
+            if not locked(held.enter_context(lock.open("rb")).fileno()):
+                raise OperatorError(
+                    f"state.dir: {lock.parent} is in use by a worker; stop it, and run this again"
+                )
+        yield
+
+
 def _names(settings: Settings) -> list[str]:
     return [stream.name for stream in settings.streams]
 
@@ -229,6 +291,7 @@ def _file(settings: Settings) -> Path:
     if settings.noise_key_file is None:
         raise OperatorError(
             "secrets.key_file: it is missing, so each epoch's noise has its own key in state.dir, which is "
-            "destroyed as the noise is used; there is nothing to rotate"
+            "destroyed as the noise is used; to rotate the key of users' hashes, too, write secrets.key_file "
+            "with a file that does not exist, stop the worker, and run stream-app rotate-key move"
         )
     return settings.noise_key_file

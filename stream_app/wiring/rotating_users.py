@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -36,16 +36,28 @@ class Held:
     until: str
 
 
+class Notes(Protocol):
+    """What a store notes about the keys of users' hashes (``StoredUserKeys``)."""
+
+    async def counted(self, stream: str) -> Mapping[int, bytes] | None:
+        """Return the mark of the key of each open cap window; None for a stream that counts no users."""
+
+    async def note(
+        self, stream: str, counted: Mapping[int, bytes], before: UserKeys, noted: UserKeys
+    ) -> Reply:
+        """Note a stream's keys, unless they or its windows have changed since they were read."""
+
+
 @dataclass(frozen=True, slots=True)
 class UsersOfStreams:
     """The users of the streams of a store.
 
-    Args: noted, the notes of the store (``StoredUserKeys``); ring, the keys of the file; configured, the
+    Args: noted, the notes of the store; ring, the keys of the file; configured, the
         names of streams that must use them.
     """
 
     store: Store
-    noted: Any
+    noted: Notes
     ring: KeyRing
     configured: Sequence[str]
 
@@ -94,12 +106,9 @@ class UsersOfStreams:
                 if name not in self.configured and not await self._uses_ring(name, keys):
                     break  # the stream of another service
                 if len(self.ring.users) > 1 and keys.marks[-1:] != self._marks[-1:]:
-                    keys = (
-                        keys.since(state.released_bin) if keys.marks else UserKeys((self._of_unnoted,))
-                    ).then(
-                        self._marks[-1],
-                        max([_last_window(state, await self._now_us()), *counted, *keys.after]),
-                    )
+                    until_now = keys.since(state.released_bin) if keys.marks else self._noted_none
+                    last_old = max([_last_window(state, await self._now_us()), *counted, *keys.after])
+                    keys = until_now.then(self._marks[-1], last_old)
                 if keys != state.user_keys and len(self.ring.users) > 1:
                     reply = await self.noted.note(name, counted, state.user_keys, keys)
                     if reply is Reply.CONFLICT:
@@ -160,6 +169,11 @@ class UsersOfStreams:
     @property
     def _marks(self) -> tuple[bytes, ...]:
         return tuple(map(mark_of_users, self.ring.users))
+
+    @property
+    def _noted_none(self) -> UserKeys:
+        """The keys of a stream that notes none."""
+        return UserKeys((self._of_unnoted,))
 
     @property
     def _of_unnoted(self) -> bytes:

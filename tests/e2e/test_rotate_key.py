@@ -31,7 +31,7 @@ from tests.patience import PATIENCE_S, eventually
 COMMANDS = "docs/how-to/rotate.md: stream-app rotate-key begin"
 CONFIG = """
 redis: {{url: "{url}"}}
-secrets: {{key_file: noise.key}}
+{secrets}
 streams:
   clicks:
     source: {{file: clicks.ndjson}}
@@ -49,9 +49,6 @@ NOISE = "dp:{clicks}:sec:noise"
 @pytest.mark.redis
 def test_a_key_is_rotated_while_a_worker_runs(tmp_path: Path) -> None:
     file, witness = tmp_path / "noise.key", tmp_path / "state" / "witness" / "clicks.ndjson"
-    file.touch(0o600)
-    file.write_bytes(base64.b64encode(bytes(range(32))) + b"\n")
-    users = KeyRing.read(file).users
 
     def rows() -> list[dict[str, Any]]:
         return [json.loads(line) for line in witness.read_text().splitlines()] if witness.exists() else []
@@ -72,7 +69,18 @@ def test_a_key_is_rotated_while_a_worker_runs(tmp_path: Path) -> None:
         Redis.from_url(server.worker_url, protocol=2) as redis,
         events_of_ann(tmp_path / "people.ndjson"),
     ):
-        (tmp_path / "stream-app.yaml").write_text(CONFIG.format(url=server.worker_url))
+        config, held = tmp_path / "stream-app.yaml", tmp_path / "state" / "noise_keys" / "users.key"
+        config.write_text(CONFIG.format(url=server.worker_url, secrets=""))
+        assert "run stream-app rotate-key move" in rotated("begin", config, 2)
+        with Service(["worker"], tmp_path) as worker:
+            releases()
+            config.write_text(CONFIG.format(url=server.worker_url, secrets="secrets: {key_file: noise.key}"))
+            assert "is in use by a worker; stop it" in rotated("move", config, 2)
+            assert worker.interrupt() == 0
+        users = (bytes.fromhex(json.loads(held.read_text())["key"]),)
+        assert "holds the key of users' hashes and a new key" in rotated("move", config, 0)
+        assert not held.exists()
+        assert "holds no keys to move" in rotated("move", config, 2)
         with Service(["worker"], tmp_path) as worker:
             releases()
             pages = len(redis.hkeys(NOISE)) - 1
@@ -113,6 +121,14 @@ def test_a_key_is_rotated_while_a_worker_runs(tmp_path: Path) -> None:
     check_caps(tmp_path / "state" / "witness" / "people.ndjson")
     assert {row["epoch"] for row in rows()} == {0}
     assert [row["seq"] for row in rows()] == list(range(1, len(rows()) + 1))
+
+
+def rotated(step: str, config: Path, status: int) -> str:
+    """Run a step, which ends with a status; return its one line."""
+    result = CliRunner().invoke(main, ["rotate-key", step, "--config", str(config)])
+    assert result.exit_code == status, result.output
+    [line] = result.output.splitlines()
+    return line
 
 
 @contextmanager

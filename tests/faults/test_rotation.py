@@ -24,7 +24,7 @@ from stream_app.core.kinds import pages as noise_pages
 from stream_app.core.records import Cut, Reply
 from stream_app.loops.closer import Closer
 from stream_app.loops.stream import Ports, Stream
-from stream_app.ports import OperatorError
+from stream_app.ports import NoiseKeys, OperatorError
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.connection import connect, execute
 from stream_app.state.embedded import EmbeddedRedis
@@ -33,6 +33,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.stored_noise import StoredPages
 from stream_app.vault import key_ring
 from stream_app.vault.cipher import decrypt_page, derived_chain_key, later_chain_key
+from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring import rotating
@@ -92,8 +93,13 @@ class Service:
         self.bin = FIRST_BIN
         self.clock.time_us = FIRST_BIN * BIN_US
 
-    async def worker(self, file: Path | None = None) -> Closer:
-        """Start a worker. Args: file, its copy of the key file."""
+    @property
+    def held(self) -> KeyFiles:
+        """The keys of a worker without a key file."""
+        return KeyFiles(self.directory / "noise_keys")
+
+    async def worker(self, file: Path | None = None, keys: NoiseKeys | None = None) -> Closer:
+        """Start a worker. Args: file, its copy of the key file; keys, others than those of a file."""
         ports = Ports(
             store=self.store,
             source=OnePartition(),  # type: ignore[arg-type]
@@ -102,7 +108,7 @@ class Service:
             witnesses={self.name: self.witness},
             dead_letters=MemoryDeadLetters(),
             noise={self.name: RecordedNoise(self.directory / "draws")},
-            keys=SharedKey.read(file or self.file),
+            keys=keys or SharedKey.read(file or self.file),
         )
         closer = Closer(ports, Stream(strategy=self.strategy))
         await closer.reconcile()
@@ -240,6 +246,41 @@ def test_a_rotation_that_dies_before_any_call_is_finished_by_the_next(
 
         async with service(server, tmp_path / str(stop)) as one:
             await rotate(one, finish)
+        return left[0] <= 0
+
+    stop = 1
+    while asyncio.run(dies(stop)):
+        stop += 1
+    assert stop > 10
+
+
+def test_a_move_of_keys_that_dies_before_any_call_is_finished_by_the_next(
+    server: EmbeddedRedis, tmp_path: Path
+) -> None:
+    """A worker had no key file. Its keys move into one, and no epoch ends."""
+
+    async def dies(stop: int) -> bool:
+        left = [stop]
+        async with service(server, tmp_path / str(stop)) as one:
+            one.file.unlink()
+            worker = await one.worker(keys=one.held)
+            for _ in range(2):
+                await one.release(worker)
+            assert await worker._ahead.stored(one.strategy, 1) is not None
+            users = one.held.user_key(one.name)
+            parts: Any = [Stopping(inner, left) for inner in (one.store, StoredPages(one.store), one.held)]
+            try:
+                await rotating.move_in(parts[0], parts[1], one.file, [one.name], parts[2])
+            except asyncio.CancelledError:
+                alive = one.store, StoredPages(one.store)
+                await rotating.move_in(*alive, one.file, [one.name], one.held)
+            assert not one.held.holds_keys
+            assert KeyRing.read(one.file).users == (users,)
+            await one.check_rotated()
+            while one.bin < FIRST_BIN + BINS:
+                await one.release(await one.worker())
+            await one.check_rotated()
+            await one.check_released()
         return left[0] <= 0
 
     stop = 1
