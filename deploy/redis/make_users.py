@@ -20,8 +20,8 @@ from urllib.parse import unquote, urlsplit
 # keeps acknowledged writes, and have deleted counts removed from the append-only file.
 RULES = {
     "worker": "~dp:* +@all -@admin -@dangerous +config|get +info +bgrewriteaof +cluster|slots",
-    "api": "~dp:*:pub:* -@all +get +getrange +exists +hgetall +smembers +xrange +multi +exec +discard +ping "
-    "+cluster|slots",
+    "api": "~dp:*:pub:* -@all +get +getrange +exists +hgetall +hlen +hget +hmget +smembers +xrange +multi "
+    "+exec +discard +ping +cluster|slots",
     # Alerts write their own states only; they read released values with the API's user.
     "alerts": "~dp:{!alerts}:pub:* -@all +hget +hset +hgetall +xadd +xrange +xrevrange +eval +evalsha +multi "
     "+exec +discard +ping +cluster|slots",

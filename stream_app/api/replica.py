@@ -363,7 +363,7 @@ class Replicas:
         if source not in self._asked:
             self._asked[source] = SharedAnswer(partial(self._measured, source))
         ledger = await self._asked[source]()
-        if ledger != self.ledgers.get(source):
+        if ledger is not self.ledgers.get(source) and ledger != self.ledgers.get(source):
             self.ledgers[source], self._statements[source] = ledger, statement(source, ledger)
             for replica in self.by_name.values():
                 if replica.view is not None and replica.view.strategy.source == source:

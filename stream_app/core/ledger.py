@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import chain
+from sys import intern
 from typing import Any
 
 from stream_app.core.costs import cost_of, cost_of_whole_user, total_of, unit_of
@@ -267,7 +268,10 @@ def entry_to_json(entry: LedgerEntry) -> bytes:
 
 def entry_from_json(text: bytes | str) -> LedgerEntry:
     """Return the entry that ``entry_to_json`` wrote. Raises: ValueError, TypeError for other text."""
-    return LedgerEntry(**json.loads(text))
+    # Most texts are those of many entries; without ``intern`` each entry would hold its own.
+    facts: dict[str, Any] = json.loads(text)
+    facts |= {name: intern(fact) for name, fact in facts.items() if isinstance(fact, str)}
+    return LedgerEntry(**facts)
 
 
 def _measurement(epochs: Sequence[LedgerEntry], ends: Mapping[str, int]) -> Measurement:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import is_
 
 from stream_app.core.answers.visible import is_whole
 from stream_app.core.changes import strategy_of
@@ -37,9 +38,18 @@ class KnownEpochs:
         # By readable stream: its last visible epoch, the last one that readers may know, and the strategies
         # of its visible epochs.
         self._visible: dict[str, tuple[int, int, frozenset[str]]] = {}
+        self._last: dict[str, PublicState] = {}  # by stream: what was learned last
+        # By source: the ledgers and the answer of the last question, until anything is learned.
+        self._counted: dict[str, tuple[list[Sequence[LedgerEntry]], tuple[LedgerEntry, ...]]] = {}
 
     def learn(self, stream: str, state: PublicState | None) -> None:
         """Take over which epochs a stream has; None: the stream is gone."""
+        before_state = self._last.pop(stream, None)
+        if state is not None:
+            self._last[stream] = state
+            if before_state is not None and _says_the_same(before_state, state):
+                return
+        self._counted.clear()
         self._set_visible(stream, state)
         source, texts = self._learned.get(stream, ("", ()))
         before = self._by_source[source].get(stream, {})
@@ -63,7 +73,9 @@ class KnownEpochs:
 
     def unreadable(self, stream: str) -> None:
         """Count every entry of a stream from now on: its visible epochs can no longer be read."""
-        self._visible.pop(stream, None)
+        self._last.pop(stream, None)
+        if self._visible.pop(stream, None) is not None:
+            self._counted.clear()
 
     def _set_visible(self, stream: str, state: PublicState | None) -> None:
         if state is None or not state.epochs:
@@ -85,9 +97,15 @@ class KnownEpochs:
     def counted(self, source: str, ledgers: Iterable[Sequence[LedgerEntry]]) -> tuple[LedgerEntry, ...]:
         """Return the measurements of a source that readers may know. Args: ledgers, under all its names.
 
+        The same tuple comes back while nothing has changed.
         Guarantee: they cover all visible rows, if the states that the rows belong to were learned.
         """
-        return composed(source, [*map(self._without_early, ledgers), self.entries(source)])
+        asked = list(ledgers)
+        known, answer = self._counted.get(source, ([], ()))
+        if not asked or len(asked) != len(known) or not all(map(is_, asked, known)):
+            answer = composed(source, [*map(self._without_early, asked), self.entries(source)])
+            self._counted[source] = asked, answer
+        return answer
 
     def _without_early(self, ledger: Sequence[LedgerEntry]) -> Sequence[LedgerEntry]:
         """Leave out epochs that follow a row which is not visible yet.
@@ -114,3 +132,11 @@ class KnownEpochs:
         """Return the ledger entries of all known epochs over a source."""
         streams = self._by_source.get(source, {})
         return [entry for epochs in streams.values() for entry in epochs.values()]
+
+
+def _says_the_same(one: PublicState, other: PublicState) -> bool:
+    """Return whether two states of a stream certainly tell the same about what it costs."""
+    if one.epochs is not other.epochs or not one.epochs or one.texts != other.texts:
+        return False
+    last = one.epochs[-1]
+    return is_whole(last, one.visible_seq) == is_whole(last, other.visible_seq)

@@ -155,7 +155,13 @@ def as_reserved(
     def first_bin_of(entry: LedgerEntry) -> int:
         return int(declared.time.binning.bin_of([entry.start_us])[0])
 
-    own = [entry for entry in ledger if entry.stream == strategy.stream]
+    epoch = start.record.epoch
+
+    def is_asked(entry: LedgerEntry) -> bool:
+        # The ledger has an entry of every epoch that ever was; no lower number is looked for.
+        return entry.stream == strategy.stream and entry.epoch >= epoch
+
+    own = list(filter(is_asked, ledger))
     lost = {entry.epoch for entry in own if entry.lost}
     reserved = {
         entry.epoch: first_bin_of(entry)
@@ -163,9 +169,7 @@ def as_reserved(
         if entry.strategy_hash == strategy.hash and not entry.lost
     }
     elsewhere = {
-        (entry.epoch, entry.strategy_hash, first_bin_of(entry))
-        for entry in outside
-        if entry.stream == strategy.stream
+        (entry.epoch, entry.strategy_hash, first_bin_of(entry)) for entry in filter(is_asked, outside)
     }
     taken = {number for number, _, _ in elsewhere}
     others = {
@@ -173,7 +177,6 @@ def as_reserved(
         for entry in own
         if entry.strategy_hash != strategy.hash and {entry.strategy_hash, entry.changed_from} & set(found)
     }
-    epoch = start.record.epoch
     while True:
         first_bin = reserved.get(epoch, start.record.first_bin)
         is_free = epoch not in taken or (epoch, strategy.hash, first_bin) in elsewhere

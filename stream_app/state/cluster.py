@@ -52,6 +52,10 @@ class ClusterRoundTrips(RoundTrips):
     def place(self) -> str:
         return f"the cluster of {', '.join(self._seeds)}"
 
+    @property
+    def connections(self) -> int:
+        return sum(node.connections for node in self._nodes.values())
+
     async def aclose(self) -> None:
         await asyncio.gather(*(node.aclose() for node in self._nodes.values()))
 

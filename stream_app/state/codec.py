@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,7 @@ from stream_app.core.arrival import ArrivalChange
 from stream_app.core.changes import read_strategies
 from stream_app.core.counting.bounding import UserShard
 from stream_app.core.history import HISTORY_HASH
-from stream_app.core.ledger import entry_from_json
-from stream_app.core.records import Cut, EpochRecord, LedgerEntry, PartitionState, Reply, StreamState, Trimmed
+from stream_app.core.records import Cut, EpochRecord, PartitionState, Reply, StreamState, Trimmed
 from stream_app.core.strategy import canonical_json
 from stream_app.core.user_keys import UserKeys
 from stream_app.ports import OperatorError
@@ -50,6 +50,20 @@ def check_strategy(stream: str, state: Mapping[bytes, bytes], strategy: bytes | 
         )
 
 
+def fields_of_epochs(numbers: Iterable[int]) -> list[bytes]:
+    """Return the fields of the hash of epochs that tell about these epochs, and about the whole stream.
+
+    The hash grows with every epoch, so whoever asks often asks for a few.
+    """
+    own = [(b"%d" % number, b"%d:last_bin" % number, b"%d:end_reason" % number) for number in numbers]
+    return [b"format", b"trimmed", *chain.from_iterable(own)]
+
+
+def present(names: Sequence[bytes], values: Sequence[bytes | None]) -> dict[bytes, bytes]:
+    """Return the fields of a hash that exist. Args: values, what Redis returned for these names."""
+    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+
 def decode_epochs(fields: Mapping[bytes, bytes]) -> tuple[EpochRecord, ...]:
     """Return all epochs from the hash of epochs, in order."""
     return tuple(decode_epoch(fields, number) for number in sorted(int(n) for n in fields if n.isdigit()))
@@ -75,10 +89,9 @@ def decode_trimmed(fields: Mapping[bytes, bytes]) -> Trimmed | None:
     return None if text is None else Trimmed(**json.loads(text))
 
 
-def decode_ledger(fields: Mapping[bytes, bytes]) -> tuple[LedgerEntry, ...]:
-    """Return the entries of a ledger, oldest first; each value of the hash is 'number entry'."""
-    numbered = (value.split(b" ", 1) for value in fields.values())
-    return tuple(entry_from_json(text) for _, text in sorted((int(n), text) for n, text in numbered))
+def numbered(values: Iterable[bytes]) -> list[tuple[int, bytes]]:
+    """Return the numbers and texts of a ledger's entries, oldest first; each value is 'number entry'."""
+    return sorted((int(number), text) for number, text in (value.split(b" ", 1) for value in values))
 
 
 def decode_state(

@@ -79,7 +79,7 @@ def _server(
         redis_connect_func=None if greeting is None else greeting.greet,
         **{"socket_timeout": wait_s} | at,
     )
-    return ServerRoundTrips(pool, sentinels)
+    return ServerRoundTrips(pool, greeting, sentinels)
 
 
 @contextmanager

@@ -46,7 +46,8 @@ if os.getppid() != int(sys.argv[1]):
 os.execv(sys.argv[2], sys.argv[2:])
 """
 _PUBLIC_COMMANDS = (
-    "+get +getrange +exists +hgetall +smembers +xrange +multi +exec +discard +ping +cluster|slots"
+    "+get +getrange +exists +hgetall +hlen +hget +hmget +smembers +xrange +multi +exec +discard +ping "
+    "+cluster|slots"
 )
 _ALERT_COMMANDS = (
     "+hget +hset +hgetall +xadd +xrange +xrevrange +eval +evalsha +multi +exec +discard +ping +cluster|slots"

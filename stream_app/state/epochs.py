@@ -5,6 +5,7 @@ from __future__ import annotations
 from stream_app.core.answers.visible import invisible_slices
 from stream_app.core.changes import read_strategies
 from stream_app.core.records import EpochRecord, Reply, StoredNoise
+from stream_app.core.releases.tiles import TileSlice
 from stream_app.state import codec
 from stream_app.state.connection import batch, script, transaction
 from stream_app.state.keys import STREAM_NAMES, StreamKeys
@@ -29,22 +30,19 @@ async def open_epoch(
     needed = CHANGES if len(read_strategies(strategy)) > 1 else ""
     before = ("-inf", f"({record.first_bin}")
     while True:
-        bins, windows, shards, (seq, released_bin), visible, fields, held = await transaction(
+        bins, windows, shards, (seq, seen_head), visible = await transaction(
             redis,
             [
                 ("ZRANGEBYSCORE", keys.open_bins, *before),
                 ("ZRANGEBYSCORE", keys.open_windows, *before),
                 ("ZRANGEBYSCORE", keys.untallied, *before),
-                ("HMGET", keys.state, "seq", "released_bin"),
+                ("HMGET", keys.state, "seq", "head"),
                 ("GET", keys.visible),
-                ("HGETALL", keys.epochs),
-                ("GET", keys.strategy),
             ],
         )
-        invisible = []
-        if held and seq is not None:  # a rebuilt stream has no state, and all its rows are visible
-            known, held_texts = codec.decode_epochs(fields), read_strategies(held)
-            invisible = invisible_slices(held_texts, known, int(released_bin), int(visible or 0))
+        goes_on = (seq, seen_head) == (b"%d" % (record.first_seq - 1), head.encode())
+        # Only a chain that goes on elsewhere loses rows. All epochs are read then, and at no usual opening.
+        invisible = [] if goes_on else await _invisible(redis, keys)
         reply = await script("open_epoch")(
             redis,
             [
@@ -60,7 +58,7 @@ async def open_epoch(
                 *(record.first_bin, record.first_bin + record.bins - 1, record.first_seq, head),
                 *((noise.nonce, noise.pages) if noise else ("", 0)),
                 carried,
-                *(seq or "0", visible or "0", replaced, needed),
+                *(seq or "0", seen_head or "", visible or "0", replaced, needed),
                 *(len(bins), len(windows), len(shards)),
                 *(*bins, *windows, *shards),
                 *(piece.offset_bytes for piece in invisible),
@@ -68,6 +66,23 @@ async def open_epoch(
         )
         if reply != b"again":
             return codec.decode_reply(reply)
+
+
+async def _invisible(redis: RoundTrips, keys: StreamKeys) -> list[TileSlice]:
+    """Return the parts of tiles with rows that are released and not visible."""
+    released_bin, visible, fields, held = await transaction(
+        redis,
+        [
+            ("HGET", keys.state, "released_bin"),
+            ("GET", keys.visible),
+            ("HGETALL", keys.epochs),
+            ("GET", keys.strategy),
+        ],
+    )
+    if not held or released_bin is None:  # a rebuilt stream has no state, and all its rows are visible
+        return []
+    epochs = codec.decode_epochs(fields)
+    return invisible_slices(read_strategies(held), epochs, int(released_bin), int(visible or 0))
 
 
 async def stop(redis: RoundTrips, stream: str, epoch: int, expected_seq: int) -> Reply:

@@ -43,9 +43,11 @@ class Greeting:
         self._in_cluster = in_cluster
         self._server: tuple[str, ...] | None = None
         self._greeted: WeakSet[AbstractConnection] = WeakSet()
+        self.connections = 0  # how many were greeted
 
     async def greet(self, connection: AbstractConnection) -> None:
         """Greet the server. Raises: redis' ConnectionError for a server that cannot be used."""
+        self.connections += 1
         await connection.on_connect()
         # Every user may say HELLO, and it tells nothing about the data.
         told = await _asked(connection, "HELLO", "2")

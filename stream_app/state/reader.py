@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 from dphist.arrays import Int64Array
@@ -13,17 +13,13 @@ from stream_app.core.history import read_strategy
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.releases.tiles import TileGeometry, join_slices
 from stream_app.ports.reader import News, PublicReader
-from stream_app.state.codec import (
-    check_stream_format,
-    decode_epochs,
-    decode_ledger,
-    decode_rows,
-    decode_trimmed,
-)
-from stream_app.state.connection import batch, connect, transaction
+from stream_app.state.codec import decode_rows
+from stream_app.state.connection import batch, connect
 from stream_app.state.greeting import Expected
-from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, ledger_key, transitions_key
+from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, transitions_key
 from stream_app.state.round_trips import Command
+from stream_app.state.seen_epochs import Epochs, SeenEpochs
+from stream_app.state.seen_ledgers import SeenLedgers
 
 
 class RedisReader(PublicReader):
@@ -35,6 +31,8 @@ class RedisReader(PublicReader):
 
     def __init__(self, url: str) -> None:
         self._redis = connect(url, expected=Expected())
+        self._epochs = SeenEpochs(self._redis)
+        self._ledgers = SeenLedgers(self._redis)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -49,11 +47,8 @@ class RedisReader(PublicReader):
         return tuple(name for name, exists in zip(names, opened, strict=True) if exists)
 
     async def public_state(self, stream: str) -> PublicState | None:
-        keys = StreamKeys(stream)
-        strategy, epochs, visible = await transaction(self._redis, _state_of(keys))
-        if strategy is None:
-            return None
-        return _decoded(stream, strategy, epochs, visible)
+        epochs, (strategy, visible) = await self._epochs.read(stream, _state_of(StreamKeys(stream)))
+        return None if strategy is None else _decoded(strategy, epochs, visible)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
         if not streams:
@@ -76,12 +71,12 @@ class RedisReader(PublicReader):
     ) -> Int64Array:
         keys, pieces = StreamKeys(stream), list(TileGeometry(width).slices(epoch, table, first, count))
         # In one step, because retention may remove the epoch between two.
-        strategy, epochs, visible, *held = await transaction(
-            self._redis, [*_state_of(keys), *map(keys.reading, pieces)]
+        epochs, (strategy, visible, *held) = await self._epochs.read(
+            stream, [*_state_of(keys), *map(keys.reading, pieces)]
         )
         if strategy is None:
             raise LookupError(f"stream {stream!r} was never opened")
-        _check_visible(_decoded(stream, strategy, epochs, visible), Missing(epoch, table, first, count))
+        _check_visible(_decoded(strategy, epochs, visible), Missing(epoch, table, first, count))
         return join_slices(count, width, zip(pieces, held, strict=True))
 
     async def news(
@@ -92,8 +87,8 @@ class RedisReader(PublicReader):
             _check_visible(state, want)
         widths = [width_of(state, one) for one in wanted]
         pieces = [list(TileGeometry(width).slices(*one)) for width, one in zip(widths, wanted, strict=True)]
-        strategy, epochs, visible, entries, *held = await transaction(
-            self._redis,
+        epochs, (strategy, visible, entries, *held) = await self._epochs.read(
+            stream,
             [
                 *_state_of(keys),
                 ("XRANGE", keys.chain, f"{after_seq + 1}-0", f"{state.visible_seq}-0"),
@@ -103,9 +98,7 @@ class RedisReader(PublicReader):
         # The text of a stream that has become history differs, too.
         if strategy is None or (text := read_strategy(strategy))[1] != state.history:
             return None
-        shown = public_state(
-            text[0], decode_epochs(epochs), state.visible_seq, state.history, decode_trimmed(epochs)
-        )
+        shown = public_state(text[0], epochs.all, state.visible_seq, state.history, epochs.trimmed)
         if shown != state or int(visible or 0) < state.visible_seq:
             return None
         data = iter(held)
@@ -116,8 +109,7 @@ class RedisReader(PublicReader):
         return News(decode_rows(entries), tables)
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
-        [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
-        return decode_ledger(fields)
+        return await self._ledgers.read(source)
 
     async def alerts(self) -> dict[str, bytes]:
         [states] = await batch(self._redis, [("HGETALL", ALERT_STATES)])
@@ -131,12 +123,9 @@ class RedisReader(PublicReader):
         await batch(self._redis, [("PING",)])
 
 
-def _decoded(
-    stream: str, strategy: bytes, epochs: Mapping[bytes, bytes], visible: bytes | None
-) -> PublicState:
-    check_stream_format(stream, epochs)
+def _decoded(strategy: bytes, epochs: Epochs, visible: bytes | None) -> PublicState:
     text, history = read_strategy(strategy)
-    return public_state(text, decode_epochs(epochs), int(visible or 0), history, decode_trimmed(epochs))
+    return public_state(text, epochs.all, int(visible or 0), history, epochs.trimmed)
 
 
 def _check_visible(state: PublicState, want: Missing) -> None:
@@ -150,4 +139,4 @@ def _check_visible(state: PublicState, want: Missing) -> None:
 
 
 def _state_of(keys: StreamKeys) -> list[Command]:
-    return [("GET", keys.strategy), ("HGETALL", keys.epochs), ("GET", keys.visible)]
+    return [("GET", keys.strategy), ("GET", keys.visible)]

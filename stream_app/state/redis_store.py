@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 
 import msgspec
@@ -33,7 +32,6 @@ from stream_app.core.records import (
 from stream_app.core.releases.restored import Restored
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
-from stream_app.shared_answer import SharedAnswer
 from stream_app.state import arguments, checks, codec, epochs, retention, taking_cuts
 from stream_app.state.append_only import AppendOnlyFiles
 from stream_app.state.cluster_clocks import check_clocks
@@ -49,6 +47,7 @@ from stream_app.state.keys import (
 )
 from stream_app.state.round_trips import Argument, RoundTrips
 from stream_app.state.row_values import rows_with_values
+from stream_app.state.seen_ledgers import SeenLedgers
 from stream_app.stored_format import ANNOUNCES, CHANGES, ENDS, NEWEST, check_format
 
 _BINS_PER_READ = 1_000
@@ -71,10 +70,12 @@ class RedisStore(Store):
         self._replicas = replicas
         self._rewrites = rewrites
         self._redis = connect(url, expected=Expected(writes=True, same_server=True))
-        self._partitions: dict[str, list[bytes]] = {}  # by stream, as of its last load
+        self._looked: dict[
+            str, tuple[list[bytes], int]
+        ] = {}  # by stream: partitions and epoch of its last load
         self._files = AppendOnlyFiles(self._redis)
         self._cells = arguments.PackedCells()
-        self._ledgers: dict[str, SharedAnswer[tuple[LedgerEntry, ...]]] = {}  # by source
+        self._ledgers = SeenLedgers(self._redis)
 
     @property
     def connection(self) -> RoundTrips:
@@ -110,24 +111,18 @@ class RedisStore(Store):
         return codec.decode_reply(reply)
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
-        if source not in self._ledgers:
-            self._ledgers[source] = SharedAnswer(partial(self._read_ledger, source))
-        return await self._ledgers[source]()
-
-    async def _read_ledger(self, source: str) -> tuple[LedgerEntry, ...]:
-        [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
-        return codec.decode_ledger(fields)
+        return await self._ledgers.read(source)
 
     async def load(self, stream: str) -> StreamState | None:
         keys = StreamKeys(stream)
         while True:
-            names = self._partitions.get(stream, [])
+            names, epoch = self._looked.get(stream, ([], 0))
             state, strategy, known, positions, base_bins, *cuts = await transaction(
                 self._redis,
                 [
                     ("HGETALL", keys.state),
                     ("GET", keys.strategy),
-                    ("HGETALL", keys.epochs),
+                    ("HMGET", keys.epochs, *codec.fields_of_epochs([epoch])),
                     ("HGETALL", keys.positions),
                     ("HGETALL", keys.base_bins),
                     *(("LRANGE", keys.cuts(name.decode()), 0, -1) for name in names),
@@ -135,17 +130,19 @@ class RedisStore(Store):
             )
             if not state:
                 return None
-            codec.check_stream_format(stream, known)
+            epochs = codec.present(codec.fields_of_epochs([epoch]), known)
+            codec.check_stream_format(stream, epochs)
             codec.check_strategy(stream, state, strategy)
-            if sorted(positions) == names:
+            held = sorted(positions), int(state[b"epoch"])
+            if held == (names, epoch):
                 break
-            # The partitions are known only after the first read: read again, with their cuts.
-            self._partitions[stream] = sorted(positions)
+            # Partitions and epoch are known only after the first read: read again, with cuts and record.
+            self._looked[stream] = held
         partitions = {
             name.decode(): PartitionState(int(positions[name]), int(base_bins[name]), codec.decode_cuts(own))
             for name, own in zip(names, cuts, strict=True)
         }
-        return codec.decode_state(state, strategy, known, partitions)
+        return codec.decode_state(state, strategy, epochs, partitions)
 
     async def open_epoch(
         self,

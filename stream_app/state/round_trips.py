@@ -19,6 +19,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError, TimeoutError
 
 if TYPE_CHECKING:
+    from stream_app.state.greeting import Greeting
     from stream_app.state.sentinels import Sentinels
 
 _RENEW_S = 0.1
@@ -40,6 +41,10 @@ class RoundTrips(Protocol):
     @property
     def place(self) -> str:
         """The server's address, without its password."""
+
+    @property
+    def connections(self) -> int:
+        """How many connections were made so far. Behind each new one may be another server, or older data."""
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -88,8 +93,14 @@ class _Asked:
 class ServerRoundTrips(RoundTrips):
     """A client of one server, or of the server that Sentinels name."""
 
-    def __init__(self, pool: BlockingConnectionPool, sentinels: Sentinels | None = None) -> None:
+    def __init__(
+        self,
+        pool: BlockingConnectionPool,
+        greeting: Greeting | None = None,
+        sentinels: Sentinels | None = None,
+    ) -> None:
         self._pool = pool
+        self._greeting = greeting
         self._sentinels = sentinels
         self._client = Redis.from_pool(pool)
         self._asked: list[_Asked] = []  # not sent yet
@@ -102,6 +113,10 @@ class ServerRoundTrips(RoundTrips):
             return self._sentinels.place
         at = self._pool.connection_kwargs
         return str(at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}")
+
+    @property
+    def connections(self) -> int:
+        return 0 if self._greeting is None else self._greeting.connections
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from stream_app.core.records import WitnessRow
-from stream_app.core.releases.row_values import place_of, rows_of_bin, witness_row
+from stream_app.core.releases.row_values import epoch_of, place_of, rows_of_bin, witness_row
 from stream_app.core.strategy import Strategy
 from stream_app.state import codec
 from stream_app.state.connection import batch
@@ -22,8 +22,9 @@ async def rows_with_values(
     Raises: ConnectionError if the rows changed meanwhile.
     """
     keys = StreamKeys(stream)
-    [fields] = await batch(redis, [("HGETALL", keys.epochs)])
-    epochs = codec.decode_epochs(fields)
+    names = codec.fields_of_epochs(sorted({epoch_of(row) for _, row in rows}))
+    [fields] = await batch(redis, [("HMGET", keys.epochs, *names)])
+    epochs = codec.decode_epochs(codec.present(names, fields))
     try:
         commands = [
             keys.reading(piece)

@@ -64,6 +64,8 @@ async def check_reading(name: str, url: str) -> str | None:
     """
     async with _asked(name, url, Expected()) as redis:
         await execute(redis, "SMEMBERS", STREAM_NAMES)
+        for command in ("HLEN", "HGET", "HMGET"):  # users that were made for an older build lack these
+            await execute(redis, command, ALERT_STATES, *(() if command == "HLEN" else ("rule",)))
         await _check_format(name, redis)
         return await _reads_secrets(redis, name, PUBLIC_PATTERN)
 

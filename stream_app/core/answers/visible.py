@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import is_
 
 from stream_app.core.answers.answered import Missing
 from stream_app.core.changes import by_hash, read_strategies, strategy_of, with_strategy
@@ -55,10 +56,23 @@ def public_state(
     return PublicState(current, shown, visible_seq, history, tuple(earlier), trimmed)
 
 
-def visible_epochs(epochs: Iterable[EpochRecord], visible_seq: int) -> tuple[EpochRecord, ...]:
-    """Return the epochs as a reader may see them, in order."""
-    shown = sorted((e for e in epochs if e.first_seq <= visible_seq + 1), key=lambda e: e.epoch)
-    return tuple(_shown(epoch, visible_seq) for epoch in shown)
+def visible_epochs(epochs: Sequence[EpochRecord], visible_seq: int) -> tuple[EpochRecord, ...]:
+    """Return the epochs as a reader may see them. Args: epochs, in order.
+
+    Only the last ones are looked at: an epoch whose rows are all visible comes after others like it. The
+    same tuple comes back if all of it is shown as it is, so that readers notice it without comparing.
+    """
+    settled = len(epochs)
+    while settled and not _is_settled(epochs[settled - 1], visible_seq):
+        settled -= 1
+    last = [_shown(epoch, visible_seq) for epoch in epochs[settled:] if epoch.first_seq <= visible_seq + 1]
+    if settled + len(last) == len(epochs) and all(map(is_, last, epochs[settled:])):
+        return tuple(epochs)
+    return (*epochs[:settled], *last)
+
+
+def _is_settled(epoch: EpochRecord, visible_seq: int) -> bool:
+    return epoch.end_reason is not None and is_whole(epoch, visible_seq)
 
 
 def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:

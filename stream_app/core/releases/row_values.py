@@ -55,6 +55,11 @@ def rows_of_bin(kind: Kind, bin: int) -> Iterator[TableRows]:
             yield TableRows(table, first, stop, width)
 
 
+def epoch_of(row: bytes) -> int:
+    """Return the number of a row's epoch."""
+    return int(json.loads(row)["epoch"])
+
+
 def place_of(epochs: Sequence[EpochRecord], row: bytes) -> tuple[int, int]:
     """Return the number of a row's epoch, and its bin in the epoch. Raises: LookupError if not listed."""
     message = json.loads(row)

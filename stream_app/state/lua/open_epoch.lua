@@ -4,15 +4,15 @@
 --       hold what is released but not visible
 -- ARGV: strategy, strategy hash, epoch, record, first bin, last bin, first seq, head, nonce of the epoch's noise
 --       (may be empty), number of its pages, the counter that it begins with if the chain goes on from its own
---       head, seq and visible seq that the caller saw, the strategies in whose place these come if the settings change
+--       head, seq, head and visible seq that the caller saw, the strategies in whose place these come if the settings change
 --       (may be empty), the format that the stream needs (may be empty), numbers of bins, windows and shards to forget, these bins, these
 --       windows (each named by its last bin), these shards, then the visible length of each tile
 -- Replies: 'again' if the state has changed since the caller read it
 local state, strategy, epochs, visible, chain, open_bins, noise, open_windows, untallied = unpack(KEYS, 1, 9)
 local text, strategy_hash, epoch, record, first_bin, last_bin, first_seq, head = unpack(ARGV, 1, 8)
-local nonce, pages, carried, seen_seq, seen_visible, replaced, format = unpack(ARGV, 9, 15)
-local bins_to_forget, windows_to_forget, shards_to_forget = unpack(ARGV, 16, 18)
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 9, 18
+local nonce, pages, carried, seen_seq, seen_head, seen_visible, replaced, format = unpack(ARGV, 9, 16)
+local bins_to_forget, windows_to_forget, shards_to_forget = unpack(ARGV, 17, 19)
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 9, 19
 local counter = ''
 bins_to_forget, windows_to_forget = tonumber(bins_to_forget), tonumber(windows_to_forget)
 shards_to_forget = tonumber(shards_to_forget)
@@ -116,7 +116,9 @@ if current then
   local windows = seen_before(open_windows, bins_to_forget, windows_to_forget)
   local shards = seen_before(untallied, shards_at, shards_to_forget)
   if not bins or not windows or not shards then return 'again' end
-  if held[2] ~= seen_seq or (redis.call('GET', visible) or '0') ~= seen_visible then return 'again' end
+  if held[2] ~= seen_seq or held[3] ~= seen_head or (redis.call('GET', visible) or '0') ~= seen_visible then
+    return 'again'
+  end
 
   if tonumber(first_seq) ~= tonumber(held[2]) + 1 or head ~= held[3] then
     discard_invisible()

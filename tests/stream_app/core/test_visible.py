@@ -55,7 +55,7 @@ def test_an_anticipating_stream_over_axes_has_rows_and_no_nodes() -> None:
 @given(released=st.integers(0, 12), seq=st.integers(0, 40))
 def test_early_end_of_an_epoch_becomes_visible_with_its_last_bin(released: int, seq: int) -> None:
     following = replace(OPEN, epoch=1, first_bin=200, first_seq=OPEN.first_seq + released)
-    shown = visible_epochs([following, ended(released)], seq)
+    shown = visible_epochs([ended(released), following], seq)
     assert [e.epoch for e in shown] == [e.epoch for e in (OPEN, following) if e.first_seq <= seq + 1]
     if shown:
         assert (shown[0].end_reason is not None) == (seq >= OPEN.first_seq + released - 1)

@@ -1,0 +1,95 @@
+"""The ledgers of sources as this process last read them. An entry never changes, so only new ones are read.
+
+A ledger grows with every epoch of every stream of its source, and the API asks for it with every new row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from stream_app.core.ledger import entry_from_json
+from stream_app.core.records import LedgerEntry
+from stream_app.shared_answer import SharedAnswer
+from stream_app.state import codec
+from stream_app.state.connection import batch, transaction
+from stream_app.state.keys import ledger_key
+from stream_app.state.round_trips import RoundTrips
+
+
+class _Seen(NamedTuple):
+    """A ledger as last read.
+
+    Args: connections, made before it was read; place, text, of the last entry; newest, the last epoch of
+        each stream.
+    """
+
+    connections: int
+    place: str
+    text: bytes
+    newest: dict[str, int]
+    entries: tuple[LedgerEntry, ...]
+
+
+class SeenLedgers:
+    """Reads ledgers, each for all tasks that ask at the same time.
+
+    Guarantee: an answer has every entry that was reserved before the call. A server that restarts, or another
+        one in its place, may have lost entries: after each new connection the whole ledger is read again.
+    """
+
+    def __init__(self, redis: RoundTrips) -> None:
+        self._redis = redis
+        self._asked: dict[str, SharedAnswer[tuple[LedgerEntry, ...]]] = {}  # by source
+        self._seen: dict[str, _Seen] = {}
+
+    async def read(self, source: str) -> tuple[LedgerEntry, ...]:
+        """Return every entry of a source, oldest first: the same tuple while there are no new ones."""
+        if source not in self._asked:
+            self._asked[source] = SharedAnswer(partial(self._read, source))
+        return await self._asked[source]()
+
+    async def _read(self, source: str) -> tuple[LedgerEntry, ...]:
+        seen = self._seen.pop(source, None)
+        if (
+            seen is None
+            or seen.connections != self._redis.connections
+            or not await self._goes_on(source, seen)
+        ):
+            await self._read_all(source)
+        return self._seen[source].entries if source in self._seen else ()
+
+    async def _goes_on(self, source: str, seen: _Seen) -> bool:
+        """Read what is new; return whether it continues what was seen."""
+        key, known = ledger_key(source), len(seen.entries)
+        length, text = await batch(self._redis, [("HLEN", key), ("HGET", key, seen.place)])
+        new: list[tuple[int, bytes]] = []
+        if length != known:
+            # Streams open one epoch after the other.
+            names = [seen.place, *(f"{stream}:{last + 1}" for stream, last in seen.newest.items())]
+            length, (text, *texts) = await transaction(self._redis, [("HLEN", key), ("HMGET", key, *names)])
+            new = codec.numbered(text for text in texts if text is not None)
+        if text != seen.text or [number for number, _ in new] != list(range(known, length)):
+            return False
+        self._take(source, seen, new)
+        return True
+
+    async def _read_all(self, source: str) -> None:
+        connections = self._redis.connections
+        [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
+        nothing = _Seen(connections, "", b"", {}, ())
+        if fields:
+            self._take(source, nothing, codec.numbered(fields.values()))
+
+    def _take(self, source: str, seen: _Seen, new: Sequence[tuple[int, bytes]]) -> None:
+        """Remember a ledger that goes on with new entries."""
+        if new:
+            number, text = new[-1]
+            added = [entry_from_json(text) for _, text in new]
+            newest = dict(seen.newest)
+            for entry in added:
+                newest[entry.stream] = max(entry.epoch, newest.get(entry.stream, entry.epoch))
+            place = f"{added[-1].stream}:{added[-1].epoch}"
+            seen = _Seen(seen.connections, place, b"%d %b" % (number, text), newest, (*seen.entries, *added))
+        self._seen[source] = seen
