@@ -6,39 +6,60 @@ document.addEventListener("DOMContentLoaded", () => {
 
 // The form of docs/how-to/sizing.md: the same law as benchmarks/scale/sizing.py, with the costs in the page.
 const BUSY = 0.7, ROUND_TRIP_S = 0.002, TURN_S = 0.02, DAY_S = 86400;
-const READ_AT_ONCE = 20000, LISTED = 512, AHEAD = 10000000;
+const PIECES_AT_ONCE = 2, READ_EVERY_S = 0.05, READ_S_PER_STREAM = 0.005, ROUNDS_TO_CUT = 3;
+const RECORDS_OF_PIECE = 40000, CELLS_OF_CALL = 5000, LISTED = 512, AHEAD = 10000000;
+const CLOSINGS = ["closing", "cut", "closing_of_key", "closing_of_key_ahead", "cell_hashed"];
 
-// How many cells of a bin have events when it closes, of one stream.
-const cellsOfBin = (load) => load.keys * -Math.expm1((-load.eventsPerS * load.binS) / load.keys);
+const distinct = (keys, events) => keys * -Math.expm1(-events / keys);
+const readEveryS = (load) => Math.max(READ_EVERY_S, READ_S_PER_STREAM * load.streams);
+const spent = (costs, done) => Object.entries(costs).reduce((sum, [name, cost]) => sum + cost * (done[name] ?? 0), 0);
+
+function passed(keys, cells) {
+  if (keys > LISTED) cells = Math.min(cells, -keys * Math.log1p(-LISTED / keys));
+  return (cells * keys) / 2 - (distinct(keys, 2 * cells) * keys) / 4;
+}
 
 // What is done in a second, as `work` of benchmarks/scale/model.py counts it.
-function second(load, workers) {
-  const together = Math.max(1, Math.min(READ_AT_ONCE, (load.eventsPerS / workers) * TURN_S));
-  const cells = (load.keys / together) * -Math.expm1(-together / load.keys), closings = load.streams / load.binS;
-  const written = load.eventsPerS * load.streams * cells, ahead = load.keys * load.epochBins <= AHEAD;
+function second(load, workers, partitions) {
+  const { eventsPerS, streams, keys, binS } = load, perS = eventsPerS / workers;
+  const own = Math.max(partitions / workers, 1), paused = Math.min(PIECES_AT_ONCE, own) / readEveryS(load);
+  const most = Math.max(paused + (ROUNDS_TO_CUT * own) / binS, perS / RECORDS_OF_PIECE);
+  const pieces = Math.min(most, perS) * workers, together = eventsPerS / pieces;
+  const calls = pieces * (keys > CELLS_OF_CALL ? Math.ceil(together / CELLS_OF_CALL) : 1);
+  const cells = calls * distinct(keys, eventsPerS / calls), bins = 1 / binS, ofBin = distinct(keys, cells / bins);
+  const closings = streams / binS, ahead = keys * load.epochBins <= AHEAD;
   return {
+    second: 1,
     worker_second: workers,
-    worker_second_of_stream: workers * load.streams,
-    instant: workers / load.binS,
-    event: load.eventsPerS,
-    event_of_stream: load.eventsPerS * load.streams,
-    cell_of_stream: written,
-    cell_passed: cellsOfBin(load) <= LISTED ? (written * cellsOfBin(load)) / 2 : 0,
+    instant: workers * bins,
+    event: eventsPerS,
+    event_with_key: keys > 1 ? eventsPerS : 0,
+    piece: pieces,
+    call: calls * streams,
+    cell: cells * streams,
+    cell_passed: passed(keys, cells / bins) * bins * streams,
+    cell_hashed: ofBin > LISTED ? ofBin * bins * streams : 0,
     closing: closings,
-    closing_of_key: ahead ? 0 : closings * load.keys,
-    closing_of_key_ahead: ahead ? closings * load.keys : 0,
+    cut: closings * partitions,
+    closing_of_key: ahead ? 0 : closings * keys,
+    closing_of_key_ahead: ahead ? closings * keys : 0,
   };
 }
 
 function projected({ cpu_s: cpu, redis_cpu_s: redis }, load, workers, shards) {
-  const done = second(load, workers);
-  const closings = ["closing", "closing_of_key", "closing_of_key_ahead"];
-  const spent = (costs, names) => names.reduce((sum, name) => sum + costs[name] * done[name], 0);
-  const busy = spent(cpu, Object.keys(done)) / workers, redisBusy = spent(redis, Object.keys(done)) / shards;
-  const turnS = TURN_S / (1 - busy), storedS = (spent(redis, closings) * load.binS) / load.streams;
-  const queueS = (storedS * redisBusy) / (2 * (1 - redisBusy));
-  const atOnceS = (spent(cpu, closings) * load.binS + storedS * load.streams) / workers;
-  return { busy, redisBusy, lagS: 1.5 * turnS, closingS: ROUND_TRIP_S + turnS + cpu.instant + queueS + atOnceS };
+  const partitions = Math.max(load.partitions, workers), done = second(load, workers, partitions);
+  const busy = spent(cpu, done) / workers, redisBusy = spent(redis, done) / shards, turnS = TURN_S / (1 - busy);
+  const rounds = Math.max(1, partitions / workers / PIECES_AT_ONCE);
+  const lagS = 1.5 * rounds * Math.max(readEveryS(load), turnS);
+  const instant = Object.fromEntries(CLOSINGS.map((name) => [name, done[name] * load.binS]));
+  instant.piece = Math.min(ROUNDS_TO_CUT * partitions, load.eventsPerS * load.binS);
+  instant.call = instant.piece * load.streams;
+  instant.cell = instant.call * distinct(load.keys, Math.max((load.eventsPerS * TURN_S) / partitions, 1));
+  const atOnceS = spent(cpu, instant) / workers, storedS = spent(redis, instant) / shards;
+  const others = Math.max(0, busy - (atOnceS + cpu.instant) / load.binS);
+  const queueS = ((storedS / load.streams) * redisBusy) / (2 * (1 - redisBusy));
+  const closingS = ROUND_TRIP_S + turnS + cpu.instant + queueS + (atOnceS + storedS) / (1 - others);
+  return { busy, redisBusy, lagS, closingS };
 }
 
 function sized(costs, load) {
@@ -51,13 +72,13 @@ function sized(costs, load) {
   }
   const rows = load.streams * ((load.days * DAY_S) / load.binS + load.epochBins); // an epoch leaves whole
   const draws = load.keys * load.epochBins <= AHEAD ? load.streams * load.keys * load.epochBins : 0;
-  const held = { process: 1, stream: load.streams, key_of_stream: load.streams * load.keys, row: rows };
-  Object.assign(held, { key_of_row: rows * load.keys, noise_ahead: draws });
-  held.cell_open = cellsOfBin(load) > LISTED ? load.streams * cellsOfBin(load) : 0;
-  const memory = (costs) => Object.entries(costs).reduce((sum, [name, cost]) => sum + cost * held[name], 0);
+  const held = { process: 1, worker: workers, stream: load.streams, key_of_stream: load.streams * load.keys };
+  const ofBin = distinct(load.keys, load.eventsPerS * load.binS);
+  held.cell_open = ofBin > LISTED ? load.streams * ofBin : 0;
+  Object.assign(held, { row: rows, key_of_row: rows * load.keys, noise_ahead: draws });
   const again = (shards - 1) * costs.redis_mb.process + draws * costs.redis_mb.noise_ahead; // of the next epoch
-  const redisMb = memory(costs.redis_mb) + again;
-  return { workers, shards, ...found, workerMb: memory(costs.worker_mb), redisMb };
+  const workerMb = spent(costs.worker_mb, held), redisMb = spent(costs.redis_mb, held) + again;
+  return { workers, shards, ...found, workerMb, redisMb };
 }
 
 const FIELDS = [ // of a load: name, label, first value
@@ -67,6 +88,7 @@ const FIELDS = [ // of a load: name, label, first value
   ["binS", "seconds of a bin", 60],
   ["epochBins", "bins of an epoch", 10080],
   ["days", "days that releases are kept", 365],
+  ["partitions", "partitions of the topic", 12],
 ];
 
 function inWords(size) {
@@ -77,7 +99,7 @@ function inWords(size) {
   return (
     `${many(size.workers, "worker")} of ${memory(size.workerMb)}, each ${Math.round(size.busy * 100)} % of one core. ` +
     `Redis: ${many(size.shards, "shard")}, ${memory(size.redisMb)} together, each ${Math.round(size.redisBusy * 100)} % of one core. ` +
-    `An event is counted after ${seconds(size.lagS)}; all streams are released ${seconds(size.closingS)} after a bin may close.`
+    `An event is counted after at most ${seconds(size.lagS)} in the mean; all streams are released at most ${seconds(size.closingS)} after a bin may close.`
   );
 }
 

@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from benchmarks.scale.model import CPU, MEMORY, TURN_S, check, fit, held, work
+from benchmarks.scale.model import LISTED, check, fit, held, passed, work
 from benchmarks.scale.points import FITTED, HELD_OUT, Point
-from benchmarks.scale.queueing import BUSY, Deployment, needed, projected, simulated
+from benchmarks.scale.queueing import BUSY, TURN_S, Deployment, needed, projected, simulated
 
 KEPT = {"row": 1e-3, "key_of_row": 1e-5}
 COSTS = {
-    "cpu_s": dict(zip(CPU, (0.02, 1e-4, 1e-2, 1e-6, 2e-7, 1e-6, 1e-8, 2e-3, 3e-6, 9e-6), strict=True)),
-    "redis_cpu_s": dict(zip(CPU, (0.01, 1e-5, 1e-3, 1e-8, 1e-8, 2e-7, 2e-8, 5e-4, 1e-6, 4e-6), strict=True)),
-    "worker_mb": dict(zip(MEMORY, (100.0, 0.1, 1e-3, 1e-5, 1e-6), strict=True)),
-    "redis_mb": dict(zip(MEMORY, (6.0, 0.05, 1e-4, 6e-5, 2e-6), strict=True)) | KEPT,
+    "cpu_s": {
+        "worker_second": 0.02,
+        "instant": 1e-2,
+        "event": 1e-6,
+        "event_with_key": 3e-7,
+        "piece": 1e-3,
+        "call": 1.5e-4,
+        "cell": 1e-6,
+        "closing": 2e-3,
+        "cut": 3e-4,
+        "closing_of_key": 3e-6,
+        "closing_of_key_ahead": 9e-6,
+    },
+    "redis_cpu_s": {
+        "second": 0.015,
+        "worker_second": 2e-3,
+        "piece": 5e-5,
+        "call": 4e-5,
+        "cell": 2e-6,
+        "cell_passed": 2e-8,
+        "cell_hashed": 1e-6,
+        "closing": 5e-4,
+        "cut": 5e-5,
+        "closing_of_key": 1e-6,
+        "closing_of_key_ahead": 4e-6,
+    },
+    "worker_mb": {"process": 100.0, "stream": 0.1, "key_of_stream": 1e-3, "noise_ahead": 1e-6},
+    "redis_mb": {
+        "process": 6.0,
+        "worker": 0.2,
+        "stream": 0.05,
+        "key_of_stream": 1e-4,
+        "cell_open": 6e-5,
+        "noise_ahead": 2e-6,
+        **KEPT,
+    },
 }
 
 
@@ -47,6 +80,29 @@ def test_fitted_costs_predict_points_that_were_not_fitted() -> None:
     assert all(0.9 < ratio < 1.1 for ratio in ratios), table
 
 
+@pytest.mark.parametrize(("keys", "cells"), [(50, 400), (300, 200), (1_000, 2_000), (20_000, 2_500)])
+def test_cells_passed_are_those_of_a_list_that_is_searched_from_its_start(keys: int, cells: int) -> None:
+    noise = random.Random(5)
+    listed: list[int] = []
+    found = 0
+    for _ in range(cells):
+        key = noise.randrange(keys)
+        found += listed.index(key) if key in listed else len(listed)
+        if key not in listed:
+            listed.append(key)
+        if len(listed) > LISTED:
+            break
+    assert passed(keys, cells) == pytest.approx(found, rel=0.25)
+
+
+def test_fewer_partitions_close_sooner() -> None:
+    many, few = (Deployment(1_000, 1_000, 1, 60.0, 1_440, partitions) for partitions in (12, 2))
+    late_s, early_s = projected(COSTS, many).closing_s, projected(COSTS, few).closing_s
+    assert late_s is not None
+    assert early_s is not None
+    assert early_s < late_s / 2
+
+
 def test_points_that_check_are_not_points_that_were_fitted() -> None:
     assert not set(FITTED) & set(HELD_OUT)
 
@@ -58,13 +114,13 @@ def test_the_wait_in_turns_is_that_of_a_simulation(busy: float) -> None:
 
 
 def test_projections_say_what_cannot_keep_up_and_needed_deployments_do() -> None:
-    load = Deployment(1e6, 1, 1, 20, 50, 60.0, 1_440)
+    load = Deployment(1e6, 20, 50, 60.0, 1_440, 12)
     assert projected(COSTS, load).lag_s is None
     enough = needed(COSTS, load)
     found = projected(COSTS, enough)
     assert max(found.busy, found.redis_busy) <= BUSY
-    fewer = Deployment(1e6, enough.workers - 1, enough.shards, 20, 50, 60.0, 1_440)
-    assert projected(COSTS, fewer).busy > BUSY
+    assert projected(COSTS, replace(enough, workers=enough.workers - 1)).busy > BUSY
+    assert enough.partitions >= enough.workers
     assert found.lag_s is not None
     assert found.closing_s is not None
     assert 0 < found.lag_s < 1

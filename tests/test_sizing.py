@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from benchmarks.scale.model import check, fit
+from benchmarks.scale.model import fit
 from benchmarks.scale.page import PAGE, QUANTITIES, written
-from benchmarks.scale.queueing import BUSY, Deployment, needed
+from benchmarks.scale.queueing import BUSY, Deployment, checked, needed
 from benchmarks.scale.sizing import LOADS, Load, sized
 from tests.services import REPOSITORY
 from tests.stream_app.api.browsing import launched
@@ -34,7 +34,7 @@ def test_the_page_has_the_table_of_the_measured_costs() -> None:
     text, found = PAGE.read_text(), measured()
     costs = found["costs"]
     assert costs == fit(found["fitted"], found["kept"])
-    assert found["check"] == check(costs, found["held_out"])
+    assert found["check"] == checked(costs, found["held_out"])
     assert text == written(text, found), "python -m benchmarks.scale --fit writes it"
 
 
@@ -57,7 +57,7 @@ def test_memory_follows_from_rows_streams_and_keys() -> None:
     size = sized(COSTS, Load(100, 4, 10, 60, 1_440, 2))
     rows = 4 * (2 * 24 * 60 + 1_440)  # the oldest epoch is kept until two days after its end
     assert size.redis_mb == pytest.approx(
-        6.0 + 4 * 0.05 + 40 * 1e-4 + rows * (1e-3 + 10 * 1e-5) + 2 * 57_600 * 2e-6
+        6.0 + 0.2 + 4 * 0.05 + 40 * 1e-4 + rows * (1e-3 + 10 * 1e-5) + 2 * 57_600 * 2e-6
     )
     assert size.worker_mb == pytest.approx(100 + 0.4 + 40 * 1e-3 + 57_600 * 1e-6)
 
@@ -65,7 +65,7 @@ def test_memory_follows_from_rows_streams_and_keys() -> None:
 def test_one_stream_cannot_use_two_shards() -> None:
     costs = COSTS | {"redis_cpu_s": COSTS["redis_cpu_s"] | {"closing": 0.9}}
     with pytest.raises(ValueError, match="is enough"):
-        needed(costs, Deployment(10, 1, 1, 1, 1, 1.0, 60))
+        needed(costs, Deployment(10, 1, 1, 1.0, 60, 12))
 
 
 @pytest.mark.browser
@@ -79,6 +79,7 @@ def test_the_form_computes_what_the_model_does(browser: Browser) -> None:
             60.0,
             1_440,
             30.0,
+            noise.randrange(1, 200),
         )
         for _ in range(60)
     ]
@@ -87,7 +88,7 @@ def test_the_form_computes_what_the_model_does(browser: Browser) -> None:
     page.add_script_tag(path=REPOSITORY / "docs" / "site.js")
     asked = [
         {"eventsPerS": o.events_per_s, "streams": o.streams, "keys": o.keys, "binS": o.bin_s}
-        | {"epochBins": o.epoch_bins, "days": o.days}
+        | {"epochBins": o.epoch_bins, "days": o.days, "partitions": o.partitions}
         for o in (*LOADS, *own)
     ]
     found = page.evaluate("([costs, loads]) => loads.map((load) => sized(costs, load))", [COSTS, asked])

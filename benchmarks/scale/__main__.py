@@ -1,6 +1,6 @@
 """Measure what workers, streams, keys and events cost, fit a model, and check it against other points.
 
-    python -m benchmarks.scale [--seconds 10] [--first N] [--again]      (make bench-scale)
+    python -m benchmarks.scale [--seconds 8] [--first N] [--again]      (make bench-scale)
     python -m benchmarks.scale --fit          fit the measurements that are in the results again
 
 Writes results/scale.json and the figures of docs/how-to/sizing.md.
@@ -23,9 +23,10 @@ from typing import Any
 from benchmarks.machine import commit, machine
 from benchmarks.scale.cell import measured
 from benchmarks.scale.kept import kept
-from benchmarks.scale.model import check, fit
+from benchmarks.scale.model import fit
 from benchmarks.scale.page import PAGE, written
 from benchmarks.scale.points import FITTED, HELD_OUT, Point
+from benchmarks.scale.queueing import checked
 from deploy.kafka import broker
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale.json"
@@ -34,7 +35,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "scale.json"
 def main() -> None:
     """Measure, fit and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10, help="of each live point")
+    parser.add_argument("--seconds", type=float, default=8, help="of each live point")
     parser.add_argument("--again", action="store_true", help="measure known points again")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--first", type=int, default=None, help="measure so many points of each set only")
@@ -65,7 +66,7 @@ def main() -> None:
 
 
 def _measure(point: Point, folder: Path, servers: str, seconds: float) -> dict[str, float]:
-    own = folder / f"{point.workers}-{point.streams}-{point.keys}-{point.bin_s}-{point.events}"
+    own = folder / "-".join(str(getattr(point, name)) for name in Point.__slots__)
     own.mkdir()
     row = measured(point, own, servers, seconds)
     row = {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
@@ -94,7 +95,7 @@ def _write(output: Path, found: dict[str, list[dict[str, float]]], known: dict[s
 
 def _fitted(result: dict[str, Any]) -> dict[str, Any]:
     costs = fit(result["fitted"], result["kept"])
-    return result | {"costs": costs, "check": check(costs, result["held_out"])}
+    return result | {"costs": costs, "check": checked(costs, result["held_out"])}
 
 
 def _store(output: Path, result: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import random
+import statistics
 import subprocess
 import threading
 import time
@@ -30,9 +31,11 @@ from stream_app.state.connection import batch, connect
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 
-PARTITIONS = 12
 PATIENCE_S = 280.0
 LOOK_EVERY_S = 0.1  # Redis works for each look, too
+GRACE_S = 0.5  # a bin closes so long after its end
+BEFORE_S = 0.1  # a measurement begins and ends so long before a closing instant
+LOOKS_AT_MEMORY = 9
 TOKEN = "benchmark-of-scale-0123456789abcdef"
 CONFIGURATION = """
 redis: {{url: "{redis}", api_url: "{api}"}}
@@ -47,7 +50,7 @@ STREAM = """
   {name}:
     source: {{topic: {topic}, format: json}}
     time: {{field: at, format: ms, bin: {bin}, grace: {grace}, epoch: {epoch}, first: "{first}"}}
-    privacy: {{epsilon: 0.0001, accept: {accept}}}
+    privacy: {{epsilon: 0.01, accept: {accept}}}
     {keys}
 """
 
@@ -58,10 +61,10 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
     Args: seconds, how long a live point is measured.
     """
     topic = f"scale-{random.getrandbits(48):x}"
-    _make_topic(servers, topic)
+    _make_topic(servers, topic, point.partitions)
     names = [f"s{number:04}" for number in range(point.streams)]
     if not point.live:
-        Producing(servers, topic, point.keys).send(point.events)
+        Producing(servers, topic, point).send(point.events)
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedRedis(folder / "redis"))
         assert server.process is not None
@@ -73,7 +76,7 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
             text = CONFIGURATION.format(number=number, servers=servers, streams=streams, **settings)
             (folder / f"app-{number}.yaml").write_text(text)
         if point.live:
-            stack.enter_context(Producing(servers, topic, point.keys).at(point.events))
+            stack.enter_context(Producing(servers, topic, point).at(point.events))
         workers = [
             stack.enter_context(running(folder, configuration=f"app-{number}.yaml"))
             for number in range(point.workers)
@@ -132,19 +135,21 @@ async def _live(
     ports: Sequence[int],
     seconds: float,
 ) -> dict[str, float]:
-    """Observe while bins close, once every stream has closed some."""
+    """Observe while bins close, once every stream has closed one."""
     looking = Looking(url, names)
     deadline = time.monotonic() + PATIENCE_S
     try:
-        while min(await looking.visible()) < 2:
+        while not min(await looking.visible()):
             _check(workers)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{point}: not every stream released a bin in time")
             await asyncio.sleep(0.5)
         delays = _delays(ports)
+        # From just before a closing instant to just before another one: whole rounds of closings.
+        await asyncio.sleep((GRACE_S - BEFORE_S - time.time()) % point.bin_s)
         closed, at_s = sum(await looking.visible()), time.monotonic()
         spent, redis_spent = sum(cpu_s(one.pid) for one in workers), cpu_s(redis_pid)
-        whole_bins = max(2, round(seconds / point.bin_s)) * point.bin_s
+        whole_bins = max(2 if point.bin_s <= 10 else 1, round(seconds / point.bin_s)) * point.bin_s
         await asyncio.sleep(at_s + whole_bins - time.monotonic())
         spent = sum(cpu_s(one.pid) for one in workers) - spent
         redis_spent = cpu_s(redis_pid) - redis_spent
@@ -158,17 +163,18 @@ async def _live(
         "read": point.events * past_s,
         "closings": rows - closed,
         "rows": rows,
-        **_quantiles(delays, _delays(ports)),
+        "delay_s": _mean(delays, _delays(ports)),
     }
 
 
 class Producing:
     """Sends events of one field of time and one of keys, the same sequence of keys each time."""
 
-    def __init__(self, servers: str, topic: str, keys: int) -> None:
+    def __init__(self, servers: str, topic: str, point: Point) -> None:
         settings = {"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 20}
         self._producer = Producer(settings | {"queue.buffering.max.messages": 1_000_000})
-        self._topic, self._keys, self._rng = topic, keys, random.Random(7)
+        self._topic, self._keys, self._rng = topic, point.keys, random.Random(7)
+        self._partitions = point.partitions
         self._sent = 0
 
     def send(self, events: int) -> None:
@@ -182,7 +188,7 @@ class Producing:
         value = b'{"at":%d,"key":"k%d"}' % (time.time_ns() // 1_000_000, self._rng.randrange(self._keys))
         while True:
             try:
-                self._producer.produce(self._topic, value, partition=partition % PARTITIONS)
+                self._producer.produce(self._topic, value, partition=partition % self._partitions)
                 break
             except BufferError:
                 self._producer.poll(0.05)
@@ -211,9 +217,16 @@ class Producing:
 
 
 def _redis_mb(url: str) -> float:
-    """Return what Redis has allocated, which ``maxmemory`` limits; its resident memory jumps by megabytes."""
+    """Return what Redis has allocated, which ``maxmemory`` limits; its resident memory jumps by megabytes.
+
+    The median of some answers: what a connection or the file's buffer holds for a moment comes and goes.
+    """
+    found = []
     with redis.Redis.from_url(url) as client:
-        return float(client.info("memory")["used_memory"]) / 1e6
+        for _ in range(LOOKS_AT_MEMORY):
+            found.append(float(client.info("memory")["used_memory"]) / 1e6)
+            time.sleep(LOOK_EVERY_S)
+    return statistics.median(found)
 
 
 def _write_noise_key(path: Path) -> None:
@@ -227,7 +240,9 @@ def _streams(point: Point, folder: Path, topic: str, names: Sequence[str]) -> st
     if point.keys > 1:
         (folder / "keys.txt").write_text("".join(f"k{number}\n" for number in range(point.keys)))
         keys = "keys: {field: key, list_file: keys.txt}"
-    bins = (f"{point.bin_s}s", "500ms", "1h") if point.live else ("1h", "10m", "1d")
+    # No bin of events that wait closes: its grace outlasts the measurement.
+    grace = f"{GRACE_S * 1_000:.0f}ms"
+    bins = (f"{point.bin_s}s", grace, "1h") if point.live else ("1h", "3h", "1d")
     back_s = 0 if point.live else 3_600
     first_s = (int(time.time()) - back_s) // (point.bin_s or 3_600) * (point.bin_s or 3_600)
     first = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(first_s))
@@ -248,34 +263,28 @@ def _check(workers: Sequence[subprocess.Popen[bytes]]) -> None:
         raise RuntimeError(f"a worker ended with status {ended[0]}")
 
 
-def _delays(ports: Sequence[int]) -> dict[float, float]:
-    """Return how many releases took at most so many seconds after their bins could close."""
-    counts: dict[float, float] = {}
+def _delays(ports: Sequence[int]) -> tuple[float, float]:
+    """Return how many releases there were, and their delays after their closing instants together."""
+    found = {"count": 0.0, "sum": 0.0}
     for port in ports:
         asked = urllib.request.Request(
             f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}
         )
         for line in urllib.request.urlopen(asked, timeout=30).read().decode().splitlines():
-            if line.startswith("stream_app_release_delay_seconds_bucket"):
-                least = float(line.split('le="')[1].split('"')[0].replace("+Inf", "inf"))
-                counts[least] = counts.get(least, 0.0) + float(line.rpartition(" ")[2])
-    return counts
+            for what in found:
+                if line.startswith(f"stream_app_release_delay_seconds_{what}"):
+                    found[what] += float(line.rpartition(" ")[2])
+    return found["count"], found["sum"]
 
 
-def _quantiles(before: dict[float, float], after: dict[float, float]) -> dict[str, float]:
-    """Return the bounds that half and 95 % of the releases keep."""
-    more = {least: count - before.get(least, 0.0) for least, count in sorted(after.items())}
-    total = max(more.values(), default=0.0)
-    within = {
-        part: next((least for least, count in more.items() if count >= part * total), float("inf"))
-        for part in (0.5, 0.95)
-    }
-    return {"delay_half_s": within[0.5], "delay_95_s": within[0.95]}
+def _mean(before: tuple[float, float], after: tuple[float, float]) -> float:
+    """Return the mean delay of the releases between two answers of ``_delays``."""
+    return (after[1] - before[1]) / max(after[0] - before[0], 1.0)
 
 
-def _make_topic(servers: str, name: str) -> None:
+def _make_topic(servers: str, name: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
-    for done in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
+    for done in admin.create_topics([NewTopic(name, partitions, 1)]).values():
         done.result(60)
 
 

@@ -1,7 +1,9 @@
 """A linear model of costs: each cost is a sum of what workers, streams, events and closings cost.
 
-Fitted by least squares of relative errors with coefficients of at least 0 (NNLS), so that a small point says
-as much as a large one and nothing can cost less than nothing.
+``work`` and ``held`` count what the service does, by its own rules: how often a reader reads, what one call
+to the store holds, how Redis keeps a hash. Fitted are only the costs of each thing, by least squares of
+relative errors with coefficients of at least 0 (NNLS). So a small point says as much as a large one, and
+nothing can cost less than nothing.
 """
 
 from __future__ import annotations
@@ -13,58 +15,94 @@ import numpy as np
 from scipy.optimize import nnls
 
 Row = Mapping[str, float]
-READ_AT_ONCE = 20_000  # events that a worker counts at once (kafka_columns.py); fewer if fewer came in a turn
-TURN_S = 0.02  # of a turn without events: fetch, exchange with Redis, waiting for more
+PIECES_AT_ONCE = 2  # that one read returns, of up to two partitions (sources/kafka.py)
+READ_EVERY_S, READ_S_PER_STREAM = 0.05, 0.005  # the longer one is between two reads (loops/ingest.py)
+# At a closing instant a reader does not pause until it has passed every cut. This takes about so many rounds
+# over its partitions, observed as calls to the store (`INFO commandstats`).
+ROUNDS_TO_CUT = 3
+RECORDS_OF_PIECE = 40_000  # at most, while events wait: two pieces of kafka_columns.MOST_RECORDS
+CELLS_OF_CALL = 5_000  # a call that could hold more is split (LARGEST_APPLY_CELLS)
 LISTED = 512  # cells that Redis keeps as a list, which it searches from its start: hash-max-listpack-entries
 AHEAD = 10_000_000  # draws of an epoch; the noise of a stream that needs more is not drawn ahead
-CPU = (
-    "worker_second",
-    "worker_second_of_stream",
-    "instant",
-    "event",
-    "event_of_stream",
-    "cell_of_stream",
-    "cell_passed",
-    "closing",
-    "closing_of_key",
-    "closing_of_key_ahead",
-)
-MEMORY = ("process", "stream", "key_of_stream", "cell_open", "noise_ahead")
+COSTS = {  # what each thing takes: seconds of processor time, or MB
+    "cpu_s": (
+        *("worker_second", "instant", "event", "event_with_key", "piece", "call", "cell"),
+        *("closing", "cut", "closing_of_key", "closing_of_key_ahead"),
+    ),
+    "redis_cpu_s": (
+        *("second", "worker_second", "piece", "call", "cell", "cell_passed", "cell_hashed"),
+        *("closing", "cut", "closing_of_key", "closing_of_key_ahead"),
+    ),
+    "worker_mb": ("process", "stream", "key_of_stream", "noise_ahead"),
+    "redis_mb": ("process", "worker", "stream", "key_of_stream", "cell_open", "noise_ahead"),
+}
 
 
 def work(row: Row) -> dict[str, float]:
     """Return how often each thing that costs processor time was done in a measurement."""
-    workers, streams, keys = row["workers"], row["streams"], row["keys"]
-    per_s = row["events"] / workers if row["bin_s"] else math.inf
-    cells, of_bin = row["read"] * streams * cells_of_event(per_s, keys), cells_of_bin(row)
+    streams, keys = row["streams"], row["keys"]
+    pieces, together = pieces_of(row)
+    calls = pieces * (math.ceil(together / CELLS_OF_CALL) if keys > CELLS_OF_CALL else 1.0)
+    cells = calls * distinct(keys, row["read"] / calls)
+    bins = row["seconds"] / row["bin_s"] if row["bin_s"] else 1.0
+    of_bin = distinct(keys, cells / bins)
     of_key = "closing_of_key_ahead" if draws_ahead(keys, row["epoch_bins"]) else "closing_of_key"
-    return dict.fromkeys(CPU, 0.0) | {
-        "worker_second": workers * row["seconds"],
-        "worker_second_of_stream": workers * row["seconds"] * streams,
+    return {"closing_of_key": 0.0, "closing_of_key_ahead": 0.0} | {
+        "second": row["seconds"],
+        "worker_second": row["workers"] * row["seconds"],
         # At a closing instant each worker asks where its partitions end, once for all streams.
-        "instant": workers * row["seconds"] / row["bin_s"] if row["bin_s"] else 0.0,
+        "instant": row["workers"] * bins if row["bin_s"] else 0.0,
         "event": row["read"],
-        "event_of_stream": row["read"] * streams,
-        "cell_of_stream": cells,
-        "cell_passed": cells * of_bin / 2 if of_bin <= LISTED else 0.0,
+        "event_with_key": row["read"] if keys > 1 else 0.0,
+        "piece": pieces,
+        "call": calls * streams,
+        "cell": cells * streams,
+        "cell_passed": passed(keys, cells / bins) * bins * streams,
+        "cell_hashed": of_bin * bins * streams if of_bin > LISTED else 0.0,
         "closing": row["closings"],
+        "cut": row["closings"] * row["partitions"],
         of_key: row["closings"] * keys,
     }
 
 
-def cells_of_event(per_s: float, keys: float) -> float:
-    """Return how many cells a worker writes for each event: events of one key that come together share one.
+def pieces_of(row: Row) -> tuple[float, float]:
+    """Return how many pieces of partitions were read, by all workers, and how many events each held."""
+    partitions = row["partitions"]
+    if not row["bin_s"]:
+        of_partition = math.ceil(row["events"] / partitions / RECORDS_OF_PIECE)
+        pieces = partitions * of_partition * row["read"] / row["events"]
+        return pieces, row["read"] / pieces
+    per_s, own = row["events"] / row["workers"], max(partitions / row["workers"], 1.0)
+    paused = min(PIECES_AT_ONCE, own) / read_every_s(row["streams"])
+    most = max(paused + ROUNDS_TO_CUT * own / row["bin_s"], per_s / RECORDS_OF_PIECE)
+    pieces = min(most, per_s) * row["workers"] * row["seconds"]  # no piece is empty
+    return pieces, row["read"] / pieces
 
-    Args: per_s, events a second of one worker; infinite while it reads what has waited.
+
+def read_every_s(streams: float) -> float:
+    """Return the seconds between two reads that bring few events."""
+    return max(READ_EVERY_S, READ_S_PER_STREAM * streams)
+
+
+def distinct(keys: float, events: float) -> float:
+    """Return how many keys so many events have in the mean."""
+    return keys * -math.expm1(-events / keys)
+
+
+def passed(keys: float, cells: float) -> float:
+    """Return how many cells Redis passes in the list of one bin of a stream that is written so many cells.
+
+    A cell that is there is found after half of the list in the mean, a new one after all of it. The list
+    becomes a hash table with its cell ``LISTED`` + 1.
     """
-    together = max(1.0, min(READ_AT_ONCE, per_s * TURN_S))
-    return keys / together * -math.expm1(-together / keys)
+    if keys > LISTED:
+        cells = min(cells, -keys * math.log1p(-LISTED / keys))
+    return cells * keys / 2 - distinct(keys, 2 * cells) * keys / 4
 
 
 def cells_of_bin(row: Row) -> float:
     """Return how many cells of a bin have events when it closes, of one stream."""
-    per_bin = row["events"] * (row["bin_s"] or 1.0)  # of events that wait, all are in one bin
-    return row["keys"] * -math.expm1(-per_bin / row["keys"])
+    return distinct(row["keys"], row["events"] * (row["bin_s"] or 1.0))  # events that wait are in one bin
 
 
 def draws_ahead(keys: float, epoch_bins: float) -> bool:
@@ -78,6 +116,7 @@ def held(row: Row) -> dict[str, float]:
     of_bin = cells_of_bin(row)
     return {
         "process": 1.0,
+        "worker": row["workers"],
         "stream": row["streams"],
         "key_of_stream": row["streams"] * row["keys"],
         "row": row["rows"],
@@ -92,14 +131,17 @@ def fit(rows: Sequence[Row], kept: Mapping[str, float]) -> dict[str, dict[str, f
 
     Args: kept, MB of Redis of a row and of a key of a row, measured where rows are many (``kept.py``).
     """
-    worked, things = [work(row) for row in rows], [held(row) for row in rows]
-    return {
-        "cpu_s": _fitted(CPU, worked, [row["cpu_s"] for row in rows]),
-        "redis_cpu_s": _fitted(CPU, worked, [row["redis_cpu_s"] for row in rows]),
-        "worker_mb": _fitted(MEMORY, things, [row["worker_mb"] for row in rows]),
-        "redis_mb": _fitted(MEMORY, things, [row["redis_mb"] - _of(kept, held(row)) for row in rows])
-        | dict(kept),
-    }
+    costs = {}
+    for what, names in COSTS.items():
+        done = [_done(what, row) for row in rows]
+        given = kept if what == "redis_mb" else {}
+        measured = [row[what] - _of(given, things) for row, things in zip(rows, done, strict=True)]
+        costs[what] = _fitted(names, done, measured) | dict(given)
+    return costs
+
+
+def _done(what: str, row: Row) -> dict[str, float]:
+    return work(row) if what.endswith("cpu_s") else held(row)
 
 
 def _fitted(
@@ -115,8 +157,7 @@ def _fitted(
 
 def predicted(costs: Mapping[str, Mapping[str, float]], row: Row) -> dict[str, float]:
     """Return what a measurement should have cost."""
-    done = {"cpu_s": work(row), "redis_cpu_s": work(row), "worker_mb": held(row), "redis_mb": held(row)}
-    return {what: _of(costs[what], done[what]) for what in done}
+    return {what: _of(costs[what], _done(what, row)) for what in COSTS}
 
 
 def _of(costs: Mapping[str, float], done: Mapping[str, float]) -> float:
@@ -128,7 +169,7 @@ def check(costs: Mapping[str, Mapping[str, float]], rows: Sequence[Row]) -> list
     table = []
     for row in rows:
         said = predicted(costs, row)
-        point = {name: row[name] for name in ("workers", "streams", "keys", "bin_s", "events")}
+        point = {name: row[name] for name in ("workers", "streams", "keys", "bin_s", "events", "partitions")}
         ratios = {what: round(said[what] / row[what], 3) for what in said}
         table.append(point | ratios)
     return table

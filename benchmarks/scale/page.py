@@ -54,12 +54,14 @@ def _check(rows: Sequence[Mapping[str, float]], memory: str) -> str:
     return f"{first} {', '.join(said[:-1])}, and {said[-1]}. {goal} {which}"
 
 
-def _ratios(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    yield f"{RATIOS} workers' processor time | a worker's memory | Redis' memory | Redis' processor time |"
-    yield "|---" * (1 + len(QUANTITIES)) + "|"
+def _ratios(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    names = ("workers' processor time", "a worker's memory", "Redis' memory", "Redis' processor time")
+    yield f"{RATIOS} {' | '.join(names)} | most delay |"
+    yield "|---" * (2 + len(QUANTITIES)) + "|"
     for row in rows:
         cells = [f"{row[what]:.2f}" if _keeps(row[what]) else f"**{row[what]:.2f}**" for what in QUANTITIES]
-        yield f"| {_point(row)} | {' | '.join(cells)} |"
+        delay = "" if row["delay"] is None else f"{row['delay']:.1f}"
+        yield f"| {_point(row)} | {' | '.join(cells)} | {delay} |"
 
 
 def _keeps(ratio: float) -> bool:
@@ -71,4 +73,5 @@ def _point(row: Mapping[str, float]) -> str:
     things = [f"{count:,} {thing}{'s' * (count != 1)}" for thing, count in counted.items()]
     events = f"{row['events']:,} events"
     how = f"{events}/s, {row['bin_s']} s bins" if row["bin_s"] else f"{events} that wait"
-    return ", ".join([*things, how])
+    partitions = row["partitions"]
+    return ", ".join([*things, how, f"{partitions} partition{'s' * (partitions != 1)}"])

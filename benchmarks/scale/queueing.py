@@ -2,12 +2,17 @@
 
     python -m benchmarks.scale.queueing [--simulate]
 
-A worker reads in turns: it takes what has come since its last turn, and counts it. A turn with n events takes
-``turn_s + n * event_s``. Events that come at a rate r then wait for the rest of one turn and for the whole
-next one, and the turn's length settles at ``turn_s / (1 - r * event_s)``: it grows without bound as the
-worker becomes busy. When a bin closes, each worker asks for the ends of its partitions, finishes its turn,
-and releases the streams that are its share one after the other, each with an exchange with Redis. A shard of
-Redis serves one exchange at a time; they queue as in M/D/1.
+A worker reads in turns: each takes what has come of two of its partitions, and counts it. It pauses between
+turns that bring few events (``model.read_every_s``). A turn that does not pause, with n events, takes
+``turn_s + n * event_s``. Events that come at a rate r then wait for the rest of one round over the partitions
+and for the whole next one, and a turn's length settles at ``turn_s / (1 - r * event_s)``: it grows without
+bound as the worker becomes busy.
+
+When a bin closes, each worker asks for the ends of its partitions, stores a cut for every stream and
+partition, reads up to the cuts, and releases the streams that are its share. All this is work of one
+processor, so the last stream is released when all of it is done; the other streams are released meanwhile.
+Redis' work is added as if the worker waited for each call, so the delay is a bound. A shard of Redis serves
+one exchange at a time; they queue as in M/D/1.
 
 Source: for M/D/1, Pollaczek and Khinchine's formula.
 """
@@ -18,16 +23,18 @@ import argparse
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from benchmarks.scale.model import CPU, TURN_S, work
+from benchmarks.scale.model import PIECES_AT_ONCE, ROUNDS_TO_CUT, Row, check, distinct, read_every_s, work
 
 RESULTS = Path(__file__).parents[1] / "results"
 BUSY = 0.7  # the largest share of a worker, or of a shard of Redis, that is planned for
 ROUND_TRIP_S = 0.002  # to Kafka or Redis in one data centre, assumed
-EVENTS = ("event", "event_of_stream", "cell_of_stream", "cell_passed")
-CLOSINGS = ("closing", "closing_of_key", "closing_of_key_ahead")
+TURN_S = 0.02  # of a turn without events that does not pause: fetch, exchange with Redis
+EVENTS = ("event", "event_with_key", "cell")
+CLOSINGS = ("closing", "cut", "closing_of_key", "closing_of_key_ahead", "cell_hashed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +42,29 @@ class Deployment:
     """What a company runs. Args: bin_s, epoch_bins, of all streams; they close at the same instants."""
 
     events_per_s: float
-    workers: int
-    shards: int
     streams: int
     keys: int
     bin_s: float
     epoch_bins: int
+    partitions: int
+    workers: int = 1
+    shards: int = 1
 
     def second(self) -> dict[str, float]:
         """Return what is done in a second, as ``model.work`` counts it."""
-        row = {name: getattr(self, name) for name in ("workers", "streams", "keys", "bin_s", "epoch_bins")}
         rate = self.events_per_s
         return work(
-            row | {"events": rate, "read": rate, "seconds": 1.0, "closings": self.streams / self.bin_s}
+            asdict(self)
+            | {"events": rate, "read": rate, "seconds": 1.0, "closings": self.streams / self.bin_s}
         )
+
+    def at_instant(self) -> dict[str, float]:
+        """Return what is done for all streams at a closing instant: reads up to the cuts, and closings."""
+        done = {name: count * self.bin_s for name, count in self.second().items() if name in CLOSINGS}
+        pieces = min(ROUNDS_TO_CUT * self.partitions, self.events_per_s * self.bin_s)
+        calls = pieces * self.streams
+        events = self.events_per_s * TURN_S / max(self.partitions, 1)  # that come to a partition meanwhile
+        return done | {"piece": pieces, "call": calls, "cell": calls * distinct(self.keys, max(events, 1.0))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +74,7 @@ class Projection:
     Args:
         busy, redis_busy: share of the time that a worker, or a shard, works.
         lag_s: how long an event waits until it is counted, in the mean.
-        closing_s: from a bin's closing instant until the last stream's row is released, at most in the mean.
+        closing_s: from a bin's closing instant until the last stream's row is released, at most.
         recovery: how fast a backlog shrinks, as a multiple of the rate at which events come.
     """
 
@@ -71,38 +87,70 @@ class Projection:
 
 def projected(costs: Mapping[str, Mapping[str, float]], one: Deployment) -> Projection:
     """Return the projection of a deployment. Args: costs, of ``model.fit``."""
-    cpu, redis, done = costs["cpu_s"], costs["redis_cpu_s"], one.second()
-    events_s, closings_s = (sum(cpu[name] * done[name] for name in of) for of in (EVENTS, CLOSINGS))
-    busy = sum(cpu[name] * done[name] for name in CPU) / one.workers
-    redis_busy = sum(redis[name] * done[name] for name in CPU) / one.shards
+    done = one.second()
+    busy = _spent(costs["cpu_s"], done) / one.workers
+    redis_busy = _spent(costs["redis_cpu_s"], done) / one.shards
     if busy >= 1 or redis_busy >= 1:
         return Projection(busy, redis_busy, None, None, None)
     turn_s = TURN_S / (1 - busy)
-    redis_closing_s = sum(redis[name] * done[name] for name in CLOSINGS) * one.bin_s / one.streams
-    queue_s = redis_closing_s * redis_busy / (2 * (1 - redis_busy))
-    at_once_s = closings_s * one.bin_s / one.workers + redis_closing_s * one.streams / one.workers
-    closing_s = ROUND_TRIP_S + turn_s + cpu["instant"] + queue_s + at_once_s
-    recovery = (1 - busy) / max(events_s / one.workers, 1e-12)
-    return Projection(busy, redis_busy, 1.5 * turn_s, closing_s, recovery)
+    rounds = max(1.0, one.partitions / one.workers / PIECES_AT_ONCE)
+    lag_s = 1.5 * rounds * max(read_every_s(one.streams), turn_s)
+    recovery = (1 - busy) / max(_spent(costs["cpu_s"], _only(done, EVENTS)) / one.workers, 1e-12)
+    return Projection(busy, redis_busy, lag_s, _closing_s(costs, one, busy, redis_busy), recovery)
 
 
-def needed(costs: Mapping[str, Mapping[str, float]], one: Deployment) -> Deployment:
-    """Return the smallest deployment of the same load in which nothing is busier than ``BUSY``."""
-    workers = shards = 1
+def checked(costs: Mapping[str, Mapping[str, float]], rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return ``model.check`` of each measurement, and the bound on the delay over its mean delay."""
+    table: list[dict[str, Any]] = []
+    for row, found in zip(rows, check(costs, rows), strict=True):
+        table.append(found | {"delay": _delay(costs, row) if row.get("delay_s") else None})
+    return table
+
+
+def _delay(costs: Mapping[str, Mapping[str, float]], row: Row) -> float | None:
+    given: dict[str, Any] = {name: row[name] for name in Deployment.__slots__ if name in row}
+    bound_s = projected(costs, Deployment(events_per_s=row["events"], **given)).closing_s
+    return None if bound_s is None else round(bound_s / row["delay_s"], 2)
+
+
+def _closing_s(
+    costs: Mapping[str, Mapping[str, float]], one: Deployment, busy: float, redis_busy: float
+) -> float:
+    cpu, redis, done = costs["cpu_s"], costs["redis_cpu_s"], one.at_instant()
+    at_once_s, stored_s = _spent(cpu, done) / one.workers, _spent(redis, done) / one.shards
+    others = max(0.0, busy - (at_once_s + cpu["instant"]) / one.bin_s)  # a worker counts meanwhile
+    queue_s = stored_s / one.streams * redis_busy / (2 * (1 - redis_busy))
+    first_s = ROUND_TRIP_S + TURN_S / (1 - busy) + cpu["instant"] + queue_s
+    return first_s + (at_once_s + stored_s) / (1 - others)
+
+
+def _only(done: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
+    return {name: done[name] for name in names}
+
+
+def _spent(costs: Mapping[str, float], done: Mapping[str, float]) -> float:
+    return sum(cost * done.get(name, 0.0) for name, cost in costs.items())
+
+
+def needed(costs: Mapping[str, Mapping[str, float]], load: Deployment) -> Deployment:
+    """Return the smallest deployment of the same load in which nothing is busier than ``BUSY``.
+
+    A worker without a partition reads nothing, so there are at least as many partitions as workers.
+    """
+    one = replace(load, workers=1, shards=1)
     while True:
-        tried = Deployment(
-            one.events_per_s, workers, shards, one.streams, one.keys, one.bin_s, one.epoch_bins
-        )
-        found = projected(costs, tried)
+        found = projected(costs, one)
         if found.busy <= BUSY and found.redis_busy <= BUSY:
-            return tried
+            return one
+        workers, shards = one.workers, one.shards
         if found.busy > BUSY:
             workers = max(workers + 1, int(workers * min(found.busy / BUSY, 2)))
         if found.redis_busy > BUSY:
             shards += 1
         # A stream lives in one shard.
         if workers > 100_000 or shards > one.streams:
-            raise ValueError(f"{one}: no number of workers and shards is enough for this load")
+            raise ValueError(f"{load}: no number of workers and shards is enough for this load")
+        one = replace(one, workers=workers, shards=shards, partitions=max(load.partitions, workers))
 
 
 def simulated(rate: float, event_s: float, seconds: float = 200.0, seed: int = 1) -> float:
@@ -124,7 +172,7 @@ def simulated(rate: float, event_s: float, seconds: float = 200.0, seed: int = 1
     return waits / max(events, 1)
 
 
-BINS = 1_440  # of an epoch of each load
+BINS, PARTITIONS = 1_440, 12  # of an epoch, and of the topic, of each load
 LOADS: Sequence[tuple[float, int, int, float]] = (
     (1e3, 10, 1, 60.0),
     (1e4, 20, 50, 60.0),
@@ -145,11 +193,11 @@ def main() -> None:
     if not measured.exists():
         raise SystemExit(f"{measured} is not there: measure first, python -m benchmarks.scale")
     costs = json.loads(measured.read_text())["costs"]
-    print(f"epochs of {BINS:,} bins")
+    print(f"epochs of {BINS:,} bins; {PARTITIONS} partitions, or one for each worker")
     print("events/s  streams keys  bin   workers shards  busy  Redis  lag     closing  recovery")
     for events_per_s, streams, keys, bin_s in LOADS:
-        load = Deployment(events_per_s, 1, 1, streams, keys, bin_s, BINS)
-        for one in (needed(costs, load), Deployment(events_per_s, 100, 10, streams, keys, bin_s, BINS)):
+        load = Deployment(events_per_s, streams, keys, bin_s, BINS, PARTITIONS)
+        for one in (needed(costs, load), replace(load, workers=100, shards=10, partitions=100)):
             print(_line(one, projected(costs, one)))
     if asked.simulate:
         for busy in (0.1, 0.5, 0.7, 0.9):

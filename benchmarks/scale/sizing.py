@@ -1,7 +1,8 @@
 """What a load needs: workers, shards of Redis, memory, from the costs that were measured.
 
-python -m benchmarks.scale.sizing                                     print a table of typical loads
-python -m benchmarks.scale.sizing EVENTS_PER_S STREAMS KEYS BIN_S EPOCH_BINS DAYS         one load of your own
+python -m benchmarks.scale.sizing        print a table of typical loads
+
+python -m benchmarks.scale.sizing EVENTS_PER_S STREAMS KEYS BIN_S EPOCH_BINS DAYS PARTITIONS
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What comes in. Args: bin_s, epoch_bins, of all streams; days, of keeping releases after their epoch."""
+    """What comes in.
+
+    Args: bin_s, epoch_bins, of all streams; days, of keeping releases after their epoch;
+    partitions, of the topic.
+    """
 
     events_per_s: float
     streams: int
@@ -27,6 +32,7 @@ class Load:
     bin_s: float
     epoch_bins: int
     days: float
+    partitions: int = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class Size:
 
 
 COLUMNS = (
-    *("events/s", "streams", "keys", "bin", "epoch", "kept"),
+    *("events/s", "streams", "keys", "bin", "epoch", "kept", "partitions"),
     *("workers", "busy", "worker", "Redis", "shards", "delay"),
 )
 LOADS = (
@@ -50,6 +56,7 @@ LOADS = (
     Load(100_000, 20, 50, 60, 10_080, 365),
     Load(1_000_000, 20, 50, 60, 10_080, 365),
     Load(1_000, 1_000, 1, 60, 1_440, 90),
+    Load(1_000, 1_000, 1, 60, 1_440, 90, 2),
     Load(1_000, 1, 100_000, 3_600, 720, 365),
     Load(1_000, 20, 1, 1, 3_600, 7),
 )
@@ -60,14 +67,13 @@ def sized(costs: Mapping[str, Mapping[str, float]], load: Load) -> Size:
 
     Raises: ValueError if no number of workers is enough.
     """
-    one = needed(
-        costs, Deployment(load.events_per_s, 1, 1, load.streams, load.keys, load.bin_s, load.epoch_bins)
-    )
+    given = (load.events_per_s, load.streams, load.keys, load.bin_s, load.epoch_bins, load.partitions)
+    one = needed(costs, Deployment(*given))
     # An epoch leaves whole, once it ended so long ago.
     rows = load.streams * (load.days * DAY_S / load.bin_s + load.epoch_bins)
     kept = held(
-        {"streams": load.streams, "keys": load.keys, "rows": rows, "epoch_bins": load.epoch_bins}
-        | {"events": load.events_per_s, "bin_s": load.bin_s}
+        {"workers": one.workers, "streams": load.streams, "keys": load.keys, "bin_s": load.bin_s}
+        | {"events": load.events_per_s, "rows": rows, "epoch_bins": load.epoch_bins}
     )
     memory = {
         what: sum(cost * kept[name] for name, cost in costs[what].items())
@@ -92,6 +98,7 @@ def _line(load: Load, size: Size) -> str:
     cells += [
         f"{load.epoch_bins:,} bins",
         f"{load.days:g} days",
+        f"{one.partitions:,}",
         f"{one.workers:,}",
         f"{found.busy:.0%}",
         _memory(size.worker_mb),
@@ -110,8 +117,8 @@ def main() -> None:
     costs = json.loads((RESULTS / "scale.json").read_text())["costs"]
     lines = list(table(costs))
     if own := sys.argv[1:]:
-        rate, streams, keys, bin_s, epoch_bins, days = map(float, own)
-        load = Load(rate, int(streams), int(keys), bin_s, int(epoch_bins), days)
+        rate, streams, keys, bin_s, epoch_bins, days, partitions = map(float, own)
+        load = Load(rate, int(streams), int(keys), bin_s, int(epoch_bins), days, int(partitions))
         lines = [*lines[:2], _line(load, sized(costs, load))]
     print("\n".join(lines))
 
