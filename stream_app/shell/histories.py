@@ -27,7 +27,7 @@ _FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def export(config: Path, file: Path, streams: tuple[str, ...]) -> None:
     """Write the released data of streams to FILE.
 
-    Another store can import them.
+    Another store can import them. A stream's name means all of its generations, NAME@2 only one.
     It holds what readers may see: declarations, epochs, rows, nodes, and the ledger. It holds no secret, so
     it needs access to the store's public keys only. The service may run meanwhile. docs/exports.md describes
     the file.

@@ -14,6 +14,7 @@ from stream_app.config.source import ledgers_of
 from stream_app.core.answers.visible import visible_rows
 from stream_app.core.changes import with_strategy
 from stream_app.core.exports import Export, ExportedStream, read_export
+from stream_app.core.generations import address_of, base_of, number_of
 from stream_app.core.history import read_strategy
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import EpochRecord, History, LedgerEntry, PublicState, Reply, WitnessRow
@@ -40,21 +41,29 @@ _LEASE_MS = 60_000
 async def export(settings: Settings, names: Sequence[str]) -> Export:
     """Return the released data of streams, and every measurement of their sources.
 
-    Only what readers may see is read. Args: names, of the streams; empty: all of the store.
+    Only what readers may see is read.
+    Args: names, of the streams, each with all its generations, or of one generation; empty: all of the store.
     Raises: OperatorError for a stream that the store does not have, or that has released nothing.
     """
     async with _reading(settings) as url:
         reader = RedisReader(url)
         try:
             known = await reader.streams()
-            for name in names:
-                if name not in known:
-                    raise OperatorError(f"{name}: the store has no such stream; it has {', '.join(known)}")
-            found = [await _exported(reader, name) for name in names or known]
+            wanted = [one for name in names for one in _named(name, known)] if names else known
+            found = [await _exported(reader, name) for name in dict.fromkeys(wanted)]
             streams = tuple(one for one in found if one is not None)
             return Export(streams, await _ledger(reader, [one.strategy.source for one in streams]))
         finally:
             await reader.close()
+
+
+def _named(name: str, known: Sequence[str]) -> list[str]:
+    """Return the generations that a name means, as the store names them. Raises: OperatorError."""
+    own = sorted((one for one in known if base_of(one) == base_of(name)), key=number_of)
+    found = own if name == base_of(name) else [one for one in own if address_of(one) == name]
+    if not found:
+        raise OperatorError(f"{name}: the store has no such stream; it has {', '.join(known)}")
+    return found
 
 
 async def _exported(reader: PublicReader, name: str) -> ExportedStream | None:
@@ -131,7 +140,7 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
         raise OperatorError(f"the file cannot be imported: {refusal}") from None
     configured = {stream.name for stream in settings.streams}
     for one in export.streams:
-        if (name := one.strategy.stream) in configured:
+        if (name := base_of(one.strategy.stream)) in configured:
             raise OperatorError(f"streams.{name}: the export has a stream of this name; rename the new one")
     outside = outside_ledger(settings)
     async with writing(settings) as url:

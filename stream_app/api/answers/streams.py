@@ -48,6 +48,8 @@ def detail_for_board(view: StreamView, publish_every_us: int) -> schemas.StreamD
         update={
             "running": None,
             "this_epoch": None,
+            "changes": None,
+            "annotations": as_told([*view.labels.annotations, *_edges(view, names_keys=False)]),
             "axes": whole.axes and whole.axes.model_copy(update={"first_keys": []}),
             "windows": whole.windows and whole.windows.model_copy(update={"first_keys": []}),
         }
@@ -105,10 +107,10 @@ def _history(view: StreamView) -> list[schemas.HistoryPart]:
     ]
 
 
-def _edges(view: StreamView) -> Iterable[Annotation]:
+def _edges(view: StreamView, names_keys: bool = True) -> Iterable[Annotation]:
     """Return an annotation for each edge between two streams of a history: what differs from there on."""
     for before, after in pairwise((*view.before, view.own)):
-        yield Annotation(after.start_us, None, edge_in_words(before, after))
+        yield Annotation(after.start_us, None, edge_in_words(before, after, names_keys))
 
 
 def as_told(written: Iterable[Annotation]) -> list[schemas.AnnotationAnswer]:

@@ -45,13 +45,15 @@ export async function get(path, query = {}, signal = undefined) {
 export const streamPath = (stream) => `/v1/streams/${encodeURIComponent(stream)}`;
 
 // Receive every release of a stream as a server-sent event. If the connection is lost, the browser opens a new
-// one and sends the id of the last event. The service continues after that event. Returns a function that stops.
-export function follow(stream, after, { onRelease, onState, onPrivacy }) {
+// one and sends the id of the last event. The service continues after that event, also into the next generation of
+// the stream. Args: after, the id of a release: GENERATION:SEQ. Returns a function that stops.
+export function follow(stream, after, { onRelease, onState, onPrivacy, onGeneration }) {
   const events = new EventSource(`${streamPath(stream)}/events?after=${after}`);
   events.onopen = () => onState("live");
   events.onerror = () => onState(events.readyState === EventSource.CLOSED ? "closed" : "connecting");
   events.addEventListener("privacy", (event) => onPrivacy?.(JSON.parse(event.data).private));
-  events.addEventListener("release", (event) => onRelease(Number(event.lastEventId), event.data));
+  events.addEventListener("generation", () => onGeneration());
+  events.addEventListener("release", (event) => onRelease(Number(event.lastEventId.split(":").at(-1)), event.data));
   return () => events.close();
 }
 

@@ -89,7 +89,7 @@ async function read(source) {
     const lines = slots.flatMap((slot) => slot.lines).filter((line) => line.source === source);
     const ruled = lines.some((line) => line.panel.show === "alerts");
     const [detail, marks, changes] = await Promise.all([get(base), ...(ruled ? [get(`${base}/marks`), get(`${base}/transitions`)] : [])]);
-    const state = JSON.stringify([detail.seq, detail.start, marks?.alerts]);
+    const state = JSON.stringify([detail.generation, detail.seq, detail.start, marks?.alerts]);
     isNew = state !== source.state;
     Object.assign(source, { detail, refused: null, state, ruled });
     for (const line of lines) {
@@ -122,10 +122,10 @@ function fill(source, isNew = true) {
   tick();
 }
 
-function onChange({ stream, seq, private: known }) {
+function onChange({ stream, generation, seq, private: known }) {
   const source = sourceOf(stream);
   source.behind = true;
-  if (source.detail && seq > source.detail.seq) source.watched.moved = serverNow();
+  if (source.detail && (generation !== source.detail.generation || seq > source.detail.seq)) source.watched.moved = serverNow();
   if (source.detail) source.detail.private = known;
 }
 

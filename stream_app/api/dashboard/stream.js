@@ -113,6 +113,8 @@ async function refreshDetail() {
   const [detail] = await Promise.all([get(base), readAlerts()]);
   // There are new bins, and panels that were loaded before do not show them.
   if (page.detail && page.detail.seq !== detail.seq) shown.mark();
+  // Another generation may have other bins, keys and panels: the page begins anew, with the choices of its address.
+  if (page.detail && page.detail.generation !== detail.generation) return window.location.reload();
   await page.take(detail);
   showUnknownChoices(page);
   if (detail.seq < page.seq) {
@@ -126,6 +128,7 @@ async function refreshDetail() {
   at("stream-name").textContent = page.fullTitle;
   showSuccession();
   showState();
+  return undefined;
 }
 
 // Return the numbers for the reader's choice, which may change while the service is asked.
@@ -197,8 +200,9 @@ function addPanels() {
 
 function listen() {
   unfollow();
-  unfollow = follow(page.stream, page.seq, {
+  unfollow = follow(page.stream, `${page.detail.generation ?? 1}:${page.seq}`, {
     onRelease,
+    onGeneration: () => { refresh(); },
     onPrivacy: (known) => { page.detail.private = known; showWhetherPrivate(); },
     onState: (state) => {
       setConnection(state === "closed" ? "lost" : state);
@@ -223,9 +227,10 @@ function showSuccession() {
   const on = (instant) => times.onPage(times.moment(seconds(instant)));
   const link = (stream) => make("a", { href: `/streams/${encodeURIComponent(stream)}` }, stream);
   const words = [];
+  if (detail.generation) words.push(`This is generation ${detail.generation} of the stream, from `, on(detail.generation_start), ` on. ${detail.history ? "" : `${detail.changes} `}`);
   for (const part of detail.history?.toReversed() ?? []) words.push("Events of ", times.onPage(times.period(seconds(part.start), seconds(part.end))), " are counted by ", link(part.stream), ". ");
-  if (detail.history?.every((part) => part.in_total)) words.push("All counts and charts here include them; alert rules read this stream only. ");
-  else if (detail.history) words.push("Another list of keys was counted before: counts and charts of a key that both lists hold include them, the total does not; alert rules read this stream only. ");
+  if (detail.history?.every((part) => part.in_total)) words.push("All counts and charts here include them; alert rules do not. ");
+  else if (detail.history) words.push("Another list of keys was counted before: counts and charts of a key that both lists hold include them, the total and alert rules do not. ");
   else if (detail.successor_of) words.push("Events before ", on(detail.start), " are counted by ", link(detail.successor_of), ". ");
   if (detail.successor) words.push("Events from ", on(detail.ends), " on are counted by ", link(detail.successor), ".");
   else if (detail.ends && detail.next_release) words.push("This stream ends at ", on(detail.ends), ".");

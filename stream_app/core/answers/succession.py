@@ -81,18 +81,35 @@ def names_of(parts: Sequence[StreamView]) -> list[str]:
     ]
 
 
-def edge_in_words(before: StreamView, after: StreamView) -> str:
-    """Return a sentence for the edge between two streams: which settings differ from there on."""
+def edge_in_words(before: StreamView, after: StreamView, names_keys: bool = True) -> str:
+    """Return a sentence for the edge between two streams: which settings differ from there on.
+
+    Args: names_keys, whether it may name keys that only one of both lists holds.
+    """
     changes = list(_changes(before.strategy, after.strategy))
     names = f"{before.strategy.stream} ends, and {after.strategy.stream} goes on"
     if before.name == after.name and after.generation > 1:
         names = f"{after.name} goes on as generation {after.generation}"
+    beyond = ""
     if not same_columns(before.strategy, after.strategy):
-        differs = keys_in_words(before.strategy.axes.keys, after.strategy.axes.keys)
-        changes.insert(0, differs or "keys are released in other columns")
-        beyond = "Keys of both lists have one history; the total over all keys begins here."
-        return f"{names}: {'; '.join(changes)}. {beyond}"
-    return f"{names}: {'; '.join(changes)}." if changes else f"{names} with the same settings."
+        changes = [*_cells(before.strategy, after.strategy, names_keys), *changes]
+        if some_keys_agree(before.strategy, after.strategy):
+            beyond = " Keys of both lists have one history; the total over all keys begins here."
+    otherwise = "other" if before.name == after.name and after.generation > 1 else "the same"
+    return f"{names}: {'; '.join(changes)}.{beyond}" if changes else f"{names} with {otherwise} settings."
+
+
+def _cells(before: Strategy, after: Strategy, names_keys: bool) -> Iterator[str]:
+    """Yield how the cells of a bin differ between two streams."""
+    was, now = before.axes, after.axes
+    if keys := keys_in_words(was.keys, now.keys):
+        yield keys if names_keys else "the list of keys changed"
+    if was.buckets != now.buckets:
+        yield "other buckets of the value"
+    if was.amounts != now.amounts:
+        yield "another sum"
+    if (was.keys, was.buckets, was.amounts) == (now.keys, now.buckets, now.amounts):
+        yield "the cells of a bin are released in other columns"
 
 
 def _changes(before: Strategy, after: Strategy) -> Iterator[str]:

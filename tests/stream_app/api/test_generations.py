@@ -9,8 +9,10 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from playwright.sync_api import Browser, expect
 
 from stream_app.api.admission.access import AccessRules
 from stream_app.client import Client
@@ -20,8 +22,9 @@ from stream_app.core.records import ENDED
 from stream_app.ports.access import ApiKey, digest_of
 from stream_app.shell.commands import main
 from tests.patience import PATIENCE_S, eventually
-from tests.stream_app.api.browsing import Backstage
+from tests.stream_app.api.browsing import Backstage, opened
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
+from tests.stream_app.published_keys import PublishedKeys
 
 EDGE = FIRST_BIN + 10
 BEGIN_TEXT, EDGE_TEXT = (format_instant(bin * HOUR_US) for bin in (FIRST_BIN, EDGE))
@@ -250,3 +253,67 @@ def test_watch_says_when_other_settings_begin(behind: Backstage) -> None:
     )
     refused = CliRunner().invoke(main, [*asked[:-3], "2:x"])
     assert "2:x is no release; write its number, for example 17, or 2:17" in refused.output
+
+
+def test_a_key_of_a_board_learns_no_name_of_a_key_at_an_edge() -> None:
+    found = Backstage()
+    try:
+        for number, carriers in ((1, ("UA", "ZZ")), (2, ("UA", "DL"))):
+            stream = PublishedKeys(found.store, name="flights", carriers=carriers, epoch_bins=4)
+            if number == 2:
+                stream = PublishedKeys(
+                    *(found.store, "flights@2"),
+                    carriers=carriers,
+                    epoch_bins=4,
+                    first_bin=FIRST_BIN + 4,
+                    successor_of="flights",
+                )
+            found.run(stream.fill(np.full((4, 2), 5)))
+        boards = {"board": Board("board", "Board", (Panel("one", "bins", (Line("flights", "UA"),)),))}
+        keys = [
+            ApiKey("board", digest_of("k-board"), None, frozenset({"board"})),
+            ApiKey("own", digest_of("k-own"), frozenset({"flights"})),
+        ]
+        address = found.start(AccessRules(keys=tuple(keys), boards=boards))
+        own, of_board = (asked(address, "/v1/streams/flights", key) for key in ("k-own", "k-board"))
+        words = "flights goes on as generation 2: the list of keys changed"
+        assert own["changes"].startswith(f"{words} (with DL, without ZZ).")
+        assert [one["text"] for one in of_board["annotations"]] == [
+            f"{words}. Keys of both lists have one history; the total over all keys begins here."
+        ]
+        assert not any(name in json.dumps(of_board) for name in ("DL", "ZZ"))
+    finally:
+        found.close()
+
+
+@pytest.mark.browser
+def test_open_pages_go_on_with_the_next_generation(browser: Browser) -> None:
+    found = Backstage()
+    try:
+        stream = found.stream([40] * 10)
+        boards = {"board": Board("board", "Board", (Panel("one", "bins", (Line("departures"),)),))}
+        address = found.start(AccessRules(boards=boards))
+        with (
+            opened(browser, f"{address}/streams/departures") as page,
+            opened(browser, f"{address}/boards/board") as board,
+        ):
+            expect(page.locator("#bins-released")).to_contain_text("10")
+            expect(board.locator("#one-bins-chart")).to_have_attribute("data-points", "10")
+            later = following(found)
+            found.run(found.store.end_epoch(stream.name, 0, 10, ENDED))
+            found.run(later.close([30] * 5))
+            expect(page.locator("#succession")).to_contain_text("This is generation 2 of the stream, from")
+            expect(page.locator("#succession")).to_contain_text("are counted by departures@1.")
+            expect(page.locator("#annotations li")).to_contain_text([SENTENCE])
+            expect(page.locator("#bins-released")).to_contain_text("15")
+            expect(board.locator("#one-bins-chart")).to_have_attribute("data-points", "15")
+            expect(board.locator("#annotations li")).to_contain_text([SENTENCE])
+            found.run(later.close([30]))  # both pages follow the new generation
+            expect(page.locator("#bins-released")).to_contain_text("16")
+            expect(board.locator("#one-bins-chart")).to_have_attribute("data-points", "16")
+            page.locator("#succession a").click()
+            expect(page.locator("#succession")).to_contain_text("are counted by departures@2.")
+            expect(page.locator("#bins-released")).to_contain_text("10")
+            expect(page.locator("#stream-state")).to_have_text("Complete")
+    finally:
+        found.close()
