@@ -365,12 +365,13 @@ class ClockTimes {
   }
 
   // Return whether every day of the time zone that begins within a range begins at the edge of a bin.
-  hasWholeDays({ start, end }) {
+  // Args: edgeBefore(at), returns the last edge of a bin before or at an instant.
+  hasWholeDays({ start, end }, edgeBefore) {
     if (!this.days) return false;
     const [first, last] = [this.days.of(start), this.days.of(end)];
     for (let day = first; day <= last; day += 1) {
       const midnight = this.days.start(day);
-      if (this.bins.start(this.bins.of(midnight)) !== midnight) return false;
+      if (midnight >= start && edgeBefore(midnight) !== midnight) return false;
     }
     return true;
   }
@@ -606,7 +607,7 @@ async function readEpoch(page, whole) {
 
 const only = ({ value, stderr, lower, upper, confidence }) => ({ value: value[0], stderr: stderr[0], interval: [lower[0], upper[0]], confidence });
 // Return how many bins, or epochs, the streams before this one have released, whose history goes on here.
-const released = (page, what) => (page.detail.history ?? []).filter((one) => one.in_total).reduce((sum, one) => sum + one[what], 0);
+const released = (page, what) => (page.detail.history ?? []).filter((one) => one.in_total && one.bin === page.detail.bin).reduce((sum, one) => sum + one[what], 0);
 const releasedEpochs = (page) => released(page, "epochs_released") + page.detail.epochs.filter((one) => one.bins_released).length;
 
 // Args: found, as ``readHeadline`` returns it; until, the end of the last released bin; seq, of that release.
@@ -1510,10 +1511,11 @@ const longest = (start, end) => Math.min(Math.max(...end.map((to, i) => to - sta
 // Return how many points fit into a chart of this width, in pixels.
 const roomFor = (width) => Math.max(60, Math.min(400, width / 2.5));
 
-// Return the lengths of windows that the rate panel offers: whole numbers of bins, at most half of the stream.
-function windows(whole, binSeconds) {
+// Return the lengths of windows that the rate panel offers: several bins, at most half of the stream. Args: fit, of which
+// they are multiples.
+function windows(whole, binSeconds, fit) {
   const lengths = [60, 300, 900, HOUR, 6 * HOUR, DAY, 7 * DAY, 28 * DAY];
-  return lengths.filter((seconds) => seconds % binSeconds === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
+  return lengths.filter((seconds) => seconds % fit === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
 }
 
 // Return an instant at which a step begins. Weeks begin on Mondays, as those of the service do, if no bin begins before
@@ -1561,7 +1563,7 @@ class Bins extends Panel {
     const slices = page.groups(Math.min(roomFor(this.body.clientWidth), page.measure.most ?? Infinity));
     const asked = { kind: "bin", ...slices };
     const calendar = slices.days ? page.times.days : page.bins; // of both, weeks are whole numbers
-    const possible = calendar.week !== null && weekBefore(calendar, slices.start) >= page.whole().start;
+    const possible = calendar.week !== null && hasWeekBefore(calendar, slices.start, page);
     this.compare.disabled = !possible;
     this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
     const [answer, earlier] = await Promise.all([
@@ -1611,6 +1613,12 @@ class Bins extends Panel {
     const column = (values) => start.map((edge) => values[places.get(calendar.of(edge))] ?? null);
     return { name: "week before", quiet: true, dash: true, value: column(series.value), lower: column(series.lower), upper: column(series.upper) };
   }
+}
+
+// Return whether the stream has the week before, in bins that the same steps fit.
+function hasWeekBefore(calendar, start, page) {
+  const before = weekBefore(calendar, start);
+  return before >= page.whole().start && page.binFrom(before) === page.binFrom(start);
 }
 
 // Return the instant a week before the start of a bin or a day. Args: calendar, of bins or days.
@@ -1732,6 +1740,51 @@ async function get(path, query = {}) {
   return answer(query);
 }
 return { ApiError, moveTo, streamPath, get };
+})();
+
+const $stream_app_api_dashboard_earlier_bins = (() => {
+// The bins of earlier streams, whose history goes on in a stream with other bins. Ranges and steps must fit them, too.
+
+const { binsOf } = $stream_app_api_dashboard_bins;
+const { seconds } = $stream_app_api_dashboard_times;
+
+const known = new WeakMap(); // by detail
+
+// Return the earlier streams of a history whose bins differ from those of the stream, oldest first: their bins, and the
+// instant until which they reach. Args: the answer of /v1/streams/{s}.
+function piecesOf(detail) {
+  if (!known.has(detail)) {
+    const begins = [...(detail.history ?? []).slice(1).map((one) => one.start), detail.epochs[0]?.start];
+    const all = (detail.history ?? []).map((one, i) => ({ ...one, start: seconds(one.start), until: seconds(begins[i]), bins: binsOf(one) }));
+    known.set(detail, all.filter((one) => one.bin !== detail.bin));
+  }
+  return known.get(detail);
+}
+
+// Return whether the history of a stream has other bins.
+const hasOtherBins = (detail) => piecesOf(detail).length > 0;
+
+// Return the edges of bins around an instant: the last one before or at it, and the first one at or after it.
+// Args: own, the bins of the stream.
+function edgesAround(detail, own, at) {
+  const piece = piecesOf(detail).find((one) => one.start <= at && at < one.until);
+  const bins = piece?.bins ?? own;
+  const before = bins.start(bins.of(at));
+  return [before, before === at ? at : bins.start(bins.of(at) + 1)];
+}
+
+// Return the shortest time that is a whole number of bins of every stream whose bins reach beyond an instant, in
+// seconds; null for calendar days, with their time zone.
+function commonBin(detail, from) {
+  const reached = [detail, ...piecesOf(detail).filter((one) => one.until > from)];
+  const days = reached.find((one) => one.bin_seconds === null);
+  if (days) return { length: null, zone: days.timezone };
+  const lengths = reached.map((one) => Math.round(one.bin_seconds * 1e6));
+  return { length: lengths.reduce((one, other) => (one / divisor(one, other)) * other) / 1e6, zone: null };
+}
+
+const divisor = (one, other) => (other ? divisor(other, one % other) : one);
+return { hasOtherBins, edgesAround, commonBin, divisor };
 })();
 
 const $stream_app_api_dashboard_key_choice = (() => {
@@ -1876,6 +1929,7 @@ const $stream_app_api_dashboard_state = (() => {
 
 const { numbered } = $stream_app_api_dashboard_annotations;
 const { get, streamPath } = $demo_page_source_api;
+const { commonBin, edgesAround, hasOtherBins } = $stream_app_api_dashboard_earlier_bins;
 const { isPattern, nameOf } = $stream_app_api_dashboard_key_choice;
 const { measuresOf } = $stream_app_api_dashboard_measures;
 const { chooseStep, presets, snapRange } = $stream_app_api_dashboard_ranges;
@@ -1980,6 +2034,26 @@ class StreamPage {
   }
 
   range() {
+    const { start, end } = this.#chosenRange();
+    return hasOtherBins(this.detail) ? { start: this.edges(start)[0], end: this.edges(end)[1] } : { start, end };
+  }
+
+  // Return the edges of bins around an instant, also of earlier streams with other bins.
+  edges(at) {
+    return edgesAround(this.detail, this.bins, at);
+  }
+
+  // Return the shortest time that fits all bins from an instant on, in seconds; null for calendar days.
+  binFrom(start) {
+    return commonBin(this.detail, start).length;
+  }
+
+  // Return the time of which windows are multiples, in seconds: it fits all bins of the chosen range.
+  get windowBin() {
+    return this.binFrom(this.range().start) ?? DAY;
+  }
+
+  #chosenRange() {
     const whole = this.whole();
     if (this.closer) {
       const [start, end] = [Math.max(this.closer[0], whole.start), Math.min(this.closer[1], whole.end)];
@@ -1999,26 +2073,35 @@ class StreamPage {
   // slices cover the whole range; the first and the last may be shorter. Args: the largest number of slices.
   slices(most) {
     const range = this.range();
-    const step = chooseStep(range, this.binSeconds, most);
-    if (this.binSeconds === null) return { ...range, days: step, timezone: this.detail.timezone };
-    return this.#inDays(range, step) ?? { ...range, step, aligned: true };
+    const { length: bin, zone } = commonBin(this.detail, range.start);
+    const step = chooseStep(range, bin, most);
+    if (bin === null) return { ...range, days: step, timezone: zone };
+    const bins = step * bin / this.binSeconds;
+    return this.#inDays(range, bins) ?? { ...range, step: bins, aligned: true };
   }
 
   // Return a range and a step, in bins, that divide it into equal groups, which start at round times. The range may be
   // a little shorter than the chosen one. Args: the largest number of groups.
   groups(most) {
     const range = this.range();
-    const step = chooseStep(range, this.binSeconds, most);
+    const { length: bin, zone } = commonBin(this.detail, range.start);
+    if (bin === null && this.binSeconds !== null) return { ...range, days: chooseStep(range, null, most), timezone: zone };
+    const step = chooseStep(range, bin, most) * (bin === null ? 1 : bin / this.binSeconds);
     const days = this.measure.name === "count" ? this.#wholeDays(range) : null; // sums and means have groups of bins only
-    return this.#inDays(days, step) ?? { ...snapRange(range, step * (this.binSeconds ?? 0), this.binSeconds, this.whole().start), step };
+    return this.#inDays(days, step) ?? { ...snapRange(range, step * (this.binSeconds ?? 0), bin, this.whole().start), step };
   }
 
   // Return a range and a number of days of the reader's time zone, in place of a step of whole days of UTC. Return
   // null if the step is shorter than a day, or a day there begins inside a bin.
   #inDays(range, step) {
     const length = step * (this.binSeconds ?? 0);
-    if (!range || !length || length % DAY || !this.times.hasWholeDays(range)) return null;
+    if (!range || !length || length % DAY || !this.hasWholeDays(range)) return null;
     return { ...range, days: length / DAY, timezone: this.times.zone };
+  }
+
+  // Return whether every day of the reader's time zone that begins within a range begins at the edge of a bin.
+  hasWholeDays(range) {
+    return this.times.hasWholeDays(range, (at) => this.edges(at)[0]);
   }
 
   // Return the whole days of a range; null if there are none.

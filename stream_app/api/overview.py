@@ -66,6 +66,8 @@ def sparkline(view: StreamView) -> Sparkline | None:
     first, stop = view.span
     if stop == first:
         return None
+    if any(one.binning != view.own.binning for one in view.before):
+        first = view.own.span.start  # bars of bins of one length
     points = sum_series if view.declared.amounts else StreamView.series
     found = points(view, "bin", Span(max(first, stop - SPARKLINE_POINTS), stop))
     halves = half_widths(found.laws, DEFAULT_CONFIDENCE)[0] + found.roundings

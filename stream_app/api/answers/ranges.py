@@ -13,10 +13,11 @@ from dphist.laws.law import LawTable
 from dphist.product.columns import KeyPlaces
 from dphist.tree.estimate import Estimate
 from stream_app.api import schemas
-from stream_app.core.answers.answered import QueryError, SeriesPoints, point_ranges
+from stream_app.core.answers.answered import QueryError, SeriesPoints
 from stream_app.core.answers.asked_keys import AskedKeys, group_in_words
 from stream_app.core.answers.local_days import groups_of_days, whole_groups
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.steps import point_ranges
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import Span
 from stream_app.core.meaning import EVERY_EVENT, Meaning, meaning_of, range_in_words
@@ -123,7 +124,7 @@ def ranges_of(
         raise QueryError("days: need kind=bin and no step; change them, or leave days out", "days")
     groups = days_of(view, query, span, schemas.MAX_POINTS)
     if groups is None or query.days is None:
-        return point_ranges(query.kind, span, query.step, window, view.span.start)
+        return point_ranges(view.binning, query.kind, span, query.step, window, view.span.start)
     whole = whole_groups(view.binning, groups, query.days, query.timezone or "UTC")
     starts, stops = np.array(whole, np.int64).reshape(-1, 2).T
     return starts, stops

@@ -33,8 +33,6 @@ from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
 from stream_app.core.promise import delta_in_words, in_words
 from stream_app.core.records import ENDED
 
-_LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
-
 
 def summary(view: StreamView) -> schemas.StreamSummary:
     """Return the short description of a stream."""
@@ -99,6 +97,9 @@ def _history(view: StreamView) -> list[schemas.HistoryPart]:
         schemas.HistoryPart(
             stream=name,
             **edges_of(one, one.span),
+            bin=one.binning.text,
+            bin_seconds=None if one.binning.timezone else one.binning.bin_us / 1e6,
+            timezone=one.binning.timezone,
             bins_released=sum(epoch.bins for epoch in one.epochs),
             epochs_released=sum(1 for epoch in one.epochs if epoch.bins),
             in_total=same_columns(one.strategy, view.strategy),
@@ -196,7 +197,7 @@ def _summary(view: StreamView) -> dict[str, Any]:
         "source": view.labels.source(view.strategy.source),
         "epsilon": in_words(view.strategy.epsilon),
         "delta": None if view.strategy.delta is None else delta_in_words(view.strategy.delta),
-        "bin": f"1 day ({binning.timezone})" if calendar else length_in_words(binning.bin_us),
+        "bin": binning.text,
         "bin_seconds": None if calendar else binning.bin_us / 1e6,
         "timezone": binning.timezone,
         "start": format_instant(view.start_us),
@@ -237,15 +238,3 @@ def _epoch(view: StreamView, epoch: EpochView) -> schemas.EpochAnswer:
         first_seq=record.first_seq,
         end_reason=record.end_reason,
     )
-
-
-def length_in_words(us: int) -> str:
-    """Return a length of time as text in its largest whole unit.
-
-    >>> length_in_words(3_600_000_000), length_in_words(900_000_000), length_in_words(1_500_000)
-    ('1 hour', '15 minutes', '1.5 seconds')
-    """
-    for name, size in _LENGTHS:
-        if us % size == 0:
-            return f"1 {name}" if us == size else f"{us // size} {name}s"
-    return f"{us / 1_000_000:g} seconds"

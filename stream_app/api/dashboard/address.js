@@ -106,7 +106,7 @@ function unknownZone({ asked, detail, times }) {
 function unknownWindow(page) {
   const asked = page.asked.get("window");
   if (!asked || !page.detail.released_until) return null;
-  const offered = windows(page.whole(), page.bins.length);
+  const offered = windows(page.whole(), page.bins.length, page.windowBin);
   if (!offered.length || offered.includes(Number(asked))) return null;
   return { text: `There is no window of ${quoted(asked)} seconds for the rate. Shown: another length.`, links: offered.map((window) => [length(window), { window }]) };
 }

@@ -60,7 +60,7 @@ function showZones(page) {
     at("zone-select").replaceChildren(...zones.map((zone) => new Option(zone, zone)));
   }
   at("zone-select").value = times.zone;
-  const hasOtherDays = times.days && detail.released_until !== null && !times.hasWholeDays(page.whole());
+  const hasOtherDays = times.days && detail.released_until !== null && !page.hasWholeDays(page.whole());
   say(at("utc-days"), hasOtherDays ? `Days and weeks on charts are those of UTC, because days of ${times.zone} begin inside a bin.` : "");
 }
 

@@ -40,7 +40,7 @@ async function readEpoch(page, whole) {
 
 const only = ({ value, stderr, lower, upper, confidence }) => ({ value: value[0], stderr: stderr[0], interval: [lower[0], upper[0]], confidence });
 // Return how many bins, or epochs, the streams before this one have released, whose history goes on here.
-const released = (page, what) => (page.detail.history ?? []).filter((one) => one.in_total).reduce((sum, one) => sum + one[what], 0);
+const released = (page, what) => (page.detail.history ?? []).filter((one) => one.in_total && one.bin === page.detail.bin).reduce((sum, one) => sum + one[what], 0);
 const releasedEpochs = (page) => released(page, "epochs_released") + page.detail.epochs.filter((one) => one.bins_released).length;
 
 // Args: found, as ``readHeadline`` returns it; until, the end of the last released bin; seq, of that release.

@@ -39,10 +39,11 @@ export const longest = (start, end) => Math.min(Math.max(...end.map((to, i) => t
 // Return how many points fit into a chart of this width, in pixels.
 export const roomFor = (width) => Math.max(60, Math.min(400, width / 2.5));
 
-// Return the lengths of windows that the rate panel offers: whole numbers of bins, at most half of the stream.
-export function windows(whole, binSeconds) {
+// Return the lengths of windows that the rate panel offers: several bins, at most half of the stream. Args: fit, of which
+// they are multiples.
+export function windows(whole, binSeconds, fit) {
   const lengths = [60, 300, 900, HOUR, 6 * HOUR, DAY, 7 * DAY, 28 * DAY];
-  return lengths.filter((seconds) => seconds % binSeconds === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
+  return lengths.filter((seconds) => seconds % fit === 0 && seconds > binSeconds && 2 * seconds <= whole.end - whole.start).slice(0, 5);
 }
 
 // Return an instant at which a step begins. Weeks begin on Mondays, as those of the service do, if no bin begins before

@@ -3,6 +3,7 @@
 
 import { numbered } from "./annotations.js";
 import { get, streamPath } from "./api.js";
+import { commonBin, edgesAround, hasOtherBins } from "./earlier_bins.js";
 import { isPattern, nameOf } from "./key_choice.js";
 import { measuresOf } from "./measures.js";
 import { chooseStep, presets, snapRange } from "./ranges.js";
@@ -107,6 +108,26 @@ export class StreamPage {
   }
 
   range() {
+    const { start, end } = this.#chosenRange();
+    return hasOtherBins(this.detail) ? { start: this.edges(start)[0], end: this.edges(end)[1] } : { start, end };
+  }
+
+  // Return the edges of bins around an instant, also of earlier streams with other bins.
+  edges(at) {
+    return edgesAround(this.detail, this.bins, at);
+  }
+
+  // Return the shortest time that fits all bins from an instant on, in seconds; null for calendar days.
+  binFrom(start) {
+    return commonBin(this.detail, start).length;
+  }
+
+  // Return the time of which windows are multiples, in seconds: it fits all bins of the chosen range.
+  get windowBin() {
+    return this.binFrom(this.range().start) ?? DAY;
+  }
+
+  #chosenRange() {
     const whole = this.whole();
     if (this.closer) {
       const [start, end] = [Math.max(this.closer[0], whole.start), Math.min(this.closer[1], whole.end)];
@@ -126,26 +147,35 @@ export class StreamPage {
   // slices cover the whole range; the first and the last may be shorter. Args: the largest number of slices.
   slices(most) {
     const range = this.range();
-    const step = chooseStep(range, this.binSeconds, most);
-    if (this.binSeconds === null) return { ...range, days: step, timezone: this.detail.timezone };
-    return this.#inDays(range, step) ?? { ...range, step, aligned: true };
+    const { length: bin, zone } = commonBin(this.detail, range.start);
+    const step = chooseStep(range, bin, most);
+    if (bin === null) return { ...range, days: step, timezone: zone };
+    const bins = step * bin / this.binSeconds;
+    return this.#inDays(range, bins) ?? { ...range, step: bins, aligned: true };
   }
 
   // Return a range and a step, in bins, that divide it into equal groups, which start at round times. The range may be
   // a little shorter than the chosen one. Args: the largest number of groups.
   groups(most) {
     const range = this.range();
-    const step = chooseStep(range, this.binSeconds, most);
+    const { length: bin, zone } = commonBin(this.detail, range.start);
+    if (bin === null && this.binSeconds !== null) return { ...range, days: chooseStep(range, null, most), timezone: zone };
+    const step = chooseStep(range, bin, most) * (bin === null ? 1 : bin / this.binSeconds);
     const days = this.measure.name === "count" ? this.#wholeDays(range) : null; // sums and means have groups of bins only
-    return this.#inDays(days, step) ?? { ...snapRange(range, step * (this.binSeconds ?? 0), this.binSeconds, this.whole().start), step };
+    return this.#inDays(days, step) ?? { ...snapRange(range, step * (this.binSeconds ?? 0), bin, this.whole().start), step };
   }
 
   // Return a range and a number of days of the reader's time zone, in place of a step of whole days of UTC. Return
   // null if the step is shorter than a day, or a day there begins inside a bin.
   #inDays(range, step) {
     const length = step * (this.binSeconds ?? 0);
-    if (!range || !length || length % DAY || !this.times.hasWholeDays(range)) return null;
+    if (!range || !length || length % DAY || !this.hasWholeDays(range)) return null;
     return { ...range, days: length / DAY, timezone: this.times.zone };
+  }
+
+  // Return whether every day of the reader's time zone that begins within a range begins at the edge of a bin.
+  hasWholeDays(range) {
+    return this.times.hasWholeDays(range, (at) => this.edges(at)[0]);
   }
 
   // Return the whole days of a range; null if there are none.

@@ -114,12 +114,13 @@ class ClockTimes {
   }
 
   // Return whether every day of the time zone that begins within a range begins at the edge of a bin.
-  hasWholeDays({ start, end }) {
+  // Args: edgeBefore(at), returns the last edge of a bin before or at an instant.
+  hasWholeDays({ start, end }, edgeBefore) {
     if (!this.days) return false;
     const [first, last] = [this.days.of(start), this.days.of(end)];
     for (let day = first; day <= last; day += 1) {
       const midnight = this.days.start(day);
-      if (this.bins.start(this.bins.of(midnight)) !== midnight) return false;
+      if (midnight >= start && edgeBefore(midnight) !== midnight) return false;
     }
     return true;
   }

@@ -36,6 +36,7 @@ from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answers.answered import QueryError, declared_keys
 from stream_app.core.answers.local_days import DAY_US
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.steps import Grid
 from stream_app.core.answers.whole import whole_estimate
 from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.cells import Buckets
@@ -56,17 +57,27 @@ def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
     """
     span = span_of(view, query)
     days = days_of(view, query, span, schemas.MOST_SLICES)
-    slices = days or slices_between(span, query, origin_of(view.binning, span, query))
+    grid = Grid.of(view.binning, span)
+    slices = days or _in_steps(grid, query)
     if not slices:
         raise QueryError("step: longer than the range; ask for a shorter step or a longer range", "step")
     if len(slices) > schemas.MOST_SLICES:
-        least = _least_step(span, query.aligned)
+        least = _least_step(grid.around, query.aligned, grid.least)
         raise QueryError(f"step: at most {schemas.MOST_SLICES} slices; write {least} or more bins", "step")
     measured = [one for one in slices if not view.unmeasured(one)]
     check_work(slices_us(view, len(measured)), "step", "ask for longer slices, or one /count for all")
     if not measured:
         raise QueryError("start, end: no slice between them was measured whole; ask for others", "start")
     return measured
+
+
+def _in_steps(grid: Grid, query: schemas.SlicesQuery) -> Sequence[Span]:
+    """Return all slices of a range by its steps. Raises: QueryError for a step that does not fit all bins."""
+    bins = grid.around if query.aligned else grid.steps
+    grid.check_step(query.step or grid.least)
+    found = slices_between(bins, query, origin_of(grid.binning, bins, query), grid.least)
+    starts, stops = grid.here(np.array(found, np.int64).reshape(-1, 2)).T.tolist()
+    return [Span(*edges) for edges in zip(starts, stops, strict=True)]
 
 
 def origin_of(binning: Binning, span: Span, query: schemas.SlicesQuery) -> int:
@@ -78,12 +89,12 @@ def origin_of(binning: Binning, span: Span, query: schemas.SlicesQuery) -> int:
     return _MONDAY_US // binning.bin_us if is_weeks and _MONDAY_US % binning.bin_us == 0 else 0
 
 
-def slices_between(span: Span, query: schemas.SlicesQuery, origin: int = 0) -> Sequence[Span]:
+def slices_between(span: Span, query: schemas.SlicesQuery, origin: int = 0, least: int = 1) -> Sequence[Span]:
     """Return all slices of a range, also those that were never measured; a few more than allowed at most.
 
-    Args: origin, a bin at which an aligned slice begins.
+    Args: origin, a bin at which an aligned slice begins; least, of which a step is a multiple.
     """
-    step = query.step or _least_step(span, query.aligned)
+    step = query.step or _least_step(span, query.aligned, least)
     if not query.aligned:
         starts = range(span.start, span.stop - step + 1, step)[: schemas.MOST_SLICES + 1]
         return [Span(start, start + step) for start in starts]
@@ -92,9 +103,9 @@ def slices_between(span: Span, query: schemas.SlicesQuery, origin: int = 0) -> S
     return [Span(*edges) for edges in pairwise((span.start, *inner, span.stop))]
 
 
-def _least_step(span: Span, aligned: bool) -> int:
-    """Return the fewest bins of a slice that make no more slices than are allowed."""
-    return -(-(span.stop - span.start) // (schemas.MOST_SLICES - int(aligned)))
+def _least_step(span: Span, aligned: bool, least: int = 1) -> int:
+    """Return the fewest bins of a slice, of multiples of ``least``, that make no more slices than allowed."""
+    return -(-(span.stop - span.start) // (schemas.MOST_SLICES - int(aligned)) // least) * least
 
 
 def uneven_in_words(slices: Sequence[Span]) -> str:

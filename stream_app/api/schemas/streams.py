@@ -160,6 +160,9 @@ class HistoryPart(BaseModel):
     stream: str
     start: str = Field(description="start of its first bin, RFC 3339")
     end: str = Field(description="end of its last bin, RFC 3339")
+    bin: str = Field(description="its bins, in words; steps over them must fit them")
+    bin_seconds: float | None = Field(description="the length of its bins; null: calendar days of timezone")
+    timezone: str | None = Field(description="time zone of its calendar days; null: bins of fixed length")
     bins_released: int
     epochs_released: int = Field(description="epochs with released bins")
     in_total: bool = Field(

@@ -14,7 +14,7 @@ from dphist.laws.law import LawTable
 from dphist.product.columns import KeyPlaces
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.counting.cells import KeyList
-from stream_app.core.kinds.tables import SeriesKind, Span
+from stream_app.core.kinds.tables import Span
 from stream_app.core.strategy import Strategy
 
 
@@ -105,17 +105,3 @@ def downsampled(values: FloatArray, points: int) -> Int64Array:
         stretch = values[start:stop]
         shown |= {int(start + stretch.argmin()), int(start + stretch.argmax())}
     return np.array(sorted(shown), dtype=np.int64)
-
-
-def point_ranges(
-    kind: SeriesKind, span: Span, step: int, window: int, first: int
-) -> tuple[Int64Array, Int64Array]:
-    """Return the start and the end of each point's range; ``StreamView.series`` says what they are.
-
-    Args: first, the stream's first bin.
-    """
-    if kind == "bin":
-        starts = np.arange(span.start, span.stop - step + 1, step)
-        return starts, starts + step
-    stops = np.arange(span.start + (step if kind == "running" else window), span.stop + 1, step)
-    return (np.full_like(stops, first) if kind == "running" else stops - window), stops

@@ -1,4 +1,4 @@
-"""The streams in one history: which of their columns, and which of their keys, mean the same.
+"""The streams in one history: their bins one after the other, and which of their columns and keys agree.
 
 A count of keys goes on from one stream to the next if both lists hold all of these keys. All other counts
 go on only if the columns agree (docs/decisions/0047-successors.md).
@@ -12,16 +12,29 @@ from typing import NamedTuple
 import numpy as np
 
 from dphist.product.columns import KeyPlaces, column_sum
+from stream_app.core.answers.steps import JoinedBinning
+from stream_app.core.answers.visible_epochs import VisibleEpochs
+from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.records import Trimmed
 from stream_app.core.strategy import Strategy
 
 
 class Part(NamedTuple):
-    """A stream before the last one of a history. Args: strategy, its last one; epochs, all of them."""
+    """A stream before the last one of a history.
+
+    Args: strategy, its last one; epochs, all of them, in the history's bins; trimmed, as of the stream.
+    """
 
     strategy: Strategy
     epochs: Sequence[EpochView]
+    trimmed: Trimmed | None
+
+    @classmethod
+    def of(cls, view: VisibleEpochs, shift: int) -> Part:
+        """Return a stream as a part. Args: shift, from its bins to the history's."""
+        return cls(view.strategy, [epoch.shifted(shift) for epoch in view.epochs], view.trimmed)
 
     def showing(self, now: Strategy, places: KeyPlaces) -> list[EpochView]:
         """Return the epochs with some keys of another stream's list as their count; none without these keys.
@@ -37,6 +50,23 @@ class Part(NamedTuple):
             return []
         columns = column_sum(axes, there[0] if isinstance(places, int) else tuple(sorted(there)))
         return [over.showing(columns) for epoch in self.epochs if (over := epoch.over_axes)]
+
+
+def joined_bins(streams: Sequence[VisibleEpochs]) -> tuple[Binning, list[int]]:
+    """Return the bins of a history, and the shift from each stream's bins to them.
+
+    Args: streams, oldest first. Each begins at an edge of the bins of the stream before it.
+    """
+    *before, last = streams
+    if all(one.binning == last.binning for one in before):
+        return last.binning, [0] * len(streams)
+    joined = JoinedBinning.of([(one.binning, edge_us(one)) for one in streams])
+    return joined, [-piece.shift for piece in joined.pieces]
+
+
+def edge_us(stream: VisibleEpochs) -> int:
+    """Return where a stream begins, in microseconds since 1970."""
+    return stream.binning.start_us(stream.epochs[0].record.first_bin)
 
 
 def place_in(then: KeyList, now: KeyList, place: int) -> int | None:

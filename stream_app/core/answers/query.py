@@ -25,13 +25,13 @@ from stream_app.core.answers.answered import (
     SeriesPoints,
     downsampled,
     places_of,
-    point_ranges,
 )
 from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.consistent import Method, consistent_running
 from stream_app.core.answers.edges import bin_at_edge
 from stream_app.core.answers.labels import UNLABELLED
-from stream_app.core.answers.parts import Part, same_columns
+from stream_app.core.answers.parts import Part, joined_bins, same_columns
+from stream_app.core.answers.steps import point_ranges
 from stream_app.core.answers.unmeasured import gaps_in, nothing_measured, other_keys_then
 from stream_app.core.answers.visible_epochs import VisibleEpochs
 from stream_app.core.answers.whole import whole_estimate, whole_points
@@ -108,11 +108,13 @@ class StreamView(VisibleEpochs):
         if found is None:
             found = self._following[asked] = copy(self)
             found.before, found._alone, found._following = before, self, {}
-            alike = [one for one in before if same_columns(one.strategy, self.strategy)]
-            found._others = tuple(Part(one.strategy, one.epochs) for one in before if one not in alike)
+            found.binning, shifts = joined_bins((*before, self))
+            parts = [Part.of(*one) for one in zip(before, shifts, strict=False)]
+            alike = [one for one in parts if same_columns(one.strategy, self.strategy)]
+            found._others = tuple(one for one in parts if not same_columns(one.strategy, self.strategy))
             found.trimmed = alike[0].trimmed if alike else self.trimmed
             found._texts = tuple(chain.from_iterable(one._texts for one in (*before, self)))
-            found.epochs = list(chain.from_iterable(one.epochs for one in (*alike, self)))
+            found.epochs = [*chain(*(one.epochs for one in alike)), *self.epochs]
             found._running, found._consistent, found._showing, found._covers = {}, {}, {}, {}
         found.statement, found.labels, found.left = self.statement, self.labels, self.left
         return found
@@ -258,7 +260,7 @@ class StreamView(VisibleEpochs):
         at every step-th edge. In the first published view, bins and windows are sums of the bins' own nodes.
         Cost: O(bins) in numpy, and O(height^2) for each returned point.
         """
-        starts, stops = point_ranges(kind, span, step, window, self.span.start)
+        starts, stops = point_ranges(self.binning, kind, span, step, window, self.span.start)
         return self.over_ranges(kind, view, starts, stops, points)
 
     def ends_of(self, kind: SeriesKind, bins: Sequence[int]) -> tuple[Int64Array, Int64Array]:

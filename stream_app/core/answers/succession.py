@@ -1,8 +1,8 @@
 """Which streams continue each other, so that a successor's history begins before it.
 
-Their counts add up if a bin and its cells mean the same in both. Where lists of keys differ, counts of keys
-that both lists hold add up. All else may differ: answers over several
-epochs have exact errors, whatever the settings of each epoch were (docs/decisions/0047-successors.md).
+Their counts add up if cells mean the same in both. Where lists of keys differ, counts of keys that both lists
+hold add up. All else may differ, bins too: answers over several epochs have exact errors, whatever the
+settings of each epoch were (docs/decisions/0047-successors.md).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
-from stream_app.core.answers.parts import keys_in_words, same_columns, some_keys_agree
+from stream_app.core.answers.parts import edge_us, keys_in_words, same_columns, some_keys_agree
 from stream_app.core.answers.query import StreamView
 from stream_app.core.declaration import Declaration
 from stream_app.core.generations import address_of
@@ -45,20 +45,25 @@ def continues(before: StreamView, after: StreamView) -> bool:
     """
     if not _agree(before.strategy, after.strategy) or after.trimmed is not None:
         return False
-    return is_complete(before, after) and before.span.stop <= after.epochs[0].record.first_bin
+    if not is_complete(before, after):
+        return False
+    edge, bins = edge_us(after), before.binning
+    is_edge = bins.start_us(int(bins.bin_of([edge])[0])) == edge
+    return is_edge and bins.start_us(before.span.stop) <= edge
 
 
 def is_complete(before: StreamView, after: StreamView) -> bool:
     """Return whether a stream has released its last bin before the one that continues it."""
     if not after.epochs or before.released_until_us is None:
         return False
-    edge_us = after.binning.start_us(after.epochs[0].record.first_bin)
     retired = before.history is not None and before.history.retired_us is not None
-    return retired or before.epochs[-1].record.end_reason == ENDED or before.released_until_us == edge_us
+    return (
+        retired or before.epochs[-1].record.end_reason == ENDED or before.released_until_us == edge_us(after)
+    )
 
 
 def _agree(before: Strategy, after: Strategy) -> bool:
-    """Return whether a bin is the same in two streams, and so are its cells or the cells of some keys."""
+    """Return whether the cells of a bin mean the same in two streams, or the cells of some keys do."""
     then, now = before.declared, after.declared
     if _counted(then) != _counted(now):
         return False
@@ -68,8 +73,8 @@ def _agree(before: Strategy, after: Strategy) -> bool:
 
 
 def _counted(declared: Declaration) -> tuple[object, ...]:
-    """Return what decides, besides cells, what the count of a bin is a number of."""
-    return declared.source.name, declared.time.binning, declared.privacy.unit, declared.count, declared.where
+    """Return what decides, besides cells, which events a count is a number of."""
+    return declared.source.name, declared.privacy.unit, declared.count, declared.where
 
 
 def names_of(parts: Sequence[StreamView]) -> list[str]:
@@ -117,6 +122,7 @@ def _changes(before: Strategy, after: Strategy) -> Iterator[str]:
     facts = {
         "epsilon": (in_words(before.epsilon), in_words(after.epsilon)),
         "delta": (_delta(before.delta), _delta(after.delta)),
+        "bins": (then.time.binning.text, now.time.binning.text),
         "epoch": (_epoch(before), _epoch(after)),
         "grace": (f"{then.time.grace_us / 1e6:g} s", f"{now.time.grace_us / 1e6:g} s"),
         "late events": (then.late, now.late),

@@ -13,9 +13,10 @@ from dphist.laws.law import WeightedNoise
 from dphist.product.columns import MOST_WEIGHT, ColumnSum, of_every_key
 from dphist.product.sums import Mean, end_columns, mean_of, mean_of_ends, sum_columns
 from dphist.tree.estimate import Estimate
-from stream_app.core.answers.answered import QueryError, SeriesPoints, point_ranges
+from stream_app.core.answers.answered import QueryError, SeriesPoints
 from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.steps import point_ranges
 from stream_app.core.answers.whole import whole_estimate, whole_points
 from stream_app.core.counting.cells import Amounts
 from stream_app.core.kinds.tables import SeriesKind, SeriesView, Span
@@ -86,7 +87,7 @@ def sum_series(
     points: int = 11_000,
 ) -> SeriesPoints:
     """Return sums of the amounts as a series. Args, cost: as ``StreamView.series``; raises: as ``sum_of``."""
-    ranges = point_ranges(kind, span, step, window, view.span.start)
+    ranges = point_ranges(view.binning, kind, span, step, window, view.span.start)
     return sums_over(view, kind, *ranges, key, known, points)
 
 
@@ -129,7 +130,7 @@ def mean_series(
 
     Args, cost, raises: as ``means_over``.
     """
-    ranges = point_ranges(kind, span, step, window, view.span.start)
+    ranges = point_ranges(view.binning, kind, span, step, window, view.span.start)
     return means_over(view, kind, *ranges, key, confidence, points)
 
 

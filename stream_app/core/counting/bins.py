@@ -25,6 +25,7 @@ from stream_app.core.records import PartitionState
 LARGEST_APPLY_CELLS = 5_000  # a longer script would delay all other streams of the store
 
 _1970 = date(1970, 1, 1)
+_LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,11 @@ class Binning:
         if self.bin_us < 1:
             raise ValueError(f"bin: {self.bin_us} us is not a length of time; at least 1 microsecond")
 
+    @property
+    def text(self) -> str:
+        """What a bin is, in words."""
+        return length_in_words(self.bin_us) if self.timezone is None else f"1 day ({self.timezone})"
+
     def start_us(self, bin: int) -> int:
         """Return the first instant of a bin, in microseconds since 1970 UTC."""
         return bin * self.bin_us if self.timezone is None else _midnight_us(self.timezone, bin)
@@ -72,6 +78,18 @@ class Binning:
         days = np.unique(np.unique(by_length)[:, np.newaxis] + np.arange(-1, 3))
         midnights = np.array([_midnight_us(self.timezone, day) for day in days.tolist()])
         return days[np.searchsorted(midnights, times, side="right") - 1]
+
+
+def length_in_words(us: int) -> str:
+    """Return a length of time as text in its largest whole unit.
+
+    >>> length_in_words(3_600_000_000), length_in_words(900_000_000), length_in_words(1_500_000)
+    ('1 hour', '15 minutes', '1.5 seconds')
+    """
+    for name, size in _LENGTHS:
+        if us % size == 0:
+            return f"1 {name}" if us == size else f"{us // size} {name}s"
+    return f"{us / 1_000_000:g} seconds"
 
 
 @lru_cache(maxsize=100_000)

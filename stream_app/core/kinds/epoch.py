@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from copy import copy
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -89,6 +90,14 @@ class EpochView(ABC):
     def published(self) -> Int64Array:
         """Return the running counts as first published, shape (bins, width), in units of 2^-16."""
         return self.rows(PUBLISHED)
+
+    def shifted(self, bins: int) -> Self:
+        """Return this epoch with later numbers of its bins; it shares the released rows."""
+        if not bins:
+            return self
+        own = copy(self)
+        own.record = replace(self.record, first_bin=self.record.first_bin + bins)
+        return own
 
     def within(self, span: Span) -> Span:
         """Return the part of an absolute range that this epoch measured, in bins relative to the epoch."""

@@ -74,8 +74,9 @@ def test_a_successor_answers_with_the_history_before_its_edge(behind: Backstage)
     detail, [entry] = told(address, "later"), told_of(address, "/v1/overview", "later")
     for found in (detail, entry, *told_of(address, "/v1/streams", "later")):
         assert found["running"]["value"] == pytest.approx(both["value"])
-    part = {"stream": "departures", "start": BEGIN_TEXT, "end": EDGE_TEXT}
-    assert detail["history"] == [part | {"bins_released": 10, "epochs_released": 1, "in_total": True}]
+    part: dict[str, Any] = {"stream": "departures", "start": BEGIN_TEXT, "end": EDGE_TEXT}
+    part |= {"bin": "1 hour", "bin_seconds": 3_600.0, "timezone": None, "in_total": True}
+    assert detail["history"] == [part | {"bins_released": 10, "epochs_released": 1}]
     assert [(one["start"], one["bins_released"]) for one in detail["epochs"]] == [(EDGE_TEXT, 5)]
     [mark] = detail["annotations"]
     assert (mark["start"], mark["end"]) == (EDGE_TEXT, None)

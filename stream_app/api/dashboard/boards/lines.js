@@ -3,9 +3,10 @@
 
 import { numbered } from "../annotations.js";
 import { ApiError } from "../api.js";
+import { divisor } from "../earlier_bins.js";
 import { chooseStep, roundTime } from "../ranges.js";
 import { StreamPage } from "../state.js";
-import { seconds, timesOf } from "../times.js";
+import { timesOf } from "../times.js";
 import { length } from "../words.js";
 
 // Return the stream and the key that a line names: "clicks/FR" is the key FR of clicks. The key may be null.
@@ -52,9 +53,7 @@ export class BoardLine extends StreamPage {
   range() {
     const { start, end } = this.domain();
     const whole = this.whole();
-    const from = Math.max(this.bins.start(this.bins.of(start)), whole.start);
-    const last = this.bins.of(end);
-    const to = Math.min(this.bins.start(last) < end ? this.bins.start(last + 1) : end, whole.end);
+    const [from, to] = [Math.max(this.edges(start)[0], whole.start), Math.min(this.edges(end)[1], whole.end)];
     if (from < to) return { start: from, end: to };
     throw new ApiError(`nothing of ${this.title} is released in this range, its values are of ${this.times.onPage(this.times.period(whole.start, whole.end))}`, 400);
   }
@@ -94,7 +93,9 @@ export class Group {
 
   // Return the length of the shortest time that is a whole number of bins of every line, in seconds; null for days.
   get common() {
-    const lengths = this.lines.map(({ binSeconds }) => (binSeconds === null ? null : Math.round(binSeconds * 1e6)));
+    const { start } = this.domain();
+    const bins = this.lines.map((line) => (line.binSeconds === null ? null : line.binFrom(start) ?? line.binSeconds));
+    const lengths = bins.map((bin) => (bin === null ? null : Math.round(bin * 1e6)));
     return lengths.includes(null) ? null : lengths.reduce((one, other) => (one / divisor(one, other)) * other) / 1e6;
   }
 
@@ -199,8 +200,6 @@ export function annotationsAmong(own, lines) {
 // Return the largest range that lines have values for.
 export function wholeOf(lines) {
   const there = lines.filter(({ detail }) => detail?.released_until);
-  const starts = there.map(({ detail }) => seconds(detail.start)), ends = there.map(({ detail }) => seconds(detail.released_until));
-  return { start: Math.min(...starts), end: Math.max(...ends) };
+  const wholes = there.map((line) => line.whole());
+  return { start: Math.min(...wholes.map(({ start }) => start)), end: Math.max(...wholes.map(({ end }) => end)) };
 }
-
-const divisor = (one, other) => (other ? divisor(other, one % other) : one);

@@ -23,7 +23,7 @@ export class Bins extends Panel {
     const slices = page.groups(Math.min(roomFor(this.body.clientWidth), page.measure.most ?? Infinity));
     const asked = { kind: "bin", ...slices };
     const calendar = slices.days ? page.times.days : page.bins; // of both, weeks are whole numbers
-    const possible = calendar.week !== null && weekBefore(calendar, slices.start) >= page.whole().start;
+    const possible = calendar.week !== null && hasWeekBefore(calendar, slices.start, page);
     this.compare.disabled = !possible;
     this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
     const [answer, earlier] = await Promise.all([
@@ -73,6 +73,12 @@ export class Bins extends Panel {
     const column = (values) => start.map((edge) => values[places.get(calendar.of(edge))] ?? null);
     return { name: "week before", quiet: true, dash: true, value: column(series.value), lower: column(series.lower), upper: column(series.upper) };
   }
+}
+
+// Return whether the stream has the week before, in bins that the same steps fit.
+function hasWeekBefore(calendar, start, page) {
+  const before = weekBefore(calendar, start);
+  return before >= page.whole().start && page.binFrom(before) === page.binFrom(start);
 }
 
 // Return the instant a week before the start of a bin or a day. Args: calendar, of bins or days.

@@ -18,14 +18,14 @@ export class Rate extends Panel {
   }
 
   static applies(page) {
-    return windows(page.whole(), page.bins.length).length > 0;
+    return windows(page.whole(), page.bins.length, page.windowBin).length > 0;
   }
 
   async ask(page) {
     this.window = this.#window(page);
     const { start, end } = page.range();
     const bins = this.window / page.bins.length;
-    const from = Math.max(page.before(start, bins - 1), page.whole().start);
+    const from = Math.max(page.edges(page.before(start, bins - 1))[0], page.whole().start);
     const points = Math.round(Math.min(Math.max(this.body.clientWidth / 2, 240), 600));
     const most = Math.min(points, page.measure.most ?? points);
     const answer = await page.points({ kind: "window", window: bins, start: from, end, points: most });
@@ -48,7 +48,7 @@ export class Rate extends Panel {
   }
 
   #window(page) {
-    const offered = windows(page.whole(), page.bins.length);
+    const offered = windows(page.whole(), page.bins.length, page.windowBin);
     const chosen = offered.includes(page.window) ? page.window : offered[Math.min(1, offered.length - 1)];
     if (this.select.dataset.offered !== String(offered)) {
       this.select.dataset.offered = String(offered);
