@@ -5,9 +5,9 @@ document.addEventListener("DOMContentLoaded", () => {
 });
 
 // The form of docs/how-to/sizing.md: the same law as benchmarks/scale/sizing.py, with the costs in the page.
-const BUSY = 0.7, ROUND_TRIP_S = 0.002, TURN_S = 0.02, DAY_S = 86400;
+const BUSY = 0.7, ROUND_TRIP_S = 0.002, TURN_S = 0.02, POLL_S = 0.01, DAY_S = 86400;
 const PIECES_AT_ONCE = 2, READ_EVERY_S = 0.05, READ_S_PER_STREAM = 0.005, ROUNDS_TO_CUT = 3;
-const RECORDS_OF_PIECE = 40000, CELLS_OF_CALL = 5000, LISTED = 512, AHEAD = 10000000;
+const RECORDS_OF_PIECE = 40000, CELLS_OF_CALL = 5000, LISTED = 512, CACHED = 128, AHEAD = 10000000;
 const CLOSINGS = ["closing", "cut", "closing_of_key", "closing_of_key_ahead", "cell_hashed"];
 
 const distinct = (keys, events) => keys * -Math.expm1(-events / keys);
@@ -36,6 +36,7 @@ function second(load, workers, partitions) {
     event_with_key: keys > 1 ? eventsPerS : 0,
     piece: pieces,
     call: calls * streams,
+    call_uncached: calls * Math.max(0, streams - CACHED),
     cell: cells * streams,
     cell_passed: passed(keys, cells / bins) * bins * streams,
     cell_hashed: ofBin > LISTED ? ofBin * bins * streams : 0,
@@ -54,11 +55,14 @@ function projected({ cpu_s: cpu, redis_cpu_s: redis }, load, workers, shards) {
   const instant = Object.fromEntries(CLOSINGS.map((name) => [name, done[name] * load.binS]));
   instant.piece = Math.min(ROUNDS_TO_CUT * partitions, load.eventsPerS * load.binS);
   instant.call = instant.piece * load.streams;
+  instant.call_uncached = instant.piece * Math.max(0, load.streams - CACHED);
   instant.cell = instant.call * distinct(load.keys, Math.max((load.eventsPerS * TURN_S) / partitions, 1));
   const atOnceS = spent(cpu, instant) / workers, storedS = spent(redis, instant) / shards;
   const others = Math.max(0, busy - (atOnceS + cpu.instant) / load.binS);
   const queueS = ((storedS / load.streams) * redisBusy) / (2 * (1 - redisBusy));
-  const closingS = ROUND_TRIP_S + turnS + cpu.instant + queueS + (atOnceS + storedS) / (1 - others);
+  const reading = ["piece", "call", "call_uncached", "cell"].reduce((sum, name) => sum + cpu[name] * instant[name], 0);
+  const waitsS = workers > 1 ? reading / workers + POLL_S : 0;
+  const closingS = ROUND_TRIP_S + turnS + cpu.instant + queueS + (atOnceS + storedS + waitsS) / (1 - others);
   return { busy, redisBusy, lagS, closingS };
 }
 

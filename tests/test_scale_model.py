@@ -20,6 +20,7 @@ COSTS = {
         "event_with_key": 3e-7,
         "piece": 1e-3,
         "call": 1.5e-4,
+        "call_uncached": 1e-4,
         "cell": 1e-6,
         "closing": 2e-3,
         "cut": 3e-4,
