@@ -488,6 +488,9 @@ const promise = ({ epsilon, delta }) => (delta ? `(ε ${epsilon}, δ ${delta})` 
 const soFar = (epsilon, delta) =>
   epsilon ? `, ${delta ? `(ε ${epsilon}, δ ${delta})` : epsilon} so far over its source` : "";
 
+// Return what one epoch of a stream costs, and all epochs over its source so far where they add up, in a sentence.
+const costs = (detail) => `${promise(detail)} per epoch${soFar(detail.epsilon_so_far, detail.delta_so_far)}.`;
+
 // Return both ends of an interval of counts as text. They are rounded outwards, so the shown interval contains the
 // exact one.
 const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), whole.format(Math.ceil(upper - 1e-9) || 0)];
@@ -561,7 +564,7 @@ function wait(seconds) {
 }
 
 const percent = (share) => `${+(share * 100).toFixed(4)} %`;
-return { count, error, promise, soFar, between, around, sentence, failure, amount, spread, places, decimals, COUNTS, AMOUNTS, length, wait, percent };
+return { count, error, promise, soFar, costs, between, around, sentence, failure, amount, spread, places, decimals, COUNTS, AMOUNTS, length, wait, percent };
 })();
 
 const $stream_app_api_dashboard_headline = (() => {
@@ -1276,7 +1279,7 @@ const { saveCsv, saveJson, savePng } = $stream_app_api_dashboard_download;
 const { bold, make, say } = $stream_app_api_dashboard_elements;
 const { gapsOf } = $stream_app_api_dashboard_gaps;
 const { pictureTable } = $stream_app_api_dashboard_tables;
-const { promise } = $stream_app_api_dashboard_words;
+const { costs } = $stream_app_api_dashboard_words;
 
 class Panel {
   // A subclass defines ask(page), which requests the answer, and show(answer, page), which draws it. It may define
@@ -1401,7 +1404,7 @@ class Panel {
     const { start, end } = page.range();
     return [
       `${page.fullTitle}: ${this.heading.textContent}`,
-      `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ${promise(page.detail)} per epoch.`,
+      `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ${costs(page.detail)}`,
       "The band holds the true number with 95 % probability at each single point.",
       ...this.warnings(),
     ];
@@ -2410,8 +2413,8 @@ function unitWords({ unit, per, max_events: most, max_keys: keys, max_per_key: o
 
 // Return how logs differ that the promise is about. Other streams over the source may protect something else.
 function neighbourWords({ neighbouring, own_neighbouring: own }) {
-  if (own === neighbouring) return [["Neighbouring logs", own]];
-  return [["Neighbouring logs, for this stream's epsilon", own], ["Neighbouring logs, for the sum over its source", neighbouring]];
+  if (own === neighbouring) return [["The promise is about two logs that", own]];
+  return [["This stream's epsilon is about two logs that", own], ["The sum over its source is about two logs that", neighbouring]];
 }
 
 function showList(host, lines) {

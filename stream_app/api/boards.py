@@ -113,7 +113,7 @@ async def _follow(replicas: Replicas, wanted: Sequence[str]) -> AsyncIterator[by
         now = {
             name: (number_of(one.stream), one.seq, one.private)
             for name in wanted
-            if (one := replicas.shown_as(name)) is not None
+            if (one := replicas.streams.shown_as(name)) is not None
         }
         changed = [name for name in now if told.get(name) != now[name]]
         told = now

@@ -13,7 +13,7 @@ from stream_app.api.admission.apart import Apart
 from stream_app.api.answers import sums
 from stream_app.api.answers.formats import as_json
 from stream_app.api.answers.ranges import edges_s
-from stream_app.api.answers.streams import ends, next_release, summary
+from stream_app.api.answers.streams import ends, next_release, so_far, summary
 from stream_app.api.panels.schemas import Overview, OverviewStream, OverviewSum, PreparingStream, Sparkline
 from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.schemas import DEFAULT_CONFIDENCE, CountQuery
@@ -25,7 +25,6 @@ from stream_app.core.answers.sums import sum_series
 from stream_app.core.generations import base_of
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
-from stream_app.core.promise import delta_in_words, in_words
 
 SPARKLINE_POINTS = 60
 LOOK_S = 0.25
@@ -48,17 +47,6 @@ def overview_of(view: StreamView, states: Mapping[str, State], publish_every_us:
         firing=[name for name, state in sorted(states.items()) if state.phase == "firing"],
         pending=[name for name, state in sorted(states.items()) if state.phase == "pending"],
     )
-
-
-def so_far(view: StreamView) -> tuple[str | None, str | None]:
-    """Return the epsilon and the delta of all epochs over the source together; None where they do not add up.
-
-    Epochs add up for users without a period. For them one epoch's epsilon alone would say too little.
-    """
-    stated = view.statement
-    if stated is None or not view.private or stated.unit != "user" or stated.epsilon == view.strategy.epsilon:
-        return None, None
-    return in_words(stated.epsilon), None if stated.delta is None else delta_in_words(stated.delta)
 
 
 def sparkline(view: StreamView) -> Sparkline | None:
@@ -173,7 +161,7 @@ class Glances:
             return found
 
     def _readable(self, may_read: MayRead) -> list[StreamReplica]:
-        return [one for one in self._replicas.shown() if may_read(one.stream)]
+        return [one for one in self._replicas.streams.shown() if may_read(one.stream)]
 
     def _states(self, stream: str) -> dict[str, State]:
         """Return the states of the rules over a stream; states are regrouped only when one has changed."""

@@ -13,18 +13,18 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import islice, pairwise
+from itertools import islice
 from operator import itemgetter
 
 from dphist.arrays import Int64Array
+from stream_app.api.generations import Generations
 from stream_app.core.alerts.states import State, generation_of
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
 from stream_app.core.answers.query import StreamView
-from stream_app.core.answers.succession import edge_in_words, is_complete
 from stream_app.core.answers.visible import width_of
 from stream_app.core.budget import Left, left
-from stream_app.core.generations import address_of, base_of, generation, number_of
+from stream_app.core.generations import base_of
 from stream_app.core.ledger import statement
 from stream_app.core.measured import KnownEpochs
 from stream_app.core.promise import Statement
@@ -206,9 +206,9 @@ class StreamReplica:
                 self._waiting.pop(changed, None)
         return come
 
-    def say(self, changes: str) -> None:
-        """Set the sentence on what differs from the generation before."""
-        self.labels = replace(self.labels, changes=changes)
+    def say(self, labels: Labels) -> None:
+        """Set the words that the stream is shown with, and forget the answers that hold others."""
+        self.labels = labels
         self.answers.clear()
         if self.view is not None:
             self.view.labels = self.labels
@@ -259,7 +259,8 @@ class Replicas:
     """The replicas of all streams of the store, refreshed by one task."""
 
     def __init__(self, reader: PublicReader, labels: AllLabels = NO_LABELS) -> None:
-        self.by_name: dict[str, StreamReplica] = {}
+        self.by_name: dict[str, StreamReplica] = {}  # as the store names them
+        self.streams = Generations(self.by_name)
         self.ledgers: dict[str, tuple[LedgerEntry, ...]] = {}  # by source
         self._statements: dict[str, Statement] = {}
         self._known = KnownEpochs()
@@ -270,7 +271,6 @@ class Replicas:
         self.closed = False
         self.looked = asyncio.Event()  # set once the store was read, or could not be
         self._reader, self._labels = reader, labels
-        self._newest: dict[str, int] = {}  # by the configured name: the number of the last generation
         self._fresh_at: float | None = None
         self.is_read = False  # whether the store was read once, all streams or all but unreadable ones
 
@@ -282,30 +282,6 @@ class Replicas:
     def expects(self, stream: str) -> bool:
         """Return whether a stream is configured, whether a worker has opened it or not."""
         return stream in self._labels.titles
-
-    def generations(self, stream: str) -> list[StreamReplica]:
-        """Return the generations of a stream that a worker has opened, newest first. Args: its name."""
-        numbers = range(self._newest.get(stream, 0), 0, -1)
-        names = (generation(stream, number) for number in numbers)
-        return [one for name in names if (one := self.by_name.get(name)) is not None and one.view is not None]
-
-    def shown_as(self, name: str) -> StreamReplica | None:
-        """Return what readers see by a name; None if it names nothing that a worker has opened.
-
-        ``NAME`` is the newest generation that has released something, else the first one. ``NAME@2`` is one
-        generation, and ``NAME@1`` the first.
-        """
-        base = base_of(name)
-        if name != base:
-            named = self.by_name.get(base if name == address_of(base) else name)
-            return None if named is None or named.view is None else named
-        found = self.generations(base)
-        return next((one for one in found if one.seq > 0), found[-1] if found else None)
-
-    def shown(self) -> list[StreamReplica]:
-        """Return every stream once, by name: the generation that its name means."""
-        found = (self.shown_as(name) for name in sorted(self._newest))
-        return [one for one in found if one is not None]
 
     def preparing(self) -> list[tuple[str, str]]:
         """Return the names and titles of configured streams that no worker has opened yet, by name."""
@@ -327,7 +303,7 @@ class Replicas:
         for gone in set(self.by_name) - set(names):
             self.by_name.pop(gone).close()
         self._known.forget_all_but(names)
-        self._join_generations()
+        self.streams.join()
         sources = {one.view.strategy.source for one in self.by_name.values() if one.view}
         for source in sources:
             await self.stated(source)
@@ -338,21 +314,6 @@ class Replicas:
         self.alerts, self.transitions = alerts, self.transitions | transitions
         self._fresh_at = time.monotonic()
         self.is_read = True
-
-    def _join_generations(self) -> None:
-        """Let followers of a generation that is complete go on in the next one, once it has released rows."""
-        newest = dict[str, int]()
-        for name in self.by_name:
-            newest[base_of(name)] = max(newest.get(base_of(name), 0), number_of(name))
-        self._newest = newest
-        for stream in (name for name, number in newest.items() if number > 1):
-            for after, before in pairwise(self.generations(stream)):
-                assert before.view is not None
-                assert after.view is not None
-                if not after.labels.changes:
-                    after.say(edge_in_words(before.view, after.view))
-                goes_on = after.seq > 0 and is_complete(before.view, after.view)
-                before.go_on_in(after if goes_on else None)
 
     async def stated(self, source: str) -> Statement:
         """Return the current statement of a source, after updating all streams over the source.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -27,6 +28,7 @@ from stream_app.api.replica import Replicas, StreamReplica
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
 from stream_app.api.succession import Succession
 from stream_app.core.alerts.readings import Shown
+from stream_app.core.answers.query import StreamView
 from stream_app.core.generations import base_of
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
@@ -43,7 +45,7 @@ def all_replicas(request: Request) -> Replicas:
 
 def readable(request: Request) -> list[StreamReplica]:
     """Return the streams that the request's reader may see, by name, each as its newest generation."""
-    return [one for one in all_replicas(request).shown() if may_read(request, one.stream)]
+    return [one for one in all_replicas(request).streams.shown() if may_read(request, one.stream)]
 
 
 def publish_every_us(request: Request) -> int:
@@ -54,7 +56,7 @@ def publish_every_us(request: Request) -> int:
 
 def replica_of(request: Request, stream: str) -> StreamReplica:
     """Return a stream's newest generation, or the one that is named. Raises: HTTPException 404."""
-    replica = all_replicas(request).shown_as(stream)
+    replica = all_replicas(request).streams.shown_as(stream)
     if replica is None or not may_read(request, stream):
         if all_replicas(request).expects(stream) and may_read(request, stream):
             raise errors.not_open(stream)
@@ -104,7 +106,7 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
         now |= await request.app.state.rule_readings.of(replica)
 
     def private(stream: str) -> bool:
-        found = replicas.shown_as(stream)
+        found = replicas.streams.shown_as(stream)
         return found is None or found.private
 
     found = statements.alerts(replicas.alerts, private, now)
@@ -132,8 +134,18 @@ async def show_stream(request: Request, replica: Told, _query: Nothing) -> Respo
         publish_every_us(request),
         (before, after),
         us=epochs_us(view),
-        variant=f"{before or ''}:{after or ''}" if before or after else "",
+        variant=_words_beside(view, before, after),
     )
+
+
+def _words_beside(view: StreamView | None, before: str | None, after: str | None) -> str:
+    """Return the part of a tag that names the streams beside one, and words that may change alone."""
+    if view is None:
+        return ""
+    parts = before, after, *streams.so_far(view), view.labels.changes, view.labels.next_changes
+    if not any(parts):
+        return ""
+    return sha256(":".join(part or "" for part in parts).encode()).hexdigest()[:16]
 
 
 @router.get("/streams/{stream}/keys/list", tags=["Streams"], response_model=schemas.KeyListAnswer)
@@ -276,7 +288,7 @@ async def events(
     goes_on = "@" not in stream
     began, after = replica, max(replica.seq - 1, 0)
     if asked is not None:
-        own = all_replicas(request).generations(stream) if goes_on else [replica]
+        own = all_replicas(request).streams.generations(stream) if goes_on else [replica]
         began, after = sse.start_of(own, replica, sse.Place.of(asked))
     return followed(request, sse.follow(began, after, goes_on=goes_on))
 

@@ -34,7 +34,7 @@ class RuleReadings:
         """
         stream = base_of(replica.stream)
         names, texts = self._rules(stream)
-        if not names or replica.view is None or self._replicas.shown_as(stream) is not replica:
+        if not names or replica.view is None or self._replicas.streams.shown_as(stream) is not replica:
             return {}
         key = ("readings", texts)
         if key not in replica.answers:

@@ -141,8 +141,8 @@ def _capped(declared: Declaration, per_user: PerUser) -> Meaning:
         f'The field "{per_user.field}" names the user; events without one do not count.{_only(declared)}',
         intervals="Intervals are for the number of events that count, not for the number of all events: "
         f"the other events of a user in {article(span(declared))} are left out.",
-        shape="This cap bends the shape of a chart: it leaves out more events towards the end of "
-        f"{article(span(declared))}.",
+        shape=f"Charts show too few events towards the end of {article(span(declared))}, because users who "
+        "have reached this cap count no more.",
     )
 
 

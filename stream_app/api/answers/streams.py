@@ -47,6 +47,7 @@ def detail_for_board(view: StreamView, publish_every_us: int) -> schemas.StreamD
             "running": None,
             "this_epoch": None,
             "changes": None,
+            "successor_changes": None,
             "annotations": as_told([*view.labels.annotations, *_edges(view, names_keys=False)]),
             "axes": whole.axes and whole.axes.model_copy(update={"first_keys": []}),
             "windows": whole.windows and whole.windows.model_copy(update={"first_keys": []}),
@@ -76,6 +77,9 @@ def detail(
         ends=ends(view),
         successor_of=beside[0],
         successor=beside[1],
+        successor_changes=view.labels.next_changes or None,
+        epsilon_so_far=so_far(view)[0],
+        delta_so_far=so_far(view)[1],
         strategy_hash=view.strategy.hash,
         branching=list(tree.branching) if tree else [],
         level_epsilons=[str(epsilon) for epsilon in tree.level_epsilons] if tree else [],
@@ -122,6 +126,17 @@ def as_told(written: Iterable[Annotation]) -> list[schemas.AnnotationAnswer]:
         )
         for one in written
     ]
+
+
+def so_far(view: StreamView) -> tuple[str | None, str | None]:
+    """Return the epsilon and the delta of all epochs over the source together; None where they do not add up.
+
+    Epochs add up for users without a period. For them one epoch's epsilon alone would say too little.
+    """
+    stated = view.statement
+    if stated is None or not view.private or stated.unit != "user" or stated.epsilon == view.strategy.epsilon:
+        return None, None
+    return in_words(stated.epsilon), None if stated.delta is None else delta_in_words(stated.delta)
 
 
 def next_release(view: StreamView, publish_every_us: int) -> str | None:

@@ -6,7 +6,7 @@ import { saveCsv, saveJson, savePng } from "./download.js";
 import { bold, make, say } from "./elements.js";
 import { gapsOf } from "./gaps.js";
 import { pictureTable } from "./tables.js";
-import { promise } from "./words.js";
+import { costs } from "./words.js";
 
 export class Panel {
   // A subclass defines ask(page), which requests the answer, and show(answer, page), which draws it. It may define
@@ -131,7 +131,7 @@ export class Panel {
     const { start, end } = page.range();
     return [
       `${page.fullTitle}: ${this.heading.textContent}`,
-      `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ${promise(page.detail)} per epoch.`,
+      `${times.alone(times.period(start, end))}, released until ${times.until(page.whole().end)}. ${costs(page.detail)}`,
       "The band holds the true number with 95 % probability at each single point.",
       ...this.warnings(),
     ];

@@ -57,8 +57,8 @@ function unitWords({ unit, per, max_events: most, max_keys: keys, max_per_key: o
 
 // Return how logs differ that the promise is about. Other streams over the source may protect something else.
 function neighbourWords({ neighbouring, own_neighbouring: own }) {
-  if (own === neighbouring) return [["Neighbouring logs", own]];
-  return [["Neighbouring logs, for this stream's epsilon", own], ["Neighbouring logs, for the sum over its source", neighbouring]];
+  if (own === neighbouring) return [["The promise is about two logs that", own]];
+  return [["This stream's epsilon is about two logs that", own], ["The sum over its source is about two logs that", neighbouring]];
 }
 
 function showList(host, lines) {

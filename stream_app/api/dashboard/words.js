@@ -14,6 +14,9 @@ export const promise = ({ epsilon, delta }) => (delta ? `(ε ${epsilon}, δ ${de
 export const soFar = (epsilon, delta) =>
   epsilon ? `, ${delta ? `(ε ${epsilon}, δ ${delta})` : epsilon} so far over its source` : "";
 
+// Return what one epoch of a stream costs, and all epochs over its source so far where they add up, in a sentence.
+export const costs = (detail) => `${promise(detail)} per epoch${soFar(detail.epsilon_so_far, detail.delta_so_far)}.`;
+
 // Return both ends of an interval of counts as text. They are rounded outwards, so the shown interval contains the
 // exact one.
 export const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), whole.format(Math.ceil(upper - 1e-9) || 0)];

@@ -98,7 +98,7 @@ async def marks(request: Request, replica: Known, _query: Nothing) -> schemas.Al
     """Alert rules over a stream, with their thresholds in events. Rules read the newest generation."""
     assert replica.view is not None
     now = await request.app.state.rule_readings.of(replica)
-    is_newest = all_replicas(request).shown_as(replica.view.name) is replica
+    is_newest = all_replicas(request).streams.shown_as(replica.view.name) is replica
     return panels.marks(replica.view, all_replicas(request).alerts if is_newest else {}, now)
 
 

@@ -189,6 +189,20 @@ class StreamDetail(StreamSummary):
     successor: str | None = Field(
         default=None, exclude_if=absent, description="the stream that begins where this one ends, likewise"
     )
+    successor_changes: str | None = Field(
+        default=None,
+        exclude_if=absent,
+        description="what differs there, in a sentence, if it is the next generation",
+    )
+    epsilon_so_far: str | None = Field(
+        default=None,
+        exclude_if=absent,
+        description="epsilon of all epochs over the source so far, where epochs add up for a user, if it is "
+        "not epsilon",
+    )
+    delta_so_far: str | None = Field(
+        default=None, exclude_if=absent, description="beside epsilon_so_far, of an approximate promise"
+    )
     where: str | None = Field(
         default=None, description="which events count, in words; null: every event of the log"
     )

@@ -20,7 +20,7 @@ class Labels:
     Args: title, empty for a stream without one; timezone, in which pages show instants; total, what its
         epochs may cost together, None for no limit; annotations, of its charts; until_us, where it ends,
         None if the configuration names no end; changes, a sentence on what differs from the generation
-        before, empty for the first one.
+        before, empty for the first one; next_changes, the same of the next one, empty until it is announced.
     """
 
     title: str = ""
@@ -29,6 +29,7 @@ class Labels:
     annotations: tuple[Annotation, ...] = ()
     until_us: int | None = None
     changes: str = ""
+    next_changes: str = ""
 
     def source(self, name: str) -> str:
         """Return how readers see a source: a file has its name without directories.

@@ -105,6 +105,7 @@ def test_number_of_users_is_that_of_this_epoch_beside_the_sum_over_epochs(
         expect(page.locator("#epsilon")).to_have_text("ε = 1 per epoch, 2 so far over its source")
         expect(page.locator("#over-epochs")).to_contain_text("counts a user once in every epoch")
         told = page.request.get(f"{address.replace('/streams', '/v1/streams')}").json()
+        assert told["epsilon_so_far"] == "2"  # saved pictures say it, too
         now, whole = (f"{round(told[name]['value']):,}" for name in ("this_epoch", "running"))
         assert now != whole
         expect(page.locator("#value")).to_have_text(now)

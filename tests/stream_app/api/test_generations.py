@@ -179,7 +179,9 @@ def test_a_first_generation_is_shown_until_the_next_has_releases() -> None:
         later = following(behind)
         behind.run(behind.store.end_epoch(stream.name, 0, 10, ENDED))
         eventually(lambda: status(address, "/v1/streams/departures@2") == 200, "it is not open")
-        told = asked(address, "/v1/streams/departures")
+        of = "/v1/streams/departures"
+        eventually(lambda: asked(address, of).get("successor_changes") == SENTENCE, "nothing is announced")
+        told = asked(address, of)
         assert (told["ends"], told["successor"]) == (EDGE_TEXT, "departures@2")
         assert json.dumps(asked(address, "/v1/streams/departures/count")) == tag
         behind.run(later.close([30]))

@@ -45,7 +45,7 @@ def test_cap_is_disclosed_with_its_number_and_field() -> None:
     )
     assert "not for the number of all events" in meaning.intervals
     assert meaning.warning.startswith(meaning.counts)
-    assert "bends the shape" in meaning.warning
+    assert "Charts show too few events towards the end of" in meaning.warning
     assert "at most 1,500 per user" in range_in_words(declared, 1)
     assert (
         "at most 1 event per user and epoch, from the user's first bin."

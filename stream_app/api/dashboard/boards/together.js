@@ -4,7 +4,7 @@
 import { Panel } from "../panel.js";
 import { roomFor } from "../ranges.js";
 import { seconds } from "../times.js";
-import { length, promise } from "../words.js";
+import { length, costs } from "../words.js";
 
 const INKS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6"];
 const DASHES = [undefined, [7, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 5]];
@@ -75,7 +75,7 @@ class Together extends Panel {
   caption() {
     const { times, lines } = this.page;
     const { start, end } = this.page.domain();
-    const each = lines.map((line, place) => `${place + 1}. ${line.subject}: ${promise(line.detail)} per epoch.${line.detail.warning ? ` ${line.detail.warning}` : ""}`);
+    const each = lines.map((line, place) => `${place + 1}. ${line.subject}: ${costs(line.detail)}${line.detail.warning ? ` ${line.detail.warning}` : ""}`);
     return [`${this.page.fullTitle}: ${this.heading.textContent}`, times.alone(times.period(start, end)),
       "Each band holds the true number of its line with 95 % probability at each single point.", ...each];
   }

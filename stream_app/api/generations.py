@@ -1,0 +1,63 @@
+"""Streams by the names that readers know: each name means one generation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from stream_app.core.answers.succession import edge_in_words, is_complete
+from stream_app.core.generations import address_of, base_of, generation, number_of
+
+if TYPE_CHECKING:
+    from stream_app.api.replica import StreamReplica
+
+
+class Generations:
+    """All streams of the store, as readers see them. Args: by_name, as the store names them."""
+
+    def __init__(self, by_name: Mapping[str, StreamReplica]) -> None:
+        self.by_name = by_name
+        self._newest: dict[str, int] = {}  # by the configured name: the number of the last generation
+
+    def generations(self, stream: str) -> list[StreamReplica]:
+        """Return the generations of a stream that a worker has opened, newest first. Args: its name."""
+        numbers = range(self._newest.get(stream, 0), 0, -1)
+        names = (generation(stream, number) for number in numbers)
+        return [one for name in names if (one := self.by_name.get(name)) is not None and one.view is not None]
+
+    def shown_as(self, name: str) -> StreamReplica | None:
+        """Return what readers see by a name; None if it names nothing that a worker has opened.
+
+        ``NAME`` is the newest generation that has released something, else the first one. ``NAME@2`` is one
+        generation, and ``NAME@1`` the first.
+        """
+        base = base_of(name)
+        if name != base:
+            named = self.by_name.get(base if name == address_of(base) else name)
+            return None if named is None or named.view is None else named
+        found = self.generations(base)
+        return next((one for one in found if one.seq > 0), found[-1] if found else None)
+
+    def shown(self) -> list[StreamReplica]:
+        """Return every stream once, by name: the generation that its name means."""
+        found = (self.shown_as(name) for name in sorted(self._newest))
+        return [one for one in found if one is not None]
+
+    def join(self) -> None:
+        """Let followers of a generation that is complete go on in the next one, once it has released rows."""
+        newest = dict[str, int]()
+        for name in self.by_name:
+            newest[base_of(name)] = max(newest.get(base_of(name), 0), number_of(name))
+        self._newest = newest
+        for stream in (name for name, number in newest.items() if number > 1):
+            for after, before in pairwise(self.generations(stream)):
+                assert before.view is not None
+                assert after.view is not None
+                if not after.labels.changes or not before.labels.next_changes:
+                    words = edge_in_words(before.view, after.view)
+                    after.say(replace(after.labels, changes=words))
+                    before.say(replace(before.labels, next_changes=words))
+                goes_on = after.seq > 0 and is_complete(before.view, after.view)
+                before.go_on_in(after if goes_on else None)
