@@ -1,6 +1,7 @@
 """Many streams over one topic: seconds until all are open and have released, memory, CPU of a closing.
 
-    python -m benchmarks.many [--streams 1 10 100 1000] [--bin SECONDS] [--seconds 30]
+    python -m benchmarks.many [--streams 1 10 100 1000] [--partitions 2]
+                             [--bin SECONDS] [--seconds 30]
 
 A real broker, a Redis and one worker run in separate processes. All streams count the same topic, to which a
 producer sends 100 events a second. ``open_s`` runs from the start of the process until every stream is in
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from benchmarks.machine import commit, cpu_s, memory_mb
 from benchmarks.running import running
-from benchmarks.visible import make_topic, produce
+from benchmarks.visible import PARTITIONS, make_topic, produce
 from deploy.kafka import broker
 from stream_app.core.ledger import ACCEPTED
 from stream_app.state.connection import batch, connect
@@ -82,18 +83,18 @@ class Looking:
 
 
 async def measured(
-    folder: Path, number: int, bin_s: int, seconds: float, more: str = ""
+    folder: Path, number: int, bin_s: int, seconds: float, more: str = "", partitions: int = PARTITIONS
 ) -> dict[str, object]:
-    """Run a worker over so many streams; return the measurements."""
+    """Run a worker over so many streams; return the measurements. Args: partitions, of the topic."""
     names = [f"s{place:04}" for place in range(number)]
     cluster = await asyncio.to_thread(broker.start, folder / "kafka")
     redis = EmbeddedRedis(folder / "redis")
     redis.start()
     looking = Looking(redis.worker_url, names)
     try:
-        await make_topic(cluster.bootstrap_servers)
+        await make_topic(cluster.bootstrap_servers, partitions)
         (folder / "app.yaml").write_text(configuration(names, cluster.bootstrap_servers, redis, bin_s, more))
-        producing = asyncio.create_task(produce(cluster.bootstrap_servers))
+        producing = asyncio.create_task(produce(cluster.bootstrap_servers, partitions))
         with running(folder) as child:
             assert redis.process is not None
             began, opened_s, first_s, all_s, opened_cpu_s = time.monotonic(), 0.0, 0.0, 0.0, 0.0
@@ -111,6 +112,7 @@ async def measured(
                 all_s = past_s if min(seen) else 0.0
             found: dict[str, object] = {
                 "streams": number,
+                "partitions": partitions,
                 "open_s": round(opened_s, 1),
                 "first_release_s": round(first_s, 1),
                 "all_released_s": round(all_s, 1),
@@ -153,6 +155,7 @@ def main() -> None:
     """Measure and write the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--streams", type=int, nargs="*", default=[1, 10, 100, 1000])
+    parser.add_argument("--partitions", type=int, default=PARTITIONS, help="of the topic")
     parser.add_argument("--bin", type=int, default=10, help="seconds of a bin")
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--output", type=Path, default=RESULTS)
@@ -160,7 +163,8 @@ def main() -> None:
     table = []
     for number in asked.streams:
         with tempfile.TemporaryDirectory(prefix="many-") as folder:
-            table.append(asyncio.run(measured(Path(folder), number, asked.bin, asked.seconds)))
+            found = measured(Path(folder), number, asked.bin, asked.seconds, partitions=asked.partitions)
+            table.append(asyncio.run(found))
         print(json.dumps(table[-1]), flush=True)
     known = json.loads(asked.output.read_text()) if asked.output.exists() else {}
     result = known | {

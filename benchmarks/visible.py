@@ -97,12 +97,12 @@ async def follow(port: int, stream: str, delays: list[float], ends_at: float) ->
     writer.close()
 
 
-async def produce(servers: str) -> None:
+async def produce(servers: str, partitions: int = PARTITIONS) -> None:
     """Send events with the current time until cancelled."""
     async with AIOKafkaProducer(bootstrap_servers=servers, linger_ms=5) as producer:
         for number in range(10**9):
             event = json.dumps({"at": int(time.time() * 1000)}).encode()
-            await producer.send("clicks", event, partition=number % PARTITIONS)
+            await producer.send("clicks", event, partition=number % partitions)
             await asyncio.sleep(1 / EVENTS_PER_S)
 
 
@@ -133,11 +133,11 @@ def fsyncs(folder: Path) -> list[float]:
     return taken
 
 
-async def make_topic(servers: str) -> None:
+async def make_topic(servers: str, partitions: int = PARTITIONS) -> None:
     """Create the topic of events."""
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)
     await admin.start()
-    await admin.create_topics([NewTopic("clicks", PARTITIONS, 1)])
+    await admin.create_topics([NewTopic("clicks", partitions, 1)])
     await admin.close()
 
 

@@ -32,6 +32,7 @@ class Reply(StrEnum):
     NOT_SEALED = "not_sealed"  # a release of a bin that is not sealed
     NOT_TALLIED = "not_tallied"  # a release of a bin whose users' records are not all tallied
     STRATEGY = "strategy"  # the stream runs under another strategy
+    SET_ASIDE = "set_aside"  # a late cut decides about records that were set aside: take it by itself
     USER_KEY = "user_key"  # users of an open window were counted under another key
 
 
@@ -63,6 +64,25 @@ class Cut:
     def open_bin(self) -> int:
         """Return the bin that was next to close when the answer came."""
         return self.bin + 1 + self.overdue
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCuts:
+    """Cuts to take in one partition.
+
+    Args: expected_last_cut_bin, the last bin with a cut there; max_ahead_bins, how far beyond the first cut's
+        ``open_bin`` a record may be dated that was set aside.
+    """
+
+    partition: str
+    expected_last_cut_bin: int
+    cuts: Sequence[Cut]
+    max_ahead_bins: int = 0
+
+    @property
+    def open_bin(self) -> int:
+        """Return the bin that was next to close when the answer for the first cut came."""
+        return self.cuts[0].open_bin
 
 
 @dataclass(frozen=True, slots=True)

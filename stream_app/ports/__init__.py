@@ -22,6 +22,7 @@ from stream_app.core.records import (
     Cut,
     EpochRecord,
     LedgerEntry,
+    PartitionCuts,
     Release,
     Reply,
     StoredNoise,
@@ -174,6 +175,15 @@ class Store(Protocol):
         unknown partition starts at position 0 with the sealed bin as its base bin. ``most_places``, as in
         ``Apply``: records of a user in more places of a bin cannot count, and need not be kept.
         Returns: STRATEGY also if another change is announced than the caller knows.
+        """
+
+    async def take_cuts_together(
+        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts], change: ArrivalChange | None
+    ) -> list[Reply]:
+        """Append cuts to several partitions in one short call; each is decided as ``take_cuts`` does.
+
+        Returns: a reply for each partition; SET_ASIDE where records that were set aside may count: nothing is
+            decided there, and ``take_cuts`` takes these cuts.
         """
 
     async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import UserShard, shard_numbers, user_entries, user_fields
-from stream_app.core.records import Ahead, Apply, Cut, TileAppend, Users
+from stream_app.core.records import Ahead, Apply, PartitionCuts, TileAppend, Users
 from stream_app.state import checks
 from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument
@@ -94,10 +94,12 @@ def _digits(users: Users) -> dict[int, str]:
     return {window: users.key_marks[window].hex() for window in np.unique(users.windows).tolist()}
 
 
-def packed_cuts(expected_last_cut_bin: int, cuts: Sequence[Cut]) -> tuple[bytes, str]:
-    """Return the packed cuts, and a digest that identifies this call."""
+def packed_cuts(taken: PartitionCuts) -> tuple[Argument, ...]:
+    """Return what the script needs of the cuts of a partition, with a digest that identifies them."""
+    cuts, expected = taken.cuts, taken.expected_last_cut_bin
     packed = _pack([[getattr(cut, name) for cut in cuts] for name in ("bin", "position", "overdue")])
-    return packed, hashlib.sha256(_pack(expected_last_cut_bin) + packed).hexdigest()
+    digest = hashlib.sha256(_pack(expected) + packed).hexdigest()
+    return taken.partition, expected, digest, packed, taken.open_bin, taken.max_ahead_bins
 
 
 def targets_ahead(keys: StreamKeys, names: Iterable[str]) -> dict[str, tuple[str, str]]:

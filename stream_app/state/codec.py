@@ -137,6 +137,11 @@ def decode_reply(reply: bytes | None) -> Reply:
     return Reply((reply or b"").decode())
 
 
+def decode_replies(replies: bytes | None) -> list[Reply]:
+    """Return the replies of a script that answers for several partitions."""
+    return [Reply(word) for word in (replies or b"").decode().split()]
+
+
 def decode_sealed_bin(stream: str, value: bytes | None) -> int:
     """Return the last sealed bin. Raises: LookupError if there is none, so the stream was never opened."""
     if value is None:

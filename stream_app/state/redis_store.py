@@ -22,6 +22,7 @@ from stream_app.core.records import (
     Cut,
     EpochRecord,
     LedgerEntry,
+    PartitionCuts,
     PartitionState,
     Release,
     Reply,
@@ -241,8 +242,15 @@ class RedisStore(Store):
         change: ArrivalChange | None = None,
     ) -> Reply:
         checks.check_cuts(expected_last_cut_bin, cuts)
-        proven = strategy_hash, partition, expected_last_cut_bin, cuts
-        return await taking_cuts.take_cuts(self._redis, stream, *proven, max_ahead_bins, most_places, change)
+        taken = PartitionCuts(partition, expected_last_cut_bin, cuts, max_ahead_bins)
+        return await taking_cuts.take_cuts(self._redis, stream, strategy_hash, taken, most_places, change)
+
+    async def take_cuts_together(
+        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts], change: ArrivalChange | None
+    ) -> list[Reply]:
+        for one in taken:
+            checks.check_cuts(one.expected_last_cut_bin, one.cuts)
+        return await taking_cuts.take_together(self._redis, stream, strategy_hash, taken, change)
 
     async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:
         """Return the first positions of records that were set aside and then refused. SECRET."""

@@ -8,7 +8,7 @@ from itertools import chain
 import msgspec
 
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.records import Cut, Reply
+from stream_app.core.records import PartitionCuts, Reply
 from stream_app.state import arguments, codec
 from stream_app.state.connection import batch, script
 from stream_app.state.keys import StreamKeys
@@ -21,41 +21,61 @@ async def take_cuts(
     redis: RoundTrips,
     stream: str,
     strategy_hash: str,
-    partition: str,
-    expected_last_cut_bin: int,
-    cuts: Sequence[Cut],
-    max_ahead_bins: int,
+    taken: PartitionCuts,
     most_places: int,
     change: ArrivalChange | None,
 ) -> Reply:
     """Take cuts of one partition, as ``Store.take_cuts`` says."""
-    keys = StreamKeys(stream)
-    packed, digest = arguments.packed_cuts(expected_last_cut_bin, cuts)
-    open_bin = cuts[0].open_bin
+    keys, newest_bin = StreamKeys(stream), taken.open_bin + taken.max_ahead_bins
     while True:
         # Only a late cut accepts records that were set aside.
-        late = open_bin > expected_last_cut_bin + 2
-        newest_bin = open_bin + max_ahead_bins
-        seen, names = await _set_aside(redis, keys.ahead(partition)[0], newest_bin) if late else (0, [])
-        targets = arguments.targets_ahead(keys, names)
-        reply = await script("take_cuts")(
-            redis,
-            [
-                *(keys.state, keys.positions, keys.starts, keys.base_bins, keys.cuts(partition)),
-                *(keys.cut_calls, *keys.ahead(partition)),
-                *(keys.operator_counts, keys.open_bins, keys.untallied, keys.open_windows),
-                *chain.from_iterable(targets.values()),
-            ],
-            [
-                *(strategy_hash, partition, expected_last_cut_bin, digest, packed),
-                *(open_bin, max_ahead_bins, seen, msgspec.msgpack.encode(names)),
-                most_places,
-                "" if change is None else change.text(),
-                *targets,
-            ],
-        )
-        if reply != b"again":
-            return codec.decode_reply(reply)
+        late = taken.open_bin > taken.expected_last_cut_bin + 2
+        ahead = keys.ahead(taken.partition)[0]
+        seen, names = await _set_aside(redis, ahead, newest_bin) if late else (0, [])
+        [reply] = await _taken(redis, keys, strategy_hash, [taken], most_places, change, seen, names)
+        if reply is not Reply.SET_ASIDE:
+            return reply
+
+
+async def take_together(
+    redis: RoundTrips,
+    stream: str,
+    strategy_hash: str,
+    taken: Sequence[PartitionCuts],
+    change: ArrivalChange | None,
+) -> list[Reply]:
+    """Take cuts of several partitions, as ``Store.take_cuts_together`` says."""
+    return await _taken(redis, StreamKeys(stream), strategy_hash, taken, 0, change)
+
+
+async def _taken(
+    redis: RoundTrips,
+    keys: StreamKeys,
+    strategy_hash: str,
+    taken: Sequence[PartitionCuts],
+    most_places: int,
+    change: ArrivalChange | None,
+    seen: int = 0,
+    names: Sequence[str] = (),
+) -> list[Reply]:
+    """Take cuts in one call. Args: seen, how many records are set aside; names, of those that may count."""
+    targets = arguments.targets_ahead(keys, names)
+    packed_names = msgspec.msgpack.encode(names)
+    reply = await script("take_cuts")(
+        redis,
+        [
+            *(keys.state, keys.positions, keys.starts, keys.base_bins, keys.cut_calls),
+            *(keys.operator_counts, keys.open_bins, keys.untallied, keys.open_windows),
+            *chain.from_iterable((keys.cuts(one.partition), *keys.ahead(one.partition)) for one in taken),
+            *chain.from_iterable(targets.values()),
+        ],
+        [
+            *(strategy_hash, most_places, "" if change is None else change.text(), len(taken)),
+            *chain.from_iterable((*arguments.packed_cuts(one), seen, packed_names) for one in taken),
+            *targets,
+        ],
+    )
+    return codec.decode_replies(reply)
 
 
 async def _set_aside(redis: RoundTrips, ahead: str, newest_bin: int) -> tuple[int, list[str]]:

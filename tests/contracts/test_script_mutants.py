@@ -20,6 +20,7 @@ from tests.contracts import test_ahead as ahead
 from tests.contracts import test_announce as announce
 from tests.contracts import test_cap as cap
 from tests.contracts import test_caps_of_keys as caps_of_keys
+from tests.contracts import test_cuts_together as together
 from tests.contracts import test_end as end
 from tests.contracts import test_far_ahead as far_ahead
 from tests.contracts import test_retention as retention
@@ -286,21 +287,39 @@ MUTANTS = {
     ),
     "cuts at other positions are a retry": Mutant(
         "take_cuts",
-        "redis.call('HGET', cut_calls, partition) == digest",
+        "redis.call('HGET', cut_calls, partition) == one.digest",
         "true",
         contract.TestCuts().test_retry_is_recognised_by_its_whole_content,
     ),
     "a late cut refuses what it should accept": Mutant(
         "take_cuts",
-        "if open_bin <= tonumber(expected) + 2 then",
+        "if one.open_bin <= tonumber(one.expected) + 2 then",
         "if true then",
         ahead.test_a_late_cut_accepts_what_its_open_bin_allows,
     ),
     "what was set aside is decided again": Mutant(
         "take_cuts",
-        "redis.call('UNLINK', ahead, ahead_places)",
+        "redis.call('UNLINK', one.ahead, one.ahead_places)",
         "",
         ahead.test_a_record_set_aside_is_decided_once,
+    ),
+    "partitions share the cuts of the first one": Mutant(
+        "take_cuts",
+        "{}, GIVEN_KEYS + KEYS_OF_ONE * (number - 1),",
+        "{}, GIVEN_KEYS,",
+        together.test_each_partition_gets_its_own_answer,
+    ),
+    "partitions share the answer of the first one": Mutant(
+        "take_cuts",
+        "GIVEN_ARGUMENTS + ARGUMENTS_OF_ONE * (number - 1)",
+        "GIVEN_ARGUMENTS",
+        together.test_each_partition_gets_its_own_answer,
+    ),
+    "a call for several partitions decides without seeing what is set aside": Mutant(
+        "take_cuts",
+        "if records ~= one.seen then return nil end",
+        "",
+        together.test_a_late_cut_of_records_set_aside_waits_for_a_call_of_its_own,
     ),
     "a late cut looks at all that is set aside in one scan": Mutant(
         "scan_ahead",
@@ -317,7 +336,7 @@ MUTANTS = {
     "a late cut reads all that is set aside": Mutant(
         "take_cuts",
         "local counted, future, before = {}, records, 0",
-        "local counted, future, before, all = {}, records, 0, redis.call('HGETALL', ahead)",
+        "local counted, future, before, all = {}, records, 0, redis.call('HGETALL', one.ahead)",
         far_ahead.test_a_late_cut_looks_at_few_names_in_each_script,
     ),
     "what is set aside is lost": Mutant(
@@ -328,7 +347,7 @@ MUTANTS = {
     ),
     "a cut falls back": Mutant(
         "take_cuts",
-        "if cut_positions[1] < tonumber(last_position)",
+        "if one.positions[1] < tonumber(last_position)",
         "if false",
         contract.TestCuts().test_cut_below_the_position_or_the_last_cut_conflicts,
     ),

@@ -23,7 +23,16 @@ from hypothesis.stateful import (
 
 from dphist.caps import Caps
 from stream_app.core.counting.choosing import Bounds
-from stream_app.core.records import GENESIS, Cut, EpochRecord, LedgerEntry, Release, StoredNoise, StreamState
+from stream_app.core.records import (
+    GENESIS,
+    Cut,
+    EpochRecord,
+    LedgerEntry,
+    PartitionCuts,
+    Release,
+    StoredNoise,
+    StreamState,
+)
 from stream_app.ports.reader import PublicReader
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
@@ -192,6 +201,18 @@ class StoresAgree(RuleBasedStateMachine):
             cuts.append(Cut(bin, position, overdue))
         self.both(lambda store, stream: store.take_cuts(stream, HASH, partition, last, cuts, 1))
         self.both(lambda store, stream: store.refused_ahead(stream, partition, 100))
+        self.both(lambda store, stream: store.operator_counts(stream))
+
+    @rule(bins_on=st.integers(0, 2), records_on=st.integers(-1, 3), overdue=st.sampled_from([0, 2]))
+    def cut_together(self, bins_on: int, records_on: int, overdue: int) -> None:
+        """Cut all partitions up to the same bin; some of them may have been cut beyond it."""
+        known = self.state().partitions
+        bin = self.state().sealed_bin + 1 + bins_on
+        taken = [
+            PartitionCuts(name, bin - 1, [Cut(bin, max(one.position + records_on, 0), overdue)], 1)
+            for name, one in known.items()
+        ]
+        self.both(lambda store, stream: store.take_cuts_together(stream, HASH, taken, None))
         self.both(lambda store, stream: store.operator_counts(stream))
 
     @rule(

@@ -24,6 +24,7 @@ from stream_app.core.records import (
     Cut,
     EpochRecord,
     LedgerEntry,
+    PartitionCuts,
     PartitionState,
     Release,
     Reply,
@@ -325,6 +326,25 @@ class MemoryStore(Store):
         change: ArrivalChange | None = None,
     ) -> Reply:
         check_cuts(expected_last_cut_bin, cuts)
+        taken = PartitionCuts(partition, expected_last_cut_bin, cuts, max_ahead_bins)
+        return self._take(stream, strategy_hash, taken, change, may_accept=True)
+
+    async def take_cuts_together(
+        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts], change: ArrivalChange | None
+    ) -> list[Reply]:
+        for one in taken:
+            check_cuts(one.expected_last_cut_bin, one.cuts)
+        return [self._take(stream, strategy_hash, one, change, may_accept=False) for one in taken]
+
+    def _take(
+        self,
+        stream: str,
+        strategy_hash: str,
+        taken: PartitionCuts,
+        change: ArrivalChange | None,
+        *,
+        may_accept: bool,
+    ) -> Reply:
         state = self._streams.get(stream)
         if state is None:
             return Reply.CONFLICT
@@ -332,18 +352,21 @@ class MemoryStore(Store):
             return Reply.STRATEGY
         if state.change != change:
             return Reply.STRATEGY
-        known = state.partitions.get(partition) or MemoryPartition(0, 0, state.sealed_bin)
-        call = (expected_last_cut_bin, tuple(cuts))
-        if known.last_cut_bin != expected_last_cut_bin:
+        cuts, expected = taken.cuts, taken.expected_last_cut_bin
+        known = state.partitions.get(taken.partition) or MemoryPartition(0, 0, state.sealed_bin)
+        call = (expected, tuple(cuts))
+        if known.last_cut_bin != expected:
             # Equal bins are not enough: cuts at other positions would put records into other bins.
             return Reply.ALREADY if known.last_call == call else Reply.CONFLICT
         if cuts[0].position < known.position or (known.cuts and cuts[0].position < known.cuts[-1].position):
             return Reply.CONFLICT
-        state.decide_ahead(known, cuts[0].open_bin + max_ahead_bins)
+        if not may_accept and known.ahead and taken.open_bin > expected + 2:
+            return Reply.SET_ASIDE
+        state.decide_ahead(known, taken.open_bin + taken.max_ahead_bins)
         known.cuts.extend(cuts)
         known.last_call = call
         known.move(known.position)
-        state.partitions[partition] = known
+        state.partitions[taken.partition] = known
         return Reply.DONE
 
     async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:

@@ -19,7 +19,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource, Scale
 from stream_app.core.counting.bins import Assignment, BinRules, assign
-from stream_app.core.records import Apply, Cut, PartitionState, Release, Reply, WitnessRow
+from stream_app.core.records import Apply, Cut, PartitionCuts, PartitionState, Release, Reply, WitnessRow
 from stream_app.loops import cutting, slices
 from stream_app.loops.stream import Ports
 from stream_app.ports import Clock
@@ -390,8 +390,9 @@ class OneReadingOfTheClock(Pipeline):
         return patch.object(cutting, "_cuts", _as_if_answered_at_once)
 
 
-def _as_if_answered_at_once(due: Any, *answer: Any) -> list[Cut]:
-    return [replace(cut, overdue=0) for cut in _real_cuts(due, *answer)]
+def _as_if_answered_at_once(due: Any, *answer: Any) -> list[PartitionCuts]:
+    taken = _real_cuts(due, *answer)
+    return [replace(one, cuts=[replace(cut, overdue=0) for cut in one.cuts]) for one in taken]
 
 
 _real_cuts = cutting._cuts

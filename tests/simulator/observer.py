@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.kinds.toeplitz import Toeplitz
-from stream_app.core.records import Apply, Cut, EpochRecord, Release, Reply, StreamState, WitnessRow
+from stream_app.core.records import (
+    Apply,
+    Cut,
+    EpochRecord,
+    PartitionCuts,
+    Release,
+    Reply,
+    StreamState,
+    WitnessRow,
+)
 from stream_app.core.releases.row_values import unpacked
 from tests.simulator.approximate import check_charge, check_gaussian
 from tests.simulator.checks import (
@@ -110,8 +119,17 @@ class Observer:
 
     async def _after_take_cuts(self, args: tuple[Any, ...], reply: Reply) -> None:
         _, _, partition, expected_last_cut_bin, cuts, *_ = args
+        self._take(PartitionCuts(partition, expected_last_cut_bin, cuts))
+
+    async def _after_take_cuts_together(self, args: tuple[Any, ...], replies: Sequence[Reply]) -> None:
+        for one, reply in zip(args[2], replies, strict=True):
+            if reply is Reply.DONE:
+                self._take(one)
+
+    def _take(self, taken: PartitionCuts) -> None:
+        partition, cuts = taken.partition, taken.cuts
         if partition not in self.history.partitions:
-            self._meet(partition, 0, expected_last_cut_bin)
+            self._meet(partition, 0, taken.expected_last_cut_bin)
         self.history.partitions[partition].cuts.extend(cuts)
         self.world.trace(f"cuts of {partition}: {_cuts_text(cuts)}")
 
@@ -351,5 +369,5 @@ class Observer:
         return state
 
 
-def _cuts_text(cuts: list[Cut]) -> str:
+def _cuts_text(cuts: Sequence[Cut]) -> str:
     return ", ".join(f"bin {cut.bin} at {cut.position}" for cut in cuts)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from stream_app.core.arrival import ArrivalChange
 from stream_app.core.incoming import Refusal
-from stream_app.core.records import GENESIS, Apply, EpochRecord, Reply
+from stream_app.core.records import GENESIS, Apply, EpochRecord, PartitionCuts, Reply
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.stream import Ports
 from stream_app.wiring.pipeline import Counting
@@ -105,18 +106,30 @@ class Store(MemoryStore):
     async def take_cuts(self, stream: str, *call: Any) -> Reply:
         """Take the cuts, after a while if ``slow`` says so."""
         _, partition, last_cut_bin, cuts, *_ = call
-        failures = self.fails.get((stream, partition))
-        if failures:
-            raise failures.pop()
-        for bin in range(last_cut_bin + 1, cuts[-1].bin + 1):
-            late_s = (self.now() - (bin + 1) * BIN_US) / 1e6
-            self.late_s.setdefault((stream, partition, bin), late_s)
+        self._asked_for(stream, PartitionCuts(partition, last_cut_bin, cuts))
         if (stream, partition) in self.slow:
             self._busy += 1
             self.most = max(self.most, self._busy)
             await asyncio.sleep(self.slow[stream, partition])
             self._busy -= 1
         return await super().take_cuts(stream, *call)
+
+    async def take_cuts_together(
+        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts], change: ArrivalChange | None
+    ) -> list[Reply]:
+        """Take the cuts, but not the slow ones, as if records that were set aside might count there."""
+        for one in taken:
+            self._asked_for(stream, one)
+        quick = [one for one in taken if (stream, one.partition) not in self.slow]
+        replies = iter(await super().take_cuts_together(stream, strategy_hash, quick, change))
+        return [next(replies) if one in quick else Reply.SET_ASIDE for one in taken]
+
+    def _asked_for(self, stream: str, one: PartitionCuts) -> None:
+        if failures := self.fails.get((stream, one.partition)):
+            raise failures.pop()
+        for bin in range(one.expected_last_cut_bin + 1, one.cuts[-1].bin + 1):
+            late_s = (self.now() - (bin + 1) * BIN_US) / 1e6
+            self.late_s.setdefault((stream, one.partition, bin), late_s)
 
     def late_of(self, partition: str, stream: str = STREAM) -> list[float]:
         """Return how late the store was asked for the cuts of a partition, in order, in milliseconds."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from stream_app.core.history import history_text
 from stream_app.core.incoming import Reason
-from stream_app.core.records import History, Reply
+from stream_app.core.records import Cut, History, PartitionCuts, Reply
+from stream_app.loops.cutting import MOST_CUTS, calls_of
+from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import OperatorError
 from tests.simulator.log import Entry
 from tests.simulator.loop import simulate
@@ -135,16 +138,44 @@ def test_a_cut_that_takes_long_to_store_delays_cuts_of_its_stream_and_partition_
     assert store.most == 1
 
 
+def test_one_call_stores_the_cuts_of_all_partitions_of_a_stream() -> None:
+    calls: list[tuple[str, int]] = []
+    streams = (STREAM, "second")
+
+    async def run() -> None:
+        live = Live(log_of(**{f"p{number}": [event(0.5, 0.5)] for number in range(12)}), streams)
+        take = live.store.take_cuts_together
+
+        async def together(stream: str, hash: str, taken: Sequence[Any], *change: Any) -> list[Reply]:
+            calls.append((stream, len(taken)))
+            return await take(stream, hash, taken, *change)
+
+        live.store.take_cuts_together = together  # type: ignore[method-assign, assignment]
+        await live.run(3.5)
+
+    simulate(1, run())
+    assert Counter(calls) == {(STREAM, 12): 3, ("second", 12): 3}
+
+
+def test_many_cuts_of_a_stream_are_stored_in_calls_of_limited_length() -> None:
+    """While the store takes cuts, it serves nobody else; a replay has many cuts of each partition."""
+    cuts = [Cut(FIRST_BIN + bin, bin) for bin in range(MOST_CUTS)]
+    taken = [PartitionCuts(f"p{number}", FIRST_BIN - 1, cuts[: MOST_CUTS // 2]) for number in range(3)]
+    taken.append(PartitionCuts("p3", FIRST_BIN - 1, cuts))
+    calls = list(calls_of(cast(LoadedStream, None), taken))
+    assert [[one.partition for one in call.cuts] for call in calls] == [["p0", "p1"], ["p2"], ["p3"]]
+
+
 def test_an_error_of_the_operator_s_ends_the_cutter() -> None:
     async def run() -> None:
         live = Live(log_of(p0=[event(0.5, 0.5)], p1=[event(0.5, 0.5)]))
 
-        async def another(*cuts: object) -> Reply:
+        async def another(_: str, __: str, taken: Sequence[object], *change: object) -> list[Reply]:
             for state in live.store._streams.values():
                 state.strategy = history_text(state.strategy, History(retired_us=0))
-            return Reply.STRATEGY
+            return [Reply.STRATEGY for _ in taken]
 
-        live.store.take_cuts = another  # type: ignore[method-assign, assignment]
+        live.store.take_cuts_together = another  # type: ignore[method-assign, assignment]
         await live.run(8.5)
 
     with pytest.raises(OperatorError, match="was retired on 1970-01-01"):
