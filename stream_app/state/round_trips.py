@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from stream_app.state.sentinels import Sentinels
 
 _RENEW_S = 0.1
+# Tasks whose commands are sent in one round trip; those of further tasks are sent on other connections. Redis
+# reads 16 KiB of each connection before it writes and syncs what they changed, so one connection would need
+# a sync for each 16 KiB.
+MOST_AT_ONCE = 64
 Argument = bytes | str | int
 Command = tuple[Argument, ...]
 _Shapes = Mapping[Any, Callable[..., Any]]
@@ -130,13 +134,16 @@ class ServerRoundTrips(RoundTrips):
         asked = _Asked(commands, atomic, asyncio.get_running_loop().create_future())
         self._asked.append(asked)
         if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send())
-            self._under_way.add(self._sending)
-            self._sending.add_done_callback(self._under_way.discard)
+            self._start()
         return await asked.replies
 
+    def _start(self) -> None:
+        self._sending = asyncio.create_task(self._send())
+        self._under_way.add(self._sending)
+        self._sending.add_done_callback(self._under_way.discard)
+
     async def _send(self) -> None:
-        """Wait for a free connection, send all commands that wait by then, and distribute the replies."""
+        """Wait for a free connection, send commands that wait by then, and distribute the replies."""
         asked: list[_Asked] = []
         try:
             connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
@@ -154,8 +161,11 @@ class ServerRoundTrips(RoundTrips):
                     one.replies.set_exception(failure)
 
     def _taken(self) -> list[_Asked]:
-        """Take the waiting commands; later commands start another round trip."""
-        asked, self._asked, self._sending = self._asked, [], None
+        """Take waiting commands; those that are left, and later ones, start another round trip."""
+        asked, self._asked = self._asked[:MOST_AT_ONCE], self._asked[MOST_AT_ONCE:]
+        self._sending = None
+        if self._asked:
+            self._start()
         return [one for one in asked if not one.replies.done()]
 
     async def _exchange(self, connection: AbstractConnection, asked: Sequence[_Asked]) -> None:

@@ -13,7 +13,7 @@ from redis import exceptions
 from stream_app.state import round_trips
 from stream_app.state.connection import batch, connect, execute, transaction
 from stream_app.state.embedded import EmbeddedRedis
-from stream_app.state.round_trips import RoundTrips
+from stream_app.state.round_trips import MOST_AT_ONCE, RoundTrips
 
 pytestmark = pytest.mark.redis
 Test = Callable[[RoundTrips], Awaitable[None]]
@@ -63,6 +63,21 @@ def test_commands_of_one_turn_of_the_loop_are_sent_together(
             assert sizes == [20]
 
     run(server, test)
+
+
+@pytest.mark.parametrize("connections", [1, 16])
+def test_commands_of_many_tasks_are_sent_in_parts(
+    server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch, connections: int
+) -> None:
+    async def test(redis: RoundTrips) -> None:
+        await execute(redis, "PING")
+        with writes(monkeypatch) as sizes:
+            numbers = range(2 * MOST_AT_ONCE + 5)
+            asking = (execute(redis, "ECHO", str(number)) for number in numbers)
+            assert await asyncio.gather(*asking) == [b"%d" % number for number in numbers]
+            assert sizes == [MOST_AT_ONCE, MOST_AT_ONCE, 5]
+
+    run(server, test, connections)
 
 
 def test_each_task_gets_its_own_refusal_only(server: EmbeddedRedis) -> None:
