@@ -56,9 +56,12 @@ ELSEWHERE = {
     "docs/how-to/backup.md: stream-app check-backup backup.rdb --config stream-app.yaml": (
         "deployment/test_backup.py"
     ),
+    "docs/how-to/backup.md: stream-app check-backup node-1.rdb node-2.rdb node-3.rdb "
+    "--config stream-app.yaml": "e2e/test_redis_cluster.py",
     'docs/how-to/backup.md: cd "$REDIS_DATA"': "deployment/test_backup.py",
     "docs/how-to/change.md: streams:": "stream_app/config/test_successors.py",
     "docs/how-to/move.md: kafka:": "stream_app/config/test_successors.py",
+    "docs/how-to/move.md: clusters = old, new": "e2e/mirror_maker.py",
     "docs/how-to/rotate.md: old=$(sed -n 's#^STREAM_APP_REDIS_URL=.*//worker:\\(.*\\)@.*#\\1#p' "
     "deploy/secrets/worker.env)": "deployment/test_rotation.py",
     "docs/how-to/rotate.md: stream-app rotate-key begin": "e2e/test_rotate_key.py",

@@ -73,7 +73,7 @@ def test_streams_on_several_nodes_outlast_the_loss_of_one(
 
 
 def a_copy_is_checked_whole(servers: Cluster, names: Sequence[str], folder: Path) -> None:
-    """Check that the files of all primaries are checked together, and that no other choice passes."""
+    """Check all primaries' files together, as docs/how-to/backup.md says; no other choice passes."""
     primaries = {node.port: node for node in map(servers.primary_of, map(strategy_key, names))}
     copies = [folder / f"{port}.rdb" for port in primaries]
     for copy, node in zip(copies, primaries.values(), strict=True):
