@@ -26,7 +26,7 @@ SOAK_FOLDER ?= state/soak
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos upgrade soak audit demo-page docs docs-serve first-minutes pictures clean
+.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos mirror upgrade soak audit demo-page docs docs-serve first-minutes pictures clean
 .PHONY: bench bench-visible bench-long bench-ingest bench-scale bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -129,6 +129,9 @@ chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 2
 	$(BIN)/python -m tests.chaos --freezes $(FREEZES) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.e2e.differential
 	$(BIN)/python -m tests.e2e.logs_under_faults $(if $(SEED),--seed $(SEED))
+
+mirror: $(STAMP) ## a stream moves to another Kafka cluster by MirrorMaker 2, which it fetches through Maven; three minutes
+	$(BIN)/python -m tests.e2e.mirror_maker
 
 upgrade: $(STAMP) ## upgrade from an older build over running streams, and roll back; installs that build, ten minutes
 	$(BIN)/python tests/services.py install

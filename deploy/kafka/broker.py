@@ -55,8 +55,8 @@ class Broker:
                 self.process.wait()
 
 
-def install(folder: Path = JARS) -> Path:
-    """Fetch the broker's jars through Maven once; return their folder."""
+def install(folder: Path = JARS, pom: Path = HERE / "pom.xml") -> Path:
+    """Fetch the jars that a pom names, the broker's, through Maven once; return their folder."""
     if (folder / ".complete").exists():
         return folder
     maven = shutil.which("mvn")
@@ -65,7 +65,7 @@ def install(folder: Path = JARS) -> Path:
             "Kafka: mvn is not on PATH; install Maven, or name a broker in KAFKA_BOOTSTRAP_SERVERS"
         )
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-    command = [maven, "-q", "-B", "-f", str(HERE / "pom.xml"), goal, f"-DoutputDirectory={folder}"]
+    command = [maven, "-q", "-B", "-f", str(pom), goal, f"-DoutputDirectory={folder}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise BrokerError(f"Kafka: Maven could not fetch the broker: {(done.stdout + done.stderr)[-400:]}")
@@ -158,7 +158,12 @@ def _format(settings: Path) -> None:
 
 def _jvm(heap: str) -> list[str]:
     """Return the command that runs a class of Kafka, with options for a quick start."""
-    return [java(), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{install()}/*"]
+    return jvm(heap, install())
+
+
+def jvm(heap: str, jars: Path) -> list[str]:
+    """Return the command that runs a class of some jars, with options for a quick start."""
+    return [java(), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
 
 
 def _merged(text: str, more: Mapping[str, str]) -> str:
