@@ -12,10 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dphist.product.columns import KeyPlaces, column_sum
+from stream_app.core.answers.answered import QueryError, places_of
+from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.steps import JoinedBinning
 from stream_app.core.answers.visible_epochs import VisibleEpochs
 from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.cells import KeyList
+from stream_app.core.generations import address_of, base_of
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.records import Trimmed
 from stream_app.core.strategy import Strategy
@@ -35,6 +38,11 @@ class Part(NamedTuple):
     def of(cls, view: VisibleEpochs, shift: int) -> Part:
         """Return a stream as a part. Args: shift, from its bins to the history's."""
         return cls(view.strategy, [epoch.shifted(shift) for epoch in view.epochs], view.trimmed)
+
+    def asked_as(self, last: str) -> str:
+        """Return the name by which readers ask for this stream. Args: last, the last stream."""
+        own = self.strategy.stream
+        return address_of(own) if base_of(own) == base_of(last) else own
 
     def showing(self, now: Strategy, places: KeyPlaces) -> list[EpochView]:
         """Return the epochs with some keys of another stream's list as their count; none without these keys.
@@ -87,6 +95,25 @@ def place_in(then: KeyList, now: KeyList, place: int) -> int | None:
         if is_other != (i == len(was.names)) or (is_other and set(was.names) != set(now_is.names)):
             return None
     return found
+
+
+def places_after(parts: Sequence[Part], last: Strategy, key: str | AskedKeys) -> KeyPlaces:
+    """Return the place of a key in the list of a history's last stream, or the places of several.
+
+    Args: parts, the streams with other lists, oldest first. A refusal names one that still has the key.
+    Raises: QueryError, as ``places_of``.
+    """
+    try:
+        return places_of(last, key)
+    except QueryError as refusal:
+        names = key.names if isinstance(key, AskedKeys) else (key,)
+        for part in reversed(parts):
+            keys = part.strategy.axes.keys
+            if gone := [name for name in names if keys is not None and name in keys.place_of_label]:
+                line = f"{refusal.parameter}: {gone[0][:80]!r} is not on the list of keys any more; "
+                there = part.asked_as(last.stream)
+                raise QueryError(f"{line}ask for it in {there}", refusal.parameter) from None
+        raise
 
 
 def same_columns(then: Strategy, now: Strategy) -> bool:

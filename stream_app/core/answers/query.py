@@ -24,13 +24,12 @@ from stream_app.core.answers.answered import (
     QueryError,
     SeriesPoints,
     downsampled,
-    places_of,
 )
 from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.consistent import Method, consistent_running
 from stream_app.core.answers.edges import bin_at_edge
 from stream_app.core.answers.labels import UNLABELLED
-from stream_app.core.answers.parts import Part, joined_bins, same_columns
+from stream_app.core.answers.parts import Part, joined_bins, places_after, same_columns
 from stream_app.core.answers.steps import point_ranges
 from stream_app.core.answers.unmeasured import gaps_in, nothing_measured, other_keys_then
 from stream_app.core.answers.visible_epochs import VisibleEpochs
@@ -159,7 +158,7 @@ class StreamView(VisibleEpochs):
 
         Raises: QueryError for a key that is not on the list, or is named twice.
         """
-        return None if key is None else places_of(self.strategy, key)
+        return None if key is None else places_after(self._others, self.strategy, key)
 
     def cells(self, span: Span | None = None) -> RangeSum:
         """Return the counts of all cells over the measured bins of a range of visible bins; None: over all.
@@ -236,7 +235,7 @@ class StreamView(VisibleEpochs):
         gap = next(one for one in self.unmeasured(self._reach) if one.start <= span.start < one.stop)
         for part in self._others:
             if not gaps_in(span, (epoch.span for epoch in part.epochs)) == [span]:
-                raise other_keys_then(self.binning, gap, part.strategy.stream)
+                raise other_keys_then(self.binning, gap, part.asked_as(self.strategy.stream))
         raise nothing_measured(self.binning, gap)
 
     def running(self, view: SeriesView = "unbiased", stop: int | None = None) -> Estimate:

@@ -131,6 +131,15 @@ def test_errors_are_those_of_the_streams_that_have_the_keys_together() -> None:
     assert points.laws.deviations()[-1] ** 2 == pytest.approx(sum(one.variance for one in whole))
 
 
+def test_a_key_that_left_the_list_is_refused_with_the_stream_that_has_it() -> None:
+    view = joined(chain("1"))
+    with pytest.raises(QueryError) as refused:
+        view.of_key("IT")
+    assert str(refused.value) == "key: 'IT' is not on the list of keys any more; ask for it in b"
+    with pytest.raises(QueryError, match="'PL' is not on the public list; known are FR, ES, DE, other"):
+        view.of_key("PL")
+
+
 @pytest.mark.parametrize(
     "facts", [{"carriers": ("ES",)}, {"user": PerUser("user", 2)}, {"other": True, "carriers": ("ES",)}]
 )
