@@ -284,6 +284,10 @@ def test_a_key_of_a_board_learns_no_name_of_a_key_at_an_edge() -> None:
             f"{words}. Keys of both lists have one history; the total over all keys begins here."
         ]
         assert not any(name in json.dumps(of_board) for name in ("DL", "ZZ"))
+        with pytest.raises(HTTPError) as refused:
+            asked(address, "/v1/streams/flights/count?key=ZZ", "k-own")
+        line = json.load(refused.value)["error"]
+        assert line == "key: 'ZZ' is not on the list of keys any more; ask for it in flights@1"
     finally:
         found.close()
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dphist.product.answers import Histogram
+from dphist.product.columns import key_counts
+from dphist.product.forest import RangeSum
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.local_days import groups_of_days
 from stream_app.core.answers.query import StreamView
@@ -19,6 +23,7 @@ from tests.models.memory import MemoryStore
 from tests.stream_app.core.test_query import EXACT, read
 from tests.stream_app.core.test_succession import joined, released
 from tests.stream_app.published import Published
+from tests.stream_app.published_axes import PublishedAxes
 
 HOUR_US = 3_600_000_000
 DAY = 15_706  # 2013-01-01
@@ -209,6 +214,40 @@ def test_calendar_days_after_hours_and_hours_after_calendar_days() -> None:
         QueryError, match=r"step: a bin is 1 day .*ask for days, with timezone=Europe/Paris or"
     ):
         hours_last.series("bin", hours_last.span)
+
+
+def test_distributions_go_on_over_other_bins() -> None:
+    cells = np.random.default_rng(4).integers(0, 30, (8, 5, 10))
+
+    async def run() -> tuple[StreamView, ...]:
+        store, hour = MemoryStore(), 24 * DAY
+        facts: dict[str, Any] = {"epsilon": "1", "buckets": 10}
+        old = PublishedAxes(store, "a", epoch_bins=4, first_bin=hour, **facts)
+        new = PublishedAxes(
+            *(store, "b"),
+            epoch_bins=4,
+            first_bin=hour // 2 + 2,
+            bin_us=2 * HOUR_US,
+            successor_of="a",
+            **facts,
+        )
+        for stream, own in ((old, cells[:4]), (new, cells[4:])):
+            await stream.open()
+            await stream.close_cells(own)
+        return await read(None, store, "a"), await read(None, store, "b")
+
+    parts = asyncio.run(run())
+    view = joined(parts)
+    alone = [one.cells(one.span) for one in parts]
+    found = view.cells(of_hours(view, 24 * DAY, 24 * DAY + 12))
+    for group, was, now in zip(found.groups, *(one.groups for one in alone), strict=True):
+        assert group.values == pytest.approx(was.values + now.values)
+        assert group.law.variance == pytest.approx(was.law.variance + now.law.variance)
+    band = Histogram.of(found).cdf(0.95)
+    assert band.quantile(0.5) == Histogram.of(RangeSum.joined(alone)).cdf(0.95).quantile(0.5)
+    slices = [view.cells(of_hours(view, 24 * DAY + hour, 24 * DAY + hour + 2)) for hour in range(0, 12, 2)]
+    whole = view.counts_of_keys(view.span)
+    assert sum(np.asarray(key_counts(one).value) for one in slices) == pytest.approx(whole.value)
 
 
 def test_an_edge_names_both_bins() -> None:
