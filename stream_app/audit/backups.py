@@ -15,6 +15,7 @@ from stream_app.audit.checks import Check
 from stream_app.audit.collecting import collect_from
 from stream_app.audit.stored import PART, Stored, check_stored
 from stream_app.config import Settings
+from stream_app.core.generations import base_of
 from stream_app.core.releases.release import RowLink
 from stream_app.ports import NoiseKeys, OperatorError, Store
 from stream_app.redis_address import redis_address
@@ -74,7 +75,7 @@ async def _read(settings: Settings, url: str) -> tuple[list[Stored], list[Check]
         for one in found:
             name = one.strategy.stream
             checks.append(await check_of_noise_key(name, store, keys))
-            if name in capped:
+            if base_of(name) in capped:
                 has_keys = await holds_users_keys(settings, store, keys, name, _last_bin(one))
                 checks.append(_check_of_users(name, passed=has_keys))
     finally:
@@ -108,14 +109,13 @@ def _check_of_users(stream: str, *, passed: bool) -> Check:
 
 
 def _told(settings: Settings, found: Sequence[Stored]) -> Iterator[str]:
-    by_name = {one.strategy.stream: one for one in found}
+    held = {base_of(one.strategy.stream) for one in found}
     for stream in settings.streams:
-        one = by_name.get(stream.name)
-        if one is None:
+        if stream.name not in held:
             yield f"{stream.name}: not in this copy; a restore takes what its witness has"
-            continue
+    for one in found:
         last, rows = (one.rows[-1] if one.rows else None), f"{len(one.rows):,} bins"
         until = f" until {json.loads(last[1])['end']}" if last is not None else ""
         later = len({row.seq for row in one.witness if row.seq > (last[0] if last else 0)})
         said = f"{later:,} later ones, which a restore adds" if later else "no later one"
-        yield f"{stream.name}: {rows}{until}; its witness has {said}"
+        yield f"{one.strategy.stream}: {rows}{until}; its witness has {said}"

@@ -19,6 +19,7 @@ from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.source_ledger import measured
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
+from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.storage import outside_ledger
 
@@ -40,13 +41,14 @@ async def collect(settings: Settings) -> list[Stored]:
 
 
 async def collect_from(settings: Settings, url: str) -> list[Stored]:
-    """Return what a store, and the other records, have of each configured stream that was ever opened.
+    """Return what a store, and the other records, have of each generation of the configured streams.
 
     Args: url, of the store. Raises: as ``collect``; OSError if the store does not answer.
     """
     store, reader = RedisStore(url), RedisReader(url)
     try:
         await store.check_format()
+        settings = await of_all_generations(settings, store)
         found = [await _stored(settings, stream, store, reader) for stream in settings.streams]
         return [one for one in found if one is not None]
     finally:

@@ -18,6 +18,7 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.generations import base_of, generation, number_of
 from stream_app.core.history import read_strategy
 from stream_app.core.instants import format_instant
+from stream_app.core.ledger import ACCEPTED
 from stream_app.core.measurements import end_of
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.strategy import Strategy
@@ -66,13 +67,15 @@ class Next:
 class Generations:
     """The generations of one configured stream.
 
-    Args: running, those that a worker runs, oldest first; ended, the names of the others; next, the one that
-        is wanted; None: the configuration is that of the newest one. abandoned_us, where the newest one ends
-        although nobody has described what follows.
+    Args:
+        running: those that a worker runs, oldest first.
+        ended: earlier ones that count nothing more.
+        next: the one that is wanted; None: the configuration is that of the newest one.
+        abandoned_us: where the newest one ends although nobody has said what follows; None: it does not.
     """
 
     running: tuple[StreamSettings, ...]
-    ended: tuple[str, ...] = ()
+    ended: tuple[StreamSettings, ...] = ()
     next: Next | None = None
     abandoned_us: int | None = None
 
@@ -113,12 +116,10 @@ async def generations_of(
         return Generations((stream,))
     known = await _known(store, stream, notes, entries)
     *earlier, newest = known
-    running, ended = list[StreamSettings](), list[str]()
+    running, ended = list[StreamSettings](), list[StreamSettings]()
     for one, following in zip(earlier, known[1:], strict=True):
-        if one.strategy is None or one.has_ended or _is_history(one.state):
-            ended.append(one.name)
-        else:
-            running.append(_as_stored(stream, one, until_us=following.first_us))
+        if one.strategy is not None and not _is_history(one.state):
+            (ended if one.has_ended else running).append(_as_stored(stream, one, following.first_us))
     configured = _as_configured(stream, newest, entries)
     then = newest.strategy
     if then is None or _is_history(newest.state) or then.declared == configured.declared:
@@ -134,7 +135,7 @@ async def generations_of(
     declared = structs.replace(configured.declared, time=time, successor_of=newest.name)
     before = _as_stored(stream, newest, until_us=None)
     wanted_next = Next(
-        replace(stream, name=generation(stream.name, number_of(newest.name) + 1), declared=declared),
+        replace(_named(stream, generation(stream.name, number_of(newest.name) + 1)), declared=declared),
         before,
         edge_us,
         facts_in_words(then, wanted),
@@ -204,7 +205,12 @@ def _noted_first(before: _Known, note: Declaration) -> int | None:
 def _as_stored(stream: StreamSettings, one: _Known, until_us: int | None) -> StreamSettings:
     """Return a generation with the settings that are stored; what is no promise is as configured."""
     assert one.strategy is not None
-    return replace(stream, name=one.name, declared=one.strategy.declared, until_us=until_us)
+    return replace(_named(stream, one.name), declared=one.strategy.declared, until_us=until_us)
+
+
+def _named(stream: StreamSettings, name: str) -> StreamSettings:
+    """Return a stream under a generation's name: the operator has accepted sums for the first one."""
+    return replace(stream, name=name, accept=stream.accept if number_of(name) == 1 else ACCEPTED)
 
 
 def _as_configured(stream: StreamSettings, one: _Known, entries: Sequence[LedgerEntry]) -> StreamSettings:
@@ -219,7 +225,7 @@ def _as_configured(stream: StreamSettings, one: _Known, entries: Sequence[Ledger
         if stored is None or base_of(stored) != declared.successor_of:
             stored = _newest_in(entries, declared.successor_of)
         declared = structs.replace(declared, successor_of=stored)
-    return replace(stream, name=one.name, declared=declared)
+    return replace(_named(stream, one.name), declared=declared)
 
 
 def _newest_in(entries: Sequence[LedgerEntry], base: str) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from stream_app.config import ApiSettings, Settings, StreamSettings
 from stream_app.config.access import is_loopback
+from stream_app.core.generations import base_of, generation
 from stream_app.core.instants import format_instant
 from stream_app.loops.configured import stored_strategy
 from stream_app.ports.reader import PublicReader
@@ -65,8 +67,14 @@ def _begins(stream: StreamSettings) -> str:
 
 
 async def progress_of(stream: StreamSettings, reader: PublicReader) -> StreamProgress:
-    """Return a stream's progress, from public values only."""
-    state = await reader.public_state(stream.name)
+    """Return the progress of a stream's newest generation with visible rows, from public values only."""
+    state, number = await reader.public_state(stream.name), 1
+    while state is not None:
+        number += 1
+        following = await reader.public_state(generation(base_of(stream.name), number))
+        if following is None or not following.visible_seq:
+            break
+        state, stream = following, replace(stream, name=generation(base_of(stream.name), number))
     # Released rows are of the bins that the stream began with; a start refuses other ones after these lines.
     begun = stream.declared if state is None else stored_strategy(stream.name, state.strategy).declared
     replay, binning, of_bins = begun.source.replay, begun.time.binning, None

@@ -50,6 +50,12 @@ class Turned:
         """The settings of what runs now and of what is wanted next: what a start checks."""
         return _settings(self.running, _streams(self.found, self.following))
 
+    @property
+    def known(self) -> Settings:
+        """The settings of all generations that the store or this machine knows, also of those that ended."""
+        streams = (one for found in self.found for one in (*found.ended, *found.running))
+        return _settings(self.running, list(streams))
+
     def lines(self) -> list[str]:
         """Return what changes with a generation, and when, a line each."""
         return [following.line(self.now_us) + self._topic(following) for following in self.following]
@@ -122,7 +128,7 @@ async def with_generations(
             *(generations_of(store, stream, notes, entries(stream), now_us) for stream in settings.streams)
         )
     )
-    ended = frozenset(name for one in found for name in one.ended)
+    ended = frozenset(stream.name for one in found for stream in one.ended)
     return Turned(_settings(replace(settings, ended=ended), _streams(found, ())), found, now_us)
 
 
@@ -168,3 +174,11 @@ def _notes(state_dir: Path) -> dict[str, Declaration]:
 
 def _directory(state_dir: Path) -> Path:
     return state_dir / "generations"
+
+
+async def of_all_generations(settings: Settings, store: Store) -> Settings:
+    """Return the settings of every generation that the store or this machine knows, for commands.
+
+    Raises: as ``with_generations``.
+    """
+    return (await with_generations(settings, store, None, time.time_ns() // 1_000)).known

@@ -254,15 +254,18 @@ async def _put(histories: Histories, one: ExportedStream, steps: Sequence[Restor
 
 
 async def retire(settings: Settings, name: str) -> str:
-    """End a stream for good, keep its releases and its ledger, and delete everything else; return a line.
+    """End a stream for good, keep its releases and its ledger, and delete everything else; return the lines.
 
+    Args: name, as for ``export``.
     Raises: OperatorError if there is no such stream, or a worker runs it.
     """
     async with _alone(settings, name), writing(settings) as url:
         store = store_of(settings, url)
         reader = RedisReader(url)
         try:
-            return await _retire(settings, name, store, reader)
+            # The newest first: until it is retired, a worker's start would go on with it.
+            names = reversed(_named(name, await reader.streams()))
+            return "\n".join([await _retire(settings, one, store, reader) for one in names])
         finally:
             await reader.close()
             await store.close()
@@ -275,7 +278,9 @@ async def _retire(settings: Settings, name: str, store: RedisStore, reader: Redi
     if state.history is not None and state.history.imported_us is not None:
         raise OperatorError(f"{name}: it is history that was imported; it has no secrets here")
     if state.history is None:
-        others = replace(settings, streams=tuple(one for one in settings.streams if one.name != name))
+        others = replace(
+            settings, streams=tuple(one for one in settings.streams if one.name != base_of(name))
+        )
         measured = await _ledger(reader, [Strategy.from_json(state.strategy).source])
         _check_totals(others, [entry for entry in measured if entry.stream == name])
     if not all(await store.hold([name], secrets.token_hex(8), _LEASE_MS)):
@@ -331,7 +336,7 @@ async def _reading(settings: Settings) -> AsyncIterator[str]:
 @asynccontextmanager
 async def _alone(settings: Settings, name: str) -> AsyncIterator[None]:
     """Hold ``state.dir`` during the block if the configuration still names the stream."""
-    if name not in {stream.name for stream in settings.streams}:
+    if base_of(name) not in {stream.name for stream in settings.streams}:
         yield
         return
     async with own_directory(settings):

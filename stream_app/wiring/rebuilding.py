@@ -21,6 +21,7 @@ from stream_app.ports import OperatorError, Witness
 from stream_app.state.history import Histories
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import named_as_begun
+from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.histories import writing
 from stream_app.wiring.starting import check_start
 from stream_app.wiring.storage import open_witnesses, outside_ledger, own_directory, store_of
@@ -39,6 +40,7 @@ async def rebuild(settings: Settings) -> list[str]:
         store = store_of(settings, url)
         resources.push_async_callback(store.close)
         await store.check_format()
+        settings = await of_all_generations(settings, store)
         witnesses = await open_witnesses(settings, resources)
         # The first call has checked those of which it has put back a part.
         unchecked = tuple([one for one in settings.streams if not await _is_in_part(store, one.name)])

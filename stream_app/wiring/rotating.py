@@ -39,6 +39,7 @@ from stream_app.vault import key_ring
 from stream_app.vault.cipher import decrypt_page, derived_chain_key, encrypt_page, later_chain_key
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
+from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.histories import writing
 from stream_app.wiring.rotating_users import Held, UsersOfStreams, held_in_words
 from stream_app.wiring.storage import store_of
@@ -61,7 +62,9 @@ async def finish(settings: Settings) -> str:
     """
     file = _file(settings)
     async with _store(settings) as store:
-        pages, taken_out, held = await finish_in(store, StoredPages(store), file, _names(settings))
+        pages, taken_out, held = await finish_in(
+            store, StoredPages(store), file, await _names(settings, store)
+        )
     said = f"{file}: holds one key, which encrypts all stored noise; {pages} pages were encrypted again"
     if taken_out:
         said = (
@@ -85,7 +88,7 @@ async def move(settings: Settings) -> str:
                 "secrets.key_file as it is"
             )
         async with _store(settings) as store:
-            pages = await move_in(store, StoredPages(store), file, _names(settings), held)
+            pages = await move_in(store, StoredPages(store), file, await _names(settings, store), held)
     return (
         f"{file}: holds the key of users' hashes and a new key, with which {pages} pages of noise were "
         f"encrypted again; their keys in {settings.state_dir} are destroyed. Keep a copy of this file apart, "
@@ -113,8 +116,9 @@ async def give_up(settings: Settings) -> str:
     """Give up noise under keys that the file lacks, of all configured streams; return what was done."""
     file = _file(settings)
     async with _store(settings) as store:
-        streams = await give_up_in(store, StoredPages(store), file, _names(settings))
-        users = UsersOfStreams(store, StoredUserKeys(store), KeyRing.read(file), _names(settings))
+        configured = await _names(settings, store)
+        streams = await give_up_in(store, StoredPages(store), file, configured)
+        users = UsersOfStreams(store, StoredUserKeys(store), KeyRing.read(file), configured)
         said = await users.give_up()
     if streams:
         names = ", ".join(streams)
@@ -283,8 +287,8 @@ def _no_worker(state_dir: Path) -> Iterator[None]:
         yield
 
 
-def _names(settings: Settings) -> list[str]:
-    return [stream.name for stream in settings.streams]
+async def _names(settings: Settings, store: RedisStore) -> list[str]:
+    return [stream.name for stream in (await of_all_generations(settings, store)).streams]
 
 
 def _file(settings: Settings) -> Path:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from stream_app.core.generations import number_of
 from stream_app.kafka_cluster import Cluster
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis
@@ -90,7 +91,9 @@ class Cell:
         raise AssertionError(f"{rows[-3:]}\n{self.said()}")
 
     async def _rows(self, stream: str) -> list[dict[str, Any]]:
-        witness = await WitnessTopic.open(Cluster(self.topic.servers), f"{self.topic.name}.private")
+        number = number_of(stream)
+        topic = f"{self.topic.name}.private" + (f".{number}" if number > 1 else "")
+        witness = await WitnessTopic.open(Cluster(self.topic.servers), topic)
         try:
             return [json.loads(row.row) for row in await witness.rows(stream, 0)]
         finally:

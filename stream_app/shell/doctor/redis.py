@@ -20,6 +20,7 @@ from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREA
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
 from stream_app.vault.key_ring import KeyRing
+from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.storage import noise_keys
 
 SKEW_S = 1.0
@@ -148,6 +149,7 @@ async def _noise_findings(settings: Settings, url: str) -> list[Finding]:
         return []  # ``key_file_findings`` reports it
     store = RedisStore(url)
     try:
+        settings = await of_all_generations(settings, store)
         running = [await _running_epoch(store, keys, url, stream) for stream in settings.streams]
         return [*running, *await users_findings(settings, store, keys)]
     except OSError as failure:

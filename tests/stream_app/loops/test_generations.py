@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -19,7 +22,7 @@ from stream_app.config.settings import ApiSettings, RedisSettings
 from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.cells import KeyList
-from stream_app.core.ledger import statement
+from stream_app.core.ledger import ACCEPTED, statement
 from stream_app.core.records import Reply
 from stream_app.loops.closer import Closer
 from stream_app.ports import OperatorError
@@ -36,6 +39,7 @@ from tests.stream_app.declared import (
     changed_stream,
     declared_of,
 )
+from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import ByHand, OneSource
 
 EDGE = 106  # the end of the first epoch of six bins
@@ -70,9 +74,9 @@ def settings_of(one: OneSource, *streams: StreamSettings) -> Settings:
     )
 
 
-async def turned(one: OneSource, *streams: StreamSettings) -> Turned:
+async def turned(one: OneSource, *streams: StreamSettings, store: Any = None) -> Turned:
     """Return what a start with these streams finds."""
-    return await with_generations(settings_of(one, *streams), one.store, None, one.clock.now_us)
+    return await with_generations(settings_of(one, *streams), store or one.store, None, one.clock.now_us)
 
 
 @dataclass
@@ -84,10 +88,10 @@ class Worker:
     closers: list[Closer]
 
     @classmethod
-    async def start(cls, one: OneSource, *streams: StreamSettings) -> Worker:
+    async def start(cls, one: OneSource, *streams: StreamSettings, store: Any = None) -> Worker:
         """Start as ``wiring/workers.py`` does."""
-        found = await turned(one, *streams)
-        found_settings = await found.store_due(one.store)
+        found = await turned(one, *streams, store=store)
+        found_settings = await found.store_due(store or one.store)
         assert found_settings is not None
         one.strategies = tuple(planned(stream) for stream in found_settings.streams)
         closers = [
@@ -95,6 +99,7 @@ class Worker:
                 strategy,
                 ledger={"configured": found_settings.names, "total": stream.total},
                 sharing={"until_us": stream.until_us},
+                store=store,
             )
             for stream, strategy in zip(found_settings.streams, one.strategies, strict=True)
         ]
@@ -302,6 +307,120 @@ def test_a_lost_store_gets_all_generations_back(one: OneSource, lost_at: float) 
     asyncio.run(run())
 
 
+async def dies_everywhere(one: OneSource, *, after_effect: bool) -> None:
+    """Let a worker with changed settings die at each call of its start; check what it leaves."""
+    changed = stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
+    await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+    before, witness, notes = one.store, one.witness, one.directory / "state" / "generations"
+    for calls in range(1, 200):
+        one.store, one.witness = before.copy(), deepcopy(witness)
+        rmtree(notes, ignore_errors=True)
+        dying = Dying(one.store, calls, after_effect)
+        with suppress(asyncio.CancelledError):
+            await Worker.start(one, changed, store=dying)
+        state = await one.store.load(STREAM)
+        assert state is not None
+        begun = [entry for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
+        assert state.until_bin in (None, EDGE)
+        assert state.until_bin == EDGE or not begun
+        assert state.until_bin is None or len(list(notes.iterdir())) == 2
+        if dying.left > 0:
+            break
+        # The operator puts the old settings back: they hold only if nothing was stored.
+        names = [stream.name for stream in (await turned(one, stream_of(one))).running.streams]
+        assert names == ([STREAM, SECOND] if list(notes.glob("*%402*")) else [STREAM])
+        one.clock.set_bin(CHANGED_AT + 1)
+        await Worker.start(one, changed)
+        one.clock.set_bin(CHANGED_AT)
+        epochs = [(epoch, first_bin) for epoch, first_bin, _ in await one.epochs(SECOND)]
+        assert epochs == [(0, 2 * EDGE)]
+        entries = await one.store.ledger(SOURCE)
+        assert [entry.epoch for entry in entries if entry.stream == SECOND] == [0]
+    assert calls > 12
+
+
+@pytest.mark.parametrize("after_effect", [False, True])
+def test_a_worker_that_dies_at_any_call_begins_one_generation_once(
+    one: OneSource, after_effect: bool
+) -> None:
+    asyncio.run(dies_everywhere(one, after_effect=after_effect))
+
+
+def test_a_generation_that_begins_before_the_end_is_stored_is_caught(
+    one: OneSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_others: Any, **_named: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(MemoryStore, "end_at", done)
+    monkeypatch.setattr("stream_app.loops.opening.announce_ends", nothing)
+    monkeypatch.setattr("stream_app.loops.opening.changed_by_end", nothing)
+    with pytest.raises(AssertionError):
+        asyncio.run(dies_everywhere(one, after_effect=True))
+
+
+async def done(*_arguments: Any) -> Reply:
+    """Store nothing, and say that it is done."""
+    return Reply.DONE
+
+
+def test_a_generation_that_is_not_noted_first_is_caught(
+    one: OneSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_app.wiring.generations._note", lambda settings, stream: None)
+    with pytest.raises((AssertionError, FileNotFoundError)):
+        asyncio.run(dies_everywhere(one, after_effect=True))
+
+
+def test_a_generation_that_is_forgotten_at_a_restart_is_caught(
+    one: OneSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_app.loops.generations.number_of", lambda name: 1)
+    with pytest.raises((AssertionError, OperatorError)):
+        asyncio.run(dies_everywhere(one, after_effect=True))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_under_restarts_restored_backups_and_lost_noise_no_event_counts_twice(
+    one: OneSource, seed: int
+) -> None:
+    async def run() -> None:
+        chance, events = random.Random(f"faults {seed}"), drawn(seed)
+        changed = stream_of(one, **CHANGES[seed % 2])
+        bins = BIN_US // changed.declared.time.bin_us
+        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+        worker, backup, seen = await Worker.start(one, changed), one.store.copy(), dict[Any, bytes]()
+        at = CHANGED_AT
+        while at < 117:
+            at += chance.choice((0.25, 0.75, 1.5, 3))
+            await worker.run(one, events, at)
+            for name in (STREAM, SECOND):
+                for released in await one.witness.rows(name, 0):
+                    assert seen.setdefault((name, released.seq), released.row) == released.row
+            match chance.choice(["restart", "backup", "restore", "noise"]):
+                case "backup":
+                    backup = one.store.copy()
+                case "restore":
+                    one.store.restore(backup)
+                case "noise":
+                    rmtree(one.directory / "noise_keys", ignore_errors=True)
+            worker = await Worker.start(one, changed)
+        await worker.run(one, events, 119)
+        first = [json.loads(row)["bin"] for (name, _), row in seen.items() if name == STREAM]
+        second = [json.loads(row)["bin"] for (name, _), row in seen.items() if name == SECOND]
+        assert first == list(range(FIRST_BIN, EDGE))
+        assert second == list(range(bins * EDGE, bins * EDGE + len(second)))
+        assert len(second) > 4
+        total = (await one.released()).values(), (await one.released(SECOND)).values()
+        assert sum(map(sum, total)) <= sum(map(len, events.values()))
+        # A store that is set back after the edge lets the first generation open an empty epoch at its end.
+        entries = await one.store.ledger(SOURCE)
+        empty = any(entry.stream == STREAM and entry.start_us >= EDGE * BIN_US for entry in entries)
+        assert statement(SOURCE, entries).epsilon == (2 if empty else 1) * NO_NOISE
+
+    asyncio.run(run())
+
+
 def test_a_change_that_the_total_does_not_allow_is_refused_before_anything_is_stored(one: OneSource) -> None:
     async def run() -> None:
         total = Total(NO_NOISE, per="stream")
@@ -317,6 +436,25 @@ def test_a_change_that_the_total_does_not_allow_is_refused_before_anything_is_st
             await check_start(found.everything, one.store, witnesses, None, one.clock.now_us)
         assert not list(one.directory.glob("state/generations/*"))
         one.strategies = ()
+
+    asyncio.run(run())
+
+
+def test_a_generation_beside_another_stream_of_the_source_needs_no_second_consent(one: OneSource) -> None:
+    async def run() -> None:
+        small = {"epsilon": 1, "private": True}
+        other = replace(stream_of(one, **small), name="other", accept=ACCEPTED)
+        both = stream_of(one, **small), other
+        for stream in both:
+            await one.closer(planned(stream), accept=stream.accept).reconcile()
+        one.strategies = ()
+        for epsilon, line in ((2, None), (30, "protects nobody")):
+            changed = stream_of(one, **small | {"epsilon": epsilon, "epoch_bins": 4}), other
+            found = await turned(one, *changed)
+            witnesses = dict.fromkeys(found.everything.names, MemoryWitness())
+            refusal = nullcontext() if line is None else pytest.raises(OperatorError, match=line)
+            with refusal:
+                await check_start(found.everything, one.store, witnesses, None, one.clock.now_us)
 
     asyncio.run(run())
 
