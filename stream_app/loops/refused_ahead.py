@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import compress, islice
 
 from stream_app.core.incoming import Reason, Refusal
 from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.outage import Outage
 from stream_app.ports import DeadLetters, Store
+from stream_app.together import each_to_its_end
 
 MOST_LETTERS = 1_000  # per write
+MOST_PLACES = 64  # streams and partitions that are asked about in one round trip
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +48,17 @@ class RefusedAhead:
     async def write(self) -> None:
         """Write the letters that are expected now. Raises: OSError; a further call repeats what it left."""
         while self._expected:
-            place = next(iter(self._expected))
-            del self._expected[place]  # a cut that is stored meanwhile expects letters anew
+            places = list(islice(self._expected, MOST_PLACES))
+            for place in places:
+                del self._expected[place]  # a cut that is stored meanwhile expects letters anew
             try:
-                await self._write(*place)
+                asked = (self._store.refused_ahead(*place, 1) for place in places)
+                found = await each_to_its_end(*asked)  # together, because most places have no letters
+                for place in compress(places, found):
+                    await self._write(*place)
             except BaseException:
-                self.expect(place)
+                for place in places:
+                    self.expect(place)
                 raise
         self._more.clear()
 

@@ -119,6 +119,28 @@ def test_each_record_that_is_refused_while_letters_are_written_gets_its_letter()
     assert all(live.store._streams[STREAM].partitions[name].refused_ahead == [] for name in ("p0", "p1"))
 
 
+def test_letters_of_all_partitions_are_asked_for_together() -> None:
+    asked: list[int] = [0]
+
+    async def run() -> None:
+        live = Live(log_of(**{f"p{number}": [event(0.5, 0.5)] for number in range(12)}))
+        refused = live.store.refused_ahead
+        under_way: list[str] = []
+
+        async def refused_ahead(stream: str, partition: str, limit: int) -> list[int]:
+            under_way.append(partition)
+            asked.append(len(under_way))
+            await asyncio.sleep(0.1)
+            under_way.remove(partition)
+            return await refused(stream, partition, limit)
+
+        live.store.refused_ahead = refused_ahead  # type: ignore[method-assign]
+        await live.run(3.5)
+
+    simulate(1, run())
+    assert max(asked) == 12
+
+
 def test_a_cut_that_takes_long_to_store_delays_cuts_of_its_stream_and_partition_only() -> None:
     """A cut takes longer to store if many records are set aside before it."""
     streams = (STREAM, "second")
