@@ -8,7 +8,7 @@ document.addEventListener("DOMContentLoaded", () => {
 const BUSY = 0.7, ROUND_TRIP_S = 0.002, TURN_S = 0.02, POLL_S = 0.01, DAY_S = 86400;
 const PIECES_AT_ONCE = 2, READ_EVERY_S = 0.05, READ_S_PER_STREAM = 0.005, ROUNDS_TO_CUT = 3;
 const RECORDS_OF_PIECE = 40000, CELLS_OF_CALL = 5000, LISTED = 512, CACHED = 128, AHEAD = 10000000;
-const CLOSINGS = ["closing", "cut", "closing_of_key", "closing_of_key_ahead", "cell_hashed"];
+const CLOSINGS = ["closing", "cut", "closing_of_key", "closing_of_key_ahead"];
 
 const distinct = (keys, events) => keys * -Math.expm1(-events / keys);
 const readEveryS = (load) => Math.max(READ_EVERY_S, READ_S_PER_STREAM * load.streams);
@@ -20,16 +20,16 @@ function passed(keys, cells) {
 }
 
 // What is done in a second, as `work` of benchmarks/scale/model.py counts it.
-function second(load, workers, partitions) {
+function second(load, workers, shards, partitions) {
   const { eventsPerS, streams, keys, binS } = load, perS = eventsPerS / workers;
   const own = Math.max(partitions / workers, 1), paused = Math.min(PIECES_AT_ONCE, own) / readEveryS(load);
   const most = Math.max(paused + (ROUNDS_TO_CUT * own) / binS, perS / RECORDS_OF_PIECE);
   const pieces = Math.min(most, perS) * workers, together = eventsPerS / pieces;
   const calls = pieces * (keys > CELLS_OF_CALL ? Math.ceil(together / CELLS_OF_CALL) : 1);
-  const cells = calls * distinct(keys, eventsPerS / calls), bins = 1 / binS, ofBin = distinct(keys, cells / bins);
+  const cells = calls * distinct(keys, eventsPerS / calls), bins = 1 / binS;
   const closings = streams / binS, ahead = keys * load.epochBins <= AHEAD;
   return {
-    second: 1,
+    second: shards,
     worker_second: workers,
     instant: workers * bins,
     event: eventsPerS,
@@ -39,7 +39,6 @@ function second(load, workers, partitions) {
     call_uncached: calls * Math.max(0, streams - CACHED),
     cell: cells * streams,
     cell_passed: passed(keys, cells / bins) * bins * streams,
-    cell_hashed: ofBin > LISTED ? ofBin * bins * streams : 0,
     closing: closings,
     cut: closings * partitions,
     closing_of_key: ahead ? 0 : closings * keys,
@@ -48,7 +47,7 @@ function second(load, workers, partitions) {
 }
 
 function projected({ cpu_s: cpu, redis_cpu_s: redis }, load, workers, shards) {
-  const partitions = Math.max(load.partitions, workers), done = second(load, workers, partitions);
+  const partitions = Math.max(load.partitions, workers), done = second(load, workers, shards, partitions);
   const busy = spent(cpu, done) / workers, redisBusy = spent(redis, done) / shards, turnS = TURN_S / (1 - busy);
   const rounds = Math.max(1, partitions / workers / PIECES_AT_ONCE);
   const lagS = 1.5 * rounds * Math.max(readEveryS(load), turnS);

@@ -29,12 +29,10 @@ COSTS = {
     },
     "redis_cpu_s": {
         "second": 0.015,
-        "worker_second": 2e-3,
         "piece": 5e-5,
         "call": 4e-5,
         "cell": 2e-6,
         "cell_passed": 2e-8,
-        "cell_hashed": 1e-6,
         "closing": 5e-4,
         "cut": 5e-5,
         "closing_of_key": 1e-6,

@@ -33,7 +33,7 @@ COSTS = {  # what each thing takes: seconds of processor time, or MB
         *("cell", "closing", "cut", "closing_of_key", "closing_of_key_ahead"),
     ),
     "redis_cpu_s": (
-        *("second", "worker_second", "piece", "call", "cell", "cell_passed", "cell_hashed"),
+        *("second", "piece", "call", "cell", "cell_passed"),
         *("closing", "cut", "closing_of_key", "closing_of_key_ahead"),
     ),
     "worker_mb": ("process", "stream", "key_of_stream", "noise_ahead"),
@@ -48,7 +48,6 @@ def work(row: Row) -> dict[str, float]:
     calls = pieces * (math.ceil(together / CELLS_OF_CALL) if keys > CELLS_OF_CALL else 1.0)
     cells = calls * distinct(keys, row["read"] / calls)
     bins = row["seconds"] / row["bin_s"] if row["bin_s"] else 1.0
-    of_bin = distinct(keys, cells / bins)
     of_key = "closing_of_key_ahead" if draws_ahead(keys, row["epoch_bins"]) else "closing_of_key"
     return {"closing_of_key": 0.0, "closing_of_key_ahead": 0.0} | {
         "second": row["seconds"],
@@ -62,7 +61,6 @@ def work(row: Row) -> dict[str, float]:
         "call_uncached": calls * max(0.0, streams - CACHED),
         "cell": cells * streams,
         "cell_passed": passed(keys, cells / bins) * bins * streams,
-        "cell_hashed": of_bin * bins * streams if of_bin > LISTED else 0.0,
         "closing": row["closings"],
         "cut": row["closings"] * row["partitions"],
         of_key: row["closings"] * keys,

@@ -45,7 +45,7 @@ TURN_S = 0.02  # of a turn without events that does not pause: fetch, exchange w
 EVENTS = ("event", "event_with_key", "cell")
 READING = ("piece", "call", "call_uncached", "cell")
 POLL_S = 0.01  # the first pause of a closer that waits for other workers (loops/closer.py)
-CLOSINGS = ("closing", "cut", "closing_of_key", "closing_of_key_ahead", "cell_hashed")
+CLOSINGS = ("closing", "cut", "closing_of_key", "closing_of_key_ahead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,9 @@ class Deployment:
 
     def second(self) -> dict[str, float]:
         """Return what is done in a second, as ``model.work`` counts it."""
-        rate = self.events_per_s
-        return work(
-            asdict(self)
-            | {"events": rate, "read": rate, "seconds": 1.0, "closings": self.streams / self.bin_s}
-        )
+        rate, closings = self.events_per_s, self.streams / self.bin_s
+        row = asdict(self) | {"events": rate, "read": rate, "seconds": 1.0, "closings": closings}
+        return work(row) | {"second": self.shards}
 
     def at_instant(self) -> dict[str, float]:
         """Return what is done for all streams at a closing instant: reads up to the cuts, and closings."""
