@@ -7,7 +7,7 @@ from itertools import chain
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
-from stream_app.core.answers.visible import check_kept, public_state, visible_rows, width_of
+from stream_app.core.answers.visible import check_kept, epoch_of, public_state, visible_rows, width_of
 from stream_app.core.changes import strategy_of
 from stream_app.core.history import read_strategy
 from stream_app.core.records import LedgerEntry, PublicState
@@ -130,7 +130,7 @@ def _decoded(strategy: bytes, epochs: Epochs, visible: bytes | None) -> PublicSt
 
 def _check_visible(state: PublicState, want: Missing) -> None:
     check_kept(state, want)
-    record = next((record for record in state.epochs if record.epoch == want.epoch), None)
+    record = epoch_of(state, want.epoch)
     strategy = strategy_of(state.texts, record) if record else None
     visible = visible_rows(strategy, record, state.visible_seq, want.table) if strategy and record else 0
     end = want.first + want.rows

@@ -7,6 +7,7 @@ would reveal that rows were released. The same holds for another strategy, which
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import is_
@@ -116,7 +117,16 @@ def check_kept(state: PublicState, want: Missing) -> None:
         raise ConnectionError(f"epoch {want.epoch} left the store meanwhile; read the stream again")
 
 
+def epoch_of(state: PublicState, number: int) -> EpochRecord | None:
+    """Return an epoch by its number; None if readers may not see it, or it has left."""
+    place = bisect_left(state.epochs, number, key=lambda one: one.epoch)
+    found = state.epochs[place : place + 1]
+    return found[0] if found and found[0].epoch == number else None
+
+
 def width_of(state: PublicState, want: Missing) -> int:
     """Return the width of the table of which rows are wanted: its epoch's strategy decides it."""
-    record = next(record for record in state.epochs if record.epoch == want.epoch)
+    record = epoch_of(state, want.epoch)
+    if record is None:
+        raise LookupError(f"epoch {want.epoch} is not visible")
     return strategy_of(state.texts, record).kind.tables[want.table]

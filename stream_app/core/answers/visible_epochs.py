@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
-from stream_app.core.answers.visible import visible_bins
+from stream_app.core.answers.visible import is_whole, visible_bins
 from stream_app.core.changes import strategy_of
 from stream_app.core.generations import base_of, number_of
 from stream_app.core.kinds import Kind
@@ -104,8 +104,11 @@ class VisibleEpochs:
         """Return the rows that must be read to bring this view to the state."""
         # An epoch that this view expects to continue may have ended early meanwhile.
         pairs = zip(self._epochs_at(state), state.epochs, strict=True)
+        known = len(self._kept_at(state))
         found = list[Missing]()
-        for epoch, record in pairs:
+        for place, (epoch, record) in enumerate(pairs):
+            if place < known and epoch.record is record and is_whole(record, self.visible_seq):
+                continue  # all of its rows are here, as of most epochs of a long history
             bins, kind = visible_bins(record, state.visible_seq), self.kind_of(record)
             for table in kind.tables:
                 first = epoch.held(table)
