@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_UP, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 from dphist.composition import Losses, delta_of, epsilon_of
 from dphist.noise.exponentials import exp_bounds
@@ -82,6 +85,12 @@ def cost_of(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Cost:
     return total_of(map(cost, epochs))
 
 
+@lru_cache(maxsize=1_024)  # a ledger has thousands of entries and a few different costs
+def exact(text: str) -> Fraction:
+    """Return the number that an entry writes as text."""
+    return Fraction(text)
+
+
 def unit_of(entry: LedgerEntry) -> str:
     """Return the unit of one entry: "event", "user", or for a user's day "user per 1d"."""
     return entry.unit if entry.per is None else f"{entry.unit} per {entry.per}"
@@ -105,14 +114,15 @@ def _of_one_period(epochs: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
     before them, unless one of them begins together with the period.
     """
     in_order = sorted(epochs, key=lambda entry: entry.start_us)
-    found = []
-    for period_us in dict.fromkeys(entry.period_us for entry in in_order):
-        inside = [entry for entry in in_order if entry.period_us == period_us]
-        earlier = [entry for entry in in_order if entry.start_us < inside[0].start_us]
+    starts_us = [entry.start_us for entry in in_order]
+    found: dict[int | None, list[LedgerEntry]] = defaultdict(list)
+    for entry in in_order:
+        found[entry.period_us].append(entry)
+    for period_us, inside in found.items():
+        earlier = bisect_left(starts_us, inside[0].start_us)
         if earlier and inside[0].start_us != period_us:
-            inside.append(earlier[-1])
-        found.append(inside)
-    return found
+            inside.append(in_order[earlier - 1])
+    return list(found.values())
 
 
 def _of_one_window(epochs: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
@@ -167,18 +177,18 @@ def rounded_up(number: Fraction) -> Fraction:
 
 
 def _size(entry: LedgerEntry) -> tuple[Fraction, Fraction]:
-    return Fraction(entry.epsilon), Fraction(entry.mu or 0)
+    return exact(entry.epsilon), exact(entry.mu or "0")
 
 
 def _cost(entry: LedgerEntry, factor: int) -> Cost:
     """Return the cost of an epoch for neighbours that are ``factor`` of its own changes apart."""
-    epsilon = factor * Fraction(entry.epsilon)
+    epsilon = factor * exact(entry.epsilon)
     if entry.delta is None:
         return Cost(epsilon, losses=Losses.of_pure(epsilon))
     if entry.mu is None:
-        return _generic(epsilon, Fraction(entry.delta), factor)
-    losses = Losses.of_gaussian(factor * Fraction(entry.mu))
-    own = Fraction(entry.delta)
+        return _generic(epsilon, exact(entry.delta), factor)
+    losses = Losses.of_gaussian(factor * exact(entry.mu))
+    own = exact(entry.delta)
     return Cost(epsilon, own if factor == 1 else rounded_up(delta_of(losses, epsilon)), losses, own)
 
 

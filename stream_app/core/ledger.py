@@ -24,7 +24,7 @@ from itertools import chain
 from sys import intern
 from typing import Any
 
-from stream_app.core.costs import cost_of, cost_of_whole_user, total_of, unit_of
+from stream_app.core.costs import cost_of, cost_of_whole_user, exact, total_of, unit_of
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.measurements import (
@@ -283,16 +283,18 @@ def _measurement(epochs: Sequence[LedgerEntry], ends: Mapping[str, int]) -> Meas
         stream=last.stream,
         strategy_hash=last.strategy_hash,
         changed_us=None if changed is None else changed.start_us,
-        last_epsilon=Fraction(last.epsilon),
-        last_delta=None if last.delta is None else Fraction(last.delta),
+        last_epsilon=exact(last.epsilon),
+        last_delta=None if last.delta is None else exact(last.delta),
         unit=epochs[0].unit,
         user=first_known(entry.user for entry in epochs),
-        epsilon=max(Fraction(entry.epsilon) for entry in epochs),
+        epsilon=max(map(exact, {entry.epsilon for entry in epochs})),
         start_us=start_us,
         end_us=end_us,
         epochs=len(epochs),
         private=all(entry.private for entry in epochs),
-        delta=max((Fraction(entry.delta) for entry in epochs if entry.delta is not None), default=None),
+        delta=max(
+            (exact(delta) for delta in {entry.delta for entry in epochs} if delta is not None), default=None
+        ),
         per=epochs[0].per,
         periods=max(entry.periods for entry in epochs),
         successor_of=first_known(entry.successor_of for entry in epochs),
