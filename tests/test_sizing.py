@@ -48,6 +48,15 @@ def test_the_page_marks_each_ratio_that_misses_the_goal() -> None:
     assert missed.count("**0.74**") == 1
 
 
+def test_the_page_says_where_the_bound_on_the_delay_did_not_hold() -> None:
+    text, found = PAGE.read_text(), measured()
+    first, *others = found["check"]
+    rows = [first | {"delay": 2.0}, *(row | {"delay": None} for row in others)]
+    assert "2.0 to 2.0 times the measured mean delay." in written(text, found | {"check": rows})
+    late = [rows[0], rows[1] | {"delay": 0.9}, *rows[2:]]
+    assert "0.9 to 2.0 times the measured mean delay; below 1" in written(text, found | {"check": late})
+
+
 def test_a_page_without_a_place_for_figures_is_refused() -> None:
     with pytest.raises(ValueError, match="0 blocks begin with"):
         written("# Size a deployment\n", measured())

@@ -41,7 +41,7 @@ def written(page: str, result: Mapping[str, Any]) -> str:
     return "\n\n".join(blocks)
 
 
-def _check(rows: Sequence[Mapping[str, float]], memory: str) -> str:
+def _check(rows: Sequence[Mapping[str, Any]], memory: str) -> str:
     said = []
     for what, name in QUANTITIES.items():
         ratios = [row[what] for row in rows]
@@ -51,7 +51,15 @@ def _check(rows: Sequence[Mapping[str, float]], memory: str) -> str:
     goal += ", in bold here." if missed else "."
     first = f"On {len(rows)} measurements that were not used for fitting, the model says"
     which = f"The memory of Redis is its {memory} here."
-    return f"{first} {', '.join(said[:-1])}, and {said[-1]}. {goal} {which}"
+    return f"{first} {', '.join(said[:-1])}, and {said[-1]}. {goal} {which}{_delays(rows)}"
+
+
+def _delays(rows: Sequence[Mapping[str, Any]]) -> str:
+    found = [row["delay"] for row in rows if row["delay"] is not None]
+    if not found:
+        return " No delay was measured with them."
+    said = f" The bound on the delay is {min(found):.1f} to {max(found):.1f} times the measured mean delay"
+    return f"{said}; below 1 it did not hold." if min(found) < 1 else f"{said}."
 
 
 def _ratios(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
