@@ -109,7 +109,7 @@ async def generations_of(
     """Return the generations of a configured stream. It stores nothing.
 
     Args: notes, what this machine noted of generations, by name: with it a lost store's are known; entries,
-        the ledger of the stream's source, with what is known outside the store.
+        of the source's ledger, and of the one outside the store, about this stream or the one before it.
     Raises: OperatorError, one line, if the settings cannot follow those of the newest generation.
     """
     if stream.declared.source.replay is not None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,11 +118,13 @@ async def with_generations(
     notes = await asyncio.to_thread(_notes, settings.state_dir)
     kept = () if outside is None else await outside.entries()
     sources = dict.fromkeys(_sources(settings.streams, settings.file.parent))
-    ledgers = {source: await store.ledger(source) for source in sources}
+    # By the streams that they are about: with a thousand streams, each would look at the entries of all.
+    ledgers = {source: _by_stream([*await store.ledger(source), *kept], source) for source in sources}
 
     def entries(stream: StreamSettings) -> list[LedgerEntry]:
+        about = (stream.name, stream.declared.successor_of)
         names = ledgers_of(stream, settings.file.parent)
-        return [entry for name in names for entry in (*ledgers[name], *(e for e in kept if e.source == name))]
+        return [entry for name in names for one in about if one for entry in ledgers[name].get(one, ())]
 
     found = tuple(
         await each_to_its_end(
@@ -130,6 +133,16 @@ async def with_generations(
     )
     ended = frozenset(stream.name for one in found for stream in one.ended)
     return Turned(_settings(replace(settings, ended=ended), _streams(found, ())), found, now_us)
+
+
+def _by_stream(entries: Iterable[LedgerEntry], source: str) -> dict[str, list[LedgerEntry]]:
+    """Return a source's entries by the configured names of the stream and of the one that it continues."""
+    found = defaultdict[str, list[LedgerEntry]](list)
+    for entry in entries:
+        if entry.source == source:
+            for name in {base_of(entry.stream), base_of(entry.successor_of or entry.stream)}:
+                found[name].append(entry)
+    return found
 
 
 def _sources(streams: Iterable[StreamSettings], directory: Path) -> Iterable[str]:
