@@ -17,6 +17,7 @@ from itertools import islice
 from operator import itemgetter
 
 from dphist.arrays import Int64Array
+from stream_app.api.announced import Announced
 from stream_app.api.generations import Generations
 from stream_app.core.alerts.states import State, generation_of
 from stream_app.core.answers.answered import Missing
@@ -74,6 +75,7 @@ class StreamReplica:
         self.closed = False
         self.continued_by: StreamReplica | None = None  # the next generation, once nothing more comes here
         self._reader, self._stated, self._known = reader, stated, known
+        self._announced = Announced()
         self._recent: deque[tuple[int, bytes]] = deque()
         self._waiting: dict[asyncio.Future[None], None] = {}  # followers that wait for new rows
 
@@ -105,6 +107,8 @@ class StreamReplica:
         if state is None:
             self.view, self.seq = None, 0
             return
+        if (coming := self._announced.shown(state.announced)) != self.labels.coming:
+            self.say(replace(self.labels, coming=coming))
         if self.view is not None and self.view.shown == state:
             return
         view = self.view

@@ -142,7 +142,11 @@ def _words_beside(view: StreamView | None, before: str | None, after: str | None
     """Return the part of a tag that names the streams beside one, and words that may change alone."""
     if view is None:
         return ""
-    parts = before, after, *streams.so_far(view), view.labels.changes, view.labels.next_changes
+    said, coming = view.labels, view.labels.coming
+    parts = (
+        *(before, after, *streams.so_far(view), said.changes, said.next_changes),
+        coming and coming.text(),
+    )
     if not any(parts):
         return ""
     return sha256(":".join(part or "" for part in parts).encode()).hexdigest()[:16]

@@ -50,6 +50,24 @@ class ArrivalChange:
         return cls(facts["bin"], Arrival(**facts["before"]), Arrival(**facts["after"]))
 
     @property
+    def in_words(self) -> str:
+        """What changes, in words.
+
+        >>> before, after = Arrival(10_000_000, 0, "drop"), Arrival(5_000_000, 2, "drop")
+        >>> ArrivalChange(7, before, after).in_words
+        'grace 5 s instead of 10 s; events up to 2 bins ahead instead of 0'
+        """
+        then, now = self.before, self.after
+        facts = (
+            ("grace ", f"{now.grace_us / 1e6:g} s", f"{then.grace_us / 1e6:g} s"),
+            ("late events: ", now.late, then.late),
+            ("events up to ", f"{now.max_ahead_bins} bins ahead", f"{then.max_ahead_bins}"),
+        )
+        same = now.grace_us == then.grace_us, now.late == then.late, now.max_ahead_bins == then.max_ahead_bins
+        told = (fact for fact, is_same in zip(facts, same, strict=True) if not is_same)
+        return "; ".join(f"{name}{is_now} instead of {was}" for name, is_now, was in told)
+
+    @property
     def last_cut_bin(self) -> int:
         """The last bin that may have a cut, or have closed before its answer, when the change is stored.
 

@@ -369,7 +369,8 @@ class Trimmed:
 class PublicState:
     """Everything that readers may know about a stream: a pure function of its visible rows and epochs.
 
-    Args: epochs, those whose values the store keeps; trimmed, what retention removed; None: nothing.
+    Args: epochs, those whose values the store keeps; trimmed, what retention removed; None: nothing;
+        announced, the last change of settings that was announced, which changes no value; None: none was.
     """
 
     strategy: bytes
@@ -380,6 +381,7 @@ class PublicState:
         bytes, ...
     ] = ()  # the other strategies of these epochs, before the stream's settings changed
     trimmed: Trimmed | None = None
+    announced: ArrivalChange | None = field(default=None, compare=False)
 
     @property
     def texts(self) -> tuple[bytes, ...]:

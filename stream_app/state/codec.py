@@ -56,7 +56,7 @@ def fields_of_epochs(numbers: Iterable[int]) -> list[bytes]:
     The hash grows with every epoch, so whoever asks often asks for a few.
     """
     own = [(b"%d" % number, b"%d:last_bin" % number, b"%d:end_reason" % number) for number in numbers]
-    return [b"format", b"trimmed", *chain.from_iterable(own)]
+    return [b"format", b"trimmed", b"announced", *chain.from_iterable(own)]
 
 
 def present(names: Sequence[bytes], values: Sequence[bytes | None]) -> dict[bytes, bytes]:
@@ -87,6 +87,12 @@ def decode_trimmed(fields: Mapping[bytes, bytes]) -> Trimmed | None:
     """Return what retention removed, from the hash of epochs; None: nothing."""
     text = fields.get(b"trimmed")
     return None if text is None else Trimmed(**json.loads(text))
+
+
+def decode_announced(fields: Mapping[bytes, bytes]) -> ArrivalChange | None:
+    """Return the change of settings that was announced last, from the hash of epochs; None: none was."""
+    text = fields.get(b"announced")
+    return None if text is None else ArrivalChange.of(text.decode())
 
 
 def numbered(values: Iterable[bytes]) -> list[tuple[int, bytes]]:

@@ -125,7 +125,7 @@ class RedisReader(PublicReader):
 
 def _decoded(strategy: bytes, epochs: Epochs, visible: bytes | None) -> PublicState:
     text, history = read_strategy(strategy)
-    return public_state(text, epochs.all, int(visible or 0), history, epochs.trimmed)
+    return public_state(text, epochs.all, int(visible or 0), history, epochs.trimmed, epochs.announced)
 
 
 def _check_visible(state: PublicState, want: Missing) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stream_app.core.arrival import ArrivalChange
 from stream_app.core.records import EpochRecord, Trimmed
 from stream_app.state import codec
 from stream_app.state.connection import transaction
@@ -18,10 +19,14 @@ from stream_app.state.round_trips import Command, RoundTrips
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """All epochs of a stream, in order, and what retention removed; the same object while nothing changes."""
+    """What the hash of epochs says of a stream; the same object while nothing changes.
+
+    Args: all, its epochs, in order; trimmed, what retention removed; announced, a change of its settings.
+    """
 
     all: tuple[EpochRecord, ...]
     trimmed: Trimmed | None
+    announced: ArrivalChange | None
 
 
 class SeenEpochs:
@@ -50,7 +55,9 @@ class SeenEpochs:
                 return epochs, replies
         fields, *replies = await transaction(self._redis, [("HGETALL", key), *commands])
         codec.check_stream_format(stream, fields)
-        epochs = Epochs(codec.decode_epochs(fields), codec.decode_trimmed(fields))
+        epochs = Epochs(
+            codec.decode_epochs(fields), codec.decode_trimmed(fields), codec.decode_announced(fields)
+        )
         self._seen.pop(stream, None)
         if epochs.all:
             last = epochs.all[-1].epoch

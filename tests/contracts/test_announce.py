@@ -26,6 +26,13 @@ async def cut(stores: Stores, bin: int, change: ArrivalChange | None) -> Reply:
     return await stores.store.take_cuts(stores.stream, HASH, "0", known.last_cut_bin, given, change=change)
 
 
+async def shown(stores: Stores) -> ArrivalChange | None:
+    """Return the announcement that readers may see."""
+    state = await stores.reader.public_state(stores.stream)
+    assert state is not None
+    return state.announced
+
+
 async def test_only_loops_that_know_the_change_take_cuts(stores: Stores) -> None:
     assert await stores.store.announce(stores.stream, 0, None, CHANGE) == Reply.CONFLICT  # never opened
     await opened(stores)
@@ -43,12 +50,16 @@ async def test_only_loops_that_know_the_change_take_cuts(stores: Stores) -> None
 async def test_a_change_is_replaced_only_by_who_saw_it(stores: Stores) -> None:
     await opened(stores)
     await cut_and_seal(stores, FIRST_BIN)
+    assert await shown(stores) is None
     await stores.store.announce(stores.stream, 0, None, CHANGE)
+    assert await shown(stores) == CHANGE
     assert await stores.store.announce(stores.stream, 0, None, OTHER) == Reply.CONFLICT
     assert await stores.store.announce(stores.stream, 0, CHANGE, OTHER) == Reply.DONE
+    assert await shown(stores) == OTHER
     assert await stores.store.announce(stores.stream, 1, OTHER, None) == Reply.CONFLICT  # another epoch
     assert await stores.store.announce(stores.stream, 0, OTHER, None) == Reply.DONE
     assert (await loaded(stores)).change is None
+    assert await shown(stores) is None
 
 
 @pytest.mark.parametrize(

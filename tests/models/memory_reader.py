@@ -31,7 +31,8 @@ class MemoryReader(PublicReader):
         state = self._streams.get(stream)
         if state is None:
             return None
-        return public_state(state.strategy, state.epochs, state.visible_seq, state.history, state.trimmed)
+        of_epochs = state.strategy, state.epochs, state.visible_seq, state.history, state.trimmed
+        return public_state(*of_epochs, state.change)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
         known = (self._streams.get(stream) for stream in streams)

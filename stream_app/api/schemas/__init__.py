@@ -53,6 +53,7 @@ from stream_app.api.schemas.statements import (
 from stream_app.api.schemas.streams import (
     FIRST_KEYS,
     AnnotationAnswer,
+    AnnouncedChange,
     AxesAnswer,
     ColumnsAnswer,
     EpochAnswer,
@@ -90,6 +91,7 @@ __all__ = [
     "AlertList",
     "Amounts",
     "AnnotationAnswer",
+    "AnnouncedChange",
     "AxesAnswer",
     "BandConfidence",
     "CdfAnswer",

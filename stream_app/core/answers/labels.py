@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stream_app.core.arrival import ArrivalChange
 from stream_app.core.boards import Annotation
 from stream_app.core.budget import Total
 from stream_app.core.generations import base_of
@@ -20,7 +21,8 @@ class Labels:
     Args: title, empty for a stream without one; timezone, in which pages show instants; total, what its
         epochs may cost together, None for no limit; annotations, of its charts; until_us, where it ends,
         None if the configuration names no end; changes, a sentence on what differs from the generation
-        before, empty for the first one; next_changes, the same of the next one, empty until it is announced.
+        before, empty for the first one; next_changes, the same of the next one, empty until it is announced;
+        coming, an announced change of what arrival decides.
     """
 
     title: str = ""
@@ -30,6 +32,7 @@ class Labels:
     until_us: int | None = None
     changes: str = ""
     next_changes: str = ""
+    coming: ArrivalChange | None = None
 
     def source(self, name: str) -> str:
         """Return how readers see a source: a file has its name without directories.

@@ -22,9 +22,11 @@ for i = GIVEN_ARGUMENTS + 1, #ARGV do
 end
 if change == '' then
   redis.call('HDEL', state, 'change')
+  redis.call('HDEL', epochs, 'announced')
 else
   local held_format = redis.call('HGET', epochs, 'format') or '1'
   if tonumber(format) > tonumber(held_format) then redis.call('HSET', epochs, 'format', format) end
   redis.call('HSET', state, 'change', change)
+  redis.call('HSET', epochs, 'announced', change) -- for readers: the clock and the configuration decide all of it
 end
 return 'done'
