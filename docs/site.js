@@ -76,6 +76,7 @@ function sized(costs, load) {
   const rows = load.streams * ((load.days * DAY_S) / load.binS + load.epochBins); // an epoch leaves whole
   const draws = load.keys * load.epochBins <= AHEAD ? load.streams * load.keys * load.epochBins : 0;
   const held = { process: 1, worker: workers, stream: load.streams, key_of_stream: load.streams * load.keys };
+  held.partition_of_stream = load.streams * Math.max(load.partitions, workers);
   const ofBin = distinct(load.keys, load.eventsPerS * load.binS);
   held.cell_open = ofBin > LISTED ? load.streams * ofBin : 0;
   Object.assign(held, { row: rows, key_of_row: rows * load.keys, noise_ahead: draws });

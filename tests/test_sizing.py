@@ -66,9 +66,9 @@ def test_memory_follows_from_rows_streams_and_keys() -> None:
     size = sized(COSTS, Load(100, 4, 10, 60, 1_440, 2))
     rows = 4 * (2 * 24 * 60 + 1_440)  # the oldest epoch is kept until two days after its end
     assert size.redis_mb == pytest.approx(
-        6.0 + 0.2 + 4 * 0.05 + 40 * 1e-4 + rows * (1e-3 + 10 * 1e-5) + 2 * 57_600 * 2e-6
+        6.0 + 0.2 + 4 * 0.05 + 4 * 12 * 0.002 + 40 * 1e-4 + rows * (1e-3 + 10 * 1e-5) + 2 * 57_600 * 2e-6
     )
-    assert size.worker_mb == pytest.approx(100 + 0.4 + 40 * 1e-3 + 57_600 * 1e-6)
+    assert size.worker_mb == pytest.approx(100 + 0.4 + 4 * 12 * 0.01 + 40 * 1e-3 + 57_600 * 1e-6)
 
 
 def test_one_stream_cannot_use_two_shards() -> None:

@@ -36,8 +36,10 @@ COSTS = {  # what each thing takes: seconds of processor time, or MB
         *("second", "piece", "call", "cell", "cell_passed"),
         *("closing", "cut", "closing_of_key", "closing_of_key_ahead"),
     ),
-    "worker_mb": ("process", "stream", "key_of_stream", "noise_ahead"),
-    "redis_mb": ("process", "worker", "stream", "key_of_stream", "cell_open", "noise_ahead"),
+    "worker_mb": ("process", "stream", "partition_of_stream", "key_of_stream", "noise_ahead"),
+    "redis_mb": (
+        *("process", "worker", "stream", "partition_of_stream", "key_of_stream", "cell_open", "noise_ahead"),
+    ),
 }
 
 
@@ -120,6 +122,7 @@ def held(row: Row) -> dict[str, float]:
         "process": 1.0,
         "worker": row["workers"],
         "stream": row["streams"],
+        "partition_of_stream": row["streams"] * row["partitions"],
         "key_of_stream": row["streams"] * row["keys"],
         "row": row["rows"],
         "key_of_row": row["rows"] * row["keys"],

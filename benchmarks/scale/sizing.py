@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from benchmarks.scale.model import held
 from benchmarks.scale.queueing import RESULTS, Deployment, Projection, needed, projected
@@ -71,10 +71,7 @@ def sized(costs: Mapping[str, Mapping[str, float]], load: Load) -> Size:
     one = needed(costs, Deployment(*given))
     # An epoch leaves whole, once it ended so long ago.
     rows = load.streams * (load.days * DAY_S / load.bin_s + load.epoch_bins)
-    kept = held(
-        {"workers": one.workers, "streams": load.streams, "keys": load.keys, "bin_s": load.bin_s}
-        | {"events": load.events_per_s, "rows": rows, "epoch_bins": load.epoch_bins}
-    )
+    kept = held(asdict(one) | {"events": load.events_per_s, "rows": rows})
     memory = {
         what: sum(cost * kept[name] for name, cost in costs[what].items())
         for what in ("worker_mb", "redis_mb")
