@@ -129,6 +129,12 @@ def _changes(before: Strategy, after: Strategy) -> Iterator[str]:
         "release": (before.kind.release, after.kind.release),
     }
     told = [f"{name} {was} before, {now} now" for name, (was, now) in facts.items() if was != now]
+    others = (
+        ("other caps for each user", then.privacy.per_user != now.privacy.per_user),
+        ("other conditions on events", then.where != now.where),
+        ("other windows", then.windows_of != now.windows_of),
+    )
+    told += [words for words, differs in others if differs]
     yield from told
     if not told and before.kind.fields() != after.kind.fields():
         yield "another tree"

@@ -264,3 +264,15 @@ def test_an_edge_names_the_settings_that_differ() -> None:
     assert edge_in_words(b, c).endswith(
         "epoch 4 bins before, 2 bins now; release anticipating before, causal now."
     )
+
+
+def test_an_edge_names_other_conditions_and_caps() -> None:
+    store, only = MemoryStore(), OneOf("country", ("FR",))
+    cap = PerUser("user", 5)
+    settings: tuple[dict[str, Any], ...] = ({}, {"where": only}, {"user": cap})
+    streams = [Published(store, name=name, **of) for name, of in zip("abc", settings, strict=True)]
+    a, b, c = (StreamView(one.strategy.to_json()) for one in streams)
+    assert edge_in_words(a, b) == "a ends, and b goes on: other conditions on events."
+    assert (
+        edge_in_words(b, c) == "b ends, and c goes on: other caps for each user; other conditions on events."
+    )
