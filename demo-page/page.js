@@ -567,15 +567,49 @@ const percent = (share) => `${+(share * 100).toFixed(4)} %`;
 return { count, error, promise, soFar, costs, between, around, sentence, failure, amount, spread, places, decimals, COUNTS, AMOUNTS, length, wait, percent };
 })();
 
+const $stream_app_api_dashboard_gaps = (() => {
+// Times between two epochs that nobody measured. A line that crossed one would show numbers that nobody counted.
+
+const { seconds } = $stream_app_api_dashboard_times;
+const { count } = $stream_app_api_dashboard_words;
+
+const MOST_GAPS = 3; // named; of more, the newest
+
+// Return the times that nobody measured, as pairs [start, end] in seconds. Args: the answer of /v1/streams/{s}, or a
+// stream of the overview.
+const gapsOf = ({ unmeasured = [] }) => unmeasured.map(({ start, end }) => [seconds(start), seconds(end)]);
+
+// Return a sentence about what a number does not hold; empty without gaps. Args: gaps, [{start, end}], as answers name them.
+function gapsInWords(gaps, times) {
+  const named = gaps.slice(-MOST_GAPS).map(({ start, end }) => times.onPage(times.period(seconds(start), seconds(end))));
+  const more = gaps.length > MOST_GAPS ? [`${count(gaps.length - MOST_GAPS)} times before`] : [];
+  return gaps.length ? `Not measured, and in no number here: ${[...more, ...named].join("; ")}.` : "";
+}
+
+// Return the places of the points after which a line breaks: a gap lies between the ends of a point and the next one.
+// Args: ends, of points over time, in seconds; gaps, pairs [start, end].
+function breaksAfter(ends, gaps) {
+  if (!gaps.length) return [];
+  const crosses = (from, to) => gaps.some(([start, end]) => start < to && end > from);
+  return ends.slice(1).flatMap((to, i) => (crosses(ends[i], to) ? [i] : []));
+}
+
+// Return the places of the points with breaks on both sides: no line is drawn there.
+function pointsAlone(count, breaks) {
+  const after = new Set([-1, ...breaks, count - 1]);
+  return [...after].filter((i) => i >= 0 && i < count && after.has(i - 1));
+}
+return { gapsOf, gapsInWords, breaksAfter, pointsAlone };
+})();
+
 const $stream_app_api_dashboard_headline = (() => {
 // The large number at the top of a stream's page, with its interval. A stream with a sum has three numbers side by side:
 // its total, its mean and its events. The reader chooses the one that the charts show.
 
 const { at, bold, make, say } = $stream_app_api_dashboard_elements;
+const { gapsInWords } = $stream_app_api_dashboard_gaps;
 const { seconds } = $stream_app_api_dashboard_times;
 const words = $stream_app_api_dashboard_words;
-
-const MOST_GAPS = 3; // named; of more, the newest
 
 // Return the numbers of all measures for the chosen view and keys, by the names of the measures: {value, stderr,
 // interval, confidence}. A number is null before the first release.
@@ -594,8 +628,11 @@ async function read(page, measure) {
 // Return the number of all events so far: the last point of the panel of the running count.
 async function readWhole(page) {
   if (page.view === "unbiased" && !page.keys.length) return page.detail.running;
-  const { end } = page.whole();
-  return only(await page.ask("series", { kind: "running", view: page.view, start: page.before(end, 1), end }));
+  const { start, end } = page.whole();
+  const series = page.ask("series", { kind: "running", view: page.view, start: page.before(end, 1), end });
+  if (page.detail.history?.every((one) => one.in_total) ?? true) return only(await series);
+  const [found, { unmeasured }] = await Promise.all([series, page.ask("count", { start, end })]); // not every list has the keys
+  return { ...only(found), unmeasured };
 }
 
 // Return the number of users first seen in the last epoch, for the chosen keys and view; otherwise what is given.
@@ -627,7 +664,7 @@ function showHeadline(page, found, until, seq) {
   at("bins-released").replaceChildren(`${words.count(seq + released(page, "bins_released"))} `, make("small", {}, `of ${times.oneBin}`));
   document.title = shown ? `${shown} · ${page.fullTitle}` : page.fullTitle;
   showOverEpochs(page, now);
-  showUnmeasured(page);
+  showUnmeasured(page, now?.whole?.unmeasured ?? page.detail.unmeasured ?? []);
   showMeasures(page, found);
 }
 
@@ -642,12 +679,10 @@ function showOverEpochs(page, now) {
     `, between ${lower} and ${upper}. The sum counts a user once in every epoch.`);
 }
 
-// Say which times no epoch measured: no number on the page holds their events.
-function showUnmeasured({ detail: { unmeasured: gaps = [] }, times }) {
+// Say which times no epoch measured, or had no such key: no number on the page holds their events.
+function showUnmeasured({ times }, gaps) {
   at("unmeasured").hidden = !gaps.length;
-  const named = gaps.slice(-MOST_GAPS).map(({ start, end }) => times.onPage(times.period(seconds(start), seconds(end))));
-  const more = gaps.length > MOST_GAPS ? [`${words.count(gaps.length - MOST_GAPS)} times before`] : [];
-  say(at("unmeasured"), gaps.length ? `Not measured, and in no number here: ${[...more, ...named].join("; ")}.` : "");
+  say(at("unmeasured"), gapsInWords(gaps, times));
 }
 
 // Return the text of a number; null if the measure says that there are too few events for it.
@@ -853,31 +888,6 @@ function text(paper, words, x, y, ink, font, align = "left") {
   paper.fillText(words, x, y);
 }
 return { inkOf, bandOf, levelsWithin, drawAlone, drawLevels, drawMarks, marksUnder, drawAnnotations, annotationsUnder, roomForNames, drawNames };
-})();
-
-const $stream_app_api_dashboard_gaps = (() => {
-// Times between two epochs that nobody measured. A line that crossed one would show numbers that nobody counted.
-
-const { seconds } = $stream_app_api_dashboard_times;
-
-// Return the times that nobody measured, as pairs [start, end] in seconds. Args: the answer of /v1/streams/{s}, or a
-// stream of the overview.
-const gapsOf = ({ unmeasured = [] }) => unmeasured.map(({ start, end }) => [seconds(start), seconds(end)]);
-
-// Return the places of the points after which a line breaks: a gap lies between the ends of a point and the next one.
-// Args: ends, of points over time, in seconds; gaps, pairs [start, end].
-function breaksAfter(ends, gaps) {
-  if (!gaps.length) return [];
-  const crosses = (from, to) => gaps.some(([start, end]) => start < to && end > from);
-  return ends.slice(1).flatMap((to, i) => (crosses(ends[i], to) ? [i] : []));
-}
-
-// Return the places of the points with breaks on both sides: no line is drawn there.
-function pointsAlone(count, breaks) {
-  const after = new Set([-1, ...breaks, count - 1]);
-  return [...after].filter((i) => i >= 0 && i < count && after.has(i - 1));
-}
-return { gapsOf, breaksAfter, pointsAlone };
 })();
 
 const $stream_app_api_dashboard_charts = (() => {

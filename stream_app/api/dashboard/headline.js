@@ -2,10 +2,9 @@
 // its total, its mean and its events. The reader chooses the one that the charts show.
 
 import { at, bold, make, say } from "./elements.js";
+import { gapsInWords } from "./gaps.js";
 import { seconds } from "./times.js";
 import * as words from "./words.js";
-
-const MOST_GAPS = 3; // named; of more, the newest
 
 // Return the numbers of all measures for the chosen view and keys, by the names of the measures: {value, stderr,
 // interval, confidence}. A number is null before the first release.
@@ -24,8 +23,11 @@ async function read(page, measure) {
 // Return the number of all events so far: the last point of the panel of the running count.
 async function readWhole(page) {
   if (page.view === "unbiased" && !page.keys.length) return page.detail.running;
-  const { end } = page.whole();
-  return only(await page.ask("series", { kind: "running", view: page.view, start: page.before(end, 1), end }));
+  const { start, end } = page.whole();
+  const series = page.ask("series", { kind: "running", view: page.view, start: page.before(end, 1), end });
+  if (page.detail.history?.every((one) => one.in_total) ?? true) return only(await series);
+  const [found, { unmeasured }] = await Promise.all([series, page.ask("count", { start, end })]); // not every list has the keys
+  return { ...only(found), unmeasured };
 }
 
 // Return the number of users first seen in the last epoch, for the chosen keys and view; otherwise what is given.
@@ -57,7 +59,7 @@ export function showHeadline(page, found, until, seq) {
   at("bins-released").replaceChildren(`${words.count(seq + released(page, "bins_released"))} `, make("small", {}, `of ${times.oneBin}`));
   document.title = shown ? `${shown} · ${page.fullTitle}` : page.fullTitle;
   showOverEpochs(page, now);
-  showUnmeasured(page);
+  showUnmeasured(page, now?.whole?.unmeasured ?? page.detail.unmeasured ?? []);
   showMeasures(page, found);
 }
 
@@ -72,12 +74,10 @@ function showOverEpochs(page, now) {
     `, between ${lower} and ${upper}. The sum counts a user once in every epoch.`);
 }
 
-// Say which times no epoch measured: no number on the page holds their events.
-function showUnmeasured({ detail: { unmeasured: gaps = [] }, times }) {
+// Say which times no epoch measured, or had no such key: no number on the page holds their events.
+function showUnmeasured({ times }, gaps) {
   at("unmeasured").hidden = !gaps.length;
-  const named = gaps.slice(-MOST_GAPS).map(({ start, end }) => times.onPage(times.period(seconds(start), seconds(end))));
-  const more = gaps.length > MOST_GAPS ? [`${words.count(gaps.length - MOST_GAPS)} times before`] : [];
-  say(at("unmeasured"), gaps.length ? `Not measured, and in no number here: ${[...more, ...named].join("; ")}.` : "");
+  say(at("unmeasured"), gapsInWords(gaps, times));
 }
 
 // Return the text of a number; null if the measure says that there are too few events for it.

@@ -51,7 +51,7 @@ const page = new StreamPage(window.location.href, {
     const own = OWN.find(([name]) => name in chosen);
     if (own) shown.load(panels.get(own[1]), true); // load it even if it is not visible, because the reader waits for it
     else KINDS.forEach((kind) => shown.load(panels.get(kind)));
-    if ("zone" in chosen) showStream();
+    if ("zone" in chosen || "keys" in chosen) showStream();
     if ("zone" in chosen) refreshPrivacy().catch(() => {});
     if (["keys", "view", "show", "zone"].some((name) => name in chosen)) refresh();
   },
@@ -242,7 +242,7 @@ function showSuccession() {
 
 function showStream() {
   const { detail, times } = page;
-  const since = times.onPage(times.from(seconds(detail.start)));
+  const since = times.onPage(times.from(detail.released_until ? page.whole().start : seconds(detail.start)));
   const what = detail.warning ? "From" : "Events of";
   at("stream-about").textContent = `${what} ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
   say(at("meaning"), detail.warning ? `${detail.warning} ${detail.intervals}` : "");

@@ -231,10 +231,14 @@ def test_a_page_shows_a_chosen_key_before_the_edge_and_the_total_from_there(
     carriers(behind)
     address = behind.start()
     with opened(browser, address + "/streams/new?key=UA") as page:
-        expect(page.locator("#succession")).to_contain_text("the total does not")
+        expect(page.locator("#succession")).to_contain_text("the total and alert rules do not")
         page.locator("#bins").scroll_into_view_if_needed()
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "15")
         expect(page.locator("#annotations li")).to_contain_text(["the list of keys changed"])
+        expect(page.locator("#stream-about")).to_contain_text("since 1 Jan 2013, 00:00")
+        expect(page.locator("#unmeasured")).to_be_hidden()
+    with opened(browser, address + "/streams/new?key=B6") as page:
+        expect(page.locator("#unmeasured")).to_contain_text("Not measured, and in no number here: 1 Jan 2013")
     with opened(browser, address + "/streams/new") as page:
         page.locator("#bins").scroll_into_view_if_needed()
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "5")

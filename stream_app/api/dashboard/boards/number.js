@@ -1,6 +1,7 @@
 // The panel of one number: the events, the total or the mean of the chosen range, with its interval.
 
 import { bold, make } from "../elements.js";
+import { gapsInWords } from "../gaps.js";
 import { Panel } from "../panel.js";
 import { grid } from "../tables.js";
 import { seconds } from "../times.js";
@@ -19,7 +20,8 @@ export class OneNumber extends Panel {
   async ask(page) {
     const answer = await page.ask(page.measure.single, page.range());
     const isSaid = page.measure.name === "count" && page.detail.counts === "events"; // the page says once which events count
-    return { ...answer, note: isSaid ? "" : `${sentence(answer.counted)}.` };
+    const gaps = gapsInWords(answer.unmeasured, page.times);
+    return { ...answer, note: [isSaid ? "" : `${sentence(answer.counted)}.`, gaps].filter(Boolean).join(" ") };
   }
 
   show(answer, page) {

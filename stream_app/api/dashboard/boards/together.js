@@ -3,7 +3,6 @@
 
 import { Panel } from "../panel.js";
 import { roomFor } from "../ranges.js";
-import { seconds } from "../times.js";
 import { length, costs } from "../words.js";
 
 const INKS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6"];
@@ -102,7 +101,7 @@ export class RunningTogether extends Together {
 
   // Running counts begin at different times, so the lines are no comparison of the same time.
   remark(group, answers) {
-    const since = group.lines.map((line) => `${line.subject} since ${line.times.onPage(line.times.from(seconds(line.detail.start)))}`);
+    const since = group.lines.map((line) => `${line.subject} since ${line.times.onPage(line.times.from(line.whole().start))}`);
     return [`Counted: ${since.join("; ")}.`, super.remark(group, answers)].filter(Boolean).join(" ");
   }
 }
