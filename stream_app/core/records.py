@@ -174,7 +174,6 @@ class StreamState:
     earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
     change: ArrivalChange | None = None  # the last one that was announced, also once it has taken effect
     trimmed: Trimmed | None = None  # what retention removed
-    oldest: EpochRecord | None = None  # the oldest epoch that the store has
 
     @property
     def texts(self) -> tuple[bytes, ...]:

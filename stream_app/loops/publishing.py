@@ -47,7 +47,7 @@ class Publisher:
     async def witness_released(self, strategy: Strategy, state: StreamState) -> None:
         """Write released rows to the witness; if readers can see it, ``publish`` writes them instead."""
         epoch, seq = state.epoch.epoch, state.seq
-        self._note_oldest(state)
+        await self._note_oldest(state)
         if self._epoch != epoch:  # rows shown before may be lost, so they are shown again
             self._epoch, self._published_seq, self._before = epoch, 0, {}
         self._strategy, self._released_seq = strategy, seq
@@ -120,11 +120,14 @@ class Publisher:
             self._time_has_come = True
             self._news.set()
 
-    def _note_oldest(self, state: StreamState) -> None:
-        if self._keep_us is None or state.oldest is None or state.oldest == self._oldest:
+    async def _note_oldest(self, state: StreamState) -> None:
+        """Ask which epoch is the oldest, unless it is known: once for each epoch, and after a start."""
+        known = self._oldest is not None and (self._leaves_us is not None or self._oldest == state.epoch)
+        if self._keep_us is None or known:
             return
-        ended = ended_us(state.texts, state.oldest)
-        self._oldest, self._leaves_us = state.oldest, None if ended is None else ended + self._keep_us
+        self._oldest = await self._store.oldest_epoch(self._strategy.stream)
+        ended = None if self._oldest is None else ended_us(state.texts, self._oldest)
+        self._leaves_us = None if ended is None else ended + self._keep_us
         self._time_has_come = False
 
     @property

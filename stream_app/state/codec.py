@@ -124,7 +124,6 @@ def decode_state(
         change=ArrivalChange.of(state[b"change"].decode()) if b"change" in state else None,
         user_keys=UserKeys.of_text(state.get(b"user_keys", b"").decode()),
         trimmed=decode_trimmed(epochs),
-        oldest=decode_epoch(epochs, min(int(name) for name in epochs if name.isdigit())),
     )
 
 

@@ -352,6 +352,9 @@ class RedisStore(Store):
         keys = StreamKeys(stream)
         await self._reply("publish", [keys.state, keys.visible], [seq])
 
+    async def oldest_epoch(self, stream: str) -> EpochRecord | None:
+        return await retention.oldest_epoch(self._redis, stream)
+
     async def trim(self, stream: str, before_us: int) -> int:
         return await retention.trim(self._redis, stream, before_us, self.need_format)
 

@@ -6,13 +6,25 @@ from collections.abc import Awaitable, Callable
 
 from stream_app.core.changes import read_strategies
 from stream_app.core.history import read_strategy
-from stream_app.core.records import Reply
+from stream_app.core.records import EpochRecord, Reply
 from stream_app.core.retention import anchor, last_seq_of, removable, tiles_of
 from stream_app.state import codec
 from stream_app.state.connection import batch, script, transaction
 from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import RoundTrips
 from stream_app.stored_format import TRIMMED
+
+
+async def oldest_epoch(redis: RoundTrips, stream: str) -> EpochRecord | None:
+    """Return the oldest epoch that Redis keeps, as ``Store.oldest_epoch`` says."""
+    keys = StreamKeys(stream)
+    [fields] = await batch(redis, [("HKEYS", keys.epochs)])
+    if not (numbers := [int(name) for name in fields if name.isdigit()]):
+        return None
+    names = codec.fields_of_epochs([min(numbers)])
+    [texts] = await batch(redis, [("HMGET", keys.epochs, *names)])
+    found = codec.present(names, texts)
+    return codec.decode_epoch(found, min(numbers)) if b"%d" % min(numbers) in found else None
 
 
 async def trim(

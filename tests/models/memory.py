@@ -136,7 +136,6 @@ class MemoryStore(Store):
             change=state.change,
             user_keys=state.noted_keys,
             trimmed=state.trimmed,
-            oldest=state.epochs[0],
         )
 
     async def open_epoch(
@@ -479,6 +478,10 @@ class MemoryStore(Store):
         state = self._streams.get(stream)
         if state is not None and state.visible_seq < seq <= state.seq:
             state.visible_seq = seq
+
+    async def oldest_epoch(self, stream: str) -> EpochRecord | None:
+        state = self._streams.get(stream)
+        return state.epochs[0] if state is not None and state.epochs else None
 
     async def trim(self, stream: str, before_us: int) -> int:
         state = self._streams.get(stream)
