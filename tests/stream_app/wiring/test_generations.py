@@ -34,7 +34,7 @@ def test_a_worker_starts_its_loops_again_when_a_generation_begins(
     """The old settings can be put back for six seconds at least; then the worker needs no restart."""
     monkeypatch.setattr("stream_app.loops.generations.LEAD_US", 6_000_000)
     caplog.set_level(logging.WARNING)
-    file, first_s = tmp_path / "app.yaml", int(time.time())
+    file, first_s = tmp_path / "app.yaml", int(time.time()) // 2 * 2  # an edge of the bins of both
     (tmp_path / "clicks.ndjson").write_text(json.dumps({"at": first_s}) + "\n")
 
     def rows(name: str) -> int:
