@@ -193,6 +193,7 @@ async def _start_and_run(
             memory = follow_memory(partial(servers_memory, asked.connection), metrics)
             work = until_one_ends(work, follow(asked, names, metrics.stored), memory)
         waiting.now = None
+        gc.unfreeze()  # what an earlier start opened has ended
         gc.freeze()  # what is open now stays: no search for garbage looks at it again
         on_ready()
         again = False
