@@ -139,7 +139,7 @@ def test_old_epochs_of_a_stream_that_has_ended_leave_while_a_worker_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
-    sharing = {"keep_us": KEEP_US, "until_us": (FIRST_BIN + 8) * BIN_US, "publish_every_us": 1_000}
+    sharing = {"keep_us": 2 * KEEP_US, "until_us": (FIRST_BIN + 8) * BIN_US, "publish_every_us": 1_000}
 
     async def run(one: OneSource) -> None:
         await release_until(one, FIRST_BIN + 9, sharing=sharing)
@@ -153,9 +153,9 @@ def test_old_epochs_of_a_stream_that_has_ended_leave_while_a_worker_runs(
             await closer.close_due()  # as once a minute
             return closer.publisher.all_is_visible and (await seqs(one))[0] == seq
 
-        one.clock.set_bin(FIRST_BIN + EPOCH_BINS + 2)
+        one.clock.set_bin(FIRST_BIN + EPOCH_BINS + 5)
         await eventually_async(lambda: kept_from(1), "all rows are visible")
-        one.clock.set_bin(FIRST_BIN + EPOCH_BINS + 3)
+        one.clock.set_bin(FIRST_BIN + EPOCH_BINS + 6)
         await eventually_async(lambda: kept_from(7), "the first epoch leaves")
         assert await seqs(one) == [7, 8], "the last epoch stays"
         for later in (20, 1_000):
