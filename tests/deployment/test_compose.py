@@ -303,7 +303,7 @@ def test_only_the_commands_of_keys_may_write_the_key_that_workers_read(compose: 
     service = compose["services"]["rotate-key"]
     said = CliRunner().invoke(stream_app, [*service["entrypoint"][1:], *service["command"]])
     assert (said.exit_code, service["entrypoint"][0]) == (0, "stream-app")
-    assert "{begin|finish|lost}" in said.output
+    assert "{begin|finish|lost|move}" in said.output
     assert (service["profiles"], service["restart"]) == (["rotate"], "no")
     page = (REPOSITORY / "docs/how-to/rotate.md").read_text()
     for step in ("begin", "finish"):
