@@ -69,7 +69,7 @@ class Generations:
 
     Args:
         running: those that a worker runs, oldest first.
-        ended: earlier ones that count nothing more.
+        ended: earlier ones that count nothing more, and whose rows readers see.
         next: the one that is wanted; None: the configuration is that of the newest one.
         abandoned_us: where the newest one ends although nobody has said what follows; None: it does not.
     """
@@ -94,10 +94,6 @@ class _Known:
     strategy: Strategy | None
     first_us: int | None
 
-    @property
-    def has_ended(self) -> bool:
-        return self.state is not None and self.state.stopped and self.state.has_ended
-
 
 async def generations_of(
     store: Store,
@@ -119,7 +115,8 @@ async def generations_of(
     running, ended = list[StreamSettings](), list[StreamSettings]()
     for one, following in zip(earlier, known[1:], strict=True):
         if one.strategy is not None and not _is_history(one.state):
-            (ended if one.has_ended else running).append(_as_stored(stream, one, following.first_us))
+            over = await _is_over(store, one, stream.keep_us)
+            (ended if over else running).append(_as_stored(stream, one, following.first_us))
     configured = _as_configured(stream, newest, entries)
     then = newest.strategy
     if then is None or _is_history(newest.state) or then.declared == configured.declared:
@@ -142,6 +139,17 @@ async def generations_of(
         is_stored=newest.state is not None and newest.state.until_bin is not None,
     )
     return Generations((*running, before), tuple(ended), wanted_next)
+
+
+async def _is_over(store: Store, one: _Known, keep_us: int | None) -> bool:
+    """Return whether a generation has ended, and has no rows left to show and no old epochs to remove."""
+    state = one.state
+    if state is None or not state.stopped or not state.has_ended:
+        return False
+    if await store.visible_seq(one.name) < state.seq:
+        return False  # the worker that released its last rows died before it showed them
+    oldest = None if keep_us is None else await store.oldest_epoch(one.name)
+    return oldest is None or oldest.epoch == state.epoch.epoch
 
 
 async def _known(

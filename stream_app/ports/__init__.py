@@ -223,6 +223,9 @@ class Store(Protocol):
     async def publish(self, stream: str, seq: int) -> None:
         """Make rows up to ``seq`` visible. Never goes back; a seq that is not released changes nothing."""
 
+    async def visible_seq(self, stream: str) -> int:
+        """Return the last row that readers may see; 0 if there is none."""
+
     async def oldest_epoch(self, stream: str) -> EpochRecord | None:
         """Return the oldest epoch that the store keeps; None if it has none, or it leaves just now."""
 

@@ -38,14 +38,7 @@ from stream_app.state.append_only import AppendOnlyFiles
 from stream_app.state.cluster_clocks import check_clocks
 from stream_app.state.connection import batch, connect, script, transaction
 from stream_app.state.greeting import Expected
-from stream_app.state.keys import (
-    CLOCK_MARK,
-    NOISE_KEY,
-    STORED_FORMAT,
-    StreamKeys,
-    ledger_key,
-    workers_key,
-)
+from stream_app.state.keys import CLOCK_MARK, NOISE_KEY, STORED_FORMAT, StreamKeys, ledger_key, workers_key
 from stream_app.state.round_trips import Argument, RoundTrips
 from stream_app.state.row_values import rows_with_values
 from stream_app.state.seen_ledgers import SeenLedgers
@@ -351,6 +344,10 @@ class RedisStore(Store):
         checks.check_integers(seq=seq)
         keys = StreamKeys(stream)
         await self._reply("publish", [keys.state, keys.visible], [seq])
+
+    async def visible_seq(self, stream: str) -> int:
+        [visible] = await batch(self._redis, [("GET", StreamKeys(stream).visible)])
+        return int(visible or 0)
 
     async def oldest_epoch(self, stream: str) -> EpochRecord | None:
         return await retention.oldest_epoch(self._redis, stream)

@@ -32,7 +32,9 @@ async def two_epochs(stores: Stores, second: int = 1, visible: int = BINS + 1) -
     state = await release(stores, BINS)
     await stores.store.open_epoch(stores.stream, TEXT, NEXT_EPOCH, state.head)
     state = await release(stores, second) if second else await loaded(stores)
+    assert await stores.store.visible_seq(stores.stream) == 0
     await stores.store.publish(stores.stream, visible)
+    assert await stores.store.visible_seq(stores.stream) == visible
     return state
 
 

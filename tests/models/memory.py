@@ -479,6 +479,10 @@ class MemoryStore(Store):
         if state is not None and state.visible_seq < seq <= state.seq:
             state.visible_seq = seq
 
+    async def visible_seq(self, stream: str) -> int:
+        state = self._streams.get(stream)
+        return 0 if state is None else state.visible_seq
+
     async def oldest_epoch(self, stream: str) -> EpochRecord | None:
         state = self._streams.get(stream)
         return state.epochs[0] if state is not None and state.epochs else None

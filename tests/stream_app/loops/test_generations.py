@@ -185,6 +185,24 @@ def test_each_event_counts_in_one_generation(
     asyncio.run(run())
 
 
+def test_the_one_before_runs_until_readers_see_its_last_row(one: OneSource) -> None:
+    async def run() -> None:
+        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+        worker = await Worker.start(one, stream_of(one, **CHANGES[0]))
+        await worker.run(one, {}, EDGE - 0.25)
+        one.clock.set_bin(EDGE + 0.25)
+        await worker.ingest.step()
+        await worker.closers[0].close_due()
+        # Its last row is released and not visible, and the worker dies here.
+        then = await turned(one, stream_of(one, **CHANGES[0]))
+        assert [stream.name for stream in then.running.streams] == [STREAM, SECOND]
+        await (await Worker.start(one, stream_of(one, **CHANGES[0]))).run(one, {}, EDGE + 0.5)
+        then = await turned(one, stream_of(one, **CHANGES[0]))
+        assert [stream.name for stream in then.running.streams] == [SECOND]
+
+    asyncio.run(run())
+
+
 def test_settings_change_again_and_back(one: OneSource) -> None:
     async def run() -> None:
         events, halves = drawn(5, 126), stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
