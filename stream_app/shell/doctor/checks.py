@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
 from stream_app.config.second_measurement import check_measurements
-from stream_app.config.settings import IngestSettings
+from stream_app.config.settings import IngestSettings, OutputSettings
 from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import file_sample
@@ -58,23 +59,25 @@ async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
     step("looking at ports, and asking Redis")
     findings += port_findings(settings)
     findings += await redis_findings(settings)
-    findings += await _stored(settings)
+    stored, outputs = await _stored(settings)
+    findings += stored
     if settings.kafka is not None:
         from stream_app.shell.doctor.kafka import kafka_findings  # its packages may not be installed
 
         step("asking Kafka and reading a sample of each topic")
-        findings += await kafka_findings(settings)
+        findings += await kafka_findings(replace(settings, outputs=outputs))
     return findings
 
 
-async def _stored(settings: Settings) -> list[Finding]:
-    """Return whether the streams are those that the store knows under their names."""
+async def _stored(settings: Settings) -> tuple[list[Finding], tuple[OutputSettings, ...]]:
+    """Return what the store says of the streams, and the output topics of all their generations."""
     try:
         found = await check_stored(settings)
         changes = [Finding("streams", "ok", change) for change in found.changes]
-        return [*changes, *(Finding("streams", "warn", f"not checked: {one}") for one in found.not_compared)]
+        lacking = [Finding("streams", "warn", f"not checked: {one}") for one in found.not_compared]
+        return [*changes, *lacking], settings.outputs if found.outputs is None else found.outputs
     except OperatorError as refusal:
-        return [Finding("streams", "fail", str(refusal))]
+        return [Finding("streams", "fail", str(refusal))], settings.outputs
 
 
 def _measurements(settings: Settings) -> Iterator[Finding]:

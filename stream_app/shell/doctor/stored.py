@@ -11,6 +11,7 @@ from msgspec import structs
 
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
+from stream_app.config.settings import OutputSettings
 from stream_app.core.generations import generation
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
@@ -28,11 +29,15 @@ NOT_ASKED = "a start compares the streams with it"
 class Compared(NamedTuple):
     """What a comparison with the store found, a line each.
 
-    Args: changes, what a start would change, and when; not_compared, what could not be compared.
+    Args:
+        changes: what a start would change, and when.
+        not_compared: what could not be compared.
+        outputs: the output topics of all generations that run or begin next; None: the store was not asked.
     """
 
     changes: list[str]
     not_compared: list[str]
+    outputs: tuple[OutputSettings, ...] | None = None
 
 
 async def check_stored(settings: Settings) -> Compared:
@@ -71,7 +76,7 @@ async def check_stored(settings: Settings) -> Compared:
         await store.close()
     topics = [stream.name for stream in settings.streams if not isinstance(stream.source, SourceSettings)]
     said = "whether its topic was created anew was not checked; a start does"
-    return Compared(changes, [f"{name}: {said}" for name in topics])
+    return Compared(changes, [f"{name}: {said}" for name in topics], turned.everything.outputs)
 
 
 async def _check_ends(

@@ -6,13 +6,15 @@ import asyncio
 import json
 import logging
 import time
-from functools import partial
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from stream_app.config.load import load
 from stream_app.core.instants import format_instant
+from stream_app.shell.doctor.stored import Compared, check_stored
 from stream_app.wiring.workers import run_worker
 from tests.patience import eventually_async
 
@@ -22,9 +24,53 @@ publish_every: 250ms
 streams:
   clicks:
     source: {{file: clicks.ndjson}}
-    time: {{field: at, format: s, bin: {bin}, grace: 0s, epoch: 16s, first: "{first}"}}
+    time: {{field: at, format: s, bin: {bin}, grace: 0s, epoch: {epoch}, first: "{first}"}}
     privacy: {{epsilon: 1}}
 """
+OUTPUTS = """
+kafka: {bootstrap_servers: "localhost:9092"}
+outputs: [{stream: clicks, topic: counts}]
+"""
+
+
+class Service:
+    """A worker over one file, which is started with one configuration after the other."""
+
+    def __init__(self, directory: Path, epoch: str) -> None:
+        self.directory = directory
+        self.first_s = int(time.time()) // 2 * 2  # an edge of the bins of both
+        self._epoch = epoch
+        (directory / "clicks.ndjson").write_text(json.dumps({"at": self.first_s}) + "\n")
+
+    def rows(self, name: str) -> int:
+        """Return how many rows a generation's witness has."""
+        witness = self.directory / "state" / "witness" / f"{name}.ndjson"
+        return len(witness.read_text().splitlines()) if witness.exists() else 0
+
+    @asynccontextmanager
+    async def runs(self, bin: str, name: str) -> AsyncIterator[list[None]]:
+        """Run a worker until it has released two rows of a generation; yield its starts, one entry each."""
+        file, starts, before = self.directory / "app.yaml", list[None](), self.rows(name)
+        file.write_text(self._text(bin))
+        running = asyncio.create_task(run_worker(load(file, {}), lambda: starts.append(None)))
+
+        async def has_released() -> bool:
+            assert not running.done()
+            return self.rows(name) > before + 1
+
+        await eventually_async(has_released, f"{name} has released")
+        yield starts
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    async def compared(self, bin: str) -> Compared:
+        """Return what ``doctor`` finds in the store for a configuration whose releases go to a topic."""
+        file = self.directory / "other.yaml"
+        file.write_text(self._text(bin) + OUTPUTS)
+        return await check_stored(load(file, {}))
+
+    def _text(self, bin: str) -> str:
+        return CONFIG.format(bin=bin, epoch=self._epoch, first=format_instant(self.first_s * 10**6))
 
 
 @pytest.mark.redis
@@ -34,34 +80,47 @@ def test_a_worker_starts_its_loops_again_when_a_generation_begins(
     """The old settings can be put back for six seconds at least; then the worker needs no restart."""
     monkeypatch.setattr("stream_app.loops.generations.LEAD_US", 6_000_000)
     caplog.set_level(logging.WARNING)
-    file, first_s = tmp_path / "app.yaml", int(time.time()) // 2 * 2  # an edge of the bins of both
-    (tmp_path / "clicks.ndjson").write_text(json.dumps({"at": first_s}) + "\n")
-
-    def rows(name: str) -> int:
-        witness = tmp_path / "state" / "witness" / f"{name}.ndjson"
-        return len(witness.read_text().splitlines()) if witness.exists() else 0
-
-    async def has_released(name: str) -> bool:
-        return rows(name) > 1
 
     async def run() -> None:
-        starts = list[int]()
-        for bin, name in (("1s", "clicks"), ("2s", "clicks%402")):
-            file.write_text(CONFIG.format(bin=bin, first=format_instant(first_s * 10**6)))
-            starts.append(0)
-
-            def note() -> None:
-                starts[-1] += 1
-
-            running = asyncio.create_task(run_worker(load(file, {}), note))
-            await eventually_async(partial(has_released, name), f"{name} has released")
-            assert not running.done()
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+        service = Service(tmp_path, "16s")
+        async with service.runs("1s", "clicks"):
+            pass
+        async with service.runs("2s", "clicks%402") as starts:
+            found = await service.compared("2s")
+            # ``doctor`` looks at the next generation's topic, too.
+            assert found.outputs is not None
+            assert [output.topic for output in found.outputs] == ["counts", "counts.2"]
         said = caplog.text
         assert "on, as generation 2: time.bin 2s instead of 1s" in said
         # On a slow machine a start may come after its instant: it stores the change at once, or takes the
         # end of the next epoch.
-        assert starts[1] > 1 or "a start stores this now" in said.partition("generation 2")[2][:200]
+        assert len(starts) > 1 or "a start stores this now" in said.partition("generation 2")[2][:200]
+
+    asyncio.run(run())
+
+
+@pytest.mark.redis
+def test_settings_that_are_put_back_in_time_leave_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def run() -> None:
+        service = Service(tmp_path, "1h")
+        async with service.runs("1s", "clicks"):
+            pass
+        async with service.runs("2s", "clicks") as starts:
+            assert len(starts) == 1
+            # The other settings are wanted, and nothing of them is stored.
+            assert "on, as generation 2: time.bin 2s instead of 1s" in caplog.text
+            [change] = (await service.compared("2s")).changes
+            assert "the old settings can be put back" in change
+        caplog.clear()
+        async with service.runs("1s", "clicks"):
+            assert (await service.compared("1s")).changes == []
+        assert "generation" not in caplog.text
+        assert "ends" not in caplog.text
+        assert not (tmp_path / "state" / "generations").exists()
+        assert service.rows("clicks%402") == 0
 
     asyncio.run(run())
