@@ -163,7 +163,7 @@ def _grace(stream: StreamSettings, records: Sequence[ConsumerRecord], decoded: D
 def _output_topic(topic: str, facts: TopicFacts | None) -> Finding:
     """Return whether a topic for releases keeps each release for ever."""
     if facts is None:
-        return Finding("outputs", "ok", f"{topic} does not exist yet; the first start creates it")
+        return Finding("outputs", "ok", f"{topic} does not exist yet; the worker creates it")
     if facts.cleanup_policy != "compact" or facts.partitions != 1:
         said = f"{topic} must be compacted, and nothing else, and have one partition; name another topic"
         return Finding("outputs", "fail", f"{said}: what it forgets could be released a second time")
