@@ -58,9 +58,19 @@ class Next:
         number = number_of(self.stream.name)
         said = f"{base_of(self.stream.name)}: from {format_instant(self.edge_us)} on, as generation {number}"
         until = f"until {format_instant(self.stores_us)}, the old settings can be put back"
-        if self.is_due(now_us):
+        if self.is_stored:
+            until = "this is stored, and it cannot be taken back"
+        elif self.is_due(now_us):
             until = "a start stores this now, and it cannot be taken back"
         return f"{said}: {self.facts}; {until}"
+
+    def too_late(self) -> str:
+        """Return what happens if the start took so long that the one before has counted beyond the edge."""
+        number, edge = number_of(self.stream.name), format_instant(self.edge_us)
+        return (
+            f"{base_of(self.stream.name)}: generation {number} cannot begin at {edge}, because bins from "
+            "there on are counted already; the settings so far hold, and the worker chooses a later instant"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,13 +280,13 @@ def _edge(running: Strategy, newest: _Known, wanted: Declaration, now_us: int) -
         edges = iter([start_us(state.until_bin)])
     else:
         begun = running.declared.first_bin(now_us) if state is None else state.epoch.first_bin
-        bin = begun + (horizon if state is None else state.epoch.bins)
+        ends = begun + (horizon if state is None else state.epoch.bins)
         [soonest] = time.binning.bin_of([now_us + _LATEST_US]).tolist()
-        bin += horizon * max(0, -((bin - soonest - 1) // horizon))
-        edges = (start_us(bin + horizon * number) for number in range(_MOST_EPOCHS))
+        ends += horizon * max(0, -((ends - soonest - 1) // horizon))
+        edges = (start_us(ends + horizon * number) for number in range(_MOST_EPOCHS))
     for edge_us in edges:
-        [bin] = wanted.time.binning.bin_of([edge_us]).tolist()
-        if wanted.time.binning.start_us(bin) == edge_us:
+        [begins] = wanted.time.binning.bin_of([edge_us]).tolist()
+        if wanted.time.binning.start_us(begins) == edge_us:
             return edge_us
     raise OperatorError(
         f"streams.{base_of(newest.name)}.time.bin: no bin begins where an epoch of the settings so far "

@@ -26,6 +26,7 @@ from stream_app.ports import OutsideLedger, Store
 from stream_app.together import each_to_its_end
 
 _LONGEST_SLEEP_S = 60.0  # the clock may be set meanwhile
+_AGAIN_US = 60_000_000  # after a start: it must not stop all streams again and again
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class Turned:
             that end is stored before the generation is in the ledger.
         """
         due = [following for following in self.following if following.is_due(self.now_us)]
+        late = list[Next]()
         streams = _streams(self.found, due)
         several = {base_of(stream.name) for stream in streams if number_of(stream.name) > 1}
         for stream in streams:
@@ -94,13 +96,22 @@ class Turned:
             if await store.load(before.name) is None:
                 continue  # its own loops store the end when they open it
             until_bin = int(before.declared.time.binning.bin_of([following.edge_us])[0])
-            if await store.end_at(before.name, until_bin) not in (Reply.DONE, Reply.ALREADY):
+            reply = await store.end_at(before.name, until_bin)
+            if reply is Reply.SEALED:
+                late.append(following)
+                log.warning("stream %s", following.too_late())
+            elif reply not in (Reply.DONE, Reply.ALREADY):
                 return None
-        return _settings(self.running, streams)
+        return _settings(self.running, _streams(self.found, [one for one in due if one not in late]))
 
-    async def until_next(self) -> None:
-        """Return when the next beginning is to be stored; wait for ever if none is."""
-        ahead = [one.stores_us for one in self.following if not one.is_due(self.now_us)]
+    async def until_next(self, running: Settings) -> None:
+        """Return when the next beginning is to be stored; wait for ever if none is.
+
+        Args: running, what runs now. A beginning that came too late for its instant is tried again later.
+        """
+        names, again_us = {stream.name for stream in running.streams}, self.now_us + _AGAIN_US
+        wanted = [one for one in self.following if one.stream.name not in names]
+        ahead = [again_us if one.is_due(self.now_us) else one.stores_us for one in wanted]
         while True:
             left_s = min(ahead) / 1e6 - time.time() if ahead else _LONGEST_SLEEP_S
             if left_s <= 0:

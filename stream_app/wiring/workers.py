@@ -200,7 +200,7 @@ async def _start_and_run(
 
         async def generation_begins() -> None:
             nonlocal again
-            await turned.until_next()
+            await turned.until_next(settings)
             again = True
 
         await until_one_ends(work, generation_begins())

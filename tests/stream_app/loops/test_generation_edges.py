@@ -1,0 +1,101 @@
+"""Where a generation begins, and what a start does that cannot begin it: no other stream waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from stream_app.ports import OperatorError
+from tests.stream_app.declared import BIN_US, STREAM
+from tests.stream_app.loops.test_generations import CHANGED_AT, EDGE, Worker, stream_of, turned
+from tests.stream_app.one_source import OneSource
+
+HOUR_US = 3_600_000_000
+MIDNIGHT_US = 1_795_478_400_000_000  # 2026-11-24T00:00:00Z
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+    """Yield a file, a store and a witness."""
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+    with closing(OneSource(tmp_path)) as one:
+        yield one
+
+
+@pytest.mark.parametrize(("hours", "begins"), [(24, 24), (12, 12), (6, 6), (9, 18)])
+def test_longer_bins_begin_at_the_first_end_of_an_epoch_that_is_one_of_their_edges(
+    one: OneSource, hours: int, begins: int
+) -> None:
+    """Epochs end every six hours. This midnight is an edge of all these bins, which count from 1970."""
+
+    async def run() -> None:
+        one.clock.now_us = MIDNIGHT_US + 3 * HOUR_US
+        six_hours = {"bin_us": HOUR_US // 12, "epoch_bins": 72, "first_us": MIDNIGHT_US}
+        await Worker.start(one, stream_of(one, **six_hours))
+        [following] = (
+            await turned(one, stream_of(one, bin_us=hours * HOUR_US, epoch_bins=30, first_us=MIDNIGHT_US))
+        ).following
+        assert (following.edge_us - MIDNIGHT_US) / HOUR_US == begins
+        assert not following.is_due(one.clock.now_us)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_edge_is_the_first_common_one_and_never_in_the_past(one: OneSource, seed: int) -> None:
+    """The oracle walks along the ends of epochs, second by second."""
+
+    async def run() -> None:
+        chance = random.Random(f"edges {seed}")
+        await Worker.start(one, stream_of(one))
+        for _ in range(8):
+            now_s = 10 * chance.randrange(101, 400) + chance.randrange(10)
+            one.clock.now_us = now_s * 1_000_000
+            bin_s = chance.choice((1, 3, 7, 10, 25, 40, 61, 3600))
+            ends = range(1000 + 60, 1000 + 60 * 10_000, 60)
+            soonest = [end for end in ends if end // 10 > (now_s + 5) // 10][:10_000]
+            meant = next((end for end in soonest if end % bin_s == 0), None)
+            wanted = stream_of(one, bin_us=bin_s * 1_000_000, epoch_bins=5)
+            if meant is None:
+                with pytest.raises(OperatorError, match="no bin begins"):
+                    await turned(one, wanted)
+                continue
+            found = (await turned(one, wanted)).following
+            assert [following.edge_us for following in found] == [meant * 1_000_000]
+            assert meant > now_s
+
+    asyncio.run(run())
+
+
+def test_a_start_that_is_too_slow_for_its_instant_runs_the_old_settings_on(
+    one: OneSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        changed = stream_of(one, epoch_bins=4)
+        worker = await Worker.start(one, stream_of(one))
+        await worker.run(one, {}, CHANGED_AT)
+        slow = await turned(one, changed)
+        await worker.run(one, {}, EDGE + 2)
+        settings = await slow.store_due(one.store)
+        assert settings is not None
+        assert [stream.name for stream in settings.streams] == [STREAM]
+        assert settings.streams[0].until_us is None
+        state = await one.store.load(STREAM)
+        assert state is not None
+        assert state.until_bin is None
+        [line] = caplog.messages
+        assert line == (
+            f"stream {STREAM}: generation 2 cannot begin at 1970-01-01T00:17:40Z, because bins from there on "
+            "are counted already; the settings so far hold, and the worker chooses a later instant"
+        )
+        later = await Worker.start(one, changed)
+        [following] = later.turned.following
+        assert following.edge_us == (EDGE + 6) * BIN_US
+        assert [closer.name for closer in later.closers] == [STREAM, f"{STREAM}@2"]
+
+    asyncio.run(run())
