@@ -201,8 +201,9 @@ async def _look(
         strategy = planned(replace(stream, name=name, declared=note))
     else:
         return _Known(name, None, None, first_us)
-    # The loops compare the log with the stored one, and know its id.
-    declared = structs.replace(strategy.declared, source=stream.declared.source)
+    # The id of a log is known once it is open. The loops compare it with the stored one.
+    log = structs.replace(strategy.declared.source, state_id=None, cluster_id=None, topic_id=None)
+    declared = structs.replace(strategy.declared, source=log)
     return _Known(name, state, replace(strategy, declared=declared), declared.time.first_us)
 
 

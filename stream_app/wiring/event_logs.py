@@ -111,7 +111,13 @@ async def named_as_begun(stream: StreamSettings, strategy: Strategy, settings: S
     return _of_log(strategy, cluster_id=facts.cluster_id, topic_id=facts.topic_id)
 
 
-def _of_log(strategy: Strategy, **place: str) -> Strategy:
+def named_alike(strategy: Strategy, named: Strategy) -> Strategy:
+    """Return the strategy with its log's identity declared. Args: named, of another stream over this log."""
+    log = named.declared.source
+    return _of_log(strategy, state_id=log.state_id, cluster_id=log.cluster_id, topic_id=log.topic_id)
+
+
+def _of_log(strategy: Strategy, **place: str | None) -> Strategy:
     log = structs.replace(strategy.declared.source, **place)
     return replace(strategy, declared=structs.replace(strategy.declared, source=log))
 

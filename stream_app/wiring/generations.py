@@ -8,6 +8,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -22,7 +23,7 @@ from stream_app.core.records import LedgerEntry, Reply
 from stream_app.core.strategy import canonical_json
 from stream_app.durable import write_durably
 from stream_app.loops.generations import Generations, Next, generations_of
-from stream_app.ports import OutsideLedger, Store
+from stream_app.ports import Clock, OutsideLedger, Store
 from stream_app.together import each_to_its_end
 
 _LONGEST_SLEEP_S = 60.0  # the clock may be set meanwhile
@@ -46,6 +47,11 @@ class Turned:
     def following(self) -> tuple[Next, ...]:
         """The generations that are wanted next."""
         return tuple(one.next for one in self.found if one.next is not None)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a beginning is to be stored now, if it is not."""
+        return any(following.is_due(self.now_us) for following in self.following)
 
     @property
     def everything(self) -> Settings:
@@ -81,6 +87,7 @@ class Turned:
     async def store_due(self, store: Store) -> Settings | None:
         """Store what is due and return the settings to run; None: another worker stored something else.
 
+        It cannot be taken back, so the caller makes all checks of a start before (``check_streams``).
         Guarantee: the note of a generation is durable before the end of the one before it is stored, and
             that end is stored before the generation is in the ledger.
         """
@@ -104,19 +111,23 @@ class Turned:
                 return None
         return _settings(self.running, _streams(self.found, [one for one in due if one not in late]))
 
-    async def until_next(self, running: Settings) -> None:
+    async def until_next(self, running: Settings, clock: Clock) -> None:
         """Return when the next beginning is to be stored; wait for ever if none is.
 
         Args: running, what runs now. A beginning that came too late for its instant is tried again later.
+            clock, of the store: a worker whose clock is wrong stores no end.
         """
         names, again_us = {stream.name for stream in running.streams}, self.now_us + _AGAIN_US
         wanted = [one for one in self.following if one.stream.name not in names]
         ahead = [again_us if one.is_due(self.now_us) else one.stores_us for one in wanted]
-        while True:
-            left_s = min(ahead) / 1e6 - time.time() if ahead else _LONGEST_SLEEP_S
-            if left_s <= 0:
+        while ahead:
+            left_us = 1_000_000
+            with suppress(OSError):  # the loops wait for the store and its clock, and say so
+                left_us = min(ahead) - await clock.now_us()
+            if left_us <= 0:
                 return
-            await asyncio.sleep(min(left_s, _LONGEST_SLEEP_S))
+            await asyncio.sleep(min(left_us / 1e6, _LONGEST_SLEEP_S))
+        await asyncio.Event().wait()
 
 
 async def with_generations(

@@ -11,21 +11,30 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stream_app.config import Settings, StreamSettings
+from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import check_measurements
-from stream_app.config.source import ledgers_of
+from stream_app.config.source import by_log, ledgers_of
 from stream_app.core.changes import by_hash
-from stream_app.core.generations import number_of
+from stream_app.core.generations import base_of, number_of
 from stream_app.core.ledger import lost_measurement
-from stream_app.core.records import LedgerEntry
+from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.releases.release import RowLink
-from stream_app.loops.configured import check_counted
+from stream_app.core.strategy import Strategy
+from stream_app.loops.configured import check_counted, running_strategy
+from stream_app.loops.ending import check_predecessor, end_to_store, key_of_end
 from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
-from stream_app.ports import OutsideLedger, Store, Witness
+from stream_app.ports import NoiseKeys, OutsideLedger, Store, Witness
+from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.source_ledger import SourceLedger, lost, measured, put_back
 from stream_app.together import each_to_its_end
-from stream_app.wiring.event_logs import named_as_begun, note_of
+from stream_app.wiring.event_logs import (
+    check_begun_file,
+    check_told_apart,
+    named_alike,
+    named_as_begun,
+    note_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +111,46 @@ async def check_start(
             "now and restore it, or the same counts get noise twice, which weakens the promise. %s",
             *(some_of(unknown), SET_LEDGER),
         )
+
+
+async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> None:
+    """Make the checks with which the loops open the streams, and open nothing.
+
+    So a start that is refused stores no end of a generation, which nobody could take back.
+    Raises: OperatorError.
+    """
+    strategies = list[Strategy]()
+    followed = {base_of(stream.name) for stream in settings.streams if number_of(stream.name) > 1}
+    for streams in by_log(settings.streams):
+        named = await named_as_begun(streams[0], planned(streams[0]), settings)
+        for stream in streams:
+            if isinstance(stream.source, SourceSettings):
+                check_begun_file(stream, settings.state_dir)
+            if stream.declared.privacy.per_user is not None:
+                keys.user_key(stream.name)
+            strategies.append(named_alike(planned(stream), named))
+            state = await store.load(stream.name)
+            if state is not None:
+                running_strategy(state, strategies[-1])
+            if base_of(stream.name) not in followed:
+                await check_ends(store, settings, stream, state)
+    check_told_apart(strategies)
+
+
+async def check_ends(
+    store: Store, settings: Settings, stream: StreamSettings, state: StreamState | None
+) -> None:
+    """Check that a stream and the one before it can end where they are to. Raises: OperatorError."""
+    if state is not None and stream.until_us is not None:
+        end_to_store(stream.name, state, stream.until_us, key_of_end(stream.name))
+    before = stream.declared.successor_of
+    if before is None or before in {one.name for one in settings.streams}:
+        return
+    then = await store.load(before)
+    if then is not None or (
+        state is None and not witnessed_rows(settings.state_dir / "witness", stream.name)
+    ):
+        check_predecessor(planned(stream), then)
 
 
 def some_of(names: Sequence[str], most: int = 10) -> str:

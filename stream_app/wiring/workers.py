@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import secrets
-import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -53,7 +52,7 @@ from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.preparing import Preparing
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
-from stream_app.wiring.starting import check_start, ledger_of
+from stream_app.wiring.starting import check_start, check_streams, ledger_of
 from stream_app.wiring.storage import (
     close_client,
     noise_keys,
@@ -146,12 +145,17 @@ async def _start_and_run(
         store = new_store()
         await store.need_format(FIRST)
 
-        outside, now_us = outside_ledger(settings), time.time_ns() // 1_000
+        # Ends are stored by this clock, and cannot be taken back: a wrong one stops the start here.
+        wall = LiveClock(store, settings.redis.largest_clock_skew_us, on_skew=metrics.clock_skew)
+        outside, now_us = outside_ledger(settings), await wall.now_us()
         turned = await with_generations(settings, store, outside, now_us)
         waiting.now = KAFKA if settings.outputs else START
         witnesses = await open_witnesses(turned.everything, resources)
         await check_start(turned.everything, store, witnesses, outside, now_us)
         turned.log()
+        keys = noise_keys(settings)
+        if turned.is_due:
+            await check_streams(turned.everything, store, keys)
         stored = await turned.store_due(store)
         if stored is None:
             await asyncio.sleep(START_AGAIN_S)
@@ -164,7 +168,6 @@ async def _start_and_run(
         names = [stream.name for stream in settings.streams]
         begun = await each_to_its_end(*(_has_begun(name, store, witnesses) for name in names))
         anew = {name for name, has_begun in zip(names, begun, strict=True) if not has_begun}
-        keys = noise_keys(settings)
         waiting.now = START if settings.kafka is None else KAFKA
         letters = await resources.enter_async_context(letters_topic(settings, metrics.letters_unsent.inc))
         adapters = Adapters(
@@ -200,7 +203,7 @@ async def _start_and_run(
 
         async def generation_begins() -> None:
             nonlocal again
-            await turned.until_next(settings)
+            await turned.until_next(settings, wall)
             again = True
 
         await until_one_ends(work, generation_begins())

@@ -16,12 +16,12 @@ from stream_app.core.generations import generation
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import changes_in_words, running_strategy
-from stream_app.loops.ending import check_predecessor, end_to_store, key_of_end
 from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.state.embedded import running_url
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import check_begun_file, id_of_state
 from stream_app.wiring.generations import with_generations
+from stream_app.wiring.starting import check_ends
 
 NOT_ASKED = "a start compares the streams with it"
 
@@ -66,7 +66,7 @@ async def check_stored(settings: Settings) -> Compared:
         changes += turned.lines()
         for stream in turned.running.streams:
             state = await store.load(stream.name)
-            await _check_ends(store, turned.running, stream, state)
+            await check_ends(store, turned.running, stream, state)
             if state is not None:
                 wanted = _as_a_start_plans(stream, settings, state)
                 changes += changes_in_words(running_strategy(state, wanted), wanted, state, now_us)
@@ -77,22 +77,6 @@ async def check_stored(settings: Settings) -> Compared:
     topics = [stream.name for stream in settings.streams if not isinstance(stream.source, SourceSettings)]
     said = "whether its topic was created anew was not checked; a start does"
     return Compared(changes, [f"{name}: {said}" for name in topics], turned.everything.outputs)
-
-
-async def _check_ends(
-    store: RedisStore, settings: Settings, stream: StreamSettings, state: StreamState | None
-) -> None:
-    """Check that a stream and the one before it can end where they are to. Raises: OperatorError."""
-    if state is not None and stream.until_us is not None:
-        end_to_store(stream.name, state, stream.until_us, key_of_end(stream.name))
-    before = stream.declared.successor_of
-    if before is None or before in {one.name for one in settings.streams}:
-        return
-    then = await store.load(before)
-    if then is not None or (
-        state is None and not witnessed_rows(settings.state_dir / "witness", stream.name)
-    ):
-        check_predecessor(planned(stream), then)
 
 
 def _unlike_witnessed(settings: Settings) -> Iterator[str]:

@@ -6,14 +6,20 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from stream_app.config import SourceSettings
+from stream_app.core.counting.bounding import PerUser
+from stream_app.core.ledger import ACCEPTED
+from stream_app.loops.clocks import LiveClock
 from stream_app.ports import OperatorError
-from tests.stream_app.declared import BIN_US, STREAM
+from stream_app.wiring.event_logs import check_file
+from tests.stream_app.declared import BIN_US, STREAM, changed_stream
 from tests.stream_app.loops.test_generations import CHANGED_AT, EDGE, Worker, stream_of, turned
-from tests.stream_app.one_source import OneSource
+from tests.stream_app.one_source import OneSource, OneUserKey
 
 HOUR_US = 3_600_000_000
 MIDNIGHT_US = 1_795_478_400_000_000  # 2026-11-24T00:00:00Z
@@ -80,7 +86,7 @@ def test_a_start_that_is_too_slow_for_its_instant_runs_the_old_settings_on(
         worker = await Worker.start(one, stream_of(one))
         await worker.run(one, {}, CHANGED_AT)
         slow = await turned(one, changed)
-        await worker.run(one, {}, EDGE + 2)
+        await worker.run(one, {}, EDGE + 1.5)
         settings = await slow.store_due(one.store)
         assert settings is not None
         assert [stream.name for stream in settings.streams] == [STREAM]
@@ -93,9 +99,57 @@ def test_a_start_that_is_too_slow_for_its_instant_runs_the_old_settings_on(
             f"stream {STREAM}: generation 2 cannot begin at 1970-01-01T00:17:40Z, because bins from there on "
             "are counted already; the settings so far hold, and the worker chooses a later instant"
         )
+        # The worker tries again after a minute, not at once.
+        clock = LiveClock(one.store)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(slow.until_next(settings, clock), 0.01)
+        one.clock.now_us = slow.now_us + 60_000_000
+        await slow.until_next(settings, clock)
         later = await Worker.start(one, changed)
         [following] = later.turned.following
         assert following.edge_us == (EDGE + 6) * BIN_US
         assert [closer.name for closer in later.closers] == [STREAM, f"{STREAM}@2"]
+
+    asyncio.run(run())
+
+
+class NoUsersKey(OneUserKey):
+    """Keys of a machine to which nobody has copied the key of users' hashes."""
+
+    def user_key(self, stream: str, mark: bytes = b"") -> bytes:
+        """Refuse."""
+        raise OperatorError(f"stream {stream}: its users are hashed with a key that is not here")
+
+
+@pytest.mark.parametrize("refused", ["source", "users' key", "file", "end of another stream"])
+def test_a_refused_start_stores_nothing_of_a_generation(one: OneSource, refused: str) -> None:
+    """The operator edits two things, and takes both back when the start refuses one of them."""
+
+    async def run() -> None:
+        users, keys = {"user": PerUser("user", 1)}, one.keys
+        before, after = stream_of(one, **users), stream_of(one, epoch_bins=4, **users)
+        other = replace(before, name="other", accept=ACCEPTED)
+        wanted = [after, other]
+        await (await Worker.start(one, before, other)).run(one, {}, CHANGED_AT)
+        match refused:
+            case "source":
+                wanted = [changed_stream(after, source={"name": "file:other.ndjson"}), other]
+            case "users' key":
+                one.keys = NoUsersKey(one.directory / "noise_keys")
+            case "file":
+                begun = replace(before, source=SourceSettings(one.directory / "other.ndjson", "earliest"))
+                check_file(begun, one.directory / "state")
+            case _:
+                wanted = [after, replace(other, until_us=int(CHANGED_AT - 1) * BIN_US)]
+        with pytest.raises(OperatorError):
+            await Worker.start(one, *wanted)
+        state = await one.store.load(STREAM)
+        assert state is not None
+        assert state.until_bin is None
+        assert not list(one.directory.glob("state/generations/*"))
+        one.keys = keys
+        worker = await Worker.start(one, before, other)
+        assert [closer.name for closer in worker.closers] == [STREAM, "other"]
+        assert worker.turned.lines() == []
 
     asyncio.run(run())

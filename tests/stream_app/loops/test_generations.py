@@ -27,7 +27,7 @@ from stream_app.core.records import Reply
 from stream_app.loops.closer import Closer
 from stream_app.ports import OperatorError
 from stream_app.wiring.generations import Turned, with_generations
-from stream_app.wiring.starting import check_start
+from stream_app.wiring.starting import check_start, check_streams
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import (
@@ -91,12 +91,15 @@ class Worker:
     async def start(cls, one: OneSource, *streams: StreamSettings, store: Any = None) -> Worker:
         """Start as ``wiring/workers.py`` does."""
         found = await turned(one, *streams, store=store)
+        if found.is_due:
+            await check_streams(found.everything, store or one.store, one.keys)
         found_settings = await found.store_due(store or one.store)
         assert found_settings is not None
         one.strategies = tuple(planned(stream) for stream in found_settings.streams)
         closers = [
             one.closer(
                 strategy,
+                accept=stream.accept,
                 ledger={"configured": found_settings.names, "total": stream.total},
                 sharing={"until_us": stream.until_us},
                 store=store,

@@ -8,12 +8,15 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from stream_app.config.load import load
 from stream_app.core.instants import format_instant
+from stream_app.loops.clocks import LiveClock, own_clock_us
+from stream_app.ports import OperatorError
 from stream_app.shell.doctor.stored import Compared, check_stored
 from stream_app.wiring.workers import run_worker
 from tests.patience import eventually_async
@@ -50,8 +53,7 @@ class Service:
     @asynccontextmanager
     async def runs(self, bin: str, name: str) -> AsyncIterator[list[None]]:
         """Run a worker until it has released two rows of a generation; yield its starts, one entry each."""
-        file, starts, before = self.directory / "app.yaml", list[None](), self.rows(name)
-        file.write_text(self._text(bin))
+        file, starts, before = self.write(bin), list[None](), self.rows(name)
         running = asyncio.create_task(run_worker(load(file, {}), lambda: starts.append(None)))
 
         async def has_released() -> bool:
@@ -62,6 +64,12 @@ class Service:
         yield starts
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+    def write(self, bin: str) -> Path:
+        """Write the configuration."""
+        file = self.directory / "app.yaml"
+        file.write_text(self._text(bin))
+        return file
 
     async def compared(self, bin: str) -> Compared:
         """Return what ``doctor`` finds in the store for a configuration whose releases go to a topic."""
@@ -122,5 +130,41 @@ def test_settings_that_are_put_back_in_time_leave_nothing(
         assert "ends" not in caplog.text
         assert not (tmp_path / "state" / "generations").exists()
         assert service.rows("clicks%402") == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.redis
+def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The epoch ends soon, so a start stores the change at once."""
+
+    async def run() -> None:
+        service, notes = Service(tmp_path, "2m"), tmp_path / "state" / "generations"
+        async with service.runs("1s", "clicks"):
+            pass
+        file, number = service.write("2s"), tmp_path / "state" / "id"
+        begun = number.read_text()
+        number.write_text("0123456789abcdef")
+        with pytest.raises(OperatorError, match="its file is counted from another state directory"):
+            await run_worker(load(file, {}))
+        number.write_text(begun)
+
+        with monkeypatch.context() as patch:
+            ahead = partial(LiveClock, own_us=lambda: own_clock_us() + 60_000_000)
+            patch.setattr("stream_app.wiring.workers.LiveClock", ahead)
+            waiting = asyncio.create_task(run_worker(load(file, {})))
+
+            async def has_waited() -> bool:
+                return "is 60 s behind this worker's" in caplog.text
+
+            await eventually_async(has_waited, "the worker waits for right clocks")
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        assert not notes.exists()
+        async with service.runs("1s", "clicks"):
+            assert (await service.compared("1s")).changes == []
+        assert not notes.exists()
 
     asyncio.run(run())
