@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from stream_app.core.answers.succession import edge_in_words, is_complete
@@ -40,6 +40,18 @@ class Generations:
         found = self.generations(base)
         return next((one for one in found if one.seq > 0), found[-1] if found else None)
 
+    def with_history(self, shown: Iterable[StreamReplica]) -> Iterator[tuple[StreamReplica, int | None]]:
+        """Yield each stream's generations with releases, oldest first, and the first sample of the next one.
+
+        That is the end of the first bin of the next generation, in microseconds since 1970, and None for the
+        last one. Args: shown, as ``shown`` returns it.
+        """
+        for newest in shown:
+            found = self.generations(base_of(newest.stream))
+            with_rows = [one for one in reversed(found) if one.seq > 0 or one is newest]
+            for one, following in zip_longest(with_rows, with_rows[1:]):
+                yield one, None if following is None else _first_end_us(following)
+
     def shown(self) -> list[StreamReplica]:
         """Return every stream once, by name: the generation that its name means."""
         found = (self.shown_as(name) for name in sorted(self._newest))
@@ -61,3 +73,8 @@ class Generations:
                     before.say(replace(before.labels, next_changes=words))
                 goes_on = after.seq > 0 and is_complete(before.view, after.view)
                 before.go_on_in(after if goes_on else None)
+
+
+def _first_end_us(replica: StreamReplica) -> int:
+    assert replica.view is not None
+    return replica.view.binning.end_us(replica.view.span.start)

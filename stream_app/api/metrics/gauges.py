@@ -10,6 +10,9 @@ from prometheus_client.core import GaugeMetricFamily
 from dphist.arrays import FloatArray
 from dphist.tree.estimate import Estimate
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
+from stream_app.core.answers.query import StreamView
+
+SINCE = "since the first bin of this generation that is kept"  # what running values count
 
 
 def with_words(text: str, counts: Mapping[str, str]) -> str:
@@ -32,9 +35,24 @@ def parts_of(counts: Estimate, width: int) -> dict[str, FloatArray]:
     return {part: np.broadcast_to(np.asarray(column, np.float64), width) for part, column in columns.items()}
 
 
-def new_gauge(name: str, what: str, labels: Sequence[str]) -> GaugeMetricFamily:
-    """Return an empty gauge. Args: name, without the prefix of all; what it is; names of its labels."""
-    return GaugeMetricFamily(f"private_counts_{name}", what, labels=labels)
+def labels_of_stream(view: StreamView) -> dict[str, str]:
+    """Return the labels that all series of a stream have.
+
+    Generations have different bins, keys or epsilons, so each has its own series. The first one has no label
+    ``generation``: a stream's series stay what they were until its settings change.
+    """
+    labels = {"stream": view.name, "private": str(view.private).lower()}
+    return labels if view.generation == 1 else labels | {"generation": str(view.generation)}
+
+
+def new_gauge(name: str, what: str) -> GaugeMetricFamily:
+    """Return an empty gauge. Args: name, without the prefix of all; what it is."""
+    return GaugeMetricFamily(f"private_counts_{name}", what)
+
+
+def add(gauge: GaugeMetricFamily, labels: Mapping[str, str], value: float) -> None:
+    """Add a sample with these labels to a gauge."""
+    gauge.add_sample(gauge.name, dict(labels), value)
 
 
 def add_keys(
@@ -50,5 +68,5 @@ def add_keys(
     """
     for part, column in parts_of(counts, len(keys)).items():
         for labels, value in zip(keys[:most], column[:most].tolist(), strict=True):
-            gauges[part].add_sample(gauges[part].name, {**own, **labels}, value)
+            add(gauges[part], {**own, **labels}, value)
     return len(gauges) * max(len(keys) - most, 0)

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from prometheus_client.core import GaugeMetricFamily
 
 from dphist.tree.estimate import Estimate
-from stream_app.api.metrics.gauges import add_keys, new_gauge, parts_of, with_words
+from stream_app.api.metrics.gauges import SINCE, add, add_keys, new_gauge, parts_of, with_words
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import epoch_filled, mean_over, sum_of, sums_of_keys
 from stream_app.core.meaning import meaning_of_amounts
 
 _SUMS = {
-    "sum_running": "Estimated sum of the amounts since the first bin that is kept",
+    "sum_running": f"Estimated sum of the amounts {SINCE}",
     "sum_running_lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval of the sum",
     "sum_running_upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of the sum",
     "sum_running_stderr": "Standard error of the running sum",
-    "mean_running": "Estimated mean of the amounts since the first bin that is kept",
+    "mean_running": f"Estimated mean of the amounts {SINCE}",
     "mean_running_lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval of the mean",
     "mean_running_upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of the mean",
     "sum_epoch_filled": "Part of what the epoch's sum can hold, by released counts; the stream stops at 1",
@@ -57,28 +57,26 @@ class NewestSums:
 
 
 def of_sums(
-    streams: Mapping[str, tuple[str, Sequence[Mapping[str, str]], NewestSums]], most: int
+    streams: Mapping[str, tuple[Mapping[str, str], Sequence[Mapping[str, str]], NewestSums]], most: int
 ) -> tuple[list[GaugeMetricFamily], int]:
     """Return gauges of sums and means, none without streams; and how many samples are left out.
 
-    Args: streams, of each whether it is private, the labels of its keys, and its sums; most, keys of a stream
+    Args: streams, of each its labels, the labels of its keys, and its sums; most, keys of a stream
         that can have samples.
     """
     left_out = 0
     if not streams:
         return [], left_out
     words = {stream: sums.counts for stream, (_, _, sums) in streams.items()}
-    whole, each = ["stream", "private"], ["stream", "key", "private"]
-    gauges = {name: new_gauge(name, with_words(what, words), whole) for name, what in _SUMS.items()}
-    what = "of a key: estimated sum of the amounts since the first bin that is kept"
+    gauges = {name: new_gauge(name, with_words(what, words)) for name, what in _SUMS.items()}
+    what = f"of a key: estimated sum of the amounts {SINCE}"
     of_keys = {
-        part: new_gauge(f"key_sum_running{part}", with_words(f"{part[1:]} {what}".strip(), words), each)
+        part: new_gauge(f"key_sum_running{part}", with_words(f"{part[1:]} {what}".strip(), words))
         for part in ("", "_lower", "_upper", "_stderr")
     }
-    for stream, (private, keys, sums) in streams.items():
+    for own, keys, sums in streams.values():
         for name, value in sums.values.items():
-            gauges[name].add_metric([stream, private], value)
+            add(gauges[name], own, value)
         if sums.of_keys is not None:
-            own = {"stream": stream, "private": private}
             left_out += add_keys(of_keys, own, keys, sums.of_keys, most)
     return [*gauges.values(), *of_keys.values()], left_out

@@ -16,7 +16,15 @@ from prometheus_client.registry import Collector
 from dphist.product.columns import key_counts
 from dphist.tree.estimate import Estimate
 from stream_app.api.answers.streams import users_of_epoch
-from stream_app.api.metrics.gauges import add_keys, new_gauge, parts_of, with_words
+from stream_app.api.metrics.gauges import (
+    SINCE,
+    add,
+    add_keys,
+    labels_of_stream,
+    new_gauge,
+    parts_of,
+    with_words,
+)
 from stream_app.api.metrics.sums import NewestSums, of_sums
 from stream_app.api.schemas import DEFAULT_CONFIDENCE, EpochCount
 from stream_app.core.alerts.states import State
@@ -28,10 +36,11 @@ from stream_app.ports.access import MOST_SERIES
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _STREAM = {
-    "running": "Estimated events since the first bin that is kept",
+    "running": f"Estimated events {SINCE}",
     "running_lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval",
     "running_upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval",
     "running_stderr": "Standard error of the running count",
+    "running_since_seconds": "Start of the first bin that the running values count, seconds since 1970",
     "released_until_seconds": "End of the last released bin, seconds since 1970",
     "released_bins": "Bins released so far",
     "epsilon": "Privacy loss of one epoch, for the unit that /privacy names",
@@ -51,7 +60,9 @@ _COUNTS = ("running", "running_lower", "running_upper", "running_stderr")
 class Newest:
     """The newest values of a stream, all of the same release.
 
-    Args: running, over all events; of_keys, per key, None if keys have no series. Both are None before a
+    Args: labels, of all its series.
+        since_us, the start of the first bin of the running values.
+        running, over all events; of_keys, per key, None if keys have no series. Both are None before a
             release.
         counts: what the stream counts, in words; empty if it counts every event.
         users: those first seen in the last epoch with a release; None for streams of events.
@@ -60,10 +71,11 @@ class Newest:
     """
 
     stream: str
-    private: str
+    labels: Mapping[str, str]
     epsilon: float
     delta: float | None
     seq: int
+    since_us: int
     until_us: int | None
     running: Estimate | None
     key_labels: Sequence[Mapping[str, str]]
@@ -79,10 +91,11 @@ class Newest:
         keys, until_us = view.strategy.axes.keys if with_keys else None, view.released_until_us
         return cls(
             view.name,
-            str(view.private).lower(),
+            labels_of_stream(view),
             float(view.strategy.epsilon),
             None if view.strategy.delta is None else float(view.strategy.delta),
             view.visible_seq,
+            view.start_us,
             until_us,
             None if until_us is None else view.running(),
             () if keys is None else labels_of_keys(keys),
@@ -114,7 +127,7 @@ def exposition(
         most_series, of streams and their keys.
     """
     registry = CollectorRegistry(auto_describe=False)
-    summed = {one.stream: (one.private, one.key_labels, one.sums) for one in streams if one.sums}
+    summed = {one.stream: (one.labels, one.key_labels, one.sums) for one in streams if one.sums}
     gauges = [*_of_streams(streams), *_of_epochs(streams), *_of_deltas(streams)]
     of_keys, counts_left_out = _of_keys(streams, most_series)
     sums, sums_left_out = of_sums(summed, most_series)
@@ -137,7 +150,7 @@ class _Gauges(Collector):
 def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     counts = {one.stream: one.counts for one in streams}
     gauges = {
-        name: new_gauge(name, with_words(what, counts) if name in _COUNTS else what, ["stream", "private"])
+        name: new_gauge(name, with_words(what, counts) if name in _COUNTS else what)
         for name, what in _STREAM.items()
     }
     for one in streams:
@@ -145,10 +158,11 @@ def _of_streams(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
         if one.epochs_left is not None:
             values["epochs_left"] = one.epochs_left
         if one.until_us is not None and one.running is not None:
+            values["running_since_seconds"] = one.since_us / 1e6
             values["released_until_seconds"] = one.until_us / 1e6
             values |= {f"running{part}": value.item() for part, value in parts_of(one.running, 1).items()}
         for name, value in values.items():
-            gauges[name].add_metric([one.stream, one.private], value)
+            add(gauges[name], one.labels, value)
     return gauges.values()
 
 
@@ -167,7 +181,7 @@ def _cap(gauges: Sequence[GaugeMetricFamily], most: int, left_out_before: int) -
     for gauge, samples in zip(gauges, named, strict=True):
         gauge.samples = [sample for labels, sample in samples if labels in kept]
     what = "Series of streams and keys that this scrape leaves out; api.metrics.most_series is the limit"
-    left_out = new_gauge("series_left_out", what, [])
+    left_out = new_gauge("series_left_out", what)
     beyond = sum(number for labels, number in series.items() if labels not in kept)
     left_out.add_metric([], left_out_before + beyond)
     return left_out
@@ -176,7 +190,7 @@ def _cap(gauges: Sequence[GaugeMetricFamily], most: int, left_out_before: int) -
 def _age(seconds: float | None) -> GaugeMetricFamily:
     """Return how old the values of this process may be; without a sample before the store was read."""
     what = "Seconds since this process last read the store; until it can again, it answers from memory"
-    gauge = new_gauge("store_age_seconds", what, [])
+    gauge = new_gauge("store_age_seconds", what)
     if seconds is not None:
         gauge.add_metric([], seconds)
     return gauge
@@ -184,22 +198,22 @@ def _age(seconds: float | None) -> GaugeMetricFamily:
 
 def _of_deltas(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     """Return the gauge of deltas, for streams with an approximate promise; else none."""
-    gauge = new_gauge("delta", "Delta beside epsilon, of approximate streams", ["stream", "private"])
+    gauge = new_gauge("delta", "Delta beside epsilon, of approximate streams")
     for one in streams:
         if one.delta is not None:
-            gauge.add_metric([one.stream, one.private], one.delta)
+            add(gauge, one.labels, one.delta)
     return [gauge] if gauge.samples else ()
 
 
 def _of_epochs(streams: Sequence[Newest]) -> Iterable[GaugeMetricFamily]:
     """Return gauges of the users of the last epoch, for streams that count users; else none."""
-    gauges = {name: new_gauge(name, what, ["stream", "private"]) for name, what in _EPOCH.items()}
+    gauges = {name: new_gauge(name, what) for name, what in _EPOCH.items()}
     counting = [one for one in streams if one.users is not None]
     for one in counting:
         users = one.users
         assert users is not None
         for gauge, value in zip(gauges.values(), (users.value, *users.interval, users.stderr), strict=True):
-            gauge.add_metric([one.stream, one.private], value)
+            add(gauge, one.labels, value)
     return gauges.values() if counting else ()
 
 
@@ -209,23 +223,22 @@ def _of_keys(streams: Sequence[Newest], most: int) -> tuple[list[GaugeMetricFami
     Also return how many samples are left out. Args: most, keys of a stream that can have samples.
     """
     left_out = 0
-    names, what = ["stream", "key", "private"], "of a key: estimated events since the first bin that is kept"
+    what = f"of a key: estimated events {SINCE}"
     counts = {one.stream: one.counts for one in streams if one.key_labels}
     gauges = {
-        part: new_gauge(f"key_running{part}", with_words(f"{part[1:]} {what}".strip(), counts), names)
+        part: new_gauge(f"key_running{part}", with_words(f"{part[1:]} {what}".strip(), counts))
         for part in ("", "_lower", "_upper", "_stderr")
     }
     for one in streams:
         if one.of_keys is not None:
-            own = {"stream": one.stream, "private": one.private}
-            left_out += add_keys(gauges, own, one.key_labels, one.of_keys, most)
+            left_out += add_keys(gauges, one.labels, one.key_labels, one.of_keys, most)
     return list(gauges.values()), left_out
 
 
 def _of_alerts(alerts: Mapping[str, State]) -> GaugeMetricFamily:
     """Return a gauge per rule: 1 while it fires. PromQL cannot decide this: it lacks the noise's law."""
-    firing = new_gauge("alert_firing", "1 while an alert rule fires", ["rule", "stream"])
+    firing = new_gauge("alert_firing", "1 while an alert rule fires")
     for name, state in sorted(alerts.items()):
         if state.last is not None:
-            firing.add_metric([name, state.last["stream"]], float(state.phase == "firing"))
+            add(firing, {"rule": name, "stream": state.last["stream"]}, float(state.phase == "firing"))
     return firing

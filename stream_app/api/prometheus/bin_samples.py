@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 
+from stream_app.api.metrics.gauges import SINCE, labels_of_stream
 from stream_app.api.prometheus.promql import NAME_LABEL, Selector
 from stream_app.api.prometheus.quantities import Of, Part, Quantity, read, reading
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
@@ -18,7 +19,7 @@ SHORTEST_LOOKBACK_US = 300_000_000  # Prometheus' own
 
 _NOUNS: dict[Of, str] = {"count": "events", "sum": "sum of the amounts", "mean": "mean of the amounts"}
 _QUANTITIES: dict[Quantity, str] = {
-    "running": "since the first bin that is kept",
+    "running": SINCE,
     "bin": "in the bin that ended",
 }
 _PARTS: dict[Part, str] = {
@@ -129,7 +130,7 @@ def selected(view: StreamView, selectors: Sequence[Selector]) -> Iterator[BinSer
 
     Cost: each label is compared once with each selector, for any number of metrics.
     """
-    common = {"stream": view.name, "private": str(view.private).lower()}
+    common = labels_of_stream(view)
     keys = view.strategy.axes.keys
     labels = [] if keys is None else labels_of_keys(keys)
     names = list(labels[0]) if labels else ["key"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, TypeVar, get_args
@@ -23,7 +25,7 @@ from stream_app.api.prometheus.promql import PromQLError, Selector, parse
 from stream_app.api.prometheus.quantities import Of
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import computed
-from stream_app.api.routes import readable
+from stream_app.api.routes import all_replicas, readable
 from stream_app.api.schemas import MAX_POINTS
 from stream_app.core.instants import parse_instant
 
@@ -157,19 +159,19 @@ async def _of_matched(request: Request, part: Callable[..., Part], *more: object
     """Call ``part`` for every readable stream with the request's selectors. Raises: PromQLError."""
     asked = await _parameters(request)
     matching = [text for name, text in asked if name == "match[]"]
-    return await _listed(request, readable(request), len(matching), part, matching, *more)
+    replicas = [one for one, _ in _with_history(request)]
+    us = _listing_us(replicas, len(matching))
+    return [await computed(request, one, part, matching, *more, us=us) for one in replicas]
 
 
-async def _listed(
-    request: Request,
-    replicas: Sequence[StreamReplica],
-    selectors: int,
-    part: Callable[..., Part],
-    *arguments: object,
-) -> list[Part]:
-    """Call ``part`` for each stream, where a call compares all of the stream's labels with selectors."""
-    us = sum(of_stream.listing_us(one.view, selectors) for one in replicas if one.view is not None)
-    return [await computed(request, one, part, *arguments, us=us) for one in replicas]
+def _with_history(request: Request) -> Iterator[tuple[StreamReplica, int | None]]:
+    """Yield every generation of the readable streams, and when the samples of the next one begin."""
+    return all_replicas(request).streams.with_history(readable(request))
+
+
+def _listing_us(replicas: Iterable[StreamReplica], selectors: int) -> float:
+    """Return an estimate of the work to compare all labels of streams with selectors."""
+    return sum(of_stream.listing_us(one.view, selectors) for one in replicas if one.view is not None)
 
 
 def _check_series(found: int) -> None:
@@ -196,26 +198,46 @@ async def _over_range(request: Request, shape: Shape) -> Response:
 
 async def _read(request: Request, reading: Reading) -> Response:
     """Answer a reading, one stream after the other. Raises: ValueError."""
-    replicas = readable(request)
-    extents = await _listed(request, replicas, 1, of_stream.extent, reading)
-    found, times = sum(one.series for one in extents), len(reading.times_us)
+    parts = list(_parts(_with_history(request), reading))
+    listing_us = _listing_us((replica for replica, _ in parts), 1)
+    extents = [
+        await computed(request, replica, of_stream.extent, own, us=listing_us) for replica, own in parts
+    ]
+    found = sum(one.series for one in extents)
     _check_series(found)
-    if found * times > MOST_VALUES:
+    values = sum(one.series * len(own.times_us) for one, (_, own) in zip(extents, parts, strict=True))
+    if values > MOST_VALUES:
         raise PromQLError(
-            f"query: {found} series of {times:,} points; at most {MOST_VALUES:,} values are given "
-            "at once, name a stream and a metric"
+            f"query: {found} series of {len(reading.times_us):,} points; at most {MOST_VALUES:,} values are "
+            "given at once, name a stream and a metric"
         )
     us = sum(one.us for one in extents)
     check_work(us, "query", "ask for fewer series, a longer step or a shorter range")
-    parts = [
-        await computed(request, replica, of_stream.samples, reading, us=us)
-        for replica, one in zip(replicas, extents, strict=True)
+    samples = [
+        await computed(request, replica, of_stream.samples, own, us=us)
+        for (replica, own), one in zip(parts, extents, strict=True)
         if one.series
     ]
     if reading.shape == "rows":
-        return _joined(b"%b", parts)
+        return _joined(b"%b", samples)
     kind = reading.shape.encode()
-    return _joined(b'{"status":"success","data":{"resultType":"' + kind + b'","result":%b}}', parts)
+    return _joined(b'{"status":"success","data":{"resultType":"' + kind + b'","result":%b}}', samples)
+
+
+def _parts(
+    generations: Iterable[tuple[StreamReplica, int | None]], reading: Reading
+) -> Iterator[tuple[StreamReplica, Reading]]:
+    """Yield what to read of each generation: no time is of two, so that a sum over a stream is of one.
+
+    Args: generations, those of a stream in order, each with the first sample of the next one.
+    """
+    begin = 0
+    for replica, until_us in generations:
+        times = reading.times_us
+        end = len(times) if until_us is None else bisect_left(times, until_us)
+        if begin < end:
+            yield replica, replace(reading, times_us=times[begin:end])
+        begin = 0 if until_us is None else max(begin, end)
 
 
 # -- parameters --------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from stream_app.core.counting.cells import ANY, KeyList
 
 MOST_NAMES = 1_000  # in one question
 _SHOWN = 10
-_TAKEN = {"stream", "key", "private", "alertname", "rule"}  # labels that the service sets itself
+# Labels that the service sets itself.
+_TAKEN = {"stream", "key", "private", "generation", "alertname", "rule"}
 
 
 class KeyNameError(ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -110,12 +111,47 @@ def test_lists_have_a_stream_once_under_its_name(behind: Backstage) -> None:
     with urlopen(address + "/metrics") as answer:
         text = answer.read().decode()
     assert text.count("private_counts_released_bins{") == 1
-    assert 'private_counts_released_bins{private="true",stream="departures"} 5.0' in text
+    labels = '{generation="2",private="true",stream="departures"}'
+    assert f"private_counts_released_bins{labels} 5.0" in text
+    [since_s] = re.findall(rf"running_since_seconds{re.escape(labels)} (.+)\n", text)
+    assert float(since_s) == EDGE * 3_600
     assert "@" not in text
     labels = asked(address, "/api/v1/series?match[]=private_counts_running")["data"]
-    assert [one["stream"] for one in labels] == ["departures"]
+    assert [(one["stream"], one.get("generation")) for one in labels] == [
+        ("departures", None),
+        ("departures", "2"),
+    ]
     for path in ("/api/v1/metadata", "/api/v1/label/stream/values"):
         assert "departures@" not in json.dumps(asked(address, path))
+
+
+def test_grafana_charts_each_generation_until_the_next_one_begins(behind: Backstage) -> None:
+    address = behind.start()
+    begin_s, first_s, edge_s = (bin * 3_600 for bin in (FIRST_BIN, FIRST_BIN + 1, EDGE + 1))
+    ask = f"/api/v1/query_range?start={begin_s}&end={edge_s + 10 * 3_600}&step=600&query=private_counts_"
+
+    def charted(series: str) -> dict[str | None, dict[int, float]]:
+        found = asked(address, ask + series)["data"]["result"]
+        return {
+            one["metric"].get("generation"): {int(at): float(value) for at, value in one["values"]}
+            for one in found
+        }
+
+    bins, running = charted("bin"), charted("running")
+    assert list(bins) == list(running) == [None, "2"]
+    assert (min(bins[None]), max(bins[None]), min(bins["2"])) == (first_s, edge_s - 600, edge_s)
+    counted = asked(address, "/v1/streams/departures/series?kind=bin")["value"]
+    ends_s = range(first_s, edge_s + 5 * 3_600, 3_600)
+    at_ends = [(bins[None] | bins["2"])[at] for at in ends_s]
+    assert at_ends == pytest.approx(counted)
+    for generation, begin in ((None, BEGIN_TEXT), ("2", EDGE_TEXT)):
+        for at in (value for value in ends_s if value in running[generation]):
+            path = f"/v1/streams/departures/count?start={begin}&end={format_instant(at * 1_000_000)}"
+            assert running[generation][at] == pytest.approx(asked(address, path)["value"])
+    assert charted('bin{generation=""}') == {None: bins[None]}
+    assert charted('bin{generation="2"}') == {"2": bins["2"]}
+    instant = asked(address, f"/api/v1/query?time={edge_s}&query=private_counts_bin")["data"]["result"]
+    assert [one["metric"]["generation"] for one in instant] == ["2"]
 
 
 def test_counts_join_the_generations_before(behind: Backstage) -> None:

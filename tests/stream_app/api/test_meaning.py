@@ -86,7 +86,7 @@ async def test_rows_and_metrics_say_what_is_counted(api: Api) -> None:
     [(_, row)] = await api.store.reader().rows("departures", 0, 1)
     assert json.loads(row)["meaning"] == counts
     metrics = (await api.get("/metrics")).text
-    what = "Estimated events since the first bin that is kept"
+    what = "Estimated events since the first bin of this generation that is kept"
     said = counts.replace('"', '\\"')
     assert f"# HELP private_counts_running {what}. Stream departures: " in metrics
     assert counts in metrics or said in metrics

@@ -88,7 +88,9 @@ def test_prometheus_reads_the_sum_of_each_key_and_bin_without_noise() -> None:
             assert {row["meaning"] for row in rows} == {f"The mean {WORDS}."}
             said = (await api.json("/api/v1/metadata"))["data"]
             [words] = said["private_counts_sum_running"]
-            assert words["help"].startswith("Estimated sum of the amounts since the first bin that is kept.")
+            assert words["help"].startswith(
+                "Estimated sum of the amounts since the first bin of this generation"
+            )
             assert f"Stream {stream.name}: The sum {WORDS}." in words["help"]
             assert "private_counts_mean_running_stderr" not in said
 
