@@ -7,7 +7,7 @@ Until shortly before it nothing is stored, so the old settings can be put back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -105,22 +105,41 @@ class _Known:
     first_us: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What its witness says of a generation that has released.
+
+    Args: since, the start of its first row; notes, the settings of generations up to it, by name, if the
+        witness is a topic.
+    """
+
+    since: str
+    notes: Mapping[str, Declaration]
+
+
+# What the witness of a generation says; None: the generation has released nothing.
+Witnessed = Callable[[str], Awaitable[Released | None]]
+
+
 async def generations_of(
     store: Store,
     stream: StreamSettings,
     notes: Mapping[str, Declaration],
     entries: Sequence[LedgerEntry],
     now_us: int,
+    witnessed: Witnessed,
 ) -> Generations:
     """Return the generations of a configured stream. It stores nothing.
 
+    Guarantee: a generation that has released is known, also if the store and the notes have lost it.
     Args: notes, what this machine noted of generations, by name: with it a lost store's are known; entries,
         of the source's ledger, and of the one outside the store, about this stream or the one before it.
-    Raises: OperatorError, one line, if the settings cannot follow those of the newest generation.
+    Raises: OperatorError, one line, if the settings cannot follow those of the newest generation, or those of
+        a generation that has released are lost.
     """
     if stream.declared.source.replay is not None:
         return Generations((stream,))
-    known = await _known(store, stream, notes, entries)
+    known = await _known(store, stream, notes, entries, witnessed)
     *earlier, newest = known
     running, ended = list[StreamSettings](), list[StreamSettings]()
     for one, following in zip(earlier, known[1:], strict=True):
@@ -163,7 +182,11 @@ async def _is_over(store: Store, one: _Known, keep_us: int | None) -> bool:
 
 
 async def _known(
-    store: Store, stream: StreamSettings, notes: Mapping[str, Declaration], entries: Sequence[LedgerEntry]
+    store: Store,
+    stream: StreamSettings,
+    notes: Mapping[str, Declaration],
+    entries: Sequence[LedgerEntry],
+    witnessed: Witnessed,
 ) -> list[_Known]:
     """Return every generation that has begun, or whose beginning is stored, oldest first."""
     firsts: dict[int, int] = {}
@@ -172,14 +195,52 @@ async def _known(
             number = number_of(entry.stream)
             firsts[number] = min(entry.start_us, firsts.get(number, entry.start_us))
     known = list[_Known]()
-    for number in range(1, max(firsts, default=1) + 1):
-        known.append(await _look(store, stream, generation(stream.name, number), notes, firsts.get(number)))
+    notes, released = await _with_witnessed(store, stream.name, notes, max(firsts, default=1), witnessed)
+    for number in range(1, max((1, *firsts, *released)) + 1):
+        name = generation(stream.name, number)
+        first_us = firsts.get(number)
+        if first_us is None and (note := notes.get(name)) is not None:
+            first_us = note.time.first_us
+        known.append(await _look(store, stream, name, notes, first_us))
+    for number, one in enumerate(known, start=1):
+        if released and one.strategy is None and number not in firsts:
+            raise _settings_lost(stream.name, number, released)
     while (note := notes.get(name := generation(stream.name, len(known) + 1))) is not None:
         first_us = _noted_first(known[-1], note)
         if first_us is None:
             break
         known.append(await _look(store, stream, name, notes, first_us))
     return known
+
+
+async def _with_witnessed(
+    store: Store, base: str, notes: Mapping[str, Declaration], newest: int, witnessed: Witnessed
+) -> tuple[Mapping[str, Declaration], dict[int, Released]]:
+    """Return the notes with those of witnesses, and the generations whose witness was asked and has rows.
+
+    The witness of the generation after the newest one is always asked: a store that was set back, and a
+    machine without notes, do not know that it began.
+    Args: newest, the number of the newest generation that a ledger knows.
+    """
+    names = [generation(base, number) for number in range(1, newest + 1)]
+    lacks = newest > 1 and any([name not in notes and await store.load(name) is None for name in names])
+    found, released = dict(notes), dict[int, Released]()
+    number = 2 if lacks else newest + 1
+    while (said := await witnessed(generation(base, number))) is not None or number <= newest:
+        if said is not None:
+            released[number] = said
+            found |= said.notes  # a later generation's witness has the last settings of those before it
+        number += 1
+    return found, released
+
+
+def _settings_lost(base: str, number: int, released: Mapping[int, Released]) -> OperatorError:
+    latest = max(released)
+    return OperatorError(
+        f"stream {base}: its generation {latest} has released from {released[latest].since} on, and the "
+        f"settings of generation {number} are lost: neither the store nor the files beside the witness have "
+        f"them; bring back state.dir/witness/{base}*.json, or the store"
+    )
 
 
 async def _look(

@@ -108,6 +108,17 @@ def witnessed_rows(directory: Path, stream: str) -> list[WitnessRow]:
     return [_read(line[:-1]) for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
 
 
+def first_witnessed(directory: Path, stream: str) -> bytes | None:
+    """Return the first row that a file holds; None without a file, or a whole line in it. It only reads."""
+    check_directory_format("state.dir", directory)
+    try:
+        with _file(directory, stream).open("rb") as file:
+            line = file.readline()
+    except FileNotFoundError:
+        return None
+    return _read(line[:-1]).row if line.endswith(b"\n") else None
+
+
 def _file(directory: Path, stream: str) -> Path:
     return directory / f"{quote(stream, safe='')}.ndjson"
 

@@ -1,7 +1,8 @@
 """The witness as a compacted topic: the output topic that readers follow is also the record of releases.
 
 A record is a released row. Its key names stream, epoch and bin; its value is the bytes that every output
-repeats. If a row holds only hashes of its bin's values, the header "values" holds the values. Each stream has
+repeats. If a row holds only hashes of its bin's values, the header "values" holds the values. The first row
+of a later generation has the settings of all generations so far in the header "generations". Each stream has
 one writer. Kafka's transactions fence its predecessors: a worker that was paused cannot add a row once
 another worker has claimed the stream. So the writer always knows the last row: between faults nothing is read
 from the topic, and the streams' transactions run concurrently.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 
@@ -29,10 +30,11 @@ from stream_app.kafka_cluster import (
     topic_facts,
 )
 from stream_app.ports import OperatorError, Witness
-from stream_app.stored_format import CHANGES, check_format
+from stream_app.stored_format import CHANGES, GENERATIONS, check_format
 
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
 _VALUES = "values"  # the header of a record
+_NOTES = "generations"  # the header of a generation's first row
 _FORMAT = "format"  # the header of a record that needs a newer stored format than the first
 _SETTLE_S = 10.0
 
@@ -40,11 +42,13 @@ _SETTLE_S = 10.0
 class WitnessTopic(Witness):
     """Rows of any number of streams in one topic; made by ``open``.
 
+    Args: notes, by generation of a stream that has several: the settings up to it, which its first row keeps.
     Raises (every method): OSError if Kafka does not answer, or another worker has claimed the stream.
     """
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, notes: Mapping[str, bytes]) -> None:
         self._cluster = cluster
+        self._notes = notes
         self._place = TopicPartition(topic, 0)
         # These two return the end of the log, with and without the rows of open transactions. They have no
         # partition, so they never poll: an answer would wait behind a poll on the same connection.
@@ -57,8 +61,8 @@ class WitnessTopic(Witness):
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @classmethod
-    async def open(cls, cluster: Cluster, topic: str) -> WitnessTopic:
-        """Return the witness over a topic, which is created if needed.
+    async def open(cls, cluster: Cluster, topic: str, notes: Mapping[str, bytes] = {}) -> WitnessTopic:
+        """Return the witness over a topic, which is created if needed. Args: notes, as for the class.
 
         Raises: OperatorError for a topic that is not compacted, or has several partitions.
         """
@@ -79,14 +83,18 @@ class WitnessTopic(Witness):
                 f"outputs: topic {topic} has {facts.partitions} partitions; releases need one, for their "
                 "order: name another topic"
             )
-        witness = cls(cluster, topic)
+        witness = cls(cluster, topic, notes)
         try:
-            for client in (witness._committed, witness._written):
-                await answered(cluster, topic, client.start())
+            await witness.connect()
         except BaseException:
             await witness.close()
             raise
         return witness
+
+    async def connect(self) -> None:
+        """Connect to the cluster, to read."""
+        for client in (self._committed, self._written):
+            await answered(self._cluster, self._place.topic, client.start())
 
     async def close(self) -> None:
         """Close all connections."""
@@ -125,7 +133,7 @@ class WitnessTopic(Witness):
                 )
             new = [row for row in rows if row.seq > head_seq]
             if new:
-                await self._write(stream, new)
+                await self._write(stream, new, is_first=head_seq == 0)
                 self._heads[stream] = rows[-1].seq, rows[-1].row
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
@@ -138,27 +146,42 @@ class WitnessTopic(Witness):
         rows = (_row(record) for record in records if _stream(record) == stream)
         return [row for row in rows if row.seq > after_seq]
 
-    async def _write(self, stream: str, rows: Sequence[WitnessRow]) -> None:
+    async def first(self, stream: str) -> tuple[WitnessRow, bytes] | None:
+        """Return a stream's first row and the settings that it keeps; None if there is no row."""
+        start, end, window = await self._first(), await self._settled_end(), _FIRST_WINDOW
+        while start < end:
+            stop = min(start + window, end)
+            for record in await records_of(self._cluster, self._place, start, stop):
+                if _stream(record) == stream:
+                    return _row(record), dict(record.headers).get(_NOTES, b"")
+            start, window = stop, window * 4
+        return None
+
+    async def _write(self, stream: str, rows: Sequence[WitnessRow], *, is_first: bool) -> None:
         writer = self._writers.get(stream)
         if writer is None:
             raise ConnectionError(f"topic {self._place.topic}: {stream} is not claimed by this worker")
         try:
-            await answered(self._cluster, self._place.topic, self._send(stream, writer, rows))
+            await answered(self._cluster, self._place.topic, self._send(stream, writer, rows, is_first))
         except BaseException:
             # Fenced, or it is unknown whether the rows were committed: the next claim settles that.
             await self._drop_writer(stream)
             raise
 
-    async def _send(self, stream: str, writer: AIOKafkaProducer, rows: Sequence[WitnessRow]) -> None:
-        """Write rows in one transaction."""
+    async def _send(
+        self, stream: str, writer: AIOKafkaProducer, rows: Sequence[WitnessRow], is_first: bool
+    ) -> None:
+        """Write rows in one transaction. Args: is_first, whether the topic has no row of the stream."""
+        notes = self._notes.get(stream)
         async with writer.transaction():
-            for row in rows:
+            for position, row in enumerate(rows):
+                headers = _headers(row, notes, with_notes=is_first and position == 0)
                 sent = await writer.send(
                     self._place.topic,
                     row.row,
                     _key(stream, row.row),
                     self._place.partition,
-                    headers=_headers(row) or None,
+                    headers=headers or None,
                 )
                 sent.add_done_callback(ignore_failure)  # the commit reports the failure
 
@@ -231,12 +254,32 @@ def _stream(record: ConsumerRecord[bytes, bytes]) -> str:
     return (record.key or b"").decode(errors="replace").split("/", 1)[0]
 
 
-def _headers(row: WitnessRow) -> list[tuple[str, bytes]]:
-    values = [(_VALUES, row.values)] if row.values else []
-    return [*values, (_FORMAT, b"%d" % CHANGES)] if is_change(row.row) else values
+def _headers(row: WitnessRow, notes: bytes | None, *, with_notes: bool) -> list[tuple[str, bytes]]:
+    headers = [(_VALUES, row.values)] if row.values else []
+    if notes is not None:
+        kept = [(_NOTES, notes)] if with_notes else []
+        return [*headers, *kept, (_FORMAT, b"%d" % GENERATIONS)]
+    return [*headers, (_FORMAT, b"%d" % CHANGES)] if is_change(row.row) else headers
 
 
 def _row(record: ConsumerRecord[bytes, bytes]) -> WitnessRow:
     row, headers = record.value or b"{}", dict(record.headers)
     check_format(f"topic {record.topic}", headers.get(_FORMAT))
     return WitnessRow(int(json.loads(row)["seq"]), row, headers.get(_VALUES, b""))
+
+
+async def first_in_topic(cluster: Cluster, topic: str, stream: str) -> tuple[WitnessRow, bytes] | None:
+    """Return a stream's first row in a topic, and the settings of generations that this row keeps.
+
+    None: there is no such topic, it is no witness, or it has no row of the stream. It changes nothing.
+    Cost: reads the topic up to the row. Raises: OSError; OperatorError.
+    """
+    facts = await topic_facts(cluster, topic)
+    if facts is None or facts.partitions != 1 or facts.cleanup_policy not in ("compact", ""):
+        return None
+    witness = WitnessTopic(cluster, topic, {})
+    try:
+        await witness.connect()
+        return await witness.first(stream)
+    finally:
+        await witness.close()

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -17,14 +18,16 @@ from stream_app.config import Settings, StreamSettings
 from stream_app.config.settings import OutputSettings
 from stream_app.config.source import ledgers_of
 from stream_app.core.declaration import Declaration
-from stream_app.core.generations import base_of, number_of
+from stream_app.core.generations import base_of, number_of, topic_of
 from stream_app.core.instants import format_instant
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.core.strategy import canonical_json
-from stream_app.durable import write_durably
-from stream_app.loops.generations import Generations, Next, generations_of
+from stream_app.durable import secret_directory, write_durably
+from stream_app.loops.generations import Generations, Next, Witnessed, generations_of
 from stream_app.ports import Clock, OutsideLedger, Store
+from stream_app.stored_format import GENERATIONS, mark_directory
 from stream_app.together import each_to_its_end
+from stream_app.wiring.witnessed import Witnesses, notes_text
 
 _LONGEST_SLEEP_S = 60.0  # the clock may be set meanwhile
 _AGAIN_US = 60_000_000  # after a start: it must not stop all streams again and again
@@ -51,12 +54,37 @@ class Turned:
     @property
     def is_due(self) -> bool:
         """Whether a beginning is to be stored now, if it is not."""
-        return any(following.is_due(self.now_us) for following in self.following)
+        return bool(self._due)
 
     @property
     def everything(self) -> Settings:
         """The settings of what runs now and of what is wanted next: what a start checks."""
         return _settings(self.running, _streams(self.found, self.following))
+
+    @property
+    def beginning(self) -> Settings:
+        """The settings of what runs, once what is due is stored."""
+        return _settings(self.running, _streams(self.found, self._due))
+
+    @property
+    def _due(self) -> list[Next]:
+        return [following for following in self.following if following.is_due(self.now_us)]
+
+    def notes(self) -> dict[str, bytes]:
+        """Return the settings of a stream's generations up to each one, as output topics keep them.
+
+        None are there of a stream without a later generation that runs or is due.
+        """
+        due, found = self._due, dict[str, bytes]()
+        for one in self.found:
+            beginning = [one.next.stream] if one.next in due and one.next is not None else []
+            streams = [*one.ended, *one.running, *beginning]
+            streams.sort(key=lambda stream: number_of(stream.name))
+            if number_of(streams[-1].name) > 1:
+                declared = {stream.name: stream.declared for stream in streams}
+                for number, name in enumerate(declared, start=1):
+                    found[name] = notes_text(dict(islice(declared.items(), number)))
+        return found
 
     @property
     def known(self) -> Settings:
@@ -91,7 +119,7 @@ class Turned:
         Guarantee: the note of a generation is durable before the end of the one before it is stored, and
             that end is stored before the generation is in the ledger.
         """
-        due = [following for following in self.following if following.is_due(self.now_us)]
+        due = self._due
         late = list[Next]()
         streams = _streams(self.found, due)
         several = {base_of(stream.name) for stream in streams if number_of(stream.name) > 1}
@@ -131,12 +159,18 @@ class Turned:
 
 
 async def with_generations(
-    settings: Settings, store: Store, outside: OutsideLedger | None, now_us: int
+    settings: Settings,
+    store: Store,
+    outside: OutsideLedger | None,
+    now_us: int,
+    witnessed: Witnessed | None = None,
 ) -> Turned:
     """Return the generations of each configured stream. It stores nothing.
 
-    Raises: OperatorError, as ``generations_of``; OSError.
+    Args: witnessed, what the witnesses say; None: only those in files are asked, for commands over a store
+        that a worker keeps. Raises: OperatorError, as ``generations_of``; OSError.
     """
+    asked = witnessed or Witnesses(settings, topics=False)
     notes = await asyncio.to_thread(_notes, settings.state_dir)
     kept = () if outside is None else await outside.entries()
     sources = dict.fromkeys(_sources(settings.streams, settings.file.parent))
@@ -148,11 +182,10 @@ async def with_generations(
         names = ledgers_of(stream, settings.file.parent)
         return [entry for name in names for one in about if one for entry in ledgers[name].get(one, ())]
 
-    found = tuple(
-        await each_to_its_end(
-            *(generations_of(store, stream, notes, entries(stream), now_us) for stream in settings.streams)
-        )
+    looks = (
+        generations_of(store, stream, notes, entries(stream), now_us, asked) for stream in settings.streams
     )
+    found = tuple(await each_to_its_end(*looks))
     ended = frozenset(stream.name for one in found for stream in one.ended)
     return Turned(_settings(replace(settings, ended=ended), _streams(found, ())), found, now_us)
 
@@ -189,15 +222,16 @@ def _settings(settings: Settings, streams: Sequence[StreamSettings]) -> Settings
     for stream in streams:
         output, number = outputs.get(base_of(stream.name)), number_of(stream.name)
         if output is not None and number > 1:
-            outputs[stream.name] = OutputSettings(stream.name, f"{output.topic}.{number}", output.cluster)
+            outputs[stream.name] = OutputSettings(stream.name, topic_of(output.topic, number), output.cluster)
     return replace(settings, streams=tuple(streams), outputs=tuple(outputs.values()))
 
 
 def _note(settings: Settings, stream: StreamSettings) -> None:
-    """Note the settings of a generation, without the place of its log."""
-    path = _directory(settings.state_dir) / f"{quote(stream.name, safe='')}.json"
-    text = canonical_json(stream.declared.plain())
+    """Note the settings of a generation beside its witness, without the place of its log."""
+    directory = secret_directory(_directory(settings.state_dir))
+    path, text = directory / f"{quote(stream.name, safe='')}.json", canonical_json(stream.declared.plain())
     if not path.exists() or path.read_bytes() != text:
+        mark_directory("state.dir", directory, GENERATIONS)
         write_durably(path, [text])
 
 
@@ -208,12 +242,14 @@ def _notes(state_dir: Path) -> dict[str, Declaration]:
 
 
 def _directory(state_dir: Path) -> Path:
-    return state_dir / "generations"
+    return state_dir / "witness"
 
 
-async def of_all_generations(settings: Settings, store: Store) -> Settings:
+async def of_all_generations(
+    settings: Settings, store: Store, witnessed: Witnessed | None = None
+) -> Settings:
     """Return the settings of every generation that the store or this machine knows, for commands.
 
-    Raises: as ``with_generations``.
+    Args and Raises: as ``with_generations``.
     """
-    return (await with_generations(settings, store, None, time.time_ns() // 1_000)).known
+    return (await with_generations(settings, store, None, time.time_ns() // 1_000, witnessed)).known

@@ -25,6 +25,7 @@ from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.histories import writing
 from stream_app.wiring.starting import check_start
 from stream_app.wiring.storage import open_witnesses, outside_ledger, own_directory, store_of
+from stream_app.wiring.witnessed import Witnesses
 
 
 async def rebuild(settings: Settings) -> list[str]:
@@ -40,7 +41,7 @@ async def rebuild(settings: Settings) -> list[str]:
         store = store_of(settings, url)
         resources.push_async_callback(store.close)
         await store.check_format()
-        settings = await of_all_generations(settings, store)
+        settings = await of_all_generations(settings, store, Witnesses(settings, topics=True))
         witnesses = await open_witnesses(settings, resources)
         # The first call has checked those of which it has put back a part.
         unchecked = tuple([one for one in settings.streams if not await _is_in_part(store, one.name)])

@@ -112,14 +112,16 @@ def _holds(keys: NoiseKeys, stream: str, mark: bytes) -> bool:
         return False
 
 
-async def open_witnesses(settings: Settings, resources: AsyncExitStack) -> dict[str, Witness]:
-    """Return each stream's witness: a topic, or a file on this machine."""
+async def open_witnesses(
+    settings: Settings, resources: AsyncExitStack, notes: Mapping[str, bytes] = {}
+) -> dict[str, Witness]:
+    """Return each stream's witness: a topic, or a file on this machine. Args: notes, as for topics."""
     opened: dict[tuple[str, str], Witness] = {}
     for cluster, topic in dict.fromkeys((output.cluster, output.topic) for output in settings.outputs):
         from stream_app.sinks.witness_topic import WitnessTopic
         from stream_app.wiring.topics import cluster_of
 
-        witness = await WitnessTopic.open(cluster_of(settings, cluster), topic)
+        witness = await WitnessTopic.open(cluster_of(settings, cluster), topic, notes)
         opened[cluster, topic] = witness
         resources.push_async_callback(close_client, witness.close)
     in_files = secret_directory(settings.state_dir / "witness")

@@ -61,6 +61,7 @@ from stream_app.wiring.storage import (
     own_directory,
     store_of,
 )
+from stream_app.wiring.witnessed import Unwritten, Witnesses
 
 if TYPE_CHECKING:
     from stream_app.sinks.dead_letter_topic import DeadLetterTopic
@@ -148,9 +149,11 @@ async def _start_and_run(
         # Ends are stored by this clock, and cannot be taken back: a wrong one stops the start here.
         wall = LiveClock(store, settings.redis.largest_clock_skew_us, on_skew=metrics.clock_skew)
         outside, now_us = outside_ledger(settings), await wall.now_us()
-        turned = await with_generations(settings, store, outside, now_us)
+        waiting.now = KAFKA if settings.outputs else REDIS
+        turned = await with_generations(settings, store, outside, now_us, Witnesses(settings, topics=True))
         waiting.now = KAFKA if settings.outputs else START
-        witnesses = await open_witnesses(turned.everything, resources)
+        witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
+        witnesses |= await open_witnesses(turned.beginning, resources, turned.notes())
         await check_start(turned.everything, store, witnesses, outside, now_us)
         turned.log()
         keys = noise_keys(settings)

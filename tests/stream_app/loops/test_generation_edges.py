@@ -146,7 +146,7 @@ def test_a_refused_start_stores_nothing_of_a_generation(one: OneSource, refused:
         state = await one.store.load(STREAM)
         assert state is not None
         assert state.until_bin is None
-        assert not list(one.directory.glob("state/generations/*"))
+        assert not list(one.directory.glob("state/witness/*.json"))
         one.keys = keys
         worker = await Worker.start(one, before, other)
         assert [closer.name for closer in worker.closers] == [STREAM, "other"]

@@ -88,9 +88,11 @@ class Worker:
     closers: list[Closer]
 
     @classmethod
-    async def start(cls, one: OneSource, *streams: StreamSettings, store: Any = None) -> Worker:
-        """Start as ``wiring/workers.py`` does."""
-        found = await turned(one, *streams, store=store)
+    async def start(
+        cls, one: OneSource, *streams: StreamSettings, store: Any = None, found: Turned | None = None
+    ) -> Worker:
+        """Start as ``wiring/workers.py`` does. Args: found, what the start has found."""
+        found = found or await turned(one, *streams, store=store)
         if found.is_due:
             await check_streams(found.everything, store or one.store, one.keys)
         found_settings = await found.store_due(store or one.store)
@@ -261,7 +263,7 @@ def test_a_change_can_be_taken_back_until_it_is_stored(one: OneSource) -> None:
         state = await one.store.load(STREAM)
         assert state is not None
         assert state.until_bin is None
-        assert not list(one.directory.glob("state/generations/*"))
+        assert not list(one.directory.glob("state/witness/*.json"))
         # Put back in time, nothing has changed.
         one.clock.set_bin(129)
         assert (await Worker.start(one, stream_of(one, **hours))).turned.following == ()
@@ -332,7 +334,7 @@ async def dies_everywhere(one: OneSource, *, after_effect: bool) -> None:
     """Let a worker with changed settings die at each call of its start; check what it leaves."""
     changed = stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
     await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-    before, witness, notes = one.store, one.witness, one.directory / "state" / "generations"
+    before, witness, notes = one.store, one.witness, one.directory / "state" / "witness"
     for calls in range(1, 200):
         one.store, one.witness = before.copy(), deepcopy(witness)
         rmtree(notes, ignore_errors=True)
@@ -344,7 +346,7 @@ async def dies_everywhere(one: OneSource, *, after_effect: bool) -> None:
         begun = [entry for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
         assert state.until_bin in (None, EDGE)
         assert state.until_bin == EDGE or not begun
-        assert state.until_bin is None or len(list(notes.iterdir())) == 2
+        assert state.until_bin is None or len(list(notes.glob("*.json"))) == 2
         if dying.left > 0:
             break
         # The operator puts the old settings back: they hold only if nothing was stored.
@@ -455,7 +457,7 @@ def test_a_change_that_the_total_does_not_allow_is_refused_before_anything_is_st
         witnesses = dict.fromkeys(found.everything.names, MemoryWitness())
         with pytest.raises(OperatorError, match=r"streams.visits@2.privacy.total: with its first epoch"):
             await check_start(found.everything, one.store, witnesses, None, one.clock.now_us)
-        assert not list(one.directory.glob("state/generations/*"))
+        assert not list(one.directory.glob("state/witness/*.json"))
         one.strategies = ()
 
     asyncio.run(run())

@@ -7,20 +7,20 @@ import gc
 import json
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_app import kafka_cluster
 from stream_app.core.records import WitnessRow
 from stream_app.core.releases.row_values import LARGEST_BYTES
-from stream_app.kafka_cluster import Cluster, topic_facts
+from stream_app.kafka_cluster import Cluster, records_of, topic_facts, topic_names
 from stream_app.ports import OperatorError
-from stream_app.sinks.witness_topic import WitnessTopic
-from stream_app.stored_format import NEWEST
+from stream_app.sinks.witness_topic import WitnessTopic, first_in_topic
+from stream_app.stored_format import GENERATIONS, NEWEST
 from tests.brokers import Topic
 from tests.patience import PATIENCE_S
 
@@ -40,9 +40,9 @@ LARGE = bytes(range(250)) * (LARGEST_BYTES // 250)
 
 
 @asynccontextmanager
-async def opened(topic: Topic, *streams: str) -> AsyncIterator[WitnessTopic]:
+async def opened(topic: Topic, *streams: str, notes: Mapping[str, bytes] = {}) -> AsyncIterator[WitnessTopic]:
     """Yield a witness that has claimed the given streams."""
-    witness = await WitnessTopic.open(Cluster(topic.servers), topic.name)
+    witness = await WitnessTopic.open(Cluster(topic.servers), topic.name, notes)
     try:
         for stream in streams:
             await witness.claim(stream)
@@ -226,6 +226,28 @@ async def test_a_row_of_a_newer_format_is_refused(bootstrap_servers: str) -> Non
     async with opened(topic, "a") as witness:
         with pytest.raises(OperatorError, match=f"{topic.name}: it has stored format {NEWEST + 1}, and"):
             await witness.head("a")
+
+
+async def test_the_first_row_of_a_generation_keeps_the_settings(bootstrap_servers: str) -> None:
+    """Rows of a stream with several generations need a build that knows them, those of the first one, too."""
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    cluster, notes = Cluster(topic.servers), {"a": b"{}", "a@2": b'{"a": 1, "a@2": 2}'}
+    assert topic.name in await topic_names(cluster)
+    assert await first_in_topic(cluster, topic.name, "a@2") is None
+    assert await first_in_topic(cluster, f"{topic.name}-of-nobody", "a") is None
+    async with opened(topic, "a", "b") as before:
+        await before.append("a", [row(1)])
+        await before.append("b", [row(1)])
+    async with opened(topic, "a", "a@2", notes=notes) as witness:
+        await witness.append("a", [row(2)])
+        await witness.append("a@2", [row(1), row(2)])
+        await witness.append("a@2", [row(3)])
+    assert await first_in_topic(cluster, topic.name, "a") == (row(1), b"")
+    assert await first_in_topic(cluster, topic.name, "a@2") == (row(1), notes["a@2"])
+    records = await records_of(cluster, TopicPartition(topic.name, 0))
+    marked, format = [("generations", notes["a@2"])], ("format", b"%d" % GENERATIONS)
+    headers = [list(record.headers) for record in records if record.value]
+    assert headers == [[], [], [format], [*marked, format], [format], [format]]
 
 
 async def test_another_row_under_a_known_number_is_refused(bootstrap_servers: str) -> None:

@@ -50,6 +50,10 @@ class Service:
         witness = self.directory / "state" / "witness" / f"{name}.ndjson"
         return len(witness.read_text().splitlines()) if witness.exists() else 0
 
+    def notes(self) -> list[Path]:
+        """Return the files with settings of generations."""
+        return list(self.directory.glob("state/witness/*.json"))
+
     @asynccontextmanager
     async def runs(self, bin: str, name: str) -> AsyncIterator[list[None]]:
         """Run a worker until it has released two rows of a generation; yield its starts, one entry each."""
@@ -128,7 +132,7 @@ def test_settings_that_are_put_back_in_time_leave_nothing(
             assert (await service.compared("1s")).changes == []
         assert "generation" not in caplog.text
         assert "ends" not in caplog.text
-        assert not (tmp_path / "state" / "generations").exists()
+        assert not service.notes()
         assert service.rows("clicks%402") == 0
 
     asyncio.run(run())
@@ -141,7 +145,7 @@ def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
     """The epoch ends soon, so a start stores the change at once."""
 
     async def run() -> None:
-        service, notes = Service(tmp_path, "2m"), tmp_path / "state" / "generations"
+        service = Service(tmp_path, "2m")
         async with service.runs("1s", "clicks"):
             pass
         file, number = service.write("2s"), tmp_path / "state" / "id"
@@ -162,9 +166,9 @@ def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
             await eventually_async(has_waited, "the worker waits for right clocks")
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-        assert not notes.exists()
+        assert not service.notes()
         async with service.runs("1s", "clicks"):
             assert (await service.compared("1s")).changes == []
-        assert not notes.exists()
+        assert not service.notes()
 
     asyncio.run(run())

@@ -1,0 +1,86 @@
+"""What the witnesses say of a stream's generations, before any of them is opened for writing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+
+from stream_app.config import Settings
+from stream_app.config.settings import OutputSettings
+from stream_app.core.declaration import Declaration
+from stream_app.core.generations import base_of, number_of, topic_of
+from stream_app.core.records import WitnessRow
+from stream_app.core.strategy import canonical_json
+from stream_app.loops.generations import Released
+from stream_app.ports import Witness
+from stream_app.sinks.witness_file import first_witnessed
+
+
+class Witnesses:
+    """Asks the witness of a generation: its file on this machine, or its output topic.
+
+    Args: topics, whether topics are asked. Cost: one list of the topics of each cluster, then a read of each
+        topic that is there of a generation that the store does not know.
+    """
+
+    def __init__(self, settings: Settings, *, topics: bool) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._listed: dict[str, asyncio.Task[frozenset[str]]] = {}
+
+    async def __call__(self, name: str) -> Released | None:
+        """Return what a generation's witness says; None if it has no row. Raises: OSError; OperatorError."""
+        output = self._settings.output_of(base_of(name))
+        if output is None:
+            row = first_witnessed(self._settings.state_dir / "witness", name)
+            return None if row is None else Released(_since(row), {})
+        return await self._in_topic(name, output) if self._topics else None
+
+    async def _in_topic(self, name: str, output: OutputSettings) -> Released | None:
+        from stream_app.sinks.witness_topic import first_in_topic
+        from stream_app.wiring.topics import cluster_of
+
+        topic, cluster = topic_of(output.topic, number_of(name)), cluster_of(self._settings, output.cluster)
+        if output.cluster not in self._listed:
+            from stream_app.kafka_cluster import topic_names
+
+            self._listed[output.cluster] = asyncio.create_task(topic_names(cluster))
+        if topic not in await self._listed[output.cluster]:
+            return None
+        found = await first_in_topic(cluster, topic, name)
+        return None if found is None else Released(_since(found[0].row), read_notes(found[1]))
+
+
+class Unwritten(Witness):
+    """The witness of a generation that can still be taken back: nobody has made its file or topic."""
+
+    async def claim(self, stream: str) -> None:
+        """Do nothing: nobody writes."""
+
+    async def resign(self, stream: str) -> None:
+        """Do nothing: nobody writes."""
+
+    async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
+        raise AssertionError(f"{stream} has not begun")
+
+    async def head(self, stream: str) -> None:
+        """Return None: there is no row."""
+
+    async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
+        """Return no row."""
+        return []
+
+
+def notes_text(declared: Mapping[str, Declaration]) -> bytes:
+    """Return the settings of generations, as an output topic keeps them."""
+    return canonical_json({name: one.plain() for name, one in declared.items()})
+
+
+def read_notes(text: bytes) -> dict[str, Declaration]:
+    """Return what ``notes_text`` wrote; nothing of empty text."""
+    return {name: Declaration.of(plain) for name, plain in json.loads(text or b"{}").items()}
+
+
+def _since(row: bytes) -> str:
+    return str(json.loads(row)["start"])

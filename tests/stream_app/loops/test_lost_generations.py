@@ -1,0 +1,161 @@
+"""Store and notes are lost, the witness is not: no event counts twice, and no cost is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+
+from stream_app.config import StreamSettings
+from stream_app.core.counting.bounding import PerUser
+from stream_app.core.ledger import statement
+from stream_app.loops.generations import Released
+from stream_app.ports import OperatorError
+from stream_app.sinks.witness_file import WitnessFile
+from stream_app.stored_format import GENERATIONS
+from stream_app.wiring.generations import Turned, with_generations
+from stream_app.wiring.starting import check_start
+from stream_app.wiring.witnessed import read_notes
+from tests.models.memory import MemoryStore
+from tests.stream_app.declared import BIN_US, NO_NOISE, SOURCE, STREAM
+from tests.stream_app.loops.test_generations import (
+    CHANGED_AT,
+    EDGE,
+    SECOND,
+    Worker,
+    drawn,
+    settings_of,
+    stream_of,
+)
+from tests.stream_app.one_source import OneSource
+
+LOST_AT = EDGE + 3
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+    """Yield a file, a store and a witness."""
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+    with closing(OneSource(tmp_path)) as one:
+        yield one
+
+
+async def first_row(one: OneSource, name: str) -> bytes | None:
+    rows = await one.witness.rows(name, 0)
+    return rows[0].row if rows else None
+
+
+async def found_by(one: OneSource, stream: StreamSettings, kept: Mapping[str, bytes]) -> Turned:
+    """Return what a start finds that asks the witness. Args: kept, the notes in its rows, by generation."""
+
+    async def witnessed(name: str) -> Released | None:
+        if (row := await first_row(one, name)) is None:
+            return None
+        return Released(str(json.loads(row)["start"]), read_notes(kept.get(name, b"")))
+
+    settings, now_us = settings_of(one, stream), one.clock.now_us
+    return await with_generations(settings, one.store, None, now_us, witnessed)
+
+
+async def started(one: OneSource, stream: StreamSettings, kept: Mapping[str, bytes]) -> Worker:
+    """Start as ``wiring/workers.py`` does, over a witness that keeps these notes."""
+    found = await found_by(one, stream, kept)
+    witnesses = dict.fromkeys(found.everything.names, one.witness)
+    await check_start(found.everything, one.store, witnesses, None, one.clock.now_us)
+    return await Worker.start(one, stream, found=found)
+
+
+async def until_lost(
+    one: OneSource, events: dict[int, list[float]], kind: str, *streams: StreamSettings
+) -> dict[str, bytes]:
+    """Run two generations, then lose the notes, and lose the store or set it back.
+
+    Returns: the notes that an output topic of the second one has.
+    """
+    before, after = streams
+    await (await Worker.start(one, before)).run(one, events, CHANGED_AT)
+    backup = one.store.copy()
+    worker = await Worker.start(one, after)
+    await worker.run(one, events, LOST_AT)
+    one.store = MemoryStore(one.clock) if kind == "lost" else backup
+    rmtree(one.directory / "state")
+    return worker.turned.notes()
+
+
+@pytest.mark.parametrize("kind", ["lost", "set_back"])
+@pytest.mark.parametrize("puts_back", [False, True])
+def test_the_witness_tells_the_generations_to_a_machine_without_notes(
+    one: OneSource, kind: str, puts_back: bool
+) -> None:
+    """An operator may start with the settings of the first generation, or with those of the second one."""
+
+    async def run() -> None:
+        events, first = drawn(8, 140), stream_of(one, user=PerUser("user", 8), epsilon=NO_NOISE / 2)
+        second = stream_of(one, user=PerUser("user", 8), bin_us=BIN_US // 2, epoch_bins=12)
+        kept = await until_lost(one, events, kind, first, second)
+        assert set(read_notes(kept[SECOND])) == {STREAM, SECOND}
+        worker = await started(one, first if puts_back else second, kept)
+        assert [closer.name for closer in worker.closers][:2] == [STREAM, SECOND]
+        await worker.run(one, events, EDGE + 20)
+        bins = Counter[float]()
+        for name, width in ((STREAM, 1), (SECOND, 2), (f"{STREAM}@3", 1)):
+            rows = await one.witness.rows(name, 0)
+            seen = [json.loads(row.row)["bin"] for row in rows]
+            bins.update(bin / width for bin in seen)
+            assert name != STREAM or max(seen) == EDGE - 1
+        assert max(bins.values()) == 1  # no time is in the rows of two generations, or twice in one's
+        # Each epoch of the first generation is in the statement again, also those that only its rows know.
+        entries = await one.store.ledger(SOURCE)
+        assert {(entry.stream, entry.epoch) for entry in entries} >= {(STREAM, 0), (SECOND, 0)}
+        assert statement(SOURCE, entries).epsilon == sum(float(entry.epsilon) for entry in entries)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["lost", "set_back"])
+@pytest.mark.parametrize("puts_back", [False, True])
+def test_a_start_without_any_notes_refuses_in_one_line(one: OneSource, kind: str, puts_back: bool) -> None:
+    async def run() -> None:
+        first, second = stream_of(one), stream_of(one, epoch_bins=4)
+        await until_lost(one, {}, kind, first, second)
+        before = await one.store.ledger(SOURCE)
+        line = (
+            rf"stream {STREAM}: its generation 2 has released from 1970-01-01T00:17:40Z on, and the settings "
+            rf"of generation [12] are lost: .* bring back state.dir/witness/{STREAM}\*.json, or the store"
+        )
+        with pytest.raises(OperatorError, match=line):
+            await started(one, first if puts_back else second, {})
+        assert await one.store.ledger(SOURCE) == before
+        assert not list(one.directory.glob("state/witness/*.json"))
+
+    asyncio.run(run())
+
+
+def test_files_beside_the_witness_have_the_notes(one: OneSource) -> None:
+    """What is copied with the rows of a generation, in one directory, has its settings, too."""
+
+    async def run() -> None:
+        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+        await (await Worker.start(one, stream_of(one, epoch_bins=4))).run(one, {}, LOST_AT)
+        place = one.directory / "state" / "witness"
+        file = WitnessFile(place)
+        for name in (STREAM, SECOND):
+            await file.append(name, await one.witness.rows(name, 0))
+        file.close()
+        one.store = MemoryStore(one.clock)
+        for stream in (stream_of(one), stream_of(one, epoch_bins=4)):
+            found = await with_generations(settings_of(one, stream), one.store, None, one.clock.now_us)
+            assert [one.name for one in found.known.streams] == [STREAM, SECOND]
+        (place / "visits%402.json").unlink()
+        with pytest.raises(OperatorError, match="the settings of generation 2 are lost"):
+            await with_generations(settings_of(one, stream_of(one)), one.store, None, one.clock.now_us)
+        # A build that knows no generations does not start over this directory.
+        assert (place / "format").read_text() == f"{GENERATIONS}\n"
+
+    asyncio.run(run())
