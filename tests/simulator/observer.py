@@ -35,7 +35,7 @@ from tests.simulator.conditions import matches
 from tests.simulator.given_noise import Draw
 from tests.simulator.on_time import check_on_time
 from tests.simulator.recount import PartitionHistory, Place, Rules, counted, recount
-from tests.simulator.schedule import AMOUNTS, BIN_US, SIDES, SOURCE, Schedule
+from tests.simulator.schedule import AMOUNTS, SIDES, SOURCE, Schedule
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -168,7 +168,8 @@ class Observer:
         check_windows(release, self.history, strategy, self.draws, self.watch.used_draws)
         ledger = await self.world.store.ledger(SOURCE)
         entries = [entry for entry in ledger if entry.stream == self.stream]
-        check_ledger(entries, epoch, release.first_bin * BIN_US, (release.last_bin + 1) * BIN_US)
+        bin_us = self.schedule.bin_us
+        check_ledger(entries, epoch, release.first_bin * bin_us, (release.last_bin + 1) * bin_us)
         if isinstance(strategy.kind, Toeplitz):
             for entry in entries:
                 check_charge(entry, strategy.kind.toeplitz)
@@ -189,12 +190,12 @@ class Observer:
 
     def _check_values(self, rows: Sequence[WitnessRow]) -> None:
         """Check that these rows contain everything that a store needs to get its public values back."""
-        strategy = self.schedule.strategy
-        if strategy.kind.rows_hold_values:
-            return
         epochs = {epoch.epoch: epoch for epoch in self.history.epochs}
         for row in rows:
             epoch = epochs[json.loads(row.row)["epoch"]]
+            strategy = self.strategies[epoch.strategy_hash]
+            if strategy.kind.rows_hold_values:
+                return
             for block in unpacked(strategy, epoch, row.row, row.values):
                 first = epoch.first_bin if block.table == PUBLISHED else 0
                 for index, values in enumerate(block.values.tolist(), start=first + block.first):
@@ -229,7 +230,7 @@ class Observer:
         last = self.watch.rows.get(public.trimmed.seq)
         if last is None or row_hash(last) != public.trimmed.hash:
             raise Broken(f"row {public.trimmed.seq} left, and nobody saw it as the store remembers it")
-        ended_us, keep_us = (public.trimmed.bin + 1) * BIN_US, self.schedule.keep_us or 0
+        ended_us, keep_us = (public.trimmed.bin + 1) * self.schedule.bin_us, self.schedule.keep_us or 0
         if json.loads(last)["bin"] != public.trimmed.bin or ended_us + keep_us > self.world.now_us():
             raise Broken(
                 f"epoch {public.trimmed.epoch} left before {keep_us} us had passed after {ended_us} us"
@@ -341,7 +342,7 @@ class Observer:
         first = self.history.epochs[0].first_bin if self.history.epochs else 0
         arrival = self.history.arrival or schedule.strategy.declared.arrival
         return Rules(
-            bin_us=BIN_US,
+            bin_us=self.schedule.bin_us,
             max_ahead_bins=arrival.max_ahead_bins,
             late=arrival.late,
             keys=schedule.keys,

@@ -85,6 +85,7 @@ class Schedule:
     seed: int
     name: str = STREAM
     bins: int = 12
+    bin_us: int = BIN_US  # only a stream that another one follows, or that follows one, has other bins
     partitions: int = 2
     events_per_bin: float = 6.0
     branching: tuple[int, ...] = (2, 2)
@@ -222,7 +223,7 @@ class Schedule:
             value=value if self.buckets > 1 else None,
             epsilon=str(self.epsilon),
             field="time",
-            bin_us=BIN_US,
+            bin_us=self.bin_us,
             grace_us=self.grace_us,
             first_us=START_US,
             epoch_bins=self.design.horizon,
