@@ -339,18 +339,19 @@ def _edge(running: Strategy, newest: _Known, wanted: Declaration, now_us: int) -
     time, horizon, state = running.declared.time, running.time.horizon, newest.state
     start_us = time.binning.start_us
     if state is not None and state.until_bin is not None:
-        edges = iter([start_us(state.until_bin)])
+        ends, most = state.until_bin, 1
     else:
         begun = running.declared.first_bin(now_us) if state is None else state.epoch.first_bin
         ends = begun + (horizon if state is None else state.epoch.bins)
         [soonest] = time.binning.bin_of([now_us + _LATEST_US]).tolist()
         ends += horizon * max(0, -((ends - soonest - 1) // horizon))
-        edges = (start_us(ends + horizon * number) for number in range(_MOST_EPOCHS))
-    for edge_us in edges:
+        most = _MOST_EPOCHS
+    for number in range(most):
+        edge_us = start_us(ends + horizon * number)
         [begins] = wanted.time.binning.bin_of([edge_us]).tolist()
         if wanted.time.binning.start_us(begins) == edge_us:
             return edge_us
     raise OperatorError(
         f"streams.{base_of(newest.name)}.time.bin: no bin begins where an epoch of the settings so far "
-        "ends; choose bins that divide time.epoch"
+        f"ends, for example at {format_instant(start_us(ends))}; choose bins that begin there"
     )
