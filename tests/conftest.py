@@ -11,6 +11,7 @@ from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 from tests.brokers import bootstrap_servers  # noqa: F401  (a fixture for whoever asks)
+from tests.browsers import browser, shared_browser  # noqa: F401
 from tests.examples import QUICK, QUICK_MOST
 
 # A test that talks to one of these depends on a machine that others use: it runs once more before it fails,

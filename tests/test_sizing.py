@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,19 +14,12 @@ from benchmarks.scale.page import PAGE, QUANTITIES, written
 from benchmarks.scale.queueing import BUSY, Deployment, checked, needed
 from benchmarks.scale.sizing import LOADS, Load, sized
 from tests.services import REPOSITORY
-from tests.stream_app.api.browsing import launched
 from tests.test_scale_model import COSTS
 
 
 def measured() -> dict[str, Any]:
     found: dict[str, Any] = json.loads((REPOSITORY / "benchmarks" / "results" / "scale.json").read_text())
     return found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as chromium:
-        yield chromium
 
 
 def test_the_page_has_the_table_of_the_measured_costs() -> None:

@@ -30,9 +30,10 @@ from stream_app.api.replica import Replicas
 from stream_app.core.answers.query import StreamView
 from stream_app.core.records import PublicState
 from stream_app.ports.reader import PublicReader
+from tests.browsers import SharedBrowser
 from tests.e2e import flights as oracle
 from tests.services import REPOSITORY
-from tests.stream_app.api.browsing import PATIENCE_MS, inked, launched, photograph, table, whole
+from tests.stream_app.api.browsing import PATIENCE_MS, inked, photograph, table, whole
 
 AXE = REPOSITORY / "tests" / "vendor" / "axe-core" / "axe.min.js"
 SHORT = 16  # days
@@ -112,7 +113,9 @@ async def counted(
 @pytest.mark.redis
 @pytest.mark.browser
 @pytest.mark.slow
-def test_page_shows_what_the_service_had_released_by_each_day(flights: Path, tmp_path: Path) -> None:
+def test_page_shows_what_the_service_had_released_by_each_day(
+    flights: Path, tmp_path: Path, shared_browser: SharedBrowser
+) -> None:
     """The rows are those of a service that runs here, with real noise."""
     seq = EARLIER * 24
     (tmp_path / "state").mkdir()
@@ -120,7 +123,7 @@ def test_page_shows_what_the_service_had_released_by_each_day(flights: Path, tmp
     for name, text in build().items():
         (tmp_path / name).write_text(text)
     (tmp_path / "released.js").write_text(script({CHOSEN.name: answers}, recount(flights, SHORT), SHORT))
-    with launched() as browser, shown(browser, tmp_path, "?unit=day&range=7+days") as page:
+    with shared_browser.lent() as browser, shown(browser, tmp_path, "?unit=day&range=7+days") as page:
         for day in (SHORT, EARLIER):
             at_day(page, day)
             row = rows[day * 24 - 1]
@@ -180,9 +183,9 @@ def test_truth_is_a_recount_of_the_public_events(flights: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_page_of_this_repository_opens_from_its_folder(flights: Path) -> None:
+def test_page_of_this_repository_opens_from_its_folder(flights: Path, shared_browser: SharedBrowser) -> None:
     per_hour = oracle.recount(flights)
-    with launched() as browser, shown(browser, PAGE, color_scheme="light") as page:
+    with shared_browser.lent() as browser, shown(browser, PAGE, color_scheme="light") as page:
         expect(page.locator("#truth b").first).to_have_text(f"{per_hour.sum():,}")
         midnights = [midnight(day) for day in range(DAYS + 1)]
         so_far = [0, *accumulate(per_hour.tolist())]
@@ -219,8 +222,8 @@ def midnight(day: int) -> int:
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_page_is_accessible_and_fits(tmp_path: Path) -> None:
-    with launched() as browser:
+def test_page_is_accessible_and_fits(tmp_path: Path, shared_browser: SharedBrowser) -> None:
+    with shared_browser.lent() as browser:
         for size, width in (("desktop", 1280), ("phone", 390)):
             viewport = {"width": width, "height": 844}
             with shown(browser, PAGE, "?unit=day", color_scheme="light", viewport=viewport) as page:

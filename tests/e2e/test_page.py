@@ -16,7 +16,7 @@ from deploy.ports import free_port
 from stream_app.state.embedded import EmbeddedRedis
 from tests.e2e.flights import START, instant
 from tests.e2e.service import Service, answers, get
-from tests.stream_app.api.browsing import launched, opened, panel, photograph
+from tests.stream_app.api.browsing import opened, panel, photograph
 
 pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.slow]
 
@@ -130,10 +130,10 @@ def test_every_panel_has_a_page_here() -> None:
     assert there == {name for names in PANELS.values() for name in names}
 
 
-def test_every_panel_follows_the_flights(tmp_path: Path, flights: Path) -> None:
+def test_every_panel_follows_the_flights(tmp_path: Path, flights: Path, browser: Browser) -> None:
     """The replay stands still while pages open, so they may take as long as they want."""
     port = free_port()
-    with launched() as browser, ExitStack() as run_by:
+    with ExitStack() as run_by:
         redis = run_by.enter_context(EmbeddedRedis(tmp_path / "redis"))
         (tmp_path / "app.yaml").write_text(configuration(flights, port, redis, 1))
         readers = [

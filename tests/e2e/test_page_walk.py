@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect
 from deploy.ports import free_port
 from tests.e2e.service import Service, answers
 from tests.patience import PATIENCE_S
-from tests.stream_app.api.browsing import fits, launched, opened, panel, photograph
+from tests.stream_app.api.browsing import fits, opened, panel, photograph
 
 pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.slow]
 
@@ -139,10 +139,10 @@ def walk_history(page: Page, folder: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_events_of_every_source_reach_the_number_on_their_page(folder: Path) -> None:
+def test_events_of_every_source_reach_the_number_on_their_page(folder: Path, browser: Browser) -> None:
     port, ingest_port = free_port(), free_port()
     configured(folder, port, ingest_port)
-    with launched() as browser, Service(["run", "--config", "app.yaml"], folder) as service:
+    with Service(["run", "--config", "app.yaml"], folder) as service:
         for stream in ("french", "visitors", "sales", "history"):
             path = f"/v1/streams/{stream}/count"
             service.until_true(partial(answers, port, path), "bins are released")

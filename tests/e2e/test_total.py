@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from stream_app.state.embedded import running_url
 from tests.e2e.service import Service, get
 from tests.patience import PATIENCE_S, eventually
 from tests.services import promtool, required
-from tests.stream_app.api.browsing import launched, opened
+from tests.stream_app.api.browsing import opened
 
 pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.slow]
 
@@ -91,13 +90,6 @@ def fires(folder: Path, figure: float) -> None:
     command = [str(required(promtool, "prometheus")), "test", "rules", str(folder / "rules_test.yml")]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Yield a browser."""
-    with launched() as one:
-        yield one
 
 
 def said(port: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, Route
 
 from stream_app.config.key_file import add_key
 from tests.patience import PATIENCE_S
-from tests.stream_app.api.browsing import eventually, launched
+from tests.stream_app.api.browsing import eventually
 from tests.stream_app.receiving.running import Running, settings_of
 
 REPOSITORY = Path(__file__).parents[3]
@@ -45,12 +45,6 @@ def _site(tmp_path: Path) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://localhost:{server.server_port}"
         server.shutdown()
-
-
-@pytest.fixture(name="browser", scope="module")
-def _browser() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
 
 
 def lines_of(running: Running) -> list[dict[str, object]]:
