@@ -154,7 +154,7 @@ bench-api: $(STAMP) ## 500 followers and 200 questions a second while bins close
 	$(BIN)/python -m benchmarks.api
 	$(BIN)/python -m benchmarks.attacks
 
-bench-scale: $(STAMP) ## what workers, streams, keys and events cost; a model, checked; projections; a quarter of an hour
+bench-scale: $(STAMP) ## what workers, streams, keys and events cost; a model, checked; projections; 25 minutes
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.scale.queueing --simulate
 

@@ -7,12 +7,12 @@ document.addEventListener("DOMContentLoaded", () => {
 // The form of docs/how-to/sizing.md: the same law as benchmarks/scale/sizing.py, with the costs in the page.
 const BUSY = 0.7, ROUND_TRIP_S = 0.002, TURN_S = 0.02, POLL_S = 0.01, DAY_S = 86400;
 const PIECES_AT_ONCE = 2, READ_EVERY_S = 0.05, READ_S_PER_STREAM = 0.005, ROUNDS_TO_CUT = 3;
-const RECORDS_OF_PIECE = 40000, CELLS_OF_CALL = 5000, LISTED = 512, CACHED = 128, AHEAD = 10000000;
-const CLOSINGS = ["closing", "cut", "closing_of_key", "closing_of_key_ahead"];
+const RECORDS_OF_PIECE = 40000, CELLS_OF_CALL = 5000, LISTED = 512, AHEAD = 10000000;
+const THREADS = 4, NUMBERS_AT_ONCE = 1000000;
 
 const distinct = (keys, events) => keys * -Math.expm1(-events / keys);
 const readEveryS = (load) => Math.max(READ_EVERY_S, READ_S_PER_STREAM * load.streams);
-const spent = (costs, done) => Object.entries(costs).reduce((sum, [name, cost]) => sum + cost * (done[name] ?? 0), 0);
+const spent = (costs, done) => Object.entries(costs).reduce((sum, [name, cost]) => sum + cost * done[name], 0);
 
 function passed(keys, cells) {
   if (keys > LISTED) cells = Math.min(cells, -keys * Math.log1p(-LISTED / keys));
@@ -27,42 +27,34 @@ function second(load, workers, shards, partitions) {
   const pieces = Math.min(most, perS) * workers, together = eventsPerS / pieces;
   const calls = pieces * (keys > CELLS_OF_CALL ? Math.ceil(together / CELLS_OF_CALL) : 1);
   const cells = calls * distinct(keys, eventsPerS / calls), bins = 1 / binS;
-  const closings = streams / binS, ahead = keys * load.epochBins <= AHEAD;
+  const closings = streams / binS;
   return {
     second: shards,
     worker_second: workers,
-    instant: workers * bins,
     event: eventsPerS,
     event_with_key: keys > 1 ? eventsPerS : 0,
     piece: pieces,
+    piece_with_key: keys > 1 ? pieces : 0,
     call: calls * streams,
-    call_uncached: calls * Math.max(0, streams - CACHED),
     cell: cells * streams,
+    cell_new: bins * distinct(keys, eventsPerS / bins) * streams,
     cell_passed: passed(keys, cells / bins) * bins * streams,
     closing: closings,
     cut: closings * partitions,
-    closing_of_key: ahead ? 0 : closings * keys,
-    closing_of_key_ahead: ahead ? closings * keys : 0,
+    closing_of_key: closings * keys,
   };
 }
 
-function projected({ cpu_s: cpu, redis_cpu_s: redis }, load, workers, shards) {
+function projected({ cpu_s: cpu, redis_cpu_s: redis, delay_s: delay }, load, workers, shards) {
   const partitions = Math.max(load.partitions, workers), done = second(load, workers, shards, partitions);
   const busy = spent(cpu, done) / workers, redisBusy = spent(redis, done) / shards, turnS = TURN_S / (1 - busy);
   const rounds = Math.max(1, partitions / workers / PIECES_AT_ONCE);
   const lagS = 1.5 * rounds * Math.max(readEveryS(load), turnS);
-  const instant = Object.fromEntries(CLOSINGS.map((name) => [name, done[name] * load.binS]));
-  instant.piece = Math.min(ROUNDS_TO_CUT * partitions, load.eventsPerS * load.binS);
-  instant.call = instant.piece * load.streams;
-  instant.call_uncached = instant.piece * Math.max(0, load.streams - CACHED);
-  instant.cell = instant.call * distinct(load.keys, Math.max((load.eventsPerS * TURN_S) / partitions, 1));
-  const atOnceS = spent(cpu, instant) / workers, storedS = spent(redis, instant) / shards;
-  const others = Math.max(0, busy - (atOnceS + cpu.instant) / load.binS);
-  const queueS = ((storedS / load.streams) * redisBusy) / (2 * (1 - redisBusy));
-  const reading = ["piece", "call", "call_uncached", "cell"].reduce((sum, name) => sum + cpu[name] * instant[name], 0);
-  const waitsS = workers > 1 ? reading / workers + POLL_S : 0;
-  const closingS = ROUND_TRIP_S + turnS + cpu.instant + queueS + (atOnceS + storedS + waitsS) / (1 - others);
-  return { busy, redisBusy, lagS, closingS };
+  const piece = Math.min((ROUNDS_TO_CUT * partitions) / workers, load.eventsPerS * load.binS);
+  const instant = { piece, piece_with_key: load.keys > 1 ? piece : 0, call: piece * load.streams };
+  const counting = (cpu.event * done.event + cpu.event_with_key * done.event_with_key) / workers;
+  const aloneS = ROUND_TRIP_S + spent(delay, instant) / (1 - counting);
+  return { busy, redisBusy, lagS, closingS: workers > 1 ? 2 * aloneS + POLL_S : aloneS };
 }
 
 function sized(costs, load) {
@@ -74,12 +66,15 @@ function sized(costs, load) {
     found = projected(costs, load, workers, shards);
   }
   const rows = load.streams * ((load.days * DAY_S) / load.binS + load.epochBins); // an epoch leaves whole
-  const draws = load.keys * load.epochBins <= AHEAD ? load.streams * load.keys * load.epochBins : 0;
-  const held = { process: 1, worker: workers, stream: load.streams, key_of_stream: load.streams * load.keys };
+  const isAhead = load.keys * load.epochBins <= AHEAD; // a stream without keys stores the noise of nodes, too
+  const numbers = isAhead ? Math.max(load.keys, 2) * load.epochBins : 0, draws = load.streams * numbers;
+  const held = { process: 1, worker: workers, stream: load.streams, stream_with_rows: load.streams };
   held.partition_of_stream = load.streams * Math.max(load.partitions, workers);
   const ofBin = distinct(load.keys, load.eventsPerS * load.binS);
   held.cell_open = ofBin > LISTED ? load.streams * ofBin : 0;
-  Object.assign(held, { row: rows, key_of_row: rows * load.keys, noise_ahead: draws });
+  Object.assign(held, { key_of_stream: load.streams * load.keys, noise_ahead: draws });
+  held.drawing = Math.min(load.streams, THREADS) * Math.min(numbers, NUMBERS_AT_ONCE);
+  Object.assign(held, { row: rows, key_of_row: rows * load.keys });
   const again = (shards - 1) * costs.redis_mb.process + draws * costs.redis_mb.noise_ahead; // of the next epoch
   const workerMb = spent(costs.worker_mb, held), redisMb = spent(costs.redis_mb, held) + again;
   return { workers, shards, ...found, workerMb, redisMb };
@@ -103,7 +98,7 @@ function inWords(size) {
   return (
     `${many(size.workers, "worker")} of ${memory(size.workerMb)}, each ${Math.round(size.busy * 100)} % of one core. ` +
     `Redis: ${many(size.shards, "shard")}, ${memory(size.redisMb)} together, each ${Math.round(size.redisBusy * 100)} % of one core. ` +
-    `An event is counted after at most ${seconds(size.lagS)} in the mean; all streams are released at most ${seconds(size.closingS)} after a bin may close.`
+    `An event is counted after at most ${seconds(size.lagS)} in the mean, and a bin is released ${seconds(size.closingS)} after it may close, in the mean.`
   );
 }
 

@@ -86,8 +86,9 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
             found = asyncio.run(_live(point, names, url, workers, redis_pid, ports, seconds))
         else:
             found = asyncio.run(_reading(point, names, url, workers, redis_pid))
-        rss = [memory_mb(worker.pid) for worker in workers]
-        found |= {"worker_mb": sum(rss) / len(rss), "redis_mb": _redis_mb(server.operator_url)}
+        # The most so far: a worker takes more for a moment, while it draws the noise of an epoch.
+        most = [memory_mb(worker.pid, "VmHWM") for worker in workers]
+        found |= {"worker_mb": sum(most) / len(most), "redis_mb": _redis_mb(server.operator_url)}
     _delete_topic(servers, topic)
     return asdict(point) | {"epoch_bins": 3_600 / point.bin_s if point.live else 24} | found
 

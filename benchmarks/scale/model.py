@@ -24,22 +24,20 @@ RECORDS_OF_PIECE = 40_000  # at most, while events wait: two pieces of kafka_col
 CELLS_OF_CALL = 5_000  # a call that could hold more is split (LARGEST_APPLY_CELLS)
 LISTED = 512  # cells that Redis keeps as a list, which it searches from its start: hash-max-listpack-entries
 AHEAD = 10_000_000  # draws of an epoch; the noise of a stream that needs more is not drawn ahead
-# The data of so many streams, 0.25 MB each, fit into 32 MiB, the largest cache of the measured processor.
-# Calls of more streams take about twice the time.
-CACHED = 128
+THREADS = 4  # that draw noise ahead (loops/noise_ahead.py)
+NUMBERS_AT_ONCE = 1_000_000  # that each of them draws and decodes (dphist/product/published.py)
 COSTS = {  # what each thing takes: seconds of processor time, or MB
     "cpu_s": (
-        *("worker_second", "instant", "event", "event_with_key", "piece", "call", "call_uncached"),
-        *("cell", "closing", "cut", "closing_of_key", "closing_of_key_ahead"),
+        *("worker_second", "event", "event_with_key", "piece", "piece_with_key"),
+        *("call", "cell_new", "closing", "closing_of_key"),
     ),
-    "redis_cpu_s": (
-        *("second", "piece", "call", "cell", "cell_passed"),
-        *("closing", "cut", "closing_of_key", "closing_of_key_ahead"),
-    ),
-    "worker_mb": ("process", "stream", "partition_of_stream", "key_of_stream", "noise_ahead"),
+    "redis_cpu_s": ("second", "piece", "call", "cell", "cell_new", "cell_passed", "cut"),
+    "worker_mb": ("process", "stream", "key_of_stream", "noise_ahead", "drawing"),
     "redis_mb": (
-        *("process", "worker", "stream", "partition_of_stream", "key_of_stream", "cell_open", "noise_ahead"),
+        *("process", "worker", "stream_with_rows", "partition_of_stream"),
+        *("key_of_stream", "cell_open", "noise_ahead"),
     ),
+    "delay_s": ("piece", "piece_with_key", "call"),
 }
 
 
@@ -50,22 +48,31 @@ def work(row: Row) -> dict[str, float]:
     calls = pieces * (math.ceil(together / CELLS_OF_CALL) if keys > CELLS_OF_CALL else 1.0)
     cells = calls * distinct(keys, row["read"] / calls)
     bins = row["seconds"] / row["bin_s"] if row["bin_s"] else 1.0
-    of_key = "closing_of_key_ahead" if draws_ahead(keys, row["epoch_bins"]) else "closing_of_key"
-    return {"closing_of_key": 0.0, "closing_of_key_ahead": 0.0} | {
+    return {
         "second": row["seconds"],
         "worker_second": row["workers"] * row["seconds"],
-        # At a closing instant each worker asks where its partitions end, once for all streams.
-        "instant": row["workers"] * bins if row["bin_s"] else 0.0,
         "event": row["read"],
         "event_with_key": row["read"] if keys > 1 else 0.0,
         "piece": pieces,
+        "piece_with_key": pieces if keys > 1 else 0.0,
         "call": calls * streams,
-        "call_uncached": calls * max(0.0, streams - CACHED),
         "cell": cells * streams,
+        "cell_new": bins * distinct(keys, row["read"] / bins) * streams,
         "cell_passed": passed(keys, cells / bins) * bins * streams,
         "closing": row["closings"],
         "cut": row["closings"] * row["partitions"],
-        of_key: row["closings"] * keys,
+        "closing_of_key": row["closings"] * keys,
+    }
+
+
+def at_instant(row: Row) -> dict[str, float]:
+    """Return what one worker does between a closing instant and the releases that it allows."""
+    own = max(row["partitions"] / row["workers"], 1.0)
+    pieces = min(ROUNDS_TO_CUT * own, row["events"] * row["bin_s"])
+    return {
+        "piece": pieces,
+        "piece_with_key": pieces if row["keys"] > 1 else 0.0,
+        "call": pieces * row["streams"],
     }
 
 
@@ -109,43 +116,62 @@ def cells_of_bin(row: Row) -> float:
     return distinct(row["keys"], row["events"] * (row["bin_s"] or 1.0))  # events that wait are in one bin
 
 
-def draws_ahead(keys: float, epoch_bins: float) -> bool:
-    """Return whether a stream's noise is drawn before its epoch opens."""
-    return keys * epoch_bins <= AHEAD
+def numbers_ahead(keys: float, epoch_bins: float) -> float:
+    """Return how many numbers of noise one stream stores for an epoch, 0 if it draws at each closing.
+
+    One for each key and bin. A stream without keys releases nodes, too, about one more for each bin.
+    """
+    return max(keys, 2) * epoch_bins if keys * epoch_bins <= AHEAD else 0.0
 
 
 def held(row: Row) -> dict[str, float]:
     """Return what takes memory in one process. Rows are the bins that were released so far."""
-    ahead = draws_ahead(row["keys"], row["epoch_bins"])
     of_bin = cells_of_bin(row)
+    numbers = numbers_ahead(row["keys"], row["epoch_bins"])
     return {
         "process": 1.0,
         "worker": row["workers"],
         "stream": row["streams"],
+        # Redis allocates 4 KiB at once for the last rows of a stream, however few they are.
+        "stream_with_rows": row["streams"] if row["rows"] else 0.0,
         "partition_of_stream": row["streams"] * row["partitions"],
         "key_of_stream": row["streams"] * row["keys"],
         "row": row["rows"],
         "key_of_row": row["rows"] * row["keys"],
         "cell_open": row["streams"] * of_bin if of_bin > LISTED else 0.0,  # cells of a list take little
-        "noise_ahead": row["streams"] * row["keys"] * row["epoch_bins"] if ahead else 0.0,
+        # Streams whose epochs open together draw together, and each holds its numbers until all are stored.
+        # At a first start the first worker begins to draw for every stream, before others take their share.
+        "noise_ahead": row["streams"] * numbers,
+        "drawing": min(row["streams"], THREADS) * min(numbers, NUMBERS_AT_ONCE),
     }
 
 
 def fit(rows: Sequence[Row], kept: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Return the cost of each thing: seconds of processor time, and MB.
+    """Return the cost of each thing: seconds of processor time, MB, and seconds of the mean delay.
 
     Args: kept, MB of Redis of a row and of a key of a row, measured where rows are many (``kept.py``).
     """
     costs = {}
     for what, names in COSTS.items():
-        done = [_done(what, row) for row in rows]
+        asked = [row for row in rows if has(what, row)]
+        done = [_done(what, row) for row in asked]
         given = kept if what == "redis_mb" else {}
-        measured = [row[what] - _of(given, things) for row, things in zip(rows, done, strict=True)]
+        measured = [row[what] - _of(given, things) for row, things in zip(asked, done, strict=True)]
         costs[what] = _fitted(names, done, measured) | dict(given)
     return costs
 
 
+def has(what: str, row: Row) -> bool:
+    """Return whether a measurement says something about a quantity.
+
+    Where several workers and Kafka share two processors, delays say how busy these are.
+    """
+    return what != "delay_s" or bool(row["bin_s"] and row["workers"] == 1)
+
+
 def _done(what: str, row: Row) -> dict[str, float]:
+    if what == "delay_s":
+        return at_instant(row)
     return work(row) if what.endswith("cpu_s") else held(row)
 
 
@@ -160,21 +186,19 @@ def _fitted(
     return {name: float(f"{cost:.4g}") for name, cost in zip(names, costs / scale, strict=True)}
 
 
-def predicted(costs: Mapping[str, Mapping[str, float]], row: Row) -> dict[str, float]:
-    """Return what a measurement should have cost."""
-    return {what: _of(costs[what], _done(what, row)) for what in COSTS}
-
-
 def _of(costs: Mapping[str, float], done: Mapping[str, float]) -> float:
     return sum(cost * done[name] for name, cost in costs.items())
 
 
-def check(costs: Mapping[str, Mapping[str, float]], rows: Sequence[Row]) -> list[dict[str, float]]:
-    """Return, for each measurement that was not fitted, predicted over measured cost."""
+def check(costs: Mapping[str, Mapping[str, float]], rows: Sequence[Row]) -> list[dict[str, float | None]]:
+    """Return, for each measurement that was not fitted, predicted over measured cost; None: not measured."""
     table = []
     for row in rows:
-        said = predicted(costs, row)
-        point = {name: row[name] for name in ("workers", "streams", "keys", "bin_s", "events", "partitions")}
-        ratios = {what: round(said[what] / row[what], 3) for what in said}
+        names = ("workers", "streams", "keys", "bin_s", "events", "partitions")
+        point: dict[str, float | None] = {name: row[name] for name in names}
+        ratios = {
+            what: round(_of(costs[what], _done(what, row)) / row[what], 3) if has(what, row) else None
+            for what in COSTS
+        }
         table.append(point | ratios)
     return table

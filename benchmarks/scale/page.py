@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.scale.model import has
+from benchmarks.scale.repeats import noise
 from benchmarks.scale.sizing import table
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sizing.md"
@@ -16,6 +18,7 @@ QUANTITIES = {
     "worker_mb": "the memory of a worker",
     "redis_mb": "the memory of Redis",
     "redis_cpu_s": "the processor time of Redis",
+    "delay_s": "the delay of a release",
 }
 LEAST, MOST = 0.75, 1.25  # the goal
 
@@ -25,12 +28,12 @@ def written(page: str, result: Mapping[str, Any]) -> str:
 
     Raises: ValueError if the page lacks one of the four blocks.
     """
-    costs = result["costs"]
+    costs, check = result["costs"], result["check"]
     new = {
         FORM: f"{FORM} data-costs='{json.dumps(costs)}'></div>",
         LOADS: "\n".join(table(costs)),
-        CHECK: _check(result["check"], result.get("redis_memory", "resident memory")),
-        RATIOS: "\n".join(_ratios(result["check"])),
+        CHECK: f"{_checked(check)} {_noise([*result['fitted'], *result['known'], *result['fresh']])}",
+        RATIOS: "\n".join(_ratios(check)),
     }
     blocks = page.split("\n\n")
     for start, text in new.items():
@@ -41,35 +44,56 @@ def written(page: str, result: Mapping[str, Any]) -> str:
     return "\n\n".join(blocks)
 
 
-def _check(rows: Sequence[Mapping[str, Any]], memory: str) -> str:
+def _checked(check: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    fresh, known = check["fresh"], check["known"]
+    return (
+        f"On {len(fresh)} loads that a random generator chose, the model says {_said(fresh)} "
+        f"On {len(known)} more, which were known while terms of the model were chosen, it says {_said(known)}"
+    )
+
+
+def _said(rows: Sequence[Mapping[str, Any]]) -> str:
     said = []
     for what, name in QUANTITIES.items():
-        ratios = [row[what] for row in rows]
-        said.append(f"{min(ratios):.2f} to {max(ratios):.2f} times {name}")
-    missed = sum(not _keeps(row[what]) for row in rows for what in QUANTITIES)
-    goal = f"The goal is {LEAST} to {MOST}: {missed} of {len(rows) * len(QUANTITIES)} ratios miss it"
-    goal += ", in bold here." if missed else "."
-    first = f"On {len(rows)} measurements that were not used for fitting, the model says"
-    which = f"The memory of Redis is its {memory} here."
-    return f"{first} {', '.join(said[:-1])}, and {said[-1]}. {goal} {which}{_delays(rows)}"
+        if ratios := [row[what] for row in rows if row[what] is not None]:
+            said.append(f"{min(ratios):.2f} to {max(ratios):.2f} times {name}")
+    every = [row[what] for row in rows for what in QUANTITIES if row[what] is not None]
+    missed = sum(not _keeps(ratio) for ratio in every)
+    goal = f"{missed} of {len(every)} ratios miss the goal of {LEAST} to {MOST}"
+    return f"{', '.join(said[:-1])}, and {said[-1]}: {goal}{', in bold here' if missed else ''}."
 
 
-def _delays(rows: Sequence[Mapping[str, Any]]) -> str:
-    found = [row["delay"] for row in rows if row["delay"] is not None]
-    if not found:
-        return " No delay was measured with them."
-    said = f" The bound on the delay is {min(found):.1f} to {max(found):.1f} times the measured mean delay"
-    return f"{said}; below 1 it did not hold." if min(found) < 1 else f"{said}."
+def _noise(rows: Sequence[Mapping[str, Any]]) -> str:
+    repeats = min(len(row["repeats"]) for row in rows)
+    found = {what: noise([row for row in rows if has(what, row)], what) for what in QUANTITIES}
+    spread = [f"{of:.0%} for {QUANTITIES[what]}" for what, of in found.items() if of is not None]
+    if not spread:
+        return "Each load was measured once, so nobody knows how well these figures can be checked."
+    return (
+        f"Each figure is the median of {repeats} measurements. A single measurement has a standard deviation "
+        f"of {', '.join(spread[:-1])}, and {spread[-1]}."
+    )
 
 
-def _ratios(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    names = ("workers' processor time", "a worker's memory", "Redis' memory", "Redis' processor time")
-    yield f"{RATIOS} {' | '.join(names)} | most delay |"
+def _ratios(check: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    names = (
+        "workers' processor time",
+        "a worker's memory",
+        "Redis' memory",
+        "Redis' processor time",
+        "delay",
+    )
+    yield f"{RATIOS} chosen | {' | '.join(names)} |"
     yield "|---" * (2 + len(QUANTITIES)) + "|"
-    for row in rows:
-        cells = [f"{row[what]:.2f}" if _keeps(row[what]) else f"**{row[what]:.2f}**" for what in QUANTITIES]
-        delay = "" if row["delay"] is None else f"{row['delay']:.1f}"
-        yield f"| {_point(row)} | {' | '.join(cells)} | {delay} |"
+    for chosen, rows in (("at random", check["fresh"]), ("by hand", check["known"])):
+        for row in rows:
+            yield f"| {_point(row)} | {chosen} | {' | '.join(_ratio(row[what]) for what in QUANTITIES)} |"
+
+
+def _ratio(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio:.2f}" if _keeps(ratio) else f"**{ratio:.2f}**"
 
 
 def _keeps(ratio: float) -> bool:

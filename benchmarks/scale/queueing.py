@@ -8,13 +8,9 @@ turns that bring few events (``model.read_every_s``). A turn that does not pause
 and for the whole next one, and a turn's length settles at ``turn_s / (1 - r * event_s)``: it grows without
 bound as the worker becomes busy.
 
-When a bin closes, each worker asks for the ends of its partitions, stores a cut for every stream and
-partition, reads up to the cuts, and releases the streams that are its share. All this is work of one
-processor, so the last stream is released when all of it is done; the other streams are released meanwhile.
-Redis' work is added as if the worker waited for each call, so the delay is a bound. A shard of Redis serves
-one exchange at a time; they queue as in M/D/1.
-
-Source: for M/D/1, Pollaczek and Khinchine's formula.
+When a bin closes, each worker stores a cut of every stream in its partitions, reads up to the cuts in rounds
+that do not pause, and releases the streams that are its share. The mean delay of a row follows from what a
+worker reads in these rounds (``model.at_instant``). Events that come meanwhile make the rounds longer, too.
 """
 
 from __future__ import annotations
@@ -25,27 +21,15 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from benchmarks.scale.model import (
-    CACHED,
-    PIECES_AT_ONCE,
-    ROUNDS_TO_CUT,
-    Row,
-    check,
-    distinct,
-    read_every_s,
-    work,
-)
+from benchmarks.scale.model import PIECES_AT_ONCE, at_instant, read_every_s, work
 
 RESULTS = Path(__file__).parents[1] / "results"
 BUSY = 0.7  # the largest share of a worker, or of a shard of Redis, that is planned for
 ROUND_TRIP_S = 0.002  # to Kafka or Redis in one data centre, assumed
 TURN_S = 0.02  # of a turn without events that does not pause: fetch, exchange with Redis
-EVENTS = ("event", "event_with_key", "cell")
-READING = ("piece", "call", "call_uncached", "cell")
+EVENTS = ("event", "event_with_key")
 POLL_S = 0.01  # the first pause of a closer that waits for other workers (loops/closer.py)
-CLOSINGS = ("closing", "cut", "closing_of_key", "closing_of_key_ahead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +45,14 @@ class Deployment:
     workers: int = 1
     shards: int = 1
 
+    def row(self) -> dict[str, float]:
+        """Return a second of the deployment, as ``model.work`` reads measurements."""
+        rate, closings = self.events_per_s, self.streams / self.bin_s
+        return asdict(self) | {"events": rate, "read": rate, "seconds": 1.0, "closings": closings}
+
     def second(self) -> dict[str, float]:
         """Return what is done in a second, as ``model.work`` counts it."""
-        rate, closings = self.events_per_s, self.streams / self.bin_s
-        row = asdict(self) | {"events": rate, "read": rate, "seconds": 1.0, "closings": closings}
-        return work(row) | {"second": self.shards}
-
-    def at_instant(self) -> dict[str, float]:
-        """Return what is done for all streams at a closing instant: reads up to the cuts, and closings."""
-        done = {name: count * self.bin_s for name, count in self.second().items() if name in CLOSINGS}
-        pieces = min(ROUNDS_TO_CUT * self.partitions, self.events_per_s * self.bin_s)
-        calls = pieces * self.streams
-        events = self.events_per_s * TURN_S / max(self.partitions, 1)  # that come to a partition meanwhile
-        done["call_uncached"] = pieces * max(0.0, self.streams - CACHED)
-        return done | {"piece": pieces, "call": calls, "cell": calls * distinct(self.keys, max(events, 1.0))}
+        return work(self.row()) | {"second": self.shards}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +62,7 @@ class Projection:
     Args:
         busy, redis_busy: share of the time that a worker, or a shard, works.
         lag_s: how long an event waits until it is counted, in the mean.
-        closing_s: from a bin's closing instant until the last stream's row is released, at most.
+        closing_s: from a bin's closing instant until a stream's row is released, in the mean.
         recovery: how fast a backlog shrinks, as a multiple of the rate at which events come.
     """
 
@@ -105,45 +83,16 @@ def projected(costs: Mapping[str, Mapping[str, float]], one: Deployment) -> Proj
     turn_s = TURN_S / (1 - busy)
     rounds = max(1.0, one.partitions / one.workers / PIECES_AT_ONCE)
     lag_s = 1.5 * rounds * max(read_every_s(one.streams), turn_s)
-    recovery = (1 - busy) / max(_spent(costs["cpu_s"], _only(done, EVENTS)) / one.workers, 1e-12)
-    return Projection(busy, redis_busy, lag_s, _closing_s(costs, one, busy, redis_busy), recovery)
-
-
-def checked(costs: Mapping[str, Mapping[str, float]], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return ``model.check`` of each measurement, and the bound on the delay over its mean delay."""
-    table: list[dict[str, Any]] = []
-    for row, found in zip(rows, check(costs, rows), strict=True):
-        # Several workers share two processors where this is measured; the bound gives each worker its own.
-        is_known = row.get("delay_s") and row["workers"] == 1
-        table.append(found | {"delay": _delay(costs, row) if is_known else None})
-    return table
-
-
-def _delay(costs: Mapping[str, Mapping[str, float]], row: Row) -> float | None:
-    given: dict[str, Any] = {name: row[name] for name in Deployment.__slots__ if name in row}
-    bound_s = projected(costs, Deployment(events_per_s=row["events"], **given)).closing_s
-    return None if bound_s is None else round(bound_s / row["delay_s"], 2)
-
-
-def _closing_s(
-    costs: Mapping[str, Mapping[str, float]], one: Deployment, busy: float, redis_busy: float
-) -> float:
-    cpu, redis, done = costs["cpu_s"], costs["redis_cpu_s"], one.at_instant()
-    at_once_s, stored_s = _spent(cpu, done) / one.workers, _spent(redis, done) / one.shards
-    others = max(0.0, busy - (at_once_s + cpu["instant"]) / one.bin_s)  # a worker counts meanwhile
-    queue_s = stored_s / one.streams * redis_busy / (2 * (1 - redis_busy))
-    # A closer that waits for another worker's reader asks after pauses that double: at most twice as late.
-    waits_s = _spent(cpu, _only(done, READING)) / one.workers + POLL_S if one.workers > 1 else 0.0
-    first_s = ROUND_TRIP_S + TURN_S / (1 - busy) + cpu["instant"] + queue_s
-    return first_s + (at_once_s + stored_s + waits_s) / (1 - others)
-
-
-def _only(done: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
-    return {name: done[name] for name in names}
+    counting = sum(costs["cpu_s"][name] * done[name] for name in EVENTS) / one.workers
+    closing_s = ROUND_TRIP_S + _spent(costs["delay_s"], at_instant(one.row())) / (1 - counting)
+    if one.workers > 1:
+        # A closer that waits for another worker's reader asks after pauses that double: up to twice as late.
+        closing_s = 2 * closing_s + POLL_S
+    return Projection(busy, redis_busy, lag_s, closing_s, (1 - busy) / max(counting, 1e-12))
 
 
 def _spent(costs: Mapping[str, float], done: Mapping[str, float]) -> float:
-    return sum(cost * done.get(name, 0.0) for name, cost in costs.items())
+    return sum(cost * done[name] for name, cost in costs.items())
 
 
 def needed(costs: Mapping[str, Mapping[str, float]], load: Deployment) -> Deployment:
