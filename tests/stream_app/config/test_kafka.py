@@ -242,6 +242,36 @@ def test_a_wrong_value_is_one_line_with_its_remedy(written: str, instead: str, e
     assert expected in refusal(written, instead)
 
 
+@pytest.mark.parametrize(
+    ("output", "others", "number"),
+    [
+        ("web", "streams:", None),
+        ("web.clicks.2", "streams:", None),
+        ("t", "dead_letters: {topic: t.2}\nstreams:", 2),
+        ("t", "ledger: {topic: t.12}\nstreams:", 12),
+        ("t", "ledger: {topic: t.1}\nstreams:", None),
+        ("t", "ledger: {topic: t.02}\nstreams:", None),
+        ("t", 'alerts: {rules: {busy: {when: "count(clicks) > 5"}}, topic: t.3}\nstreams:', 3),
+    ],
+)
+def test_no_topic_is_that_of_a_later_generation(output: str, others: str, number: int | None) -> None:
+    text = TEXT.replace("streams:", f"outputs: [{{stream: clicks, topic: {output}}}]\n{others}")
+    if number is None:
+        assert read(text).outputs
+        return
+    said = f"go into t, so generation {number} of clicks would go into t.{number}, which holds something else"
+    with pytest.raises(ConfigError, match=said):
+        read(text)
+
+
+def test_events_and_outputs_are_in_no_topic_of_a_later_generation() -> None:
+    text = TEXT + "  other:\n    source: {topic: out.4}\n" + TEXT.partition("latest}\n")[2]
+    with pytest.raises(ConfigError, match=r"generation 4 of clicks would go into out\.4"):
+        read(text + "outputs: [{stream: clicks, topic: out}]\n")
+    with pytest.raises(ConfigError, match=r"generation 2 of clicks would go into mine\.2"):
+        read(text + "outputs: [{stream: clicks, topic: mine}, {stream: other, topic: mine.2}]\n")
+
+
 def test_output_names_a_stream_and_its_topic() -> None:
     settings = read(TEXT + "outputs: [{stream: clicks, topic: clicks.private}]")
     assert settings.outputs == (OutputSettings("clicks", "clicks.private"),)
