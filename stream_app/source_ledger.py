@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from stream_app.core.budget import Total
+from stream_app.core.generations import base_of
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED, certainly_small, check_measurement, composed, place_of
 from stream_app.core.records import LedgerEntry, Reply
@@ -294,5 +295,6 @@ def lost(entry: LedgerEntry, outside: OutsideLedger | None) -> OperatorError:
     return OperatorError(
         f"stream {entry.stream}: {name} knows that it measured {entry.source} (epoch {entry.epoch}, from "
         f"{format_instant(entry.start_us)}), and neither the store nor the witness does; restore both, or "
-        "give the stream another name, whose privacy.accept then says that it measures again"
+        f"give stream {base_of(entry.stream)} another name, whose privacy.accept then says that it measures "
+        "again"
     )

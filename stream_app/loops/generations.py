@@ -151,7 +151,8 @@ async def generations_of(
     if then is None or _is_history(newest.state) or then.declared == configured.declared:
         abandoned_us = None if stream.until_us is not None else _end_without_successor(newest, entries)
         return Generations((*running, configured), tuple(ended), abandoned_us=abandoned_us)
-    if stream.until_us is not None or _successor_of_another_name(newest.name, stream.name, entries):
+    is_over = stream.until_us is not None or _has_stopped(newest)
+    if is_over or _successor_of_another_name(newest.name, stream.name, entries):
         return Generations((*running, configured), tuple(ended))  # the loops refuse what may not change
     wanted = planned(configured)
     if not needs_generation(then, wanted):
@@ -173,7 +174,7 @@ async def generations_of(
 async def _is_over(store: Store, one: _Known, keep_us: int | None) -> bool:
     """Return whether a generation has ended, and has no rows left to show and no old epochs to remove."""
     state = one.state
-    if state is None or not state.stopped or not state.has_ended:
+    if state is None or not _has_stopped(one):
         return False
     if await store.visible_seq(one.name) < state.seq:
         return False  # the worker that released its last rows died before it showed them
@@ -316,6 +317,12 @@ def _newest_in(entries: Sequence[LedgerEntry], base: str) -> str:
 
 def _is_history(state: StreamState | None) -> bool:
     return state is not None and read_strategy(state.strategy)[1] is not None
+
+
+def _has_stopped(one: _Known) -> bool:
+    """Return whether a generation has counted to its end. If it is the newest, it has ended for good."""
+    state = one.state
+    return state is not None and state.stopped and state.has_ended
 
 
 def _successor_of_another_name(name: str, base: str, entries: Sequence[LedgerEntry]) -> bool:

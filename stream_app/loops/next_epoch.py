@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from stream_app.core.arrival import ArrivalChange
+from stream_app.core.generations import number_of
 from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, StreamState
 from stream_app.core.releases.release import RowLink
 from stream_app.core.strategy import Strategy
@@ -148,7 +149,9 @@ def as_reserved(
     has released more bins since, or fewer: a lost store may have reserved the epoch after rows that nobody
     has seen. A number is taken if the store has lost its epoch. The ledger outside the store then has it,
     for another first bin, or the entry was copied from there and says so. It is taken, too, if the epoch was
-    reserved under settings that have changed again before it opened.
+    reserved under settings that have changed again before it opened: those of a stream's first generation,
+    or any of a later one. A worker with other settings may have reserved that one and died, and its entry
+    stays in the sum.
     """
     declared = strategy.declared
 
@@ -175,7 +178,8 @@ def as_reserved(
     others = {
         entry.epoch
         for entry in own
-        if entry.strategy_hash != strategy.hash and {entry.strategy_hash, entry.changed_from} & set(found)
+        if entry.strategy_hash != strategy.hash
+        and (number_of(strategy.stream) > 1 or {entry.strategy_hash, entry.changed_from} & set(found))
     }
     while True:
         first_bin = reserved.get(epoch, start.record.first_bin)

@@ -296,16 +296,22 @@ def test_the_instant_that_another_worker_has_stored_counts(one: OneSource) -> No
 
 def test_a_worker_of_the_configuration_before_counts_to_the_end_and_opens_nothing(one: OneSource) -> None:
     async def run() -> None:
+        here, there, changed = one.directory / "state", one.directory / "there", stream_of(one, epoch_bins=4)
         await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        assert await one.store.end_at(STREAM, EDGE) is Reply.DONE  # a worker of another machine
+        assert await (await turned(one, changed)).store_due(one.store) is not None
+        here.rename(there)  # a worker of another machine stored the end, and died
         worker = await Worker.start(one, stream_of(one))
         [found] = worker.turned.found
         assert found.abandoned_us == EDGE * BIN_US
         await worker.run(one, drawn(7), 117)
         assert max(await one.released()) == EDGE - 1
         assert {entry.stream for entry in await one.store.ledger(SOURCE)} == {STREAM}
-        # Started late, a worker of the new configuration goes on at the stored end. All events are there.
-        await (await Worker.start(one, stream_of(one, epoch_bins=4))).run(one, {}, 119)
+        # Where nothing is noted, the stream has ended for good.
+        with pytest.raises(OperatorError, match="another name, with successor_of to continue this one"):
+            await Worker.start(one, changed)
+        # Started late on its own machine, a worker goes on at the stored end. All events are there.
+        there.rename(here)
+        await (await Worker.start(one, changed)).run(one, {}, 119)
         times = [time for times in drawn(7).values() for time in times]
         assert Counter(await one.released(SECOND)) == Counter(int(time) for time in times if time >= EDGE)
 

@@ -6,7 +6,8 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
@@ -32,7 +33,9 @@ from tests.stream_app.loops.test_generations import (
     drawn,
     settings_of,
     stream_of,
+    turned,
 )
+from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import OneSource
 
 LOST_AT = EDGE + 3
@@ -157,5 +160,56 @@ def test_files_beside_the_witness_have_the_notes(one: OneSource) -> None:
             await with_generations(settings_of(one, stream_of(one)), one.store, None, one.clock.now_us)
         # A build that knows no generations does not start over this directory.
         assert (place / "format").read_text() == f"{GENERATIONS}\n"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_a_generation_that_a_dead_worker_reserved_is_opened_by_another_machine(
+    one: OneSource, same: bool
+) -> None:
+    """The dead worker's entry stays in the sum, whatever settings the other machine has."""
+
+    async def run() -> None:
+        events, place = drawn(4, 130), one.directory / "state"
+        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+        before, tried = one.store, 0
+        for calls in range(14, 30):
+            one.store = before.copy()
+            rmtree(place, ignore_errors=True)
+            with suppress(asyncio.CancelledError):
+                await Worker.start(one, stream_of(one, epoch_bins=4), store=Dying(one.store, calls, True))
+            entries = [entry for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
+            if not entries or await one.store.load(SECOND) is not None:
+                continue
+            tried += 1
+            rmtree(place)
+            other = stream_of(one, epoch_bins=4 if same else 3)
+            worker = await Worker.start(one, other)
+            assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
+            epochs = [entry.epoch for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
+            assert epochs == ([0] if same else [0, 1])
+            if tried == 2:
+                break
+        assert tried == 2
+        await worker.run(one, events, 117)
+        assert min(await one.released(SECOND)) == EDGE
+        # The worker that died comes back: its settings follow as the generation after.
+        rmtree(place)
+        found = await found_by(one, stream_of(one, epoch_bins=4), {})
+        assert [following.stream.name for following in found.following] == ([] if same else [f"{STREAM}@3"])
+
+    asyncio.run(run())
+
+
+def test_an_end_for_good_is_not_taken_back_by_changing_something_else(one: OneSource) -> None:
+    async def run() -> None:
+        ending = replace(stream_of(one), until_us=EDGE * BIN_US)
+        await (await Worker.start(one, ending)).run(one, drawn(3), EDGE + 8)
+        [found] = (await turned(one, stream_of(one))).found
+        assert found.abandoned_us == EDGE * BIN_US
+        with pytest.raises(OperatorError, match=r"time.epoch was .* with successor_of to continue this one"):
+            await Worker.start(one, stream_of(one, epoch_bins=4))
+        assert {entry.stream for entry in await one.store.ledger(SOURCE)} == {STREAM}
 
     asyncio.run(run())

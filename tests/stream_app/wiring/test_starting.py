@@ -134,7 +134,7 @@ def test_where_store_and_witness_are_lost_a_stream_does_not_go_on(world: World) 
         ) as refused:
             world.start("a")
         assert "(epoch 1, from 2024-06-02T00:00:00Z)" in str(refused.value)
-        assert "give the stream another name, whose privacy.accept then says" in str(refused.value)
+        assert "give stream a another name, whose privacy.accept then says" in str(refused.value)
 
 
 def test_another_name_is_asked_and_the_sum_knows_what_was_lost(world: World) -> None:
