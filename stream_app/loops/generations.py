@@ -154,7 +154,7 @@ async def generations_of(
     is_over = stream.until_us is not None or _has_stopped(newest)
     if is_over or _successor_of_another_name(newest.name, stream.name, entries):
         return Generations((*running, configured), tuple(ended))  # the loops refuse what may not change
-    wanted = planned(configured)
+    wanted = planned(_begun_as(then, configured))
     if not needs_generation(then, wanted):
         return Generations((*running, configured), tuple(ended))
     edge_us = _edge(then, newest, configured.declared, now_us)
@@ -309,6 +309,14 @@ def _as_configured(stream: StreamSettings, one: _Known, entries: Sequence[Ledger
     return replace(_named(stream, one.name), declared=declared)
 
 
+def _begun_as(then: Strategy, stream: StreamSettings) -> StreamSettings:
+    """Return settings with the stored ``time.first``: it says where the first generation began, no other."""
+    if stream.declared.successor_of is not None:
+        return stream  # the stream before ends there
+    time = structs.replace(stream.declared.time, first_us=then.declared.time.first_us)
+    return replace(stream, declared=structs.replace(stream.declared, time=time))
+
+
 def _newest_in(entries: Sequence[LedgerEntry], base: str) -> str:
     """Return the newest generation of a stream that the ledger has: the one that another stream succeeds."""
     numbers = (number_of(entry.stream) for entry in entries if base_of(entry.stream) == base)
@@ -360,5 +368,6 @@ def _edge(running: Strategy, newest: _Known, wanted: Declaration, now_us: int) -
             return edge_us
     raise OperatorError(
         f"streams.{base_of(newest.name)}.time.bin: no bin begins where an epoch of the settings so far "
-        f"ends, for example at {format_instant(start_us(ends))}; choose bins that begin there"
+        f"ends, for example at {format_instant(start_us(ends))}; choose bins that begin there, "
+        "or first a time.epoch that ends where one of these bins begins"
     )

@@ -504,3 +504,36 @@ def test_another_streams_successor_is_the_newest_generation(one: OneSource) -> N
         assert again.following == ()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("first", [None, FIRST_BIN, FIRST_BIN - 50])
+def test_a_next_generation_does_not_keep_time_first(one: OneSource, first: int | None) -> None:
+    """The first of long bins may lie inside a new one, so the configuration has to change it."""
+
+    async def run() -> None:
+        begun = (FIRST_BIN + 1) * BIN_US
+        first_us = None if first is None else first * BIN_US
+        await Worker.start(one, stream_of(one, epoch_bins=5, first_us=begun))
+        changed = stream_of(one, bin_us=2 * BIN_US, epoch_bins=3, first_us=first_us)
+        found = await turned(one, changed)
+        [following] = found.following
+        assert following.stream.declared.time.first_us == following.edge_us > begun
+        assert "time.first" not in following.facts
+        worker = await Worker.start(one, changed)
+        assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
+        again = stream_of(one, bin_us=2 * BIN_US, epoch_bins=3, first_us=(FIRST_BIN - 10) * BIN_US)
+        assert (await turned(one, again)).following == ()
+
+    asyncio.run(run())
+
+
+def test_time_first_alone_cannot_change(one: OneSource) -> None:
+    async def run() -> None:
+        await Worker.start(one, stream_of(one))
+        one.strategies = ()
+        changed = stream_of(one, first_us=None)
+        assert (await turned(one, changed)).following == ()
+        with pytest.raises(OperatorError, match=r"time\.first was .*; put it back"):
+            await Worker.start(one, changed)
+
+    asyncio.run(run())
