@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from stream_app.core.budget import Total
 from stream_app.core.generations import base_of
@@ -22,8 +23,16 @@ from stream_app.ports.reader import PublicReader
 log = logging.getLogger(__name__)
 
 
+class Ledgers(Protocol):
+    """What holds ledgers by the name of a source."""
+
+    async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
+        """Return the ledger of a source."""
+        ...
+
+
 async def ledgers_of_all_names(
-    store: Store | PublicReader, source: str, logs: Iterable[str] = ()
+    store: Ledgers, source: str, logs: Iterable[str] = ()
 ) -> list[tuple[LedgerEntry, ...]]:
     """Return the ledger of a source, then the ledgers of the logs named by ``logs`` or by its entries."""
     own = await store.ledger(source)

@@ -17,7 +17,7 @@ from itertools import islice
 from operator import itemgetter
 
 from dphist.arrays import Int64Array
-from stream_app.api.announced import Announced
+from stream_app.api.announced import Announced, Coming
 from stream_app.api.generations import Generations
 from stream_app.core.alerts.states import State, generation_of
 from stream_app.core.answers.answered import Missing
@@ -274,7 +274,7 @@ class Replicas:
         self.transitions: dict[str, tuple[bytes, ...]] = {}  # by stream: the last ones, oldest first
         self.closed = False
         self.looked = asyncio.Event()  # set once the store was read, or could not be
-        self._reader, self._labels = reader, labels
+        self._reader, self._labels, self._coming = reader, labels, Coming(reader, self.by_name)
         self._fresh_at: float | None = None
         self.is_read = False  # whether the store was read once, all streams or all but unreadable ones
 
@@ -296,7 +296,7 @@ class Replicas:
     async def refresh(self) -> None:
         """Read newly visible releases of every stream."""
         alerts, transitions = await self._read_alerts()  # first: no state is ahead of its releases
-        names = await self._reader.streams()
+        names = await self._coming.streams()
         for name in names:
             if name not in self.by_name:
                 labels = self._labels.of(name)
@@ -336,7 +336,7 @@ class Replicas:
         return self._statements[source]
 
     async def _measured(self, source: str) -> tuple[LedgerEntry, ...]:
-        return self._known.counted(source, await ledgers_of_all_names(self._reader, source))
+        return self._known.counted(source, await ledgers_of_all_names(self._coming, source))
 
     def _set_left(self, replica: StreamReplica) -> None:
         """Set what a stream's total still allows, whenever its ledger has changed."""

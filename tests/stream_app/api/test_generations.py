@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from playwright.sync_api import Browser, expect
 
+from stream_app.api import announced
 from stream_app.api.admission.access import AccessRules
 from stream_app.client import Client
 from stream_app.core.boards import Board, Line, Panel
@@ -34,8 +35,9 @@ SENTENCE = "departures goes on as generation 2: epsilon 1 before, 2 now."
 
 
 @pytest.fixture
-def behind() -> Iterator[Backstage]:
+def behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backstage]:
     """Yield a service with a stream whose second generation has released some bins."""
+    monkeypatch.setattr(announced, "SHOWN_EVERY_S", 0.1)
     found = Backstage()
     found.stream([40] * 10)
     found.run(following(found).close([30] * 5))
