@@ -59,11 +59,11 @@ def delays(first_day: datetime = datetime(2013, 3, 7, 5, tzinfo=UTC)) -> dict[st
     assert found.submodule_search_locations
     archive = Path(next(iter(found.submodule_search_locations))) / "data" / "flights.csv.zip"
     counts = {airport: np.zeros((HOURS, BUCKETS), np.int64) for airport in AIRPORTS}
+    hours = {f"{first_day + timedelta(hours=hour):%Y-%m-%dT%H:%M:%SZ}": hour for hour in range(HOURS)}
     with zipfile.ZipFile(archive) as packed, packed.open("flights.csv") as raw:
         for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8")):
-            scheduled = datetime.strptime(row["time_hour"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-            hour = (scheduled - first_day) // timedelta(hours=1)
-            if 0 <= hour < HOURS and row["dep_delay"] != "NA":
+            hour = hours.get(row["time_hour"])
+            if hour is not None and row["dep_delay"] != "NA":
                 bucket = (int(row["dep_delay"]) - LOW) // MINUTES
                 counts[row["origin"]][hour, min(max(bucket, 0), BUCKETS - 1)] += 1
     return counts

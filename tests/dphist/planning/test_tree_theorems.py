@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from itertools import permutations
 
 import pytest
@@ -29,6 +30,7 @@ def planned(*branching: int) -> TreeDesign:
     return plan_tree(math.prod(branching), EPSILON, branching=branching)
 
 
+@cache  # the theorems compare the same shapes again and again
 def error(*branching: int) -> float:
     return planned(*branching).mean_squared_error()
 
