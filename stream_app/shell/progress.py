@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from stream_app.core.generations import base_of, number_of
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.shell.numbers import outward
 
@@ -28,6 +29,7 @@ class StreamProgress:
     """The progress of one stream, from its last visible row.
 
     Args:
+        stream: its name in the store; numbers are of this generation.
         bins: bins released so far, of ``of_bins`` (None for a live stream, which has no last bin).
         value, lower, upper: the running count of the epoch and its interval; None before the first bin.
         since_us: start of the epoch, at which the running count was 0.
@@ -78,11 +80,18 @@ class StreamProgress:
         return f"{100 * self.confidence:.0f} %: {low} to {high}"
 
     @property
+    def name(self) -> str:
+        """The name of the stream, with the generation from the second one on."""
+        number = number_of(self.stream)
+        return base_of(self.stream) + (f", generation {number}" if number > 1 else "")
+
+    @property
     def since(self) -> str:
         """From when on the count runs, as text."""
         if self.since_us is None:
             return ""
-        whose = " of its newest epoch," if self.epoch else ""
+        later = self.epoch or number_of(self.stream) > 1
+        whose = " of its newest epoch," if later else ""
         return f"{whose} since {format_instant(self.since_us)}"
 
     def describe(self) -> str:
@@ -95,7 +104,7 @@ class StreamProgress:
         """
         total = f" of {self.of_bins:,}" if self.of_bins is not None else ""
         bins = "1 bin" if self.bins == 1 and not total else f"{self.bins:,}{total} bins"
-        line = f"{self.stream}: {bins} closed"
+        line = f"{self.name}: {bins} closed"
         if self.value is None or self.until_us is None:
             return line
         line += (
@@ -205,7 +214,7 @@ def open_report() -> Iterator[Report]:
 def _lines(stream: StreamProgress, rate: float) -> list[str]:
     """Return lines that fit a narrow terminal: the progress, the current count, and its time."""
     if stream.value is None or stream.until_us is None:
-        return [f"[bold]{stream.stream}[/]  [dim]waiting for the first bin to close[/]"]
+        return [f"[bold]{stream.name}[/]  [dim]waiting for the first bin to close[/]"]
     bar = ""
     if stream.of_bins:
         done = min(_BAR_CELLS, stream.bins * _BAR_CELLS // stream.of_bins)
@@ -217,7 +226,7 @@ def _lines(stream: StreamProgress, rate: float) -> list[str]:
     until = format_instant(stream.until_us)
     bins = "1 bin" if stream.bins == 1 and not of_bins else f"{stream.bins:,}{of_bins} bins"
     return [
-        f"[bold]{stream.stream}[/]{bar}  {bins}  {pace}".rstrip(),
+        f"[bold]{stream.name}[/]{bar}  {bins}  {pace}".rstrip(),
         f"  {count} [bold green]{stream.value:z,.0f}[/] [dim]({stream.interval})[/]",
         f" {stream.since} until {until}",
     ]

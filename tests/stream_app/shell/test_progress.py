@@ -40,6 +40,15 @@ def test_a_line_of_a_later_epoch_says_that_it_counts_no_earlier_ones():
     assert "count of its newest epoch, since 2013-01-01T06:00:00Z 42 (95 %" in progress.describe()
 
 
+def test_a_line_of_a_later_generation_names_it_and_counts_no_earlier_ones():
+    row = ROW | {"stream": "departures@2", "epoch": 0}
+    progress = StreamProgress.of_row(row, None, None, since_us=END_US - 7_200_000_000)
+    assert progress.describe() == (
+        "departures, generation 2: 3 bins closed, released until 2013-01-01T08:00:00Z, "
+        "count of its newest epoch, since 2013-01-01T06:00:00Z 42 (95 %: 30 to 53)"
+    )
+
+
 def test_line_of_a_row_without_privacy_says_so():
     assert StreamProgress.of_row(ROW | {"private": False}, None, None).describe().endswith("NOT PRIVATE")
 
