@@ -4,7 +4,7 @@
     python -m benchmarks.mechanisms --times    times only; the last errors stay
 
 Times are processor times, so that other work on the machine does not count. They leave out the drawing of
-noise, which is replaced by zeros, because system noise costs 7 microseconds per draw for every mechanism.
+noise, which is replaced by zeros; whole releases with noise are measured beside them.
 Times are also given as ratios to ``identity`` on the same counts in the same process.
 """
 
