@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,15 @@ from stream_app.core.generations import generation
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import ENDED, EpochRecord, LedgerEntry, Reply
 from stream_app.loops import generations as decisions
+from stream_app.loops.generations import Released
 from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
+from stream_app.ports import OperatorError
 from stream_app.together import until_one_ends
 from stream_app.wiring import generations as wiring
 from stream_app.wiring import pipeline as loops
 from stream_app.wiring import starting
+from stream_app.wiring.witnessed import read_notes
 from tests.models.memory import MemoryStore
 from tests.simulator.checks import Broken
 from tests.simulator.log import Kind
@@ -45,6 +49,7 @@ from tests.simulator.schedule import BIN_US, FIRST_BIN, STREAM, Action, Deed, Sc
 from tests.simulator.world import PATIENCE_BINS, Trace, World
 
 AFTER = "visits after"  # the name of a successor
+SHARE_OF_NEW_MACHINES = 0.5  # of restored stores whose witness is a topic
 MOST = 12  # generations in one schedule
 LEAD_US = 3 * BIN_US // 2
 CHANGES: list[dict[str, Any]] = [
@@ -63,10 +68,13 @@ class StartedByGenerations(Pipeline):
     Args: edge_us, where the other stream begins as a successor; None: it is the next generation.
     """
 
+    put_back: Callable[[Schedule], Schedule]  # what an operator does whose settings are refused
+
     def __init__(self, edge_us: int | None = None) -> None:
         self.edge_us = edge_us
         self.others: dict[str, Schedule] = {}  # what a successor's configuration is, by name
         self.notes: dict[str, Declaration] = {}
+        self.kept: dict[str, bytes] = {}  # notes in a generation's first row, if the witness is a topic
 
     def patched(self) -> AbstractContextManager[object]:
         """Keep the notes in memory, and have a short time before an edge."""
@@ -89,12 +97,22 @@ class StartedByGenerations(Pipeline):
         owner = ports.make_nonce() if schedule.workers > 1 else None
         while True:
             now_us = await ports.wall.now_us()
-            turned = await wiring.with_generations(
-                self._settings(schedule), ports.store, self.outside, now_us
-            )
+            configured, witnessed = self._settings(schedule), partial(self.witnessed, schedule, ports)
+            try:
+                turned = await wiring.with_generations(
+                    configured, ports.store, self.outside, now_us, witnessed
+                )
+            except OperatorError as refusal:
+                if "no bin begins where an epoch" not in str(refusal):
+                    raise
+                schedule = self.put_back(schedule)  # after a loss, epochs may end inside longer bins for ever
+                continue
             await starting.check_start(turned.everything, ports.store, ports.witnesses, self.outside, now_us)
             if turned.is_due:
                 await starting.check_streams(turned.everything, ports.store, ports.keys)
+            for name, text in turned.notes().items():
+                if not await ports.witnesses[name].rows(name, 0):
+                    self.kept[name] = text
             settings = await turned.store_due(ports.store)
             if settings is None:
                 await asyncio.sleep(BIN_US / 4e6)
@@ -102,6 +120,12 @@ class StartedByGenerations(Pipeline):
             await until_one_ends(
                 self._loops(schedule, settings, ports, owner), turned.until_next(settings, ports.wall)
             )
+
+    async def witnessed(self, schedule: Schedule, ports: Ports, name: str) -> Released | None:
+        """Return what the witness of a generation says."""
+        rows = await ports.witnesses[STREAM].rows(name, 0)
+        notes = self.kept.get(name, b"") if schedule.witness_is_public else b""
+        return Released(json.loads(rows[0].row)["start"], read_notes(notes)) if rows else None
 
     async def _loops(self, schedule: Schedule, settings: Settings, ports: Ports, owner: str | None) -> None:
         ports = replace(ports, source=SharedListing(ports.source))
@@ -244,6 +268,7 @@ class EdgeWorld(World):
         super().__init__(schedule, trace=trace, pipeline=pipeline)
         self.both = schedule, other
         self.changes = 0  # of one worker's configuration each
+        pipeline.put_back = self._put_back
         if pipeline.edge_us is not None:
             pipeline.others[AFTER] = other
             names = [STREAM, AFTER]
@@ -264,12 +289,23 @@ class EdgeWorld(World):
             if before is not None and await before.stored_end_us() is None:
                 raise Broken(f"{entry.stream} is in the ledger, and {before.stream} has no stored end")
 
+    async def _restore(self) -> None:
+        """Set the store back; sometimes a new machine has no notes, and the output topic keeps them."""
+        await super()._restore()
+        if self.schedule.witness_is_public and self.rng.random() < SHARE_OF_NEW_MACHINES:
+            self.pipeline.notes.clear()
+
     async def _configure(self, number: int) -> None:
         """Give one worker the other settings. It reads them at its next start."""
         if self.pipeline.edge_us is None and await self.store.load(STREAM) is not None:
             self.configured[number] = self.both[self.configured[number] is self.both[0]]
             self.changes += 1
             self._strike(self.lives[number], self.rng.choice([Deed.KILL, Deed.STOP]))
+
+    def _put_back(self, refused: Schedule) -> Schedule:
+        """Give all workers the settings that were not refused, and return these."""
+        self.configured = [self.both[refused is self.both[0]]] * len(self.lives)
+        return self.configured[0]
 
     async def _would_forget(self, backup: MemoryStore) -> bool:
         """Return whether only a ledger outside would know a stream or its last epoch: workers refuse this."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.simulator.checks import Broken
+from tests.simulator.edge_mutants import (
+    CountedInBoth,
+    EndedUnseen,
+    EndNotStored,
+    OpenedByBoth,
+    WitnessNotAsked,
+)
 from tests.simulator.generations import EdgeWorld, StartedByGenerations, drawn
-from tests.simulator.schedule import seeds
+from tests.simulator.schedule import BIN_US, Action, Deed, Schedule, seeds
 from tests.simulator.world import run_world
 
 
@@ -28,3 +37,39 @@ def test_every_rule_holds_while_generations_begin(seed: int) -> None:
 def test_every_rule_holds_where_a_successor_begins(seed: int) -> None:
     before, after, edge_us = drawn(seed)
     run_world(EdgeWorld(before, after, StartedByGenerations(edge_us)))
+
+
+def calm(seed: int, *deeds: tuple[float, Deed]) -> tuple[Schedule, Schedule]:
+    """Return drawn settings without faults. Args: deeds, each with its instant in bins."""
+    before, after, _ = drawn(seed)
+    actions = tuple(Action(int(at * BIN_US), deed) for at, deed in deeds)
+    before, after = (
+        replace(one, fault_rate=0.0, stall_rate=0.0, actions=actions, bins=16) for one in (before, after)
+    )
+    return before, after
+
+
+SET_BACK = ((0.5, Deed.BACKUP), (1.0, Deed.CONFIGURE), (11.0, Deed.RESTORE))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "schedules", "caught"),
+    [
+        (EndNotStored, [drawn(8)[:2]], "has no stored end"),
+        (OpenedByBoth, [drawn(seed)[:2] for seed in (3, 19, 21)], "opens a second time"),
+        (CountedInBoth, [drawn(seed)[:2] for seed in (3, 5, 9, 13)], "counts"),
+        (EndedUnseen, [drawn(seed)[:2] for seed in (24, 39, 33)], "stuck"),
+        (WitnessNotAsked, [calm(seed, *SET_BACK) for seed in (5, 7, 9)], "released by"),
+    ],
+)
+def test_mutants_are_caught(
+    mutant: type[StartedByGenerations], schedules: list[tuple[Schedule, Schedule]], caught: str
+) -> None:
+    """One of the schedules catches it; which, depends on each call that the loops make."""
+
+    def run_all() -> None:
+        for before, after in schedules:
+            run_world(EdgeWorld(before, after, mutant()))
+
+    with pytest.raises(Broken, match=caught):
+        run_all()

@@ -1,0 +1,100 @@
+"""Mutants of how generations begin, each with one promise broken. The simulator must catch each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from stream_app.config import Settings, StreamSettings
+from stream_app.core.counting.bins import Assignment, BinRules, assign
+from stream_app.core.records import EpochRecord, Reply
+from stream_app.loops import generations as decisions
+from stream_app.loops import slices
+from stream_app.loops.stream import Ports
+from stream_app.ports import OperatorError
+from tests.models.memory import MemoryStore
+from tests.simulator.generations import StartedByGenerations
+from tests.simulator.schedule import Schedule
+
+
+class EndNotStored(StartedByGenerations):
+    """The next generation opens while the store has no end of the one before it."""
+
+    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
+        """Return a store that says that it has an end, and forgets it."""
+        return _Endless(clock_us)
+
+
+class _Endless(MemoryStore):
+    async def end_at(self, stream: str, until_bin: int) -> Reply:
+        return Reply.DONE
+
+
+class OpenedByBoth(StartedByGenerations):
+    """Two workers open the same generation, and the second one's epoch replaces the first one's."""
+
+    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
+        """Return a store that opens an epoch whenever it is asked to."""
+        return _Careless(clock_us)
+
+
+class _Careless(MemoryStore):
+    async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
+        return [True] * len(streams)
+
+    async def open_epoch(self, stream: str, strategy: bytes, record: EpochRecord, *others: Any) -> Reply:
+        state = self._streams.get(stream)
+        if state is not None and record.epoch == state.epoch.epoch:
+            del self._streams[stream]
+        return await super().open_epoch(stream, strategy, record, *others)
+
+
+class CountedInBoth(StartedByGenerations):
+    """A generation also counts events from before its beginning, in its first bin."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Refuse no event as too early."""
+        patches = ExitStack()
+        patches.enter_context(super().patched())
+        patches.enter_context(patch.object(slices, "assign", _without_floor))
+        return patches
+
+
+def _without_floor(own: Any, positions: Any, state: Any, rules: BinRules) -> Assignment:
+    return assign(np.maximum(own, rules.first_bin), positions, state, rules)
+
+
+class EndedUnseen(StartedByGenerations):
+    """A generation that has ended leaves the loops, although readers do not see its last rows."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Look at the end only."""
+
+        async def is_over(store: Any, one: Any, keep_us: int | None) -> bool:
+            return one.state is not None and one.state.stopped and one.state.has_ended
+
+        patches = ExitStack()
+        patches.enter_context(super().patched())
+        patches.enter_context(patch.object(decisions, "_is_over", is_over))
+        return patches
+
+
+class WitnessNotAsked(StartedByGenerations):
+    """A start does not ask the witness which generations have released, and a machine has no notes."""
+
+    def _note(self, settings: Settings, stream: StreamSettings) -> None:
+        """Note nothing."""
+
+    async def witnessed(self, schedule: Schedule, ports: Ports, name: str) -> None:
+        """Ask nobody."""
+
+    async def run(self, schedule: Schedule, ports: Ports) -> None:
+        """Run; where a start is refused, the operator puts back the settings before, as the refusal says."""
+        try:
+            await super().run(schedule, ports)
+        except OperatorError:
+            self.put_back(schedule)
