@@ -150,7 +150,7 @@ async def _live(
         await asyncio.sleep((GRACE_S - BEFORE_S - time.time()) % point.bin_s)
         closed, at_s = sum(await looking.visible()), time.monotonic()
         spent, redis_spent = sum(cpu_s(one.pid) for one in workers), cpu_s(redis_pid)
-        whole_bins = max(2 if point.bin_s < 10 else 1, round(seconds / point.bin_s)) * point.bin_s
+        whole_bins = max(2 if point.bin_s < 5 else 1, round(seconds / point.bin_s)) * point.bin_s
         await asyncio.sleep(at_s + whole_bins - time.monotonic())
         spent = sum(cpu_s(one.pid) for one in workers) - spent
         redis_spent = cpu_s(redis_pid) - redis_spent

@@ -14,6 +14,7 @@ from stream_app.state.keys import StreamKeys
 KEYS = (1, 200)
 DAYS = (1, 4)
 PATIENCE_S = 280.0
+LOOK_EVERY_S, SETTLED_S = 0.2, 3.0
 CONFIGURATION = """
 redis: {{url: "{redis}"}}
 state: {{dir: ./state}}
@@ -59,6 +60,17 @@ def _when_released(client: redis.Redis, rows: int) -> tuple[int, float]:
     while time.monotonic() < deadline:
         found = int(client.xlen(StreamKeys("kept").chain))
         if found >= rows:
-            return found, client.info("memory")["used_memory"] / 1e6  # its resident memory jumps by megabytes
-        time.sleep(0.2)
+            return found, _settled_mb(client, deadline)
+        time.sleep(LOOK_EVERY_S)
     raise TimeoutError(f"{rows} rows were not released in time")
+
+
+def _settled_mb(client: redis.Redis, deadline: float) -> float:
+    """Return the allocated memory once it falls no more: spent noise and buffers leave after a release."""
+    least, since = float("inf"), time.monotonic()
+    while time.monotonic() < min(since + SETTLED_S, deadline):
+        mb = client.info("memory")["used_memory"] / 1e6
+        if mb < 0.999 * least:
+            least, since = mb, time.monotonic()
+        time.sleep(LOOK_EVERY_S)
+    return least
