@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -113,7 +113,7 @@ class Worker:
             await closer.reconcile()
         return cls(found, ingest, closers)
 
-    async def run(self, one: OneSource, events: dict[int, list[float]], until: float) -> None:
+    async def run(self, one: OneSource, events: Mapping[int, Sequence[Any]], until: float) -> None:
         """Move the clock in quarters of a bin; write the events that arrive then, count and release them."""
         while one.clock.now_us < until * BIN_US:
             quarter = 4 * one.clock.now_us // BIN_US
