@@ -18,13 +18,24 @@ PAUSE_S = 0.02
 T = TypeVar("T")
 
 
+def pause_s_after(asked_s: float, least_s: float = PAUSE_S) -> float:
+    """Return how long to wait before the next look, by when the last one began on the monotonic clock.
+
+    A look at a service takes time from the service, which it then lacks for what is awaited. So looks take a
+    fifth of the time at most.
+    """
+    took_s = time.monotonic() - asked_s
+    return max(least_s, min(4 * took_s, 0.5))
+
+
 def eventually(holds: Callable[[], T], what: str | Callable[[], str], pause_s: float = PAUSE_S) -> T:
     """Return the first true answer of ``holds``. Args: what, for the message if it does not come."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = (asked_s := time.monotonic()) + PATIENCE_S
     while not (found := holds()):
         if time.monotonic() > deadline_s:
             raise AssertionError(_waited(what))
-        time.sleep(pause_s)
+        time.sleep(pause_s_after(asked_s, pause_s))
+        asked_s = time.monotonic()
     return found
 
 
@@ -32,11 +43,12 @@ async def eventually_async(
     holds: Callable[[], Awaitable[T]], what: str | Callable[[], str], pause_s: float = PAUSE_S
 ) -> T:
     """Do as ``eventually`` does, in an event loop."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = (asked_s := time.monotonic()) + PATIENCE_S
     while not (found := await holds()):
         if time.monotonic() > deadline_s:
             raise AssertionError(_waited(what))
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(pause_s_after(asked_s, pause_s))
+        asked_s = time.monotonic()
     return found
 
 

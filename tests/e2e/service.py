@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, pause_s_after
 
 
 class Service:
@@ -88,11 +88,12 @@ class Service:
 
     def until_true(self, condition: Any, what: str, seconds: float = PATIENCE_S) -> None:
         """Wait until a condition holds, whether or not the service is still running."""
-        deadline = time.monotonic() + seconds
+        deadline = (asked := time.monotonic()) + seconds
         while not condition():
             if time.monotonic() > deadline:
                 raise AssertionError(f"waited {seconds} s until {what}; it said:\n{self.output}")
-            time.sleep(0.02)
+            time.sleep(pause_s_after(asked))
+            asked = time.monotonic()
 
     def __enter__(self) -> Service:
         return self
