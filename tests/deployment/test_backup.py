@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from redis import Redis
 
@@ -31,6 +32,7 @@ from tests.e2e.service import Service
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "backup.md"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 CONFIGURATION = """
 redis: {{url: "{url}"}}
 publish_every: 250ms
@@ -144,6 +146,7 @@ def the_copy_is_checked(folder: Path, said: str) -> None:
     line = re.compile(r"\w+: [\d,]+ bins until 20\S+Z; its witness has (no later one|[1-9])")
     assert all(map(line.match, told[:-1])), said
     assert told[-1] == "backup.rdb: 24 checks, 0 failed"
+    the_containers_check_it(folder, told[-1])
     copied = (folder / "backup.rdb").read_bytes()
     (folder / "damaged.rdb").write_bytes(copied[: len(copied) // 2])
     (folder / "other.rdb").write_bytes(b"{}")
@@ -161,6 +164,32 @@ def the_copy_is_checked(folder: Path, said: str) -> None:
     status, said = checked(folder, "backup.rdb", "changed.yaml")
     assert status == 2
     assert "FAIL noisy: The configuration is the one with which the stream runs, or may follow it: " in said
+
+
+def the_containers_check_it(folder: Path, told: str) -> None:
+    """Run the commands of the compose file and of the page for Kubernetes, with their paths here."""
+    (folder / "program").mkdir()
+    shutil.copy(find_server(), folder / "program" / "redis-server")
+    service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["check-backup"]
+    [in_pod] = re.findall(
+        r"^kubectl exec \S+ -- (stream-app check-backup .*)$", PAGE.read_text(), re.MULTILINE
+    )
+    pod = yaml.safe_load((DEPLOY / "kubernetes" / "check-backup.yaml").read_text())
+    [container] = pod["spec"]["containers"]
+    mounted = {volume.split(":")[1] for volume in service["volumes"]} | {"/backup"}
+    for words, places in (
+        ([*service["entrypoint"], *service["command"]], mounted),
+        (in_pod.split(), {one["mountPath"] for one in container["volumeMounts"]}),
+    ):
+        paths = [Path(word) for word in words if word.startswith("/")]
+        assert all(str(path) in places or str(path.parent) in places for path in paths), words
+        here = {"/etc/private-counts": folder, "/program": folder / "program", "/backup": folder}
+        own = [
+            str(here[str(Path(word).parent)] / Path(word).name) if word[0] == "/" else word for word in words
+        ]
+        result = CliRunner().invoke(main, own[1:])
+        assert result.exit_code == 0, result.output
+        assert result.output.replace(f"{folder}/", "").splitlines()[-1] == told
 
 
 def checked(folder: Path, file: str, config: str = "stream-app.yaml") -> tuple[int, str]:

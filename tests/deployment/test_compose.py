@@ -99,7 +99,7 @@ def test_the_image_s_health_check_asks_a_port_that_each_of_our_services_has(comp
     assert 'CMD ["python", "-m", "stream_app.health"]' in (DEPLOY / "Dockerfile").read_text()
     asked = set()
     for name, service in compose["services"].items():
-        if not service["image"].startswith("private-counts") or name in ENDING:
+        if not service["image"].startswith("private-counts") or name in ENDING | CHECKS:
             continue
         assert "healthcheck" not in service
         (configured,) = [volume.split(":")[0] for volume in service["volumes"] if "stream-app" in volume]
@@ -118,21 +118,25 @@ def test_the_image_is_labelled_with_the_version_that_it_is_named_by(compose: Any
         assert service["build"]["args"] == {"VERSION": version, "REVISION": "${REVISION:-unknown}"}
 
 
+CHECKS = {"check-backup", "check-backup-http"}
 ENDING = {"noise-key", "rotate-key"}  # they do one thing and end
 WORKERS = {"worker-1", "worker-2"}
 ALL_WORKERS = WORKERS | {"worker-http"}
 # Which service can connect to which; all other pairs must be separate.
 REACHED_BY = {
-    "kafka": WORKERS,
+    "kafka": WORKERS | {"check-backup"},
     "redis": ALL_WORKERS | {"rotate-key", "api", "alerts"},
-    "worker-1": {"worker-2", "worker-http", "rotate-key", "kafka", "redis", "prometheus"},
-    "worker-2": {"worker-1", "worker-http", "rotate-key", "kafka", "redis", "prometheus"},
+    "worker-1": {"worker-2", "worker-http", "rotate-key", "check-backup", "kafka", "redis", "prometheus"},
+    "worker-2": {"worker-1", "worker-http", "rotate-key", "check-backup", "kafka", "redis", "prometheus"},
     "worker-http": {"worker-1", "worker-2", "rotate-key", "redis", "prometheus"},
     "rotate-key": ALL_WORKERS | {"redis"},
     "ingest": {"prometheus"},
     "api": {"redis", "alerts", "grafana", "prometheus"},
     "alerts": {"redis", "api", "grafana", "prometheus"},
     "noise-key": set(),
+    "redis-program": set(),
+    "check-backup": WORKERS | {"kafka"},
+    "check-backup-http": set(),
     "prometheus": ALL_WORKERS | {"ingest", "api", "alerts", "alertmanager", "grafana-operator"},
     "alertmanager": {"prometheus", "grafana-operator"},
     "grafana-operator": {"prometheus", "alertmanager"},
@@ -270,7 +274,7 @@ ENVIRONMENT = {
 def test_every_process_ends_on_sigterm_even_while_it_loads(compose: Any) -> None:
     """The kernel drops a signal to a container's first process if that process has no handler for it."""
     heard = {name for name, service in compose["services"].items() if service.get("init")}
-    assert heard == {*ALL_WORKERS, "rotate-key", "api", "alerts", "ingest"}
+    assert heard == {*ALL_WORKERS, *CHECKS, "rotate-key", "api", "alerts", "ingest"}
 
 
 def test_configuration_is_valid_in_the_environment_of_each_service() -> None:
@@ -299,7 +303,7 @@ def test_only_the_commands_of_keys_may_write_the_key_that_workers_read(compose: 
         if volume.startswith("noise-key:")
     }
     writable, read_only = f"noise-key:{key.parent}", f"noise-key:{key.parent}:ro"
-    assert mounted == dict.fromkeys(ENDING, writable) | dict.fromkeys(WORKERS, read_only)
+    assert mounted == dict.fromkeys(ENDING, writable) | dict.fromkeys(WORKERS | {"check-backup"}, read_only)
     service = compose["services"]["rotate-key"]
     said = CliRunner().invoke(stream_app, [*service["entrypoint"][1:], *service["command"]])
     assert (said.exit_code, service["entrypoint"][0]) == (0, "stream-app")

@@ -18,6 +18,7 @@ from tests.services import tool
 
 REPOSITORY = Path(__file__).parents[2]
 KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
+CHECK = KUBERNETES / "check-backup.yaml"
 HTTP = yaml.safe_load((REPOSITORY / "deploy" / "stream-app-http.yaml").read_text())
 EVERYTHING: dict[str, Any] = {
     "image": {"digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "registry"}]},
@@ -133,7 +134,7 @@ def test_kubernetes_accepts_every_resource_and_no_wrong_property(
         assert right in text
         text = text.replace(right, mistake)
     broken.write_text(text)
-    command = [tool("python"), KUBERNETES / "check_manifests.py", *rendered.values(), broken]
+    command = [tool("python"), KUBERNETES / "check_manifests.py", *rendered.values(), CHECK, broken]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     found: Any = json.loads(done.stdout)
     assert {file for file, *_ in found} == {"broken.yaml"}, found
@@ -145,6 +146,23 @@ def test_kubernetes_accepts_every_resource_and_no_wrong_property(
         "PrometheusRule",
         "ScaledObject",
     }
+
+
+def test_the_pod_that_checks_a_backup_has_what_a_worker_has_and_no_more(rendered: dict[str, Path]) -> None:
+    pod = yaml.safe_load(CHECK.read_text())
+    worker = resources(rendered["shipped"])["StatefulSet/private-counts-worker"]["spec"]["template"]
+    spec, of_worker = pod["spec"], worker["spec"]
+    assert pod["metadata"]["labels"] == worker["metadata"]["labels"]
+    assert spec["securityContext"] == of_worker["securityContext"]
+    assert spec["automountServiceAccountToken"] is False
+    (check,), (first,) = spec["containers"], spec["initContainers"]
+    [counts] = of_worker["containers"]
+    assert (check["image"], check["envFrom"]) == (counts["image"], counts["envFrom"])
+    assert check["securityContext"] == first["securityContext"] == counts["securityContext"]
+    mounts = [{one["name"]: one["mountPath"] for one in each["volumeMounts"]} for each in (check, counts)]
+    assert mounts[0] == mounts[1] | {"program": "/program", "backup": "/backup"}
+    volumes = {one["name"]: one for one in spec["volumes"]}
+    assert [volumes[one["name"]] for one in of_worker["volumes"]] == of_worker["volumes"]
 
 
 def test_no_pod_has_rights_that_it_does_not_need(rendered: dict[str, Path]) -> None:
