@@ -189,9 +189,10 @@ class SourceLedger:
         for entry in (await self._everything(source)).values():
             if entry.stream not in self._configured:
                 raise OperatorError(
-                    f"streams.{stream}.privacy.total: {source} is measured by stream {entry.stream}, too, "
-                    "which this configuration does not name, so a loss of Redis would make the total forget "
-                    "its cost; write ledger: {file: ...} or {topic: ...}, or per: stream in the total"
+                    f"streams.{base_of(stream)}.privacy.total: {source} is measured by stream "
+                    f"{entry.stream}, too, which this configuration does not name, so a loss of Redis would "
+                    "make the total forget its cost; write ledger: {file: ...} or {topic: ...}, or per: "
+                    "stream in the total"
                 )
 
     async def _everything(self, source: str) -> dict[tuple[str, int, str, int], LedgerEntry]:

@@ -23,6 +23,7 @@ from dphist.tree.epoch_nodes import node_counts
 from dphist.windows.design import WindowDesign
 from stream_app.config.settings import StreamSettings
 from stream_app.core.counting.cells import Axis
+from stream_app.core.generations import base_of
 from stream_app.core.kinds import Kind, kind_of
 from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES
 from stream_app.core.kinds.tables import PUBLISHED
@@ -77,7 +78,7 @@ def _about(stream: StreamSettings, key: str = "") -> Iterator[None]:
         yield
     except ValueError as refusal:
         where = f"{stream.where}: " if stream.where else ""
-        raise OperatorError(f"{where}streams.{stream.name}{key}: {refusal}") from None
+        raise OperatorError(f"{where}streams.{base_of(stream.name)}{key}: {refusal}") from None
 
 
 def can_draw_ahead(kind: Kind) -> bool:

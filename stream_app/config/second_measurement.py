@@ -6,7 +6,7 @@ The ledger has the same rule, but it refuses the second stream only when the fir
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -14,6 +14,7 @@ from stream_app.config.document import ConfigError
 from stream_app.config.plans import planned
 from stream_app.config.settings import StreamSettings
 from stream_app.config.source import by_log
+from stream_app.core.generations import base_of, number_of
 from stream_app.core.ledger import (
     ACCEPTED,
     certainly_small,
@@ -47,10 +48,23 @@ def check_measurements(
 ) -> None:
     """Refuse a stream whose first epoch the ledger or its total would refuse, in the order of starts.
 
+    Args: as for ``refusals``. Raises: ConfigError, one line.
+    """
+    for _, why in refusals(streams, now_us, ledgers, begun):
+        raise ConfigError(why)
+
+
+def refusals(
+    streams: Sequence[StreamSettings],
+    now_us: int,
+    ledgers: Mapping[str, Sequence[LedgerEntry]] | None = None,
+    begun: Collection[str] = (),
+) -> Iterator[tuple[str, str]]:
+    """Yield each stream whose first epoch the ledger or its total would refuse, and why; others count then.
+
     Args:
         ledgers: earlier measurements, by source; None for none.
         begun: streams that have already started; their cost was accepted then.
-    Raises: ConfigError, one line.
     """
     known: dict[str, list[LedgerEntry]] = defaultdict(list)
     for source, entries in (ledgers or {}).items():
@@ -70,17 +84,21 @@ def check_measurements(
     for stream in new:
         entry = firsts[stream.name]
         ledger = known[entry.source]
-        if stream.accept != ACCEPTED or entry.source not in small:
-            try:
+        try:
+            if stream.accept != ACCEPTED or entry.source not in small:
                 check_measurement(ledger, entry, stream.accept)
-            except ValueError as refusal:
-                raise ConfigError(f"{stream.privacy_where}: {refusal}") from None
-        _check_total(stream, ledger, entry)
-        ledger.append(entry)
+            _check_total(stream, ledger, entry)
+        except ValueError as refusal:
+            yield stream.name, f"{stream.privacy_where}: {refusal}"
+        else:
+            ledger.append(entry)
 
 
 def _check_total(stream: StreamSettings, ledger: Sequence[LedgerEntry], first: LedgerEntry) -> None:
-    """Refuse a stream whose total does not allow its first epoch, or not all epochs of a replay."""
+    """Refuse a stream whose total does not allow its first epoch, or not all epochs of a replay.
+
+    Raises: ValueError, one line.
+    """
     declared, total = stream.declared, stream.total
     if total is None:
         return
@@ -90,8 +108,10 @@ def _check_total(stream: StreamSettings, ledger: Sequence[LedgerEntry], first: L
     if not total.allows(stream.name, [*ledger, *epochs]):
         cost = statement(first.source, [*ledger, *epochs])
         what = "its first epoch" if declared.last_bin is None else f"its {len(epochs):,} epoch(s)"
-        raise ConfigError(
-            f"{stream.privacy_where}: streams.{stream.name}.privacy.total: with {what} the source costs "
+        if (number := number_of(stream.name)) > 1:
+            what = f"the first epoch of generation {number}"
+        raise ValueError(
+            f"streams.{base_of(stream.name)}.privacy.total: with {what} the source costs "
             f"{promise_in_words(cost.epsilon, cost.delta)}, more than {total.words}; raise the total, or "
             "lower epsilon"
         )

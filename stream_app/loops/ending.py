@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from stream_app.core.generations import base_of
 from stream_app.core.history import read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.measurements import end_of
@@ -86,7 +87,7 @@ async def _announce_end_of_predecessor(store: Store, strategy: Strategy, *, is_f
         return  # the store was lost, and the stream before has left the configuration; the ledger has its end
     check_predecessor(strategy, state)
     if state is not None:
-        await _announce(store, before, state, first_us, f"streams.{strategy.stream}.time.first")
+        await _announce(store, before, state, first_us, f"streams.{base_of(strategy.stream)}.time.first")
 
 
 def check_predecessor(strategy: Strategy, state: StreamState | None) -> None:
@@ -99,19 +100,19 @@ def check_predecessor(strategy: Strategy, state: StreamState | None) -> None:
         return
     if state is None:
         raise OperatorError(
-            f"streams.{strategy.stream}.successor_of: this store has no stream {before}; correct the name, "
-            "or take successor_of out"
+            f"streams.{base_of(strategy.stream)}.successor_of: this store has no stream {before}; correct "
+            "the name, or take successor_of out"
         )
     text, _ = read_strategy(state.strategy)
     why = strategy.declared.cannot_succeed(before, Strategy.from_json(text).declared)
     if why is not None:
-        raise OperatorError(f"streams.{strategy.stream}.successor_of: {why}")
-    end_to_store(before, state, first_us, f"streams.{strategy.stream}.time.first")
+        raise OperatorError(f"streams.{base_of(strategy.stream)}.successor_of: {why}")
+    end_to_store(before, state, first_us, f"streams.{base_of(strategy.stream)}.time.first")
 
 
 def key_of_end(stream: str) -> str:
     """Return the key of a stream's end, for messages."""
-    return f"streams.{stream}.time.until"
+    return f"streams.{base_of(stream)}.time.until"
 
 
 async def _announce(store: Store, name: str, state: StreamState, until_us: int, key: str) -> bool:

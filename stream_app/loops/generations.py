@@ -23,10 +23,10 @@ from stream_app.core.measurements import end_of
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import facts_in_words, needs_generation, stored_strategy
+from stream_app.loops.edges import common_edge, never_meet, soonest_end
 from stream_app.ports import OperatorError, Store
 
 LEAD_US = 300_000_000  # before a generation begins, its beginning is stored; it cannot be taken back then
-_LATEST_US = 5_000_000  # a beginning that is nearer could pass before it is stored
 _MOST_EPOCHS = 10_000  # in which a common edge of both binnings is looked for
 
 
@@ -82,17 +82,40 @@ class Generations:
         ended: earlier ones that count nothing more, and whose rows readers see.
         next: the one that is wanted; None: the configuration is that of the newest one.
         abandoned_us: where the newest one ends although nobody has said what follows; None: it does not.
+        refused: a line about one that cannot begin, and what happens instead; None: there is none.
     """
 
     running: tuple[StreamSettings, ...]
     ended: tuple[StreamSettings, ...] = ()
     next: Next | None = None
     abandoned_us: int | None = None
+    refused: str | None = None
 
     @property
     def newest(self) -> str:
         """The name of the newest one that is known."""
         return self.running[-1].name
+
+    def without(self, refused: Mapping[str, str]) -> Generations:
+        """Return these without a generation that cannot begin, and without those after it.
+
+        The one before runs on; if its end is stored, it runs to its end. Args: refused, why, by name.
+        """
+        for place, stream in enumerate(self.running):
+            if stream.name in refused:
+                line = _cannot_begin(stream, refused[stream.name], stream.declared.time.first_us)
+                return Generations(self.running[:place], self.ended, refused=line)
+        if self.next is None or self.next.stream.name not in refused:
+            return self
+        stream, end_us = self.next.stream, self.next.edge_us if self.next.is_stored else None
+        line = _cannot_begin(stream, refused[stream.name], end_us)
+        return Generations(self.running, self.ended, refused=line)
+
+
+def _cannot_begin(stream: StreamSettings, why: str, end_us: int | None) -> str:
+    """Return what happens without a generation. Args: end_us, the stored end of the one before, if any."""
+    then = "the settings so far hold" if end_us is None else f"the stream ends at {format_instant(end_us)}"
+    return f"{base_of(stream.name)}: generation {number_of(stream.name)} cannot begin, so {then}: {why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +180,18 @@ async def generations_of(
     wanted = planned(_begun_as(then, configured))
     if not needs_generation(then, wanted):
         return Generations((*running, configured), tuple(ended))
-    edge_us = _edge(then, newest, configured.declared, now_us)
+    before = _as_stored(stream, newest, until_us=None)
+    coming = _named(stream, generation(stream.name, number_of(newest.name) + 1))
+    end_us = _stored_end(newest)
+    soonest_us = soonest_end(then, newest.state, now_us) if end_us is None else end_us
+    edge_us = common_edge(then, configured.declared, soonest_us, _MOST_EPOCHS if end_us is None else 1)
+    if edge_us is None:
+        line = _cannot_begin(coming, never_meet(stream.name, soonest_us), end_us)
+        return Generations((*running, before), tuple(ended), refused=line)
     time = structs.replace(configured.declared.time, first_us=edge_us)
     declared = structs.replace(configured.declared, time=time, successor_of=newest.name)
-    before = _as_stored(stream, newest, until_us=None)
-    wanted_next = Next(
-        replace(_named(stream, generation(stream.name, number_of(newest.name) + 1)), declared=declared),
-        before,
-        edge_us,
-        facts_in_words(then, wanted),
-        is_stored=newest.state is not None and newest.state.until_bin is not None,
-    )
+    facts = facts_in_words(then, wanted)
+    wanted_next = Next(replace(coming, declared=declared), before, edge_us, facts, end_us is not None)
     return Generations((*running, before), tuple(ended), wanted_next)
 
 
@@ -339,35 +363,12 @@ def _successor_of_another_name(name: str, base: str, entries: Sequence[LedgerEnt
 
 def _end_without_successor(newest: _Known, entries: Sequence[LedgerEntry]) -> int | None:
     """Return where the newest generation ends, if no stream is known that goes on there."""
-    state, strategy = newest.state, newest.strategy
-    if state is None or strategy is None or state.until_bin is None or end_of(entries, newest.name):
+    return None if end_of(entries, newest.name) else _stored_end(newest)
+
+
+def _stored_end(one: _Known) -> int | None:
+    """Return the end that the store has of a generation; None: it has none."""
+    state, strategy = one.state, one.strategy
+    if state is None or strategy is None or state.until_bin is None:
         return None
     return strategy.declared.time.binning.start_us(state.until_bin)
-
-
-def _edge(running: Strategy, newest: _Known, wanted: Declaration, now_us: int) -> int:
-    """Return where the next generation begins: where an epoch ends and a bin of the wanted settings begins.
-
-    The clock alone decides it, or the end that is stored.
-    Raises: OperatorError if both never meet.
-    """
-    time, horizon, state = running.declared.time, running.time.horizon, newest.state
-    start_us = time.binning.start_us
-    if state is not None and state.until_bin is not None:
-        ends, most = state.until_bin, 1
-    else:
-        begun = running.declared.first_bin(now_us) if state is None else state.epoch.first_bin
-        ends = begun + (horizon if state is None else state.epoch.bins)
-        [soonest] = time.binning.bin_of([now_us + _LATEST_US]).tolist()
-        ends += horizon * max(0, -((ends - soonest - 1) // horizon))
-        most = _MOST_EPOCHS
-    for number in range(most):
-        edge_us = start_us(ends + horizon * number)
-        [begins] = wanted.time.binning.bin_of([edge_us]).tolist()
-        if wanted.time.binning.start_us(begins) == edge_us:
-            return edge_us
-    raise OperatorError(
-        f"streams.{base_of(newest.name)}.time.bin: no bin begins where an epoch of the settings so far "
-        f"ends, for example at {format_instant(start_us(ends))}; choose bins that begin there, "
-        "or first a time.epoch that ends where one of these bins begins"
-    )

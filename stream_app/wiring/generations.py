@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -24,7 +24,7 @@ from stream_app.core.records import LedgerEntry, Reply
 from stream_app.core.strategy import canonical_json
 from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.generations import Generations, Next, Witnessed, generations_of
-from stream_app.ports import Clock, OutsideLedger, Store
+from stream_app.ports import Clock, OperatorError, OutsideLedger, Store
 from stream_app.stored_format import GENERATIONS, mark_directory
 from stream_app.together import each_to_its_end
 from stream_app.wiring.witnessed import Witnesses, notes_text
@@ -80,7 +80,7 @@ class Turned:
             beginning = [one.next.stream] if one.next in due and one.next is not None else []
             streams = [*one.ended, *one.running, *beginning]
             streams.sort(key=lambda stream: number_of(stream.name))
-            if number_of(streams[-1].name) > 1:
+            if streams and number_of(streams[-1].name) > 1:
                 declared = {stream.name: stream.declared for stream in streams}
                 for number, name in enumerate(declared, start=1):
                     found[name] = notes_text(dict(islice(declared.items(), number)))
@@ -92,13 +92,30 @@ class Turned:
         streams = (one for found in self.found for one in (*found.ended, *found.running))
         return _settings(self.running, list(streams))
 
+    def without(self, refused: Mapping[str, str]) -> Turned:
+        """Return the configuration without generations that cannot begin. Args: refused, why, by name.
+
+        Raises: OperatorError if no stream is left.
+        """
+        found = tuple(one.without(refused) for one in self.found)
+        streams = _streams(found, ())
+        turned = replace(self, running=_settings(self.running, streams), found=found)
+        if refused and not streams:
+            raise OperatorError(f"stream {'; '.join(turned.refused)}")
+        return turned
+
+    @property
+    def refused(self) -> list[str]:
+        """A line about each generation that cannot begin."""
+        return [one.refused for one in self.found if one.refused is not None]
+
     def lines(self) -> list[str]:
         """Return what changes with a generation, and when, a line each."""
         return [following.line(self.now_us) + self._topic(following) for following in self.following]
 
     def log(self) -> None:
         """Log what changes, and when; and what ends without anything that follows."""
-        for line in self.lines():
+        for line in (*self.lines(), *self.refused):
             log.warning("stream %s", line)
         for found in self.found:
             if found.abandoned_us is not None:

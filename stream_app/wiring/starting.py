@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
-from stream_app.config.second_measurement import check_measurements
+from stream_app.config.second_measurement import check_measurements, refusals
 from stream_app.config.source import by_log, ledgers_of
 from stream_app.core.changes import by_hash
 from stream_app.core.generations import base_of, number_of
@@ -95,11 +95,7 @@ async def check_start(
             stream.name in opened or note_of(stream.name, settings.state_dir).exists()
         ):
             unknown.append(stream.name)
-    logs: dict[str, list[str]] = defaultdict(list)
-    for stream in settings.streams:
-        identity, *own = ledgers_of(stream, settings.file.parent)
-        logs[identity] += own
-    ledgers = {source: await measured(store, source, names) for source, names in logs.items()}
+    ledgers = await _measured(store, settings, settings.streams)
     for stream in settings.streams:
         await ledger_of(stream, settings, store, outside).check_remembered(
             stream.name, stream.declared.source.name
@@ -111,6 +107,30 @@ async def check_start(
             "now and restore it, or the same counts get noise twice, which weakens the promise. %s",
             *(some_of(unknown), SET_LEDGER),
         )
+
+
+async def refused_generations(settings: Settings, store: Store, now_us: int) -> dict[str, str]:
+    """Return the generations whose first epoch the ledger or a total does not allow, and why.
+
+    A generation begins by itself, perhaps long after its settings were written, and other streams may have
+    used up a total until then. So the caller leaves it out, and all other streams go on.
+    """
+    first = {stream.name for stream in settings.streams if number_of(stream.name) == 1}
+    about = {one.declared.source.name for one in settings.streams if one.name not in first}
+    streams = [stream for stream in settings.streams if stream.declared.source.name in about]
+    ledgers = await _measured(store, settings, streams)
+    return dict(refusals(streams, now_us, ledgers, begun=first))
+
+
+async def _measured(
+    store: Store, settings: Settings, streams: Sequence[StreamSettings]
+) -> dict[str, tuple[LedgerEntry, ...]]:
+    """Return every measurement of each stream's source, by the source's name."""
+    logs: dict[str, list[str]] = defaultdict(list)
+    for stream in streams:
+        identity, *own = ledgers_of(stream, settings.file.parent)
+        logs[identity] += own
+    return {source: await measured(store, source, names) for source, names in logs.items()}
 
 
 async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> None:

@@ -52,7 +52,7 @@ from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.preparing import Preparing
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
-from stream_app.wiring.starting import check_start, check_streams, ledger_of
+from stream_app.wiring.starting import check_start, check_streams, ledger_of, refused_generations
 from stream_app.wiring.storage import (
     close_client,
     noise_keys,
@@ -151,6 +151,7 @@ async def _start_and_run(
         outside, now_us = outside_ledger(settings), await wall.now_us()
         waiting.now = KAFKA if settings.outputs else REDIS
         turned = await with_generations(settings, store, outside, now_us, Witnesses(settings, topics=True))
+        turned = turned.without(await refused_generations(turned.everything, store, now_us))
         waiting.now = KAFKA if settings.outputs else START
         witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
         witnesses |= await open_witnesses(turned.beginning, resources, turned.notes())

@@ -28,11 +28,11 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.generations import generation
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import ENDED, EpochRecord, LedgerEntry, Reply
+from stream_app.loops import edges
 from stream_app.loops import generations as decisions
 from stream_app.loops.generations import Released
 from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
-from stream_app.ports import OperatorError
 from stream_app.together import until_one_ends
 from stream_app.wiring import generations as wiring
 from stream_app.wiring import pipeline as loops
@@ -81,7 +81,7 @@ class StartedByGenerations(Pipeline):
         patches = ExitStack()
         for place, name, part in (
             (decisions, "LEAD_US", LEAD_US),
-            (decisions, "_LATEST_US", BIN_US // 4),
+            (edges, "_LATEST_US", BIN_US // 4),
             (wiring, "_AGAIN_US", BIN_US),
             (wiring, "_note", self._note),
             (wiring, "_notes", lambda directory: dict(self.notes)),
@@ -98,13 +98,10 @@ class StartedByGenerations(Pipeline):
         while True:
             now_us = await ports.wall.now_us()
             configured, witnessed = self._settings(schedule), partial(self.witnessed, schedule, ports)
-            try:
-                turned = await wiring.with_generations(
-                    configured, ports.store, self.outside, now_us, witnessed
-                )
-            except OperatorError as refusal:
-                if "no bin begins where an epoch" not in str(refusal):
-                    raise
+            turned = await wiring.with_generations(configured, ports.store, self.outside, now_us, witnessed)
+            refused = await starting.refused_generations(turned.everything, ports.store, now_us)
+            turned = turned.without(refused)
+            if any("no bin begins where an epoch" in line for line in turned.refused):
                 schedule = self.put_back(schedule)  # after a loss, epochs may end inside longer bins for ever
                 continue
             await starting.check_start(turned.everything, ports.store, ports.witnesses, self.outside, now_us)

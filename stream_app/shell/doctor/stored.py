@@ -16,12 +16,13 @@ from stream_app.core.generations import generation
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import changes_in_words, running_strategy
+from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.state.embedded import running_url
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import check_begun_file, id_of_state
 from stream_app.wiring.generations import with_generations
-from stream_app.wiring.starting import check_ends
+from stream_app.wiring.starting import check_ends, refused_generations
 
 NOT_ASKED = "a start compares the streams with it"
 
@@ -43,7 +44,7 @@ class Compared(NamedTuple):
 async def check_stored(settings: Settings) -> Compared:
     """Compare each stream with what began under its name, as a start does; change nothing.
 
-    Raises: OperatorError for the first stream that a start would refuse.
+    Raises: OperatorError for the first stream that a start would refuse, or whose change it would leave out.
     """
     for stream in settings.streams:
         if isinstance(stream.source, SourceSettings):
@@ -63,6 +64,9 @@ async def check_stored(settings: Settings) -> Compared:
         await store.check_format()
         now_us, _ = await store.now_us()
         turned = await with_generations(settings, store, None, now_us)
+        turned = turned.without(await refused_generations(turned.everything, store, now_us))
+        for line in turned.refused:
+            raise OperatorError(f"stream {line}")
         changes += turned.lines()
         for stream in turned.running.streams:
             state = await store.load(stream.name)

@@ -7,21 +7,36 @@ import random
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stream_app.config import SourceSettings
+from stream_app.config import SourceSettings, StreamSettings
+from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import PerUser
+from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED
+from stream_app.core.records import Reply
 from stream_app.loops.clocks import LiveClock
 from stream_app.ports import OperatorError
 from stream_app.wiring.event_logs import check_file
-from tests.stream_app.declared import BIN_US, STREAM, changed_stream
+from tests.stream_app.declared import BIN_US, SOURCE, STREAM, changed_stream
 from tests.stream_app.loops.test_generations import CHANGED_AT, EDGE, Worker, stream_of, turned
 from tests.stream_app.one_source import OneSource, OneUserKey
 
+SPENT = (
+    "generation 2 cannot begin, so the settings so far hold: : streams.visits.privacy.total: with the first "
+    "epoch of generation 2 the source costs epsilon 5, more than the total of epsilon 4 for the source; "
+    "raise the total, or lower epsilon"
+)
 HOUR_US = 3_600_000_000
+NO_EDGE = (
+    "generation 2 cannot begin, so the settings so far hold: streams.visits.time.bin: no bin begins where an "
+    "epoch of the settings so far ends, for example at "
+)
+REMEDY = "; choose bins that begin there, or first a time.epoch that ends where one of these bins begins"
 MIDNIGHT_US = 1_795_478_400_000_000  # 2026-11-24T00:00:00Z
 
 
@@ -67,13 +82,12 @@ def test_the_edge_is_the_first_common_one_and_never_in_the_past(one: OneSource, 
             soonest = [end for end in ends if end // 10 > (now_s + 5) // 10][:10_000]
             meant = next((end for end in soonest if end % bin_s == 0), None)
             wanted = stream_of(one, bin_us=bin_s * 1_000_000, epoch_bins=5)
-            if meant is None:
-                with pytest.raises(OperatorError, match="no bin begins"):
-                    await turned(one, wanted)
-                continue
-            found = (await turned(one, wanted)).following
-            assert [following.edge_us for following in found] == [meant * 1_000_000]
-            assert meant > now_s
+            found = await turned(one, wanted)
+            edges = [following.edge_us for following in found.following]
+            assert edges == ([] if meant is None else [meant * 1_000_000])
+            assert meant is None or meant > now_s
+            line = f"{STREAM}: {NO_EDGE}{format_instant(soonest[0] * 1_000_000)}{REMEDY}"
+            assert found.refused == ([] if meant else [line])
 
     asyncio.run(run())
 
@@ -151,5 +165,70 @@ def test_a_refused_start_stores_nothing_of_a_generation(one: OneSource, refused:
         worker = await Worker.start(one, before, other)
         assert [closer.name for closer in worker.closers] == [STREAM, "other"]
         assert worker.turned.lines() == []
+
+    asyncio.run(run())
+
+
+TOTAL = Total(Fraction(4), None, "source")
+ONE_USER: dict[str, Any] = {"user": PerUser("user", 1), "epsilon": 1, "private": True}
+
+
+def limited(one: OneSource, epoch_bins: int) -> StreamSettings:
+    """Return a stream whose source has a total of four epochs."""
+    return replace(stream_of(one, epoch_bins=epoch_bins, **ONE_USER), total=TOTAL, accept=ACCEPTED)
+
+
+async def use_up(one: OneSource, epochs: int) -> None:
+    """Let another stream of the source open so many epochs."""
+    [first, *_] = await one.store.ledger(SOURCE)
+    for epoch in range(epochs):
+        spent = replace(first, stream="other", epoch=epoch, strategy_hash="h")
+        assert await one.store.reserve(spent) is Reply.DONE
+
+
+def test_a_total_that_is_used_up_before_the_lead_leaves_the_old_settings(
+    one: OneSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        await (await Worker.start(one, limited(one, 60))).run(one, {}, CHANGED_AT)
+        assert len((await Worker.start(one, limited(one, 50))).turned.following) == 1
+        await use_up(one, 3)
+        one.clock.set_bin(130)  # 300 seconds before the edge, at bin 160
+        caplog.clear()
+        worker = await Worker.start(one, limited(one, 50))
+        assert caplog.messages == [f"stream {STREAM}: {SPENT}"]
+        assert [closer.name for closer in worker.closers] == [STREAM]
+        state = await one.store.load(STREAM)
+        assert state is not None
+        assert state.until_bin is None
+        assert not list(one.directory.glob("state/witness/*.json"))
+        next_one = worker.turned.until_next(worker.turned.running, LiveClock(one.store))
+        with pytest.raises(TimeoutError):  # the worker does not start its loops again for it
+            await asyncio.wait_for(next_one, 0.01)
+
+    asyncio.run(run())
+
+
+def test_a_total_that_is_used_up_after_the_end_is_stored_ends_this_stream_only(
+    one: OneSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        other = replace(stream_of(one, **ONE_USER), name="beside", accept=ACCEPTED)
+        await (await Worker.start(one, limited(one, 6), other)).run(one, {}, CHANGED_AT)
+        due = await turned(one, limited(one, 4), other)
+        assert await due.store_due(one.store) is not None  # and the worker dies
+        await use_up(one, 3)
+        worker = await Worker.start(one, limited(one, 4), other)
+        assert [closer.name for closer in worker.closers] == [STREAM, "beside"]
+        [line] = worker.turned.refused
+        assert line.startswith(
+            f"{STREAM}: generation 2 cannot begin, so the stream ends at 1970-01-01T00:17:40Z: "
+        )
+        # Later, and alone, the worker has nothing to do, and says so.
+        await worker.run(one, {}, EDGE + 2)
+        worker = await Worker.start(one, limited(one, 4), other)
+        assert [closer.name for closer in worker.closers] == ["beside"]
+        with pytest.raises(OperatorError, match="raise the total"):
+            await Worker.start(one, limited(one, 4))
 
     asyncio.run(run())
