@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from redis import Redis
 
 from deploy.ports import free_port
 from stream_app.core.instants import format_instant, parse_instant
@@ -95,6 +96,19 @@ def test_workers_over_a_topic_take_the_next_generation_one_after_the_other(
         assert total(cell, "clicks") == 30
         assert f"it writes to topic {cell.topic.name}.private.2" in cell.said()
         assert all(one.poll() is None for one in workers), cell.said()
+        for one in workers:
+            one.send_signal(signal.SIGTERM)
+        assert [one.wait(PATIENCE_S) for one in workers] == [0, 0]
+        # Redis and state.dir are lost: the topics have both generations, and their settings.
+        file.write_text(file.read_text().replace("bin: 500ms", "bin: 1s"))
+        rmtree(tmp_path / "state")
+        Redis.from_url(cell.redis.operator_url).flushall()
+        found = CliRunner().invoke(main, ["rebuild", "--config", str(file)])
+        assert found.exit_code == 0, found.output
+        assert [line.split(":")[0] for line in found.output.splitlines()] == [
+            *("clicks", "clicks@2", "approximate", "approximate@2")
+        ]
+        assert found.output.count("were put back from its witness") == 4
 
 
 def total(cell: Cell, stream: str) -> int | None:
