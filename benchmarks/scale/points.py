@@ -84,7 +84,7 @@ def drawn(seed: int) -> Iterator[Point]:
         return round(least * math.exp(chance.random() * math.log(most / least)))
 
     while True:
-        workers, partitions, streams = chance.choice((1, 1, 2)), size(2, 24), size(1, 500)
+        workers, partitions, streams = chance.choice((1, 1, 2)), size(2, 24), size(1, 200)
         bin_s = chance.choice([each for each in (1, 2, 5, 10) if streams <= MOST_CLOSINGS * each])
         keys = min(MOST_CLOSINGS_OF_KEYS, MOST_AHEAD // 3_600) * bin_s // streams
         keys = size(1, min(keys, 20_000))
