@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -188,7 +188,7 @@ async def with_generations(
         that a worker keeps. Raises: OperatorError, as ``generations_of``; OSError.
     """
     asked = witnessed or Witnesses(settings, topics=False)
-    notes = await asyncio.to_thread(_notes, settings.state_dir)
+    notes = await asyncio.to_thread(_notes, settings.state_dir, {one.name for one in settings.streams})
     kept = () if outside is None else await outside.entries()
     sources = dict.fromkeys(_sources(settings.streams, settings.file.parent))
     # By the streams that they are about: with a thousand streams, each would look at the entries of all.
@@ -252,10 +252,23 @@ def _note(settings: Settings, stream: StreamSettings) -> None:
         write_durably(path, [text])
 
 
-def _notes(state_dir: Path) -> dict[str, Declaration]:
-    """Return what this machine has noted of generations, by name."""
-    files = sorted(_directory(state_dir).glob("*.json"))
-    return {unquote(file.stem): Declaration.of(json.loads(file.read_bytes())) for file in files}
+def _notes(state_dir: Path, streams: Collection[str]) -> dict[str, Declaration]:
+    """Return what this machine has noted of the generations of these streams, by name.
+
+    Raises: OperatorError, one line. A note of a stream that has left the configuration is not read.
+    """
+    files = {unquote(file.stem): file for file in sorted(_directory(state_dir).glob("*.json"))}
+    return {name: _read_note(name, file) for name, file in files.items() if base_of(name) in streams}
+
+
+def _read_note(name: str, file: Path) -> Declaration:
+    try:
+        return Declaration.of(json.loads(file.read_bytes()))
+    except (OSError, ValueError) as failure:
+        raise OperatorError(
+            f"{file}: the settings of {name} cannot be read ({failure}); bring the file back from a copy of "
+            "state.dir, or, if Redis has lost nothing, remove it"
+        ) from None
 
 
 def _directory(state_dir: Path) -> Path:

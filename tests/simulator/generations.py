@@ -84,7 +84,7 @@ class StartedByGenerations(Pipeline):
             (edges, "_LATEST_US", BIN_US // 4),
             (wiring, "_AGAIN_US", BIN_US),
             (wiring, "_note", self._note),
-            (wiring, "_notes", lambda directory: dict(self.notes)),
+            (wiring, "_notes", lambda directory, streams: dict(self.notes)),
             (starting, "named_as_begun", _named_as_planned),
             (starting, "check_begun_file", lambda stream, directory: None),
             (asyncio, "to_thread", _at_once),

@@ -23,7 +23,7 @@ from stream_app.loops.clocks import LiveClock
 from stream_app.ports import OperatorError
 from stream_app.wiring.event_logs import check_file
 from tests.stream_app.declared import BIN_US, SOURCE, STREAM, changed_stream
-from tests.stream_app.loops.test_generations import CHANGED_AT, EDGE, Worker, stream_of, turned
+from tests.stream_app.loops.test_generations import CHANGED_AT, EDGE, Worker, drawn, stream_of, turned
 from tests.stream_app.one_source import OneSource, OneUserKey
 
 SPENT = (
@@ -165,6 +165,33 @@ def test_a_refused_start_stores_nothing_of_a_generation(one: OneSource, refused:
         worker = await Worker.start(one, before, other)
         assert [closer.name for closer in worker.closers] == [STREAM, "other"]
         assert worker.turned.lines() == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("said", [b"", b"[]", b"\xff", None])
+def test_a_damaged_note_is_refused_in_one_line_that_has_a_remedy(one: OneSource, said: bytes | None) -> None:
+    """Args: said, what the file holds instead; None: half of what it held."""
+
+    async def run() -> None:
+        changed, events = stream_of(one, epoch_bins=4), drawn(3)
+        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+        await (await Worker.start(one, changed)).run(one, events, EDGE + 2)
+        note = one.directory / "state" / "witness" / "visits%402.json"
+        text = note.read_bytes()
+        note.with_name("gone%402.json").write_bytes(b"")  # of a stream that has left the configuration
+        note.write_bytes(text[:40] if said is None else said)
+        with pytest.raises(OperatorError) as refused:
+            await turned(one, changed)
+        line = str(refused.value)
+        assert line.startswith(f"{note}: the settings of visits@2 cannot be read (")
+        assert line.endswith("a copy of state.dir, or, if Redis has lost nothing, remove it")
+        assert "\n" not in line
+        # Redis has lost nothing.
+        note.unlink()
+        worker = await Worker.start(one, changed)
+        assert [closer.name for closer in worker.closers] == [f"{STREAM}@2"]
+        assert note.read_bytes() == text
 
     asyncio.run(run())
 
