@@ -166,9 +166,9 @@ def _join(nodes: Sequence[Node], primaries: int) -> None:
             "a replica knows its primary",
         )
     for node in nodes:
-        until(partial(_is_whole, node), "the cluster is whole")
+        until(partial(is_whole, node), "the cluster is whole")
     for node in nodes[primaries:]:
-        until(partial(_is_in_sync, node), "a replica is in sync")
+        until(partial(is_in_sync, node), "a replica is in sync")
     for node in nodes:
         node.ask("CONFIG", "SET", "cluster-node-timeout", 2_000)
 
@@ -221,7 +221,7 @@ def watched(folder: Path, replicas: int = 1, executable: Path | None = None) -> 
             until(partial(node.ask, "PING"), "a server answers")
         for node in servers[1:]:
             until(
-                partial(_is_in_sync, node),
+                partial(is_in_sync, node),
                 "a replica is in sync",
             )
         for node in sentinels:
@@ -252,9 +252,11 @@ def _knows_all(sentinel: Node, replicas: int) -> bool:
     return bool(told["num-slaves"] == replicas and told["num-other-sentinels"] == 2)
 
 
-def _is_whole(node: Node) -> bool:
+def is_whole(node: Node) -> bool:
+    """Return whether a node knows who has each slot of its cluster."""
     return bool(node.ask("CLUSTER INFO")["cluster_state"] == "ok")
 
 
-def _is_in_sync(node: Node) -> bool:
+def is_in_sync(node: Node) -> bool:
+    """Return whether a replica has what its primary has."""
     return node.info("replication", "master_link_status") == "up"

@@ -162,9 +162,12 @@ class Load:
 
 
 @asynccontextmanager
-async def under_load(settings: Settings, *others: Any) -> AsyncIterator[Load]:
-    """Count under load while this context is open. Args: others, coroutines that run beside the worker."""
-    load = Load(settings)
+async def under_load(settings: Settings, *others: Any, before: Load | None = None) -> AsyncIterator[Load]:
+    """Count under load while this context is open.
+
+    Args: others, coroutines that run beside the worker; before, the load of an earlier worker, which goes on.
+    """
+    load = before or Load(settings)
     load.running = running = asyncio.create_task(
         until_one_ends(run_worker(settings), load.write(), load.read(), *others)
     )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
+import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,8 +25,10 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_alerting, check_reading, check_safety
 from stream_app.wiring.public import run_alerts
 from tests.contracts import test_redis_access as access
-from tests.e2e.redis_load import configured, under_load
-from tests.redis_servers import PASSWORDS, Cluster, cluster
+from tests.deployment.test_backup import command
+from tests.e2e.redis_load import Load, configured, under_load
+from tests.patience import PATIENCE_S
+from tests.redis_servers import PASSWORDS, Cluster, cluster, is_in_sync, is_whole, until
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -72,14 +77,70 @@ def test_streams_on_several_nodes_outlast_the_loss_of_one(
     a_copy_is_checked_whole(servers, names, tmp_path)
 
 
+def copied(servers: Cluster, names: Sequence[str], folder: Path) -> dict[int, Path]:
+    """Copy the primaries of streams as docs/how-to/backup.md says; return each one's file by its port."""
+    primaries = {node.port: node for node in map(servers.primary_of, map(strategy_key, names))}
+    files = {port: folder / f"{port}.rdb" for port in primaries}
+    for port, node in primaries.items():
+        url = f"redis://operator:{PASSWORDS['operator']}@{node.address}"
+        words = [str(find_server().parent / "redis-cli"), "-u", url, "--rdb", str(files[port])]
+        subprocess.run(words, check=True, capture_output=True)
+    return files
+
+
+def test_a_cluster_is_restored_from_a_copy_of_each_primary(
+    servers: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every node loses its data while the worker is stopped; the page's commands bring each primary back."""
+    names = names_on_all_nodes(servers)
+    settings = configured(tmp_path, servers.url, names, "replicas: 1")
+
+    async def counted() -> tuple[Load, dict[int, Path]]:
+        async with under_load(settings) as load:
+            copies = await asyncio.to_thread(copied, servers, names, tmp_path)
+            await load.until_rows(2)
+            return load, copies
+
+    async def goes_on(before: Load) -> None:
+        async with under_load(settings, before=before) as load:
+            await load.until_rows(2)
+            load.check()
+            assert {name: seen.epochs for name, seen in load.seen.items()} == {name: [0, 1] for name in names}
+
+    with caplog.at_level(logging.WARNING):
+        load, copies = asyncio.run(counted())
+        restore(servers, copies)
+        for name, seen in load.seen.items():
+            held = int(servers.primary_of(strategy_key(name)).ask("GET", StreamKeys(name).visible))
+            assert 0 < held < len(seen.rows), "the copy has come back, and it is older than what was shown"
+        asyncio.run(goes_on(load))
+
+
+def restore(servers: Cluster, copies: Mapping[int, Path]) -> None:
+    """Destroy what every node holds, and restore as docs/how-to/backup.md says. Args: copies, by port."""
+    for node in servers.nodes:
+        node.kill()
+        for held in (*node.folder.glob("appendonly*"), *node.folder.glob("*.rdb")):
+            shutil.rmtree(held) if held.is_dir() else held.unlink()
+    primaries = [node for node in servers.nodes if node.port in copies]
+    for node in primaries:
+        shutil.copy(copies[node.port], node.folder / "backup.rdb")
+        path = f"{find_server().parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "REDIS_DATA": str(node.folder)}
+        words = ["sh", "-ec", command("restore")]
+        subprocess.run(words, check=True, env=environment, capture_output=True, timeout=PATIENCE_S)
+    replicas = [node for node in servers.nodes if node not in primaries]
+    for nodes, are_back in ((primaries, is_whole), (replicas, is_in_sync)):
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            until(partial(are_back, node), "a node is back")
+
+
 def a_copy_is_checked_whole(servers: Cluster, names: Sequence[str], folder: Path) -> None:
     """Check all primaries' files together, as docs/how-to/backup.md says; no other choice passes."""
-    primaries = {node.port: node for node in map(servers.primary_of, map(strategy_key, names))}
-    copies = [folder / f"{port}.rdb" for port in primaries]
-    for copy, node in zip(copies, primaries.values(), strict=True):
-        url = f"redis://operator:{PASSWORDS['operator']}@{node.address}"
-        words = [str(find_server().parent / "redis-cli"), "-u", url, "--rdb", str(copy)]
-        subprocess.run(words, check=True, capture_output=True)
+    primaries = copied(servers, names, folder)
+    copies = list(primaries.values())
     status, said = checked(folder, *copies)
     assert (status, said[-1]) == (0, f"{', '.join(map(str, copies))}: 24 checks, 0 failed"), said
     assert [line.split(":")[0] for line in said[:-1]] == names
