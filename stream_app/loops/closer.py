@@ -164,7 +164,7 @@ class Closer:
         if state.stopped:
             self._ahead.no_epoch_follows()
             if not self._stopped and state.has_ended:
-                log.warning("stream %s: it has released its last bin and counts nothing more", self.name)
+                log.warning("stream %s: %s", self.name, self._stream.end_in_words)
             elif not self._stopped:
                 log.warning(
                     "stream %s: one more epoch would exceed its total, so nothing is counted until a start "

@@ -9,6 +9,7 @@ from typing import Any
 from stream_app.config.facts import fact_in_words
 from stream_app.core.arrival import Arrival
 from stream_app.core.changes import announced_bin, may_announce, may_begin_anew, may_change, pending_change
+from stream_app.core.generations import base_of
 from stream_app.core.history import in_words, read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
@@ -139,8 +140,8 @@ def check_counted(stream: str, state: StreamState) -> None:
     _, history = read_strategy(state.strategy)
     if history is not None:
         raise OperatorError(
-            f"stream {stream}: it {in_words(history)}; take it out of the configuration, or give the new "
-            "stream another name"
+            f"stream {stream}: it {in_words(history)}; take {base_of(stream)} out of the configuration, or "
+            "give the new stream another name"
         )
 
 

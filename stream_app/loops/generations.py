@@ -28,6 +28,11 @@ from stream_app.ports import OperatorError, Store
 
 LEAD_US = 300_000_000  # before a generation begins, its beginning is stored; it cannot be taken back then
 _MOST_EPOCHS = 10_000  # in which a common edge of both binnings is looked for
+_STORED = "this is stored, and it cannot be taken back"
+
+
+def _from(name: str, edge_us: int) -> str:
+    return f"{base_of(name)}: from {format_instant(edge_us)} on, as generation {number_of(name)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +60,12 @@ class Next:
 
     def line(self, now_us: int) -> str:
         """Return what happens, and until when it can be taken back."""
-        number = number_of(self.stream.name)
-        said = f"{base_of(self.stream.name)}: from {format_instant(self.edge_us)} on, as generation {number}"
         until = f"until {format_instant(self.stores_us)}, the old settings can be put back"
         if self.is_stored:
-            until = "this is stored, and it cannot be taken back"
+            until = _STORED
         elif self.is_due(now_us):
             until = "a start stores this now, and it cannot be taken back"
-        return f"{said}: {self.facts}; {until}"
+        return f"{_from(self.stream.name, self.edge_us)}: {self.facts}; {until}"
 
     def too_late(self) -> str:
         """Return what happens if the start took so long that the one before has counted beyond the edge."""
@@ -110,6 +113,16 @@ class Generations:
         stream, end_us = self.next.stream, self.next.edge_us if self.next.is_stored else None
         line = _cannot_begin(stream, refused[stream.name], end_us)
         return Generations(self.running, self.ended, refused=line)
+
+    def lines(self, now_us: int) -> list[str]:
+        """Return what begins after ``now_us``, and until when it can be taken back: a line, or none."""
+        if self.next is not None:
+            return [self.next.line(now_us)]
+        for stream in self.running[-1:]:
+            first_us = stream.declared.time.first_us
+            if number_of(stream.name) > 1 and first_us is not None and first_us > now_us:
+                return [f"{_from(stream.name, first_us)}; {_STORED}"]
+        return []
 
 
 def _cannot_begin(stream: StreamSettings, why: str, end_us: int | None) -> str:

@@ -242,8 +242,8 @@ class Ingest:
 def _other_user_key(name: str) -> str:
     return (
         f"stream {name}: the users of this cap window were counted under another key; if Redis was restored "
-        "from before a rotation, run stream-app rotate-key finish; otherwise put the key of user ids back, "
-        "or start the stream under another name"
+        "from before a rotation, run stream-app rotate-key finish; otherwise put the key of users' hashes "
+        "back (in secrets.key_file; without one, in state.dir), or start the stream under another name"
     )
 
 

@@ -69,3 +69,11 @@ class Stream:
     until_us: int | None = None
     keep_us: int | None = None
     on_end: OnEnd = lambda ending, skipped_bins: None
+
+    @property
+    def end_in_words(self) -> str:
+        """What a worker says when the stream has ended."""
+        others = (stream.strategy for stream in self.measuring)
+        following = [one.stream for one in others if one.declared.successor_of == self.strategy.stream]
+        follows = f"{following[0]} goes on" if following else "it counts nothing more"
+        return f"it has released its last bin; {follows}"

@@ -191,8 +191,8 @@ def check_begun_file(stream: StreamSettings, state_dir: Path) -> None:
         assert isinstance(stream.source, SourceSettings)
         raise OperatorError(
             f"streams.{base_of(stream.name)}.source.file: {stream.source.file} is not the file that the "
-            "stream began with, or it is read in another way; put that back, or give the new stream another "
-            "name"
+            "stream began with, or its time.field or format changed, so that it is read in another way; put "
+            "that back, or give the new stream another name"
         )
 
 

@@ -110,8 +110,8 @@ class Turned:
         return [one.refused for one in self.found if one.refused is not None]
 
     def lines(self) -> list[str]:
-        """Return what changes with a generation, and when, a line each."""
-        return [following.line(self.now_us) + self._topic(following) for following in self.following]
+        """Return what begins with a generation, and when, a line each."""
+        return [line + self._topic(one) for one in self.found for line in one.lines(self.now_us)]
 
     def log(self) -> None:
         """Log what changes, and when; and what ends without anything that follows."""
@@ -125,8 +125,8 @@ class Turned:
                     *(base_of(found.newest), format_instant(found.abandoned_us)),
                 )
 
-    def _topic(self, following: Next) -> str:
-        output = self.everything.output_of(following.stream.name)
+    def _topic(self, one: Generations) -> str:
+        output = self.everything.output_of(one.newest if one.next is None else one.next.stream.name)
         return "" if output is None else f"; it writes to topic {output.topic}"
 
     async def store_due(self, store: Store) -> Settings | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 
 from dphist.arrays import Int64Array
@@ -31,7 +31,7 @@ from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_reading
 from stream_app.wiring.redis_server import redis_server
-from stream_app.wiring.storage import noise_keys, outside_ledger, own_directory, store_of
+from stream_app.wiring.storage import no_worker, noise_keys, outside_ledger, store_of
 
 _ROWS_AT_ONCE = 10_000
 _LARGEST_VALUES = 1 << 30  # of a row's packed values: no record of a topic holds them here
@@ -259,16 +259,17 @@ async def retire(settings: Settings, name: str) -> str:
     Args: name, as for ``export``.
     Raises: OperatorError if there is no such stream, or a worker runs it.
     """
-    async with _alone(settings, name), writing(settings) as url:
-        store = store_of(settings, url)
-        reader = RedisReader(url)
-        try:
-            # The newest first: until it is retired, a worker's start would go on with it.
-            names = reversed(_named(name, await reader.streams()))
-            return "\n".join([await _retire(settings, one, store, reader) for one in names])
-        finally:
-            await reader.close()
-            await store.close()
+    with _alone(settings, name):
+        async with writing(settings) as url:
+            store = store_of(settings, url)
+            reader = RedisReader(url)
+            try:
+                # The newest first: until it is retired, a worker's start would go on with it.
+                names = reversed(_named(name, await reader.streams()))
+                return "\n".join([await _retire(settings, one, store, reader) for one in names])
+            finally:
+                await reader.close()
+                await store.close()
 
 
 async def _retire(settings: Settings, name: str, store: RedisStore, reader: RedisReader) -> str:
@@ -333,11 +334,7 @@ async def _reading(settings: Settings) -> AsyncIterator[str]:
     yield settings.redis.api_url
 
 
-@asynccontextmanager
-async def _alone(settings: Settings, name: str) -> AsyncIterator[None]:
-    """Hold ``state.dir`` during the block if the configuration still names the stream."""
-    if base_of(name) not in {stream.name for stream in settings.streams}:
-        yield
-        return
-    async with own_directory(settings):
-        yield
+def _alone(settings: Settings, name: str) -> AbstractContextManager[None]:
+    """Keep workers from starting during the block if the configuration still names the stream."""
+    named = base_of(name) in {stream.name for stream in settings.streams}
+    return no_worker(settings.state_dir) if named else nullcontext()

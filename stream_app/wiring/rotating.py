@@ -23,14 +23,13 @@ It is a rotation from the keys of epochs in ``state.dir`` to the key of the file
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from stream_app.config import Settings
 from stream_app.core.records import Reply, StreamState
-from stream_app.durable import locked
 from stream_app.ports import OperatorError
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.stored_noise import StoredPages
@@ -42,7 +41,7 @@ from stream_app.vault.key_ring import KeyRing
 from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.histories import writing
 from stream_app.wiring.rotating_users import Held, UsersOfStreams, held_in_words
-from stream_app.wiring.storage import store_of
+from stream_app.wiring.storage import no_worker, store_of
 
 
 def begin(settings: Settings) -> str:
@@ -65,7 +64,7 @@ async def finish(settings: Settings) -> str:
         pages, taken_out, held = await finish_in(
             store, StoredPages(store), file, await _names(settings, store)
         )
-    said = f"{file}: holds one key, which encrypts all stored noise; {pages} pages were encrypted again"
+    said = f"{file}: one key encrypts all stored noise; {pages} pages were encrypted again"
     if taken_out:
         said = (
             f"{file}: {pages} pages were encrypted again, and {taken_out} old key(s) taken out. Copy it to "
@@ -81,7 +80,7 @@ async def move(settings: Settings) -> str:
     Raises: OperatorError if a worker runs, there is nothing to move, or stored noise cannot be read.
     """
     file, held = _file(settings), KeyFiles(settings.state_dir / "noise_keys")
-    with _no_worker(settings.state_dir):
+    with no_worker(settings.state_dir):
         if not held.holds_keys:
             raise OperatorError(
                 f"state.dir: {settings.state_dir} holds no keys to move; start the worker with "
@@ -273,18 +272,6 @@ async def _store(settings: Settings) -> AsyncIterator[RedisStore]:
             yield store
         finally:
             await store.close()
-
-
-@contextmanager
-def _no_worker(state_dir: Path) -> Iterator[None]:
-    """Keep workers from starting over a state directory. Raises: OperatorError if one runs."""
-    with ExitStack() as held:
-        for lock in [*state_dir.glob("worker.lock"), *state_dir.glob("worker-*/worker.lock")]:
-            if not locked(held.enter_context(lock.open("rb")).fileno()):
-                raise OperatorError(
-                    f"state.dir: {lock.parent} is in use by a worker; stop it, and run this again"
-                )
-        yield
 
 
 async def _names(settings: Settings, store: RedisStore) -> list[str]:

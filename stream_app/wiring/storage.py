@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from stream_app.config import Settings, TopicSettings
@@ -76,6 +76,18 @@ async def own_directory(settings: Settings) -> AsyncIterator[Path]:
             text = f"state.dir: {directory} is in use by another worker; stop it or choose another"
             raise OperatorError(text)
         await asyncio.sleep(0.05)
+
+
+@contextmanager
+def no_worker(state_dir: Path) -> Iterator[None]:
+    """Keep workers from starting over a state directory. Raises: OperatorError if one runs."""
+    with ExitStack() as held:
+        for lock in [*state_dir.glob("worker.lock"), *state_dir.glob("worker-*/worker.lock")]:
+            if not locked(held.enter_context(lock.open("rb")).fileno()):
+                raise OperatorError(
+                    f"state.dir: {lock.parent} is in use by a worker; stop it, and run this again"
+                )
+        yield
 
 
 def noise_keys(settings: Settings) -> NoiseKeys:

@@ -24,6 +24,7 @@ from stream_app.core.counting.cells import KeyList
 from stream_app.core.ledger import ACCEPTED, statement
 from stream_app.core.records import Reply
 from stream_app.loops.closer import Closer
+from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError
 from stream_app.wiring.generations import Turned, with_generations
 from stream_app.wiring.starting import check_start, check_streams, refused_generations
@@ -166,7 +167,11 @@ CHANGES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("facts", CHANGES)
 @pytest.mark.parametrize(("seed", "restart_at"), [(1, None), (2, EDGE), (3, EDGE + 0.25), (4, EDGE - 0.25)])
 def test_each_event_counts_in_one_generation(
-    one: OneSource, seed: int, restart_at: float | None, facts: dict[str, Any]
+    one: OneSource,
+    seed: int,
+    restart_at: float | None,
+    facts: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def run() -> None:
         events, bins = drawn(seed), BIN_US // facts.get("bin_us", BIN_US)
@@ -188,6 +193,18 @@ def test_each_event_counts_in_one_generation(
         last = await turned(one, stream_of(one, **facts))
         assert [stream.name for stream in last.running.streams] == [SECOND]
         assert last.running.names == {STREAM, SECOND}
+
+    asyncio.run(run())
+
+
+def test_the_end_of_a_stream_names_the_one_that_goes_on(one: OneSource) -> None:
+    async def run() -> None:
+        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+        found = await turned(one, stream_of(one, **CHANGES[0]))
+        measuring = [Stream(strategy=planned(stream)) for stream in found.everything.streams]
+        before, after = (replace(stream, measuring=measuring).end_in_words for stream in measuring)
+        assert before == f"it has released its last bin; {SECOND} goes on"
+        assert after == "it has released its last bin; it counts nothing more"
 
     asyncio.run(run())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -134,6 +135,28 @@ def test_settings_that_are_put_back_in_time_leave_nothing(
         assert "ends" not in caplog.text
         assert not service.notes()
         assert service.rows("clicks%402") == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.redis
+def test_what_is_stored_is_said_until_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``doctor``, ``check-config`` and each start name the coming generation, and that it stays."""
+    monkeypatch.setattr("stream_app.loops.generations.LEAD_US", 7_200_000_000)
+
+    async def run() -> None:
+        service = Service(tmp_path, "1h")
+        async with service.runs("1s", "clicks"):
+            pass
+        async with service.runs("2s", "clicks"):
+            caplog.clear()
+        async with service.runs("2s", "clicks"):
+            [change] = (await service.compared("2s")).changes
+        said = r"clicks: from \S+ on, as generation 2; this is stored, and it cannot be taken back"
+        assert re.fullmatch(said + "; it writes to topic counts.2", change)
+        assert re.search(said, caplog.text)
 
     asyncio.run(run())
 

@@ -29,7 +29,7 @@ from stream_app.state.keys import STORED_FORMAT, StreamKeys, ledger_key
 from stream_app.state.reader import RedisReader
 from stream_app.stored_format import ENTRIES
 from stream_app.wiring.histories import _named
-from stream_app.wiring.storage import new_ledger
+from stream_app.wiring.storage import new_ledger, no_worker
 from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import SHARED
@@ -381,6 +381,9 @@ def test_a_retired_stream_has_no_secrets_and_stays_readable(tmp_path: Path, serv
     ledger = contents(there, "dp:*:pub:ledger")
     before = answers(there, "visits")
 
+    with no_worker(directory / "state"):  # as a worker holds it
+        line = refused("retire", "visits", "--config", config)
+        assert "is in use by a worker; stop it, and run this again" in line
     said = command("retire", "visits", "--config", config)
     assert said.startswith("visits: retired; ")
     assert list(redis.scan_iter("dp:{visits}:sec:*")) == [keys.state.encode()]
@@ -402,7 +405,9 @@ def test_a_retired_stream_has_no_secrets_and_stays_readable(tmp_path: Path, serv
     assert after["/count"]["seq"] >= before["/count"]["seq"]
 
     # A configuration that still names it is refused in one line, by a start and by check-config.
-    line = f"stream visits: it was retired on {after['']['retired'][:10]}; take it out of the configuration"
+    line = (
+        f"stream visits: it was retired on {after['']['retired'][:10]}; take visits out of the configuration"
+    )
     stored = contents(there)
     with pytest.raises(OperatorError, match=f"^{line}"):
         asyncio.run(run_worker(load(config)))
