@@ -27,6 +27,7 @@ from stream_app.loops.edges import common_edge, never_meet, soonest_end
 from stream_app.ports import OperatorError, Store
 
 LEAD_US = 300_000_000  # before a generation begins, its beginning is stored; it cannot be taken back then
+_MOST_WITHOUT_ROWS = 2  # generations in a row that may have ended before they released anything
 _MOST_EPOCHS = 10_000  # in which a common edge of both binnings is looked for
 _STORED = "this is stored, and it cannot be taken back"
 
@@ -256,17 +257,17 @@ async def _with_witnessed(
 ) -> tuple[Mapping[str, Declaration], dict[int, Released]]:
     """Return the notes with those of witnesses, and the generations whose witness was asked and has rows.
 
-    The witness of the generation after the newest one is always asked: a store that was set back, and a
-    machine without notes, do not know that it began.
+    The witnesses of the generations after the newest one are always asked: a store that was set back, and a
+    machine without notes, do not know that they began.
     Args: newest, the number of the newest generation that a ledger knows.
     """
     names = [generation(base, number) for number in range(1, newest + 1)]
     lacks = newest > 1 and any([name not in notes and await store.load(name) is None for name in names])
     found, released = dict(notes), dict[int, Released]()
-    number = 2 if lacks else newest + 1
-    while (said := await witnessed(generation(base, number))) is not None or number <= newest:
-        if said is not None:
-            released[number] = said
+    number, last = 2 if lacks else newest + 1, newest
+    while number <= last + _MOST_WITHOUT_ROWS + 1:
+        if (said := await witnessed(generation(base, number))) is not None:
+            released[number], last = said, max(last, number)
             found |= said.notes  # a later generation's witness has the last settings of those before it
         number += 1
     return found, released

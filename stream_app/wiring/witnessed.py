@@ -13,7 +13,7 @@ from stream_app.core.generations import base_of, number_of, topic_of
 from stream_app.core.records import WitnessRow
 from stream_app.core.strategy import canonical_json
 from stream_app.loops.generations import Released
-from stream_app.ports import Witness
+from stream_app.ports import OperatorError, Witness
 from stream_app.sinks.witness_file import first_witnessed
 
 
@@ -49,7 +49,15 @@ class Witnesses:
         if topic not in await self._listed[output.cluster]:
             return None
         found = await first_in_topic(cluster, topic, name)
-        return None if found is None else Released(_since(found[0].row), read_notes(found[1]))
+        if found is None:
+            return None
+        try:
+            return Released(_since(found[0].row), read_notes(found[1]))
+        except ValueError as failure:
+            raise OperatorError(
+                f"topic {topic}: the settings in the first row of {name} cannot be read ({failure}); use the "
+                "release that wrote it, or a newer one"
+            ) from None
 
 
 class Unwritten(Witness):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ class WithoutNotes(StartedByGenerations):
         patches.enter_context(patch.object(wiring, "Witnesses", lambda settings, topics: self._asked))
         return patches
 
-    def _left(self, directory: Path) -> dict[str, Declaration]:
+    def _left(self, directory: Path, streams: Collection[str]) -> dict[str, Declaration]:
         return {} if self.world.observer.restored else dict(self.notes)
 
     async def _asked(self, name: str) -> Released | None:

@@ -22,7 +22,7 @@ from stream_app.sinks.witness_file import WitnessFile
 from stream_app.stored_format import GENERATIONS
 from stream_app.wiring.generations import Turned, with_generations
 from stream_app.wiring.starting import check_start
-from stream_app.wiring.witnessed import read_notes
+from stream_app.wiring.witnessed import notes_text, read_notes
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, NO_NOISE, SOURCE, STREAM
 from tests.stream_app.loops.test_generations import (
@@ -211,5 +211,18 @@ def test_an_end_for_good_is_not_taken_back_by_changing_something_else(one: OneSo
         with pytest.raises(OperatorError, match=r"time.epoch was .* with successor_of to continue this one"):
             await Worker.start(one, stream_of(one, epoch_bins=4))
         assert {entry.stream for entry in await one.store.ledger(SOURCE)} == {STREAM}
+
+    asyncio.run(run())
+
+
+def test_a_generation_that_has_released_is_found_behind_one_without_rows(one: OneSource) -> None:
+    async def run() -> None:
+        third, streams = f"{STREAM}@3", (stream_of(one), stream_of(one, epoch_bins=4))
+        kept = await until_lost(one, {}, "lost", *streams)
+        one.witness.kept[third] = one.witness.kept.pop(SECOND)
+        notes = read_notes(kept[SECOND])
+        text = notes_text(notes | {third: notes[SECOND]})
+        found = await found_by(one, streams[1], {third: text})
+        assert [one.name for one in found.known.streams] == [STREAM, SECOND, third]
 
     asyncio.run(run())
