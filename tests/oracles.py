@@ -117,11 +117,13 @@ def weighted_sum_pmf(groups: Iterable[tuple[int, int, float]]) -> NDArray[np.flo
     """
     law = np.ones(1)
     for weight, copies, scale in groups:
-        reach = int(30 * scale) + 2
-        one = np.zeros(2 * weight * reach + 1)
-        one[::weight] = discrete_laplace_pmf(scale, reach)
+        one = discrete_laplace_pmf(scale, int(30 * scale) + 2)
         for _ in range(copies):
-            law = np.convolve(law, one)
+            # The summand is a multiple of its weight, so it leaves each remainder to itself.
+            total = np.zeros(len(law) + weight * (len(one) - 1))
+            for rest in range(min(weight, len(law))):
+                total[rest::weight] = np.convolve(law[rest::weight], one)
+            law = total
     return law
 
 
