@@ -129,6 +129,10 @@ class Turned:
         output = self.everything.output_of(one.newest if one.next is None else one.next.stream.name)
         return "" if output is None else f"; it writes to topic {output.topic}"
 
+    async def is_overtaken(self, store: Store) -> bool:
+        """Return whether another worker has meanwhile opened a generation that this one is about to begin."""
+        return any([await store.load(one.stream.name) is not None for one in self._due])
+
     async def store_due(self, store: Store) -> Settings | None:
         """Store what is due and return the settings to run; None: another worker stored something else.
 
@@ -174,6 +178,32 @@ class Turned:
             await asyncio.sleep(min(left_us / 1e6, _LONGEST_SLEEP_S))
         await asyncio.Event().wait()
 
+    async def until_begun_elsewhere(self, running: Settings, store: Store) -> set[str]:
+        """Return which streams go on as a generation that another worker began and this one does not run.
+
+        A worker that ran on without it would keep the partitions for which the generation waits.
+        """
+        newest = dict[str, int]()
+        for stream in running.streams:
+            newest[base_of(stream.name)] = max(number_of(stream.name), newest.get(base_of(stream.name), 0))
+        while True:
+            await asyncio.sleep(_LONGEST_SLEEP_S)
+            begun = set[str]()
+            with suppress(OSError):
+                for source in dict.fromkeys(_sources(running.streams, running.file.parent)):
+                    for name in {entry.stream for entry in await store.ledger(source)}:
+                        is_later = number_of(name) > newest.get(base_of(name), number_of(name))
+                        if is_later and await store.load(name) is not None:  # its settings are known
+                            begun.add(name)
+            for name in sorted(begun):
+                log.warning(
+                    "stream %s: another worker began its generation %d; this worker goes on with it until it "
+                    "starts again with its own configuration",
+                    *(base_of(name), number_of(name)),
+                )
+            if begun:
+                return {base_of(name) for name in begun}
+
 
 async def with_generations(
     settings: Settings,
@@ -181,11 +211,13 @@ async def with_generations(
     outside: OutsideLedger | None,
     now_us: int,
     witnessed: Witnessed | None = None,
+    elsewhere: Collection[str] = (),
 ) -> Turned:
     """Return the generations of each configured stream. It stores nothing.
 
     Args: witnessed, what the witnesses say; None: only those in files are asked, for commands over a store
-        that a worker keeps. Raises: OperatorError, as ``generations_of``; OSError.
+        that a worker keeps; elsewhere, streams that another worker took to a generation since this process
+        started: they go on as stored. Raises: OperatorError, as ``generations_of``; OSError.
     """
     asked = witnessed or Witnesses(settings, topics=False)
     notes = await asyncio.to_thread(_notes, settings.state_dir, {one.name for one in settings.streams})
@@ -202,7 +234,10 @@ async def with_generations(
     looks = (
         generations_of(store, stream, notes, entries(stream), now_us, asked) for stream in settings.streams
     )
-    found = tuple(await each_to_its_end(*looks))
+    found = tuple(
+        replace(one, next=None) if base_of(one.newest) in elsewhere else one
+        for one in await each_to_its_end(*looks)
+    )
     ended = frozenset(stream.name for one in found for stream in one.ended)
     return Turned(_settings(replace(settings, ended=ended), _streams(found, ())), found, now_us)
 

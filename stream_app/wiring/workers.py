@@ -110,9 +110,10 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
         shown = client_certificates(settings)
         endpoint = operator_endpoint("operator.port", metrics, settings.operator, disks, shown)
         await resources.enter_async_context(endpoint)
+        elsewhere = set[str]()
         while True:
             try:
-                if not await _start_and_run(settings, directory, metrics, on_ready):
+                if not await _start_and_run(settings, directory, metrics, on_ready, elsewhere):
                     return
                 continue  # a generation of a stream begins
             except ClockDoubt as failure:
@@ -124,9 +125,16 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
 
 
 async def _start_and_run(
-    settings: Settings, directory: Path, metrics: Metrics, on_ready: Callable[[], None]
+    settings: Settings,
+    directory: Path,
+    metrics: Metrics,
+    on_ready: Callable[[], None],
+    elsewhere: set[str],
 ) -> bool:
-    """Count and release; return whether to start again, because a generation of a stream is to begin."""
+    """Count and release; return whether to start again, because a generation of a stream is to begin.
+
+    Args: elsewhere, gets the streams that another worker has taken to a generation.
+    """
     waiting = metrics.waiting
     async with AsyncExitStack() as resources:
         keep_s = settings.dead_letters.keep_us / 1e6
@@ -150,7 +158,8 @@ async def _start_and_run(
         wall = LiveClock(store, settings.redis.largest_clock_skew_us, on_skew=metrics.clock_skew)
         outside, now_us = outside_ledger(settings), await wall.now_us()
         waiting.now = KAFKA if settings.outputs else REDIS
-        turned = await with_generations(settings, store, outside, now_us, Witnesses(settings, topics=True))
+        witnessed = Witnesses(settings, topics=True)
+        turned = await with_generations(settings, store, outside, now_us, witnessed, elsewhere)
         turned = turned.without(await refused_generations(turned.everything, store, now_us))
         waiting.now = KAFKA if settings.outputs else START
         witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
@@ -158,9 +167,10 @@ async def _start_and_run(
         await check_start(turned.everything, store, witnesses, outside, now_us)
         turned.log()
         keys = noise_keys(settings)
-        if turned.is_due:
+        overtaken = await turned.is_overtaken(store)
+        if turned.is_due and not overtaken:
             await check_streams(turned.everything, store, keys)
-        stored = await turned.store_due(store)
+        stored = None if overtaken else await turned.store_due(store)
         if stored is None:
             await asyncio.sleep(START_AGAIN_S)
             return True
@@ -207,8 +217,11 @@ async def _start_and_run(
 
         async def generation_begins() -> None:
             nonlocal again
-            await turned.until_next(settings, wall)
+            await until_one_ends(turned.until_next(settings, wall), begins_elsewhere())
             again = True
+
+        async def begins_elsewhere() -> None:
+            elsewhere.update(await turned.until_begun_elsewhere(settings, store))
 
         await until_one_ends(work, generation_begins())
         if not again:

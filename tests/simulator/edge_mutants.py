@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -16,6 +17,7 @@ from stream_app.loops import generations as decisions
 from stream_app.loops import slices
 from stream_app.loops.stream import Ports
 from stream_app.ports import OperatorError
+from stream_app.wiring.generations import Turned
 from tests.models.memory import MemoryStore
 from tests.simulator.generations import StartedByGenerations
 from tests.simulator.schedule import Schedule
@@ -80,6 +82,22 @@ class EndedUnseen(StartedByGenerations):
         patches = ExitStack()
         patches.enter_context(super().patched())
         patches.enter_context(patch.object(decisions, "_is_over", is_over))
+        return patches
+
+
+class NotFollowed(StartedByGenerations):
+    """A worker does not go on with a generation that another worker began, and keeps its partitions."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Never look for other workers' generations."""
+
+        async def never(turned: Turned, running: Settings, store: Any) -> set[str]:
+            await asyncio.Event().wait()
+            return set()
+
+        patches = ExitStack()
+        patches.enter_context(super().patched())
+        patches.enter_context(patch.object(Turned, "until_begun_elsewhere", never))
         return patches
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
@@ -83,6 +83,7 @@ class StartedByGenerations(Pipeline):
             (decisions, "LEAD_US", LEAD_US),
             (edges, "_LATEST_US", BIN_US // 4),
             (wiring, "_AGAIN_US", BIN_US),
+            (wiring, "_LONGEST_SLEEP_S", BIN_US / 1e6),
             (wiring, "_note", self._note),
             (wiring, "_notes", lambda directory, streams: dict(self.notes)),
             (starting, "named_as_begun", _named_as_planned),
@@ -94,29 +95,37 @@ class StartedByGenerations(Pipeline):
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run a worker as ``wiring/workers.py`` does, over the given ports."""
-        owner = ports.make_nonce() if schedule.workers > 1 else None
+        owner, elsewhere = ports.make_nonce() if schedule.workers > 1 else None, set[str]()
         while True:
             now_us = await ports.wall.now_us()
             configured, witnessed = self._settings(schedule), partial(self.witnessed, schedule, ports)
-            turned = await wiring.with_generations(configured, ports.store, self.outside, now_us, witnessed)
+            turned = await wiring.with_generations(
+                *(configured, ports.store, self.outside, now_us, witnessed, elsewhere)
+            )
             refused = await starting.refused_generations(turned.everything, ports.store, now_us)
             turned = turned.without(refused)
             if any("no bin begins where an epoch" in line for line in turned.refused):
                 schedule = self.put_back(schedule)  # after a loss, epochs may end inside longer bins for ever
                 continue
             await starting.check_start(turned.everything, ports.store, ports.witnesses, self.outside, now_us)
-            if turned.is_due:
+            overtaken = await turned.is_overtaken(ports.store)
+            if turned.is_due and not overtaken:
                 await starting.check_streams(turned.everything, ports.store, ports.keys)
             for name, text in turned.notes().items():
                 if not await ports.witnesses[name].rows(name, 0):
                     self.kept[name] = text
-            settings = await turned.store_due(ports.store)
+            settings = None if overtaken else await turned.store_due(ports.store)
             if settings is None:
                 await asyncio.sleep(BIN_US / 4e6)
                 continue
             await until_one_ends(
-                self._loops(schedule, settings, ports, owner), turned.until_next(settings, ports.wall)
+                self._loops(schedule, settings, ports, owner),
+                turned.until_next(settings, ports.wall),
+                self._noted(elsewhere, turned.until_begun_elsewhere(settings, ports.store)),
             )
+
+    async def _noted(self, elsewhere: set[str], begun: Awaitable[set[str]]) -> None:
+        elsewhere.update(await begun)
 
     async def witnessed(self, schedule: Schedule, ports: Ports, name: str) -> Released | None:
         """Return what the witness of a generation says."""
@@ -264,7 +273,6 @@ class EdgeWorld(World):
     ) -> None:
         super().__init__(schedule, trace=trace, pipeline=pipeline)
         self.both = schedule, other
-        self.changes = 0  # of one worker's configuration each
         pipeline.put_back = self._put_back
         if pipeline.edge_us is not None:
             pipeline.others[AFTER] = other
@@ -296,7 +304,6 @@ class EdgeWorld(World):
         """Give one worker the other settings. It reads them at its next start."""
         if self.pipeline.edge_us is None and await self.store.load(STREAM) is not None:
             self.configured[number] = self.both[self.configured[number] is self.both[0]]
-            self.changes += 1
             self._strike(self.lives[number], self.rng.choice([Deed.KILL, Deed.STOP]))
 
     def _put_back(self, refused: Schedule) -> Schedule:
@@ -318,11 +325,10 @@ class EdgeWorld(World):
 
     async def _settle(self) -> None:
         """Give all workers one configuration; wait without faults until the log is counted and visible."""
-        if len(set(map(id, self.configured))) > 1 or self.changes > 1:
-            # A worker that ran on with older settings knows no generation that another one has begun.
-            for life in self.lives:
+        for number, life in enumerate(self.lives):
+            if self.configured[number] is not self.configured[0]:
+                self.configured[number] = self.configured[0]
                 life.end()
-        self.configured = [self.configured[0]] * len(self.lives)
         last_bin = FIRST_BIN + self.schedule.bins + 2
         for _ in range(4 * PATIENCE_BINS):
             await asyncio.sleep(BIN_US / 4e6)

@@ -12,6 +12,7 @@ from tests.simulator.edge_mutants import (
     CountedInBoth,
     EndedUnseen,
     EndNotStored,
+    NotFollowed,
     OpenedByBoth,
     WitnessNotAsked,
 )
@@ -31,6 +32,10 @@ def run(seed: int, pipeline: StartedByGenerations | None = None, trace: Any = No
 @pytest.mark.parametrize("seed", seeds(quick=10, all=300))
 def test_every_rule_holds_while_generations_begin(seed: int) -> None:
     run(seed)
+
+
+def test_a_slow_start_begins_again_where_another_worker_has_begun_a_generation() -> None:
+    run(122)
 
 
 @pytest.mark.parametrize("seed", seeds(quick=6, all=150))
@@ -55,10 +60,11 @@ SET_BACK = ((0.5, Deed.BACKUP), (1.0, Deed.CONFIGURE), (11.0, Deed.RESTORE))
 @pytest.mark.parametrize(
     ("mutant", "schedules", "caught"),
     [
-        (EndNotStored, [drawn(8)[:2]], "has no stored end"),
+        (EndNotStored, [calm(0, (1.0, Deed.CONFIGURE))], "has no stored end"),
         (OpenedByBoth, [drawn(seed)[:2] for seed in (3, 19, 21)], "opens a second time"),
         (CountedInBoth, [drawn(seed)[:2] for seed in (3, 5, 9, 13)], "counts"),
         (EndedUnseen, [drawn(seed)[:2] for seed in (24, 39, 33)], "stuck"),
+        (NotFollowed, [drawn(seed)[:2] for seed in (3, 80, 84)], "stuck"),
         (WitnessNotAsked, [calm(seed, *SET_BACK) for seed in (5, 7, 9)], "released by"),
     ],
 )
