@@ -148,3 +148,45 @@ def test_alert_counts_a_sibling_s_epoch_once_the_row_before_it_is_visible(of_gro
         assert (await told([5000]))[-1] is False
 
     asyncio.run(run())
+
+
+def test_no_reader_learns_when_a_worker_opened_a_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a start takes follows the machine and the logs: readers see whole minutes."""
+    edge = FIRST_BIN + 64
+    now_s = edge * 3_600 - 300.0 + 7
+    monkeypatch.setattr("stream_app.api.announced.time.time", lambda: now_s)
+
+    async def told(api: Api) -> tuple[Any, ...]:
+        await api.refresh()
+        about = [(await api.client.get(f"/v1/{path}")).text for path in ("streams", "streams/departures")]
+        newer = (await api.client.get("/v1/streams/departures@2")).status_code
+        return (*about, await api.json("privacy"), dict(api.app.state.replicas.ledgers), newer)
+
+    async def run() -> None:
+        nonlocal now_s
+        store = MemoryStore()
+        stream = Published(store, epoch_bins=64)
+        await stream.open()
+        await stream.close([40] * 5)
+        async with api_at(stream) as api:
+            before = await told(api)
+            following = Published(
+                store, "departures@2", first_bin=edge, epsilon="2", successor_of="departures"
+            )
+            await following.open()
+            assert await told(api) == before
+            now_s += 52.9
+            assert await told(api) == before
+            async with api_at(stream) as started_again:
+                assert await told(started_again) == before
+            now_s += 0.1
+            about = await told(api)
+            assert about[-1] == 200
+            assert len(api.app.state.replicas.ledgers[stream.strategy.source]) == 2
+            assert "departures@2" in about[1]
+            now_s = edge * 3_600 + 3_607.0
+            await following.close([30])
+            async with api_at(stream) as started_again:
+                assert (await told(started_again))[-1] == 200, "its rows are visible"
+
+    asyncio.run(run())
