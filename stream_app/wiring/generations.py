@@ -67,6 +67,11 @@ class Turned:
         return _settings(self.running, _streams(self.found, self._due))
 
     @property
+    def due(self) -> list[str]:
+        """The names of the generations whose beginning is to be stored now, if it is not."""
+        return [following.stream.name for following in self._due]
+
+    @property
     def _due(self) -> list[Next]:
         return [following for following in self.following if following.is_due(self.now_us)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -142,6 +142,25 @@ async def open_witnesses(
     resources.callback(file.close)
     witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
     return witnesses | {output.stream: opened[output.cluster, output.topic] for output in settings.outputs}
+
+
+async def refused_topics(settings: Settings, streams: Iterable[str]) -> dict[str, str]:
+    """Return the streams whose output topic cannot be created or used, and why; a missing topic is created.
+
+    Raises: OSError if the cluster is unreachable.
+    """
+    refused = dict[str, str]()
+    for output in filter(None, map(settings.output_of, streams)):
+        from stream_app.sinks.witness_topic import WitnessTopic
+        from stream_app.wiring.topics import cluster_of
+
+        try:
+            witness = await WitnessTopic.open(cluster_of(settings, output.cluster), output.topic)
+        except OperatorError as refusal:
+            refused[output.stream] = str(refusal)
+        else:
+            await close_client(witness.close)
+    return refused
 
 
 def outside_ledger(settings: Settings) -> OutsideLedger | None:

@@ -59,6 +59,7 @@ from stream_app.wiring.storage import (
     open_witnesses,
     outside_ledger,
     own_directory,
+    refused_topics,
     store_of,
 )
 from stream_app.wiring.witnessed import Unwritten, Witnesses
@@ -162,6 +163,7 @@ async def _start_and_run(
         turned = await with_generations(settings, store, outside, now_us, witnessed, elsewhere)
         turned = turned.without(await refused_generations(turned.everything, store, now_us))
         waiting.now = KAFKA if settings.outputs else START
+        turned = turned.without(await refused_topics(turned.beginning, turned.due))
         witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
         witnesses |= await open_witnesses(turned.beginning, resources, turned.notes())
         await check_start(turned.everything, store, witnesses, outside, now_us)

@@ -19,7 +19,9 @@ from stream_app.core.instants import format_instant
 from stream_app.loops.clocks import LiveClock, own_clock_us
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor.stored import Compared, check_stored
+from stream_app.wiring.storage import refused_topics
 from stream_app.wiring.workers import run_worker
+from tests.brokers import Topic
 from tests.patience import eventually_async
 
 CONFIG = """
@@ -197,5 +199,23 @@ def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
                 await service.compared("2s")
         assert "stream clicks: generation 2 cannot begin, so the settings so far hold" in caplog.text
         assert not service.notes()
+
+    asyncio.run(run())
+
+
+@pytest.mark.kafka
+def test_a_topic_that_a_generation_cannot_use_is_found_before_anything_is_stored(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    async def run() -> None:
+        topic = await Topic.create(bootstrap_servers, cleanup_policy="delete")
+        file = Service(tmp_path, "2m").write("1s")
+        outputs = OUTPUTS.replace("localhost:9092", bootstrap_servers)
+        for name, refused in ((topic.name, ["clicks"]), (f"{topic.name}.2", [])):
+            other = tmp_path / "outputs.yaml"
+            other.write_text(file.read_text() + outputs.replace("topic: counts", f"topic: {name}"))
+            found = await refused_topics(load(other, {}), ["clicks"])
+            assert list(found) == refused
+            assert all("set it to compact" in why for why in found.values())
 
     asyncio.run(run())
