@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.records import Ending, Reply, StreamState
@@ -20,7 +19,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.loops.announcing import announce
 from stream_app.loops.configured import arrival_in_words, releases_in_words, running_strategy
-from stream_app.loops.lease import LEASE_S, Leadership
+from stream_app.loops.lease import Leadership
 from stream_app.loops.next_epoch import is_finished
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
@@ -28,6 +27,7 @@ from stream_app.loops.opening import after_running, agrees, next_epoch_fits, ope
 from stream_app.loops.publishing import Publisher
 from stream_app.loops.recovery import Recovery
 from stream_app.loops.stream import Ports, Stream
+from stream_app.loops.unwitnessed import PATIENCE_S, OwnWitness
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.together import until_all_end, until_one_ends
@@ -38,8 +38,6 @@ POLLS = 6  # each after twice the pause; then everything is checked again: strea
 REACH_S = 2.0  # while a closer waits for this worker's reader: how often it checks its lease
 REACHES = 15  # each after such a check; then everything is checked again: stream, lease, witness
 FOLLOW_S = 0.5  # how often a start checks a stream that another worker closes
-FOLLOWED_S = 2.0  # how often a worker that does not close a stream asks for its lease, beside all others
-PATIENCE_S = 2 * LEASE_S
 STOPPED_S = 60.0  # how often a stopped stream checks whether an epoch may open
 NOISE_LOST = "its stored noise was lost"
 
@@ -78,6 +76,7 @@ class Closer:
         self.publisher = Publisher(ports, stream, self._leadership)
         self._ahead = NoiseAhead(ports.store, ports.keys, noise, name, ports.make_nonce)
         self._recovery = Recovery(stream.on_end)
+        self._own_witness = OwnWitness(ports, stream)
         self._pool: NoisePool | None = None
         self._pool_wanted = asyncio.Event()
         self._finished = False  # a replay has released its last bin, or was stopped
@@ -179,6 +178,7 @@ class Closer:
         Raises: as ``reconcile``; OperatorError if this worker cannot read the noise of its closer.
         """
         followed_s = 0.0
+        await self._own_witness.check(self.name)
         self._leadership.doubt()  # so that the witness is asked again
         while True:
             if await self._leadership.leads():
@@ -210,9 +210,8 @@ class Closer:
         """Close all due bins, then sleep until the next closing instant; return at the end of a replay."""
         while True:
             if not await self._leadership.leads():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(FOLLOWED_S):
-                        await self._leadership.until_news()
+                await self._own_witness.begin(self._wanted)
+                await self._leadership.until_asked_again()
                 continue
             next_bin, all_due_released = await self.close_due()
             outage.over()

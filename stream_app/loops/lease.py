@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from stream_app.ports import Clock, ClockDoubt, Store, Witness
 
 LEASE_S = 5.0
+FOLLOWED_S = 2.0
 # For how long a worker that is not preferred leaves the lease to others: it asks again in case none can.
 YIELD_S = 2 * LEASE_S
 STAY_S = 60.0  # for how long it then keeps the lease, which no preferred worker took
@@ -108,6 +110,12 @@ class Lease:
     async def give_up(self) -> None:
         """Release the lease, so that another worker can take it at once."""
         await give_up([self])
+
+    async def is_anothers(self) -> bool:
+        """Return whether another worker holds the lease; this one's is given up. Raises: OSError."""
+        self.drop()
+        [is_free] = await self.ask([self.stream], give_up=True)
+        return not is_free
 
     async def ask(self, streams: Sequence[str], *, give_up: bool = False) -> list[bool]:
         """Ask the store for leases like this one, for several streams. Raises: OSError."""
@@ -218,6 +226,12 @@ class Leadership:
         """Return when this worker has become the stream's closer anew, or is to hand it over."""
         assert self._lease is not None  # without a lease there is one closer
         await self._lease.until_news(self._term)
+
+    async def until_asked_again(self) -> None:
+        """Return when a worker that does not close the stream is to ask for its lease, beside all others."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FOLLOWED_S):
+                await self.until_news()
 
     def doubt(self) -> None:
         """Make ``leads`` claim the witness again, because another worker may have claimed it."""

@@ -17,6 +17,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops.lease import Leadership
 from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
+from stream_app.ports import Store, Witness
 
 log = logging.getLogger(__name__)
 
@@ -153,33 +154,42 @@ class Publisher:
             del self._before[at_us]
         return self._before[reached[-1]] if reached else 0
 
-    async def _tell_what_left(self, seq: int) -> None:
-        """Tell the operator which rows left the store before this witness had them. Args: seq, its last."""
-        state = await self._store.load(self._strategy.stream)
-        left = None if state is None else state.trimmed
-        if left is not None and left.seq > seq:
-            log.warning(
-                "stream %s: this worker's witness goes on without the rows %d to %d: after releases.keep "
-                "they left the store; it cannot put them back, and an audit with it misses them",
-                *(self._strategy.stream, seq + 1, left.seq),
-            )
-
     async def _write(self, last_seq: int) -> None:
-        """Read back released rows up to ``last_seq`` that the witness lacks; write them there, durably."""
-        stream, limit = self._strategy.stream, rows_at_once(self._strategy.kind)
+        """Write released rows up to ``last_seq`` to the witness, durably."""
         try:
-            head = await self._witness.head(stream)
-            seq = 0 if head is None else head[0]
-            while seq < last_seq:
-                found = await self._store.witness_rows(stream, self._strategy, seq, limit)
-                rows = [row for row in found if row.seq <= last_seq]
-                if not rows:
-                    break  # the epoch has just opened; the missing seqs are from a store that was lost
-                if head is not None and rows[0].seq > seq + 1:
-                    await self._tell_what_left(seq)
-                await self._witness.append(stream, rows)
-                seq = rows[-1].seq
+            self._witnessed_seq = await write_rows(self._store, self._witness, self._strategy, last_seq)
         except OSError:
             self._leadership.drop()
             raise
-        self._witnessed_seq = seq
+
+
+async def write_rows(store: Store, witness: Witness, strategy: Strategy, last_seq: int) -> int:
+    """Read back released rows up to ``last_seq`` that the witness lacks; write them there, durably.
+
+    Returns: the witness's last row. Raises: OSError.
+    """
+    stream, limit = strategy.stream, rows_at_once(strategy.kind)
+    head = await witness.head(stream)
+    seq = 0 if head is None else head[0]
+    while seq < last_seq:
+        found = await store.witness_rows(stream, strategy, seq, limit)
+        rows = [row for row in found if row.seq <= last_seq]
+        if not rows:
+            break  # the epoch has just opened; the missing seqs are from a store that was lost
+        if head is not None and rows[0].seq > seq + 1:
+            await _tell_what_left(store, stream, seq)
+        await witness.append(stream, rows)
+        seq = rows[-1].seq
+    return seq
+
+
+async def _tell_what_left(store: Store, stream: str, seq: int) -> None:
+    """Tell the operator which rows left the store before this witness had them. Args: seq, its last."""
+    state = await store.load(stream)
+    left = None if state is None else state.trimmed
+    if left is not None and left.seq > seq:
+        log.warning(
+            "stream %s: this worker's witness goes on without the rows %d to %d: after releases.keep "
+            "they left the store; it cannot put them back, and an audit with it misses them",
+            *(stream, seq + 1, left.seq),
+        )

@@ -62,6 +62,10 @@ _ELSEWHERE = {
         "histories",
         "Put back what readers saw, from the witness.",
     ),
+    "new-witness": (
+        "histories",
+        "Write the witness in state.dir anew, from Redis.",
+    ),
     "check-backup": (
         "check_backup",
         "Check that FILE, a copy of Redis, can be restored.",

@@ -1,4 +1,4 @@
-"""``stream-app export``, ``import``, ``retire`` and ``rebuild``: what was released, moved or put back."""
+"""Commands about what was released: export, import, retire it, put it back, or witness it anew."""
 
 from __future__ import annotations
 
@@ -107,5 +107,25 @@ def rebuild(config: Path) -> None:
     """
     with working("putting back what the store has lost"):
         said = asyncio.run(rebuilding.rebuild(load(config)))
+    for line in said:
+        click.echo(line)
+
+
+@click.command()
+@config_option
+def new_witness(config: Path) -> None:
+    """Write the witness in state.dir anew, from Redis.
+
+    Run it if state.dir was lost and Redis was not. By running it you say that Redis has every row that
+    readers have seen. Never run it after Redis was restored from a copy: what was released after the copy
+    would get noise a second time. Streams whose witness has rows, or is a topic, do not change. Stop the
+    workers of this state.dir first.
+
+    \b
+    Example:
+      stream-app new-witness --config app.yaml
+    """
+    with working("writing the witness"):
+        said = asyncio.run(rebuilding.new_witness(load(config)))
     for line in said:
         click.echo(line)

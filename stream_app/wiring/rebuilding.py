@@ -1,4 +1,4 @@
-"""Puts back what readers saw of streams into a store that has lost it, from their witnesses."""
+"""Puts back what readers saw: into a store that lost it from witnesses, or into a lost witness from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from stream_app.core.records import Reply, WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import Restored, epochs_of, restored
 from stream_app.core.strategy import Strategy
+from stream_app.loops.configured import check_counted
 from stream_app.loops.lost_entries import witnessed_strategies
+from stream_app.loops.publishing import write_rows
 from stream_app.ports import OperatorError, Witness
 from stream_app.state.history import Histories
 from stream_app.state.redis_store import RedisStore
@@ -24,7 +26,13 @@ from stream_app.wiring.event_logs import named_as_begun
 from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.histories import writing
 from stream_app.wiring.starting import check_start
-from stream_app.wiring.storage import open_witnesses, outside_ledger, own_directory, store_of
+from stream_app.wiring.storage import (
+    file_witness,
+    open_witnesses,
+    outside_ledger,
+    own_directory,
+    store_of,
+)
 from stream_app.wiring.witnessed import Witnesses
 
 
@@ -51,6 +59,42 @@ async def rebuild(settings: Settings) -> list[str]:
             f"{one.name}: {await _rebuilt(one, settings, store, witnesses[one.name])}"
             for one in settings.streams
         ]
+
+
+async def new_witness(settings: Settings) -> list[str]:
+    """Write what readers see to the witnesses on this machine that have no row; return a line per stream.
+
+    Only the operator knows that the store lost nothing, and says so with this call. It may be repeated.
+    Guarantee: the store does not change. Raises: OperatorError.
+    """
+    async with AsyncExitStack() as resources:
+        await resources.enter_async_context(own_directory(settings))
+        url = await resources.enter_async_context(writing(settings))
+        store = store_of(settings, url)
+        resources.push_async_callback(store.close)
+        await store.check_format()
+        settings = await of_all_generations(settings, store)
+        witness = file_witness(settings, resources)
+        return [
+            f"{stream.name}: {await _witnessed_anew(store, witness, stream.name)}"
+            for stream in settings.streams
+            if settings.output_of(stream.name) is None
+        ] or ["every stream has a topic under outputs, which is its witness; workers write it"]
+
+
+async def _witnessed_anew(store: RedisStore, witness: Witness, stream: str) -> str:
+    if (head := await witness.head(stream)) is not None:
+        return f"its witness has rows up to {head[0]:,}; nothing was written"
+    state, seen = await store.load(stream), await store.visible_seq(stream)
+    if not seen:
+        return "readers have seen nothing of it; nothing was written"
+    if state is None:
+        return "Redis holds only what rebuild put back; put the state.dir of then back; nothing was written"
+    check_counted(stream, state)
+    await write_rows(store, witness, Strategy.from_json(state.strategy), seen)
+    written = await witness.rows(stream, 0)
+    since = json.loads(written[-1].row)["start"]
+    return f"{len(written):,} bins up to the one of {since} were written to its witness"
 
 
 async def _rebuilt(stream: StreamSettings, settings: Settings, store: RedisStore, witness: Witness) -> str:

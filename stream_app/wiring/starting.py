@@ -7,11 +7,12 @@ are lost does not continue under its name, because its nodes would get noise a s
 from __future__ import annotations
 
 import logging
+import secrets
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import check_measurements, refusals
 from stream_app.config.source import by_log, ledgers_of
@@ -23,9 +24,11 @@ from stream_app.core.releases.release import RowLink
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted, running_strategy
 from stream_app.loops.ending import check_predecessor, end_to_store, key_of_end
+from stream_app.loops.lease import Lease
 from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
+from stream_app.loops.unwitnessed import PATIENCE_S, check_witnessed
 from stream_app.ports import NoiseKeys, OutsideLedger, Store, Witness
-from stream_app.sinks.witness_file import witnessed_rows
+from stream_app.sinks.witness_file import first_witnessed, witnessed_rows
 from stream_app.source_ledger import SourceLedger, lost, measured, put_back
 from stream_app.together import each_to_its_end
 from stream_app.wiring.event_logs import (
@@ -152,6 +155,7 @@ async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> No
             state = await store.load(stream.name)
             if state is not None:
                 running_strategy(state, strategies[-1])
+            await check_own_witness(store, settings, stream, PATIENCE_S)
             if base_of(stream.name) not in followed:
                 await check_ends(store, settings, stream, state)
     check_told_apart(strategies)
@@ -171,6 +175,21 @@ async def check_ends(
         state is None and not witnessed_rows(settings.state_dir / "witness", stream.name)
     ):
         check_predecessor(planned(stream), then)
+
+
+async def check_own_witness(
+    store: Store, settings: Settings, stream: StreamSettings, patience_s: float = 0.0
+) -> None:
+    """Check that the witness on this machine, if it is a stream's only one, knows what readers have seen.
+
+    Raises: OperatorError, as the stream's loops do when they open it.
+    """
+    if settings.output_of(stream.name) is None:
+        lease = None
+        if isinstance(stream.source, TopicSettings):
+            lease = Lease(store, stream.name, secrets.token_hex(8))
+        has_rows = first_witnessed(settings.state_dir / "witness", stream.name) is not None
+        await check_witnessed(store, stream.name, lease, has_rows, patience_s)
 
 
 def some_of(names: Sequence[str], most: int = 10) -> str:

@@ -136,12 +136,18 @@ async def open_witnesses(
         witness = await WitnessTopic.open(cluster_of(settings, cluster), topic, notes)
         opened[cluster, topic] = witness
         resources.push_async_callback(close_client, witness.close)
+    file = file_witness(settings, resources)
+    witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
+    return witnesses | {output.stream: opened[output.cluster, output.topic] for output in settings.outputs}
+
+
+def file_witness(settings: Settings, resources: AsyncExitStack) -> WitnessFile:
+    """Return the witness on this machine."""
     in_files = secret_directory(settings.state_dir / "witness")
     mark_directory("state.dir", in_files)
     file = WitnessFile(in_files)
     resources.callback(file.close)
-    witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
-    return witnesses | {output.stream: opened[output.cluster, output.topic] for output in settings.outputs}
+    return file
 
 
 async def refused_topics(settings: Settings, streams: Iterable[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from stream_app.state.embedded import running_url
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import check_begun_file, id_of_state
 from stream_app.wiring.generations import with_generations
-from stream_app.wiring.starting import check_ends, refused_generations
+from stream_app.wiring.starting import check_ends, check_own_witness, refused_generations
 
 NOT_ASKED = "a start compares the streams with it"
 
@@ -71,6 +71,7 @@ async def check_stored(settings: Settings) -> Compared:
         for stream in turned.running.streams:
             state = await store.load(stream.name)
             await check_ends(store, turned.running, stream, state)
+            await check_own_witness(store, turned.running, stream)
             if state is not None:
                 wanted = _as_a_start_plans(stream, settings, state)
                 changes += changes_in_words(running_strategy(state, wanted), wanted, state, now_us)

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from stream_app.config import load
 from stream_app.ports import NothingCountedError, OperatorError
 from stream_app.shell.commands import main
+from stream_app.shell.doctor.stored import check_stored
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 from stream_app.wiring.workers import run_worker
@@ -57,6 +58,33 @@ def shown(server: EmbeddedRedis) -> list[object]:
     for answer in told:  # the witnesses are read one after another
         answer["/privacy"]["ledger"].sort(key=lambda entry: (entry["stream"], entry["epoch"]))
     return [told, rows, contents(server, "dp:*:pub:tile:*")]
+
+
+def test_a_start_without_the_witness_is_refused_until_the_operator_says_that_redis_is_current(
+    server: EmbeddedRedis, counted: Path
+) -> None:
+    files, before = counted.parent / "state" / "witness", shown(server)
+    names = [f"{stream}.ndjson" for stream in STREAMS]
+    kept = {name: (files / name).read_bytes() for name in names}
+    for name in names:
+        (files / name).unlink()
+    said = (
+        r"^stream \w+: Redis has rows up to the bin of 20.*Z, and state\.dir/witness has none.* new-witness$"
+    )
+    with pytest.raises(OperatorError, match=said):
+        asyncio.run(run_worker(load(counted)))
+    with pytest.raises(OperatorError, match=said):  # check-config and doctor say so as well
+        asyncio.run(check_stored(load(counted)))
+    assert "its witness has no rows" in command("rebuild", "--config", counted)
+
+    lines = command("new-witness", "--config", counted).splitlines()
+    assert [line.partition(" bins up to ")[0] for line in lines] == [f"{name}: 24" for name in STREAMS]
+    assert {name: (files / name).read_bytes() for name in names} == kept
+    said_again = command("new-witness", "--config", counted)
+    assert said_again.count("nothing was written") == len(STREAMS)
+    asyncio.run(check_stored(load(counted)))
+    asyncio.run(run_worker(load(counted)))
+    assert shown(server) == before
 
 
 def test_a_lost_store_shows_again_what_readers_saw(counted: Path, server: EmbeddedRedis) -> None:

@@ -1,0 +1,75 @@
+"""The check that a worker's own witness knows a stream that readers have seen.
+
+A machine may be lost with its witness, and Redis restored from a copy. Then nothing knows which rows readers
+have seen since the copy, and these would get noise a second time. So a start is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from stream_app.core.strategy import Strategy
+from stream_app.loops.configured import running_strategy
+from stream_app.loops.lease import LEASE_S, Lease
+from stream_app.loops.publishing import write_rows
+from stream_app.loops.stream import Ports, Stream
+from stream_app.ports import OperatorError, Store
+
+WAIT_S = 0.5
+PATIENCE_S = 2 * LEASE_S  # in this time another worker can begin to close a stream that its witness knows
+
+
+class OwnWitness:
+    """A worker's own witness of one stream; if workers share the witness, all methods do nothing."""
+
+    def __init__(self, ports: Ports, stream: Stream) -> None:
+        self._store, self._lease = ports.store, stream.lease
+        self._witness = ports.witnesses[stream.strategy.stream]
+        self._is_checked = self._has_begun = stream.witness_is_public
+
+    async def check(self, stream: str) -> None:
+        """Check once, at a start, that the witness knows the stream. Raises: OperatorError; OSError."""
+        if not self._is_checked:
+            has_rows = await self._witness.head(stream) is not None
+            await check_witnessed(self._store, stream, self._lease, has_rows, PATIENCE_S)
+            self._is_checked = True
+
+    async def begin(self, wanted: Strategy) -> None:
+        """Write what readers see to a witness without rows, so that the next start finds the stream there.
+
+        For a worker that does not close the stream. Raises: OSError.
+        """
+        name = wanted.stream
+        if not self._has_begun and (seen := await self._store.visible_seq(name)):
+            if await self._witness.head(name) is None and (state := await self._store.load(name)):
+                await write_rows(self._store, self._witness, running_strategy(state, wanted), seen)
+            self._has_begun = True
+
+
+async def check_witnessed(
+    store: Store, stream: str, lease: Lease | None, has_rows: bool, patience_s: float = 0.0
+) -> None:
+    """Check that the witness has rows of a stream, or readers have none, or another worker closes it.
+
+    The witness of a worker that closes the stream now has shown that the store lacks nothing.
+    Args: lease, None for a stream that has one worker; has_rows, of the witness; patience_s, how long to wait
+        for another worker. Raises: OperatorError; OSError.
+    """
+    if has_rows or not (seen := await store.visible_seq(stream)):
+        return
+    waited_s = 0.0
+    while lease is not None:
+        if await lease.is_anothers():
+            return
+        if waited_s >= patience_s:
+            break
+        await asyncio.sleep(WAIT_S)
+        waited_s += WAIT_S
+    last = await store.rows(stream, seen - 1, 1)
+    until = f"up to the bin of {json.loads(last[0][1])['start']}" if last else "that readers saw"
+    raise OperatorError(
+        f"stream {stream}: Redis has rows {until}, and state.dir/witness has none, so state.dir is new or "
+        "lost; if Redis was restored from a copy, the rows after it would get noise twice: put the state.dir "
+        "of then back, or give the stream another name; if Redis has lost nothing, run stream-app new-witness"
+    )
