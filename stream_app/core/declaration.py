@@ -8,6 +8,7 @@ where Python allows it; ``rename`` lists the other names.
 from __future__ import annotations
 
 from fractions import Fraction
+from math import lcm
 from typing import Literal
 
 import msgspec
@@ -286,6 +287,12 @@ class Declaration(
         """The number of bins in a period of the unit; 0 if the unit has none."""
         user = self.privacy.per_user
         return PERIODS[user.per] // self.time.bin_us if user and user.per else 0
+
+    @property
+    def end_step(self) -> int:
+        """The bins by which, or by a multiple, an epoch may end sooner: no window or period is divided."""
+        window = self.windows_of
+        return lcm(self.period_bins or 1, 1 if window is None else window.window_us // self.time.bin_us)
 
     def cap_windows(self, epoch: EpochRecord, horizon: int) -> CapWindows:
         """Return the cap windows. Args: any epoch of the stream; horizon of the tree, in bins."""

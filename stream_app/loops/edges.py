@@ -1,6 +1,8 @@
-"""Where a stream's next generation may begin: at an end of an epoch that is an edge of the new bins, too."""
+"""Where a stream's next generation may begin: where an epoch ends, or is cut short for the new bins."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
@@ -8,40 +10,46 @@ from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 
 _LATEST_US = 5_000_000  # a beginning that is nearer could pass before it is stored
+_MOST_EPOCHS, _MOST_US = 10_000, 3_650 * 86_400_000_000  # in which a common edge is looked for
+
+# The first and the last bin before which an epoch can end; the last is its planned end.
+Ends = tuple[int, int]
 
 
-def soonest_end(running: Strategy, state: StreamState | None, now_us: int) -> int:
-    """Return where an epoch ends that is not too near. The clock alone decides it."""
-    time, horizon = running.declared.time, running.time.horizon
-    if state is None:
-        begun = running.declared.first_bin(now_us)
-        ends = begun + running.declared.epoch_bins(begun, None, horizon)
-    else:
-        ends = state.epoch.first_bin + state.epoch.bins
-    [soonest] = time.binning.bin_of([now_us + _LATEST_US]).tolist()
-    ends += horizon * max(0, -((ends - soonest - 1) // horizon))
-    return time.binning.start_us(ends)
+def ends_ahead(running: Strategy, state: StreamState | None, now_us: int) -> list[Ends]:
+    """Return where each epoch can end from now on. The clock and the stored state alone decide it."""
+    declared, horizon = running.declared, running.time.horizon
+    if state is not None and state.until_bin is not None:
+        return [(state.until_bin, state.until_bin)]
+    begun = declared.first_bin(now_us) if state is None else state.epoch.first_bin
+    end = begun + (declared.epoch_bins(begun, None, horizon) if state is None else state.epoch.bins)
+    near = declared.time.binning.bin_of([now_us + _LATEST_US, now_us + _MOST_US]) + 1
+    soonest, farthest = near.tolist()
+    if end < soonest:
+        begun = end + (soonest - end - 1) // horizon * horizon
+        end = begun + horizon
+    ends = [(max(begun + 1, soonest), end)]
+    while len(ends) < _MOST_EPOCHS and end < farthest:
+        ends.append((end + 1, end + horizon))
+        end += horizon
+    return ends
 
 
-def common_edge(running: Strategy, wanted: Declaration, soonest_us: int, epochs: int) -> int | None:
-    """Return the first end of an epoch at which a bin of the wanted settings begins; None: they never meet.
+def common_edge(running: Strategy, wanted: Declaration, ends: Iterable[Ends]) -> int | None:
+    """Return where the next generation begins: an epoch's planned end, if a bin of the wanted settings does.
 
-    Args: soonest_us, the first end that counts; epochs, how many are looked at.
+    Otherwise it is the latest instant within the epoch at which bins of both begin: the stream ends there,
+    and with it the epoch. The first epoch with such an instant counts.
+    Returns: None if bins of both never begin together. Args: ends, of the epochs, as ``ends_ahead``.
     """
-    old, new = running.declared.time.binning, wanted.time.binning
-    [ends] = old.bin_of([soonest_us]).tolist()
-    for number in range(epochs):
-        edge_us = old.start_us(ends + running.time.horizon * number)
-        [begins] = new.bin_of([edge_us]).tolist()
-        if new.start_us(begins) == edge_us:
-            return edge_us
-    return None
+    old, new, step = running.declared.time.binning, wanted.time.binning, running.declared.end_step
+    edges = (old.latest_shared(new, first, last, step) for first, last in ends)
+    return next((old.start_us(edge) for edge in edges if edge is not None), None)
 
 
-def never_meet(stream: str, soonest_us: int) -> str:
-    """Return why a generation has no instant to begin."""
+def never_meet(stream: str, end_us: int) -> str:
+    """Return why a generation has no instant to begin. Args: end_us, the end of an epoch."""
     return (
         f"streams.{stream}.time.bin: no bin begins where an epoch of the settings so far ends, for "
-        f"example at {format_instant(soonest_us)}; choose bins that begin there, or first a time.epoch that "
-        "ends where one of these bins begins"
+        f"example at {format_instant(end_us)}, or could be cut short; choose bins that begin there"
     )

@@ -23,12 +23,11 @@ from stream_app.core.measurements import end_of
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import facts_in_words, needs_generation, stored_strategy
-from stream_app.loops.edges import common_edge, never_meet, soonest_end
+from stream_app.loops.edges import common_edge, ends_ahead, never_meet
 from stream_app.ports import OperatorError, Store
 
 LEAD_US = 300_000_000  # before a generation begins, its beginning is stored; it cannot be taken back then
 _MOST_WITHOUT_ROWS = 2  # generations in a row that may have ended before they released anything
-_MOST_EPOCHS = 10_000  # in which a common edge of both binnings is looked for
 _STORED = "this is stored, and it cannot be taken back"
 
 
@@ -197,10 +196,11 @@ async def generations_of(
     before = _as_stored(stream, newest, until_us=None)
     coming = _named(stream, generation(stream.name, number_of(newest.name) + 1))
     end_us = _stored_end(newest)
-    soonest_us = soonest_end(then, newest.state, now_us) if end_us is None else end_us
-    edge_us = common_edge(then, configured.declared, soonest_us, _MOST_EPOCHS if end_us is None else 1)
+    ends = ends_ahead(then, newest.state, now_us)
+    edge_us = common_edge(then, configured.declared, ends)
     if edge_us is None:
-        line = _cannot_begin(coming, never_meet(stream.name, soonest_us), end_us)
+        planned_us = then.declared.time.binning.start_us(ends[0][-1])
+        line = _cannot_begin(coming, never_meet(stream.name, planned_us), end_us)
         return Generations((*running, before), tuple(ended), refused=line)
     time = structs.replace(configured.declared.time, first_us=edge_us)
     declared = structs.replace(configured.declared, time=time, successor_of=newest.name)

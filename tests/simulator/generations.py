@@ -378,7 +378,7 @@ def drawn(seed: int) -> tuple[Schedule, Schedule, int]:
         kept = tuple(action for action in plain.actions if action.deed is not Deed.RESTORE)
         plain = replace(plain, max_events=1, actions=kept)
     if facts.get("bin_us") == 2 * BIN_US:
-        plain = replace(plain, branching=(3,), horizon=3)  # so that every other epoch ends at their edges
+        plain = replace(plain, branching=(3,), horizon=3)  # every other epoch is cut short for them
     if facts.get("bin_us") == BIN_US // 2:
         facts = facts | {"branching": (*plain.branching, 2), "horizon": 2 * plain.horizon}
     times = [rng.randrange(plain.bins * BIN_US) for _ in range(rng.choice([1, 1, 2, 3]) * plain.workers)]

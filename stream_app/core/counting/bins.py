@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
+from math import gcd
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -66,6 +67,38 @@ class Binning:
     def end_us(self, bin: int) -> int:
         """Return the first instant after a bin."""
         return self.start_us(bin + 1)
+
+    def latest_shared(self, other: Binning, first: int, last: int, step: int) -> int | None:
+        """Return the latest bin that begins where a bin of another time line begins; None if there is none.
+
+        Args: first, last, between which bins it is; step, how many bins apart from ``last`` they are.
+        Cost: for bins of fixed lengths, constant; else a search for each day.
+
+        >>> Binning(300).latest_shared(Binning(3600), first=1, last=35, step=1)  # at 10_500
+        24
+        """
+        if self.timezone is None and other.timezone is None:
+            apart = gcd(self.bin_us * step, other.bin_us)
+            stride, length = self.bin_us * step // apart, other.bin_us // apart
+            if self.start_us(last) % apart:
+                return None
+            steps = self.start_us(last) // apart * pow(stride, -1, length) % length
+            latest: int = last - step * steps
+            return latest if latest >= first else None
+        if self.timezone is None:  # each of the other's days
+            [day] = other.bin_of([self.start_us(last)]).tolist()
+            while (found := self.start_at(other.start_us(day))) is None or (last - found) % step:
+                day -= 1
+                if other.start_us(day) < self.start_us(first):
+                    return None
+            return found if found >= first else None
+        bins = range(last, first - 1, -step)
+        return next((bin for bin in bins if other.start_at(self.start_us(bin)) is not None), None)
+
+    def start_at(self, time_us: int) -> int | None:
+        """Return the bin that begins at an instant; None if it is inside a bin."""
+        [bin] = self.bin_of([time_us]).tolist()
+        return bin if self.start_us(bin) == time_us else None
 
     def bin_of(self, times_us: ArrayLike) -> Int64Array:
         """Return the bin of each instant. Args: times, shape (n,), microseconds since 1970 UTC."""

@@ -188,3 +188,28 @@ def test_a_day_that_a_zone_skipped_is_empty() -> None:
 def test_a_bin_without_length_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 microsecond"):
         Binning(0)
+
+
+LENGTHS = st.sampled_from([1, 2, 3, 4, 6, 7, 10, 24, 35])
+DAYS = st.sampled_from(["Europe/Paris", "Asia/Kolkata", "Asia/Tokyo"])
+LINES = st.one_of(
+    st.builds(lambda hours: Binning(hours * DAY_US // 48), LENGTHS),
+    st.builds(lambda zone: Binning(DAY_US, zone), DAYS),
+)
+
+
+@given(LINES, LINES, st.integers(-50, 20_000), st.integers(0, 90), st.integers(1, 5))
+def test_the_latest_shared_start_is_that_of_brute_force(
+    one: Binning, other: Binning, first: int, more: int, step: int
+) -> None:
+    last = first + more
+    found = [bin for bin in range(last, first - 1, -step) if begins(other, one.start_us(bin))]
+    assert one.latest_shared(other, first, last, step) == next(iter(found), None)
+
+
+def begins(line: Binning, at_us: int) -> bool:
+    """Return whether a bin begins at an instant: one of the days around it, or a multiple of its length."""
+    if line.timezone is None:
+        return at_us % line.bin_us == 0
+    day = at_us // DAY_US
+    return at_us in {_midnight_us(line.timezone, day + near) for near in range(-2, 3)}

@@ -16,7 +16,6 @@ import pytest
 from stream_app.config import SourceSettings, StreamSettings
 from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import Reply
 from stream_app.loops.clocks import LiveClock
@@ -31,12 +30,12 @@ SPENT = (
     "epoch of generation 2 the source costs epsilon 5, more than the total of epsilon 4 for the source; "
     "raise the total, or lower epsilon"
 )
-HOUR_US = 3_600_000_000
+MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 NO_EDGE = (
     "generation 2 cannot begin, so the settings so far hold: streams.visits.time.bin: no bin begins where an "
     "epoch of the settings so far ends, for example at "
 )
-REMEDY = "; choose bins that begin there, or first a time.epoch that ends where one of these bins begins"
+REMEDY = ", or could be cut short; choose bins that begin there"
 MIDNIGHT_US = 1_795_478_400_000_000  # 2026-11-24T00:00:00Z
 
 
@@ -48,8 +47,8 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
         yield one
 
 
-@pytest.mark.parametrize(("hours", "begins"), [(24, 24), (12, 12), (6, 6), (9, 18)])
-def test_longer_bins_begin_at_the_first_end_of_an_epoch_that_is_one_of_their_edges(
+@pytest.mark.parametrize(("hours", "begins"), [(24, 24), (12, 12), (6, 6), (9, 9)])
+def test_longer_bins_begin_at_the_first_end_of_an_epoch_or_cut_one_short(
     one: OneSource, hours: int, begins: int
 ) -> None:
     """Epochs end every six hours. This midnight is an edge of all these bins, which count from 1970."""
@@ -67,9 +66,38 @@ def test_longer_bins_begin_at_the_first_end_of_an_epoch_that_is_one_of_their_edg
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    ("minutes", "zone", "earlier"),
+    [
+        (1, None, 0),
+        (10, None, 5),
+        (15, None, 5),
+        (60, None, 35),
+        (1440, None, 635),
+        (1440, "Europe/Paris", 695),
+    ],
+)
+def test_a_stream_that_began_at_any_time_of_day_can_have_longer_bins(
+    one: OneSource, minutes: int, zone: str | None, earlier: int
+) -> None:
+    """All epochs of 30 days end at 10:35, because the first start was then. Args: earlier, in minutes."""
+
+    async def run() -> None:
+        begun = MIDNIGHT_US + 635 * MINUTE_US
+        one.clock.now_us = begun + HOUR_US
+        await Worker.start(one, stream_of(one, bin_us=5 * MINUTE_US, epoch_bins=30 * 288, first_us=begun))
+        bins = {"bin_us": minutes * MINUTE_US, "timezone": zone, "epoch_bins": 30}
+        for now_us, epochs in (one.clock.now_us, 1), (begun + (30 * 1440 - earlier) * MINUTE_US, 2):
+            one.clock.now_us = now_us
+            [following] = (await turned(one, stream_of(one, **bins, first_us=begun))).following
+            assert (following.edge_us - begun) / MINUTE_US == epochs * 30 * 1440 - earlier
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("seed", range(12))
-def test_the_edge_is_the_first_common_one_and_never_in_the_past(one: OneSource, seed: int) -> None:
-    """The oracle walks along the ends of epochs, second by second."""
+def test_the_edge_is_the_last_common_one_of_the_first_epoch_that_has_one(one: OneSource, seed: int) -> None:
+    """The oracle walks along all bins of all epochs."""
 
     async def run() -> None:
         chance = random.Random(f"edges {seed}")
@@ -77,17 +105,30 @@ def test_the_edge_is_the_first_common_one_and_never_in_the_past(one: OneSource, 
         for _ in range(8):
             now_s = 10 * chance.randrange(101, 400) + chance.randrange(10)
             one.clock.now_us = now_s * 1_000_000
-            bin_s = chance.choice((1, 3, 7, 10, 25, 40, 61, 3600))
-            ends = range(1000 + 60, 1000 + 60 * 10_000, 60)
-            soonest = [end for end in ends if end // 10 > (now_s + 5) // 10][:10_000]
-            meant = next((end for end in soonest if end % bin_s == 0), None)
-            wanted = stream_of(one, bin_us=bin_s * 1_000_000, epoch_bins=5)
-            found = await turned(one, wanted)
-            edges = [following.edge_us for following in found.following]
-            assert edges == ([] if meant is None else [meant * 1_000_000])
-            assert meant is None or meant > now_s
-            line = f"{STREAM}: {NO_EDGE}{format_instant(soonest[0] * 1_000_000)}{REMEDY}"
-            assert found.refused == ([] if meant else [line])
+            bin_s = chance.choice((1, 3, 7, 10, 25, 40, 61, 3600, 7919))
+            meant: int | None = None
+            for begun in range(1000, 1000 + 60 * 10_000, 60):
+                starts = range(begun + 60, begun, -10)
+                ahead = (at for at in starts if at // 10 > (now_s + 5) // 10 and at % bin_s == 0)
+                if (meant := next(ahead, None)) is not None:
+                    break
+            assert meant is not None
+            found = (await turned(one, stream_of(one, bin_us=bin_s * 1_000_000, epoch_bins=5))).following
+            assert [following.edge_us for following in found] == [meant * 1_000_000]
+            assert meant > now_s
+
+    asyncio.run(run())
+
+
+def test_bins_that_never_begin_together_are_refused(one: OneSource) -> None:
+    async def run() -> None:
+        days = {"bin_us": 24 * HOUR_US, "epoch_bins": 5}
+        await Worker.start(one, stream_of(one, **days, timezone="Europe/Paris"))
+        found = await turned(one, stream_of(one, **days, timezone="Asia/Tokyo"))
+        assert (found.following, found.refused) == (
+            (),
+            [f"{STREAM}: {NO_EDGE}1970-01-05T23:00:00Z{REMEDY}"],
+        )
 
     asyncio.run(run())
 

@@ -142,7 +142,7 @@ def drawn(seed: int, last: int = 116) -> dict[int, list[float]]:
     return found
 
 
-def recounted(events: dict[int, list[float]], edges: list[int], bins: list[int]) -> list[Counter[int]]:
+def recounted(events: dict[int, list[float]], edges: list[int], bins: Sequence[float]) -> list[Counter[int]]:
     """Return what each generation must have counted, by bin.
 
     Args: edges, where the generations after the first begin; bins, of each in a bin of ten seconds.
@@ -162,9 +162,10 @@ CHANGES: list[dict[str, Any]] = [
     {"bin_us": BIN_US // 2, "epoch_bins": 12},
     {"epoch_bins": 4},
 ]
+CUT_SHORT: dict[str, Any] = {"bin_us": 4 * BIN_US, "epoch_bins": 2}  # no such bin begins at the epoch's end
 
 
-@pytest.mark.parametrize("facts", CHANGES)
+@pytest.mark.parametrize("facts", [*CHANGES, CUT_SHORT])
 @pytest.mark.parametrize(("seed", "restart_at"), [(1, None), (2, EDGE), (3, EDGE + 0.25), (4, EDGE - 0.25)])
 def test_each_event_counts_in_one_generation(
     one: OneSource,
@@ -174,17 +175,18 @@ def test_each_event_counts_in_one_generation(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def run() -> None:
-        events, bins = drawn(seed), BIN_US // facts.get("bin_us", BIN_US)
+        events, bins = drawn(seed), BIN_US / facts.get("bin_us", BIN_US)
+        edge = EDGE - 2 if facts is CUT_SHORT else EDGE
         await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
         worker = await Worker.start(one, stream_of(one, **facts))
         if restart_at is not None:
-            await worker.run(one, events, restart_at)
+            await worker.run(one, events, restart_at + edge - EDGE)
             worker = await Worker.start(one, stream_of(one, **facts))
         await worker.run(one, events, 117)
-        old, new = recounted(events, [EDGE], [1, bins])
-        assert max(await one.released()) == EDGE - 1
+        old, new = recounted(events, [edge], [1, bins])
+        assert max(await one.released()) == edge - 1
         assert Counter(await one.released()) == old
-        assert min(await one.released(SECOND)) == bins * EDGE
+        assert min(await one.released(SECOND)) == bins * edge
         assert Counter(await one.released(SECOND)) == new
         entries = await one.store.ledger(SOURCE)
         assert statement(SOURCE, entries).epsilon == NO_NOISE
