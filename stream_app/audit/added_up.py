@@ -85,7 +85,9 @@ def _of_one_unit(unit: str, epochs: Sequence[LedgerEntry]) -> list[list[LedgerEn
     groups = [[epochs[0]]]
     for before, entry in pairwise(epochs):
         if unit == "event":
-            shared = entry.unit == "user" and entry.start_us < max(one.end_us for one in groups[-1])
+            # A successor has its own cap windows, also where it begins within one of the stream before it.
+            shared = entry.unit == "user" and entry.stream == before.stream
+            shared = shared and entry.start_us < max(one.end_us for one in groups[-1])
         else:
             # An epoch that begins within a period shares it with the epoch before.
             shared = entry.start_us != entry.period_us

@@ -130,12 +130,14 @@ def _of_one_window(epochs: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
 
     A store that was set back knows an older number of each user's counted records. The epoch that follows
     chooses by that number, so one event can change the choice in both epochs. Without a cap it is in one.
+    A successor has its own windows: it counts no event of the stream before it, also where that was cut.
     """
     if epochs[0].unit == "event":
         return [[entry] for entry in epochs]
     groups: list[list[LedgerEntry]] = []
     for entry in sorted(epochs, key=lambda entry: entry.start_us):
-        if groups and entry.start_us < max(one.end_us for one in groups[-1]):
+        own = groups and groups[-1][-1].stream == entry.stream
+        if own and entry.start_us < max(one.end_us for one in groups[-1]):
             groups[-1].append(entry)
         else:
             groups.append([entry])

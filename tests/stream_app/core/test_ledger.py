@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stream_app.audit.added_up import added_up
 from stream_app.core.budget import Total, one_more_in_words, over_epochs_in_words, until_now_in_words
+from stream_app.core.generations import generation
 from stream_app.core.ledger import (
     ACCEPTED,
     check_measurement,
@@ -527,6 +528,62 @@ def test_a_cap_window_costs_what_its_epochs_cost_together(epochs: list[tuple[str
         before = name
     other = entry("t", epsilon="1/7", neighbours="substitute")  # the promise is then about an event
     assert statement("file:a", [*entries, other]).epsilon == 2 * max(sums) + Fraction(1, 7)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        # Of each epoch: its epsilon, how much of ten hours it counts, and whether a generation ends with it.
+        st.tuples(st.integers(1, 4), st.sampled_from([10, 10, 1, 3, 7]), st.booleans()),
+        min_size=1,
+        max_size=7,
+    )
+)
+def test_generations_that_cut_epochs_short_cost_what_one_unit_meets(
+    epochs: list[tuple[int, int, bool]],
+) -> None:
+    """Brute force: all epochs that can count an event, one cap window's events, a user, or a user's day.
+
+    An epoch that ends early was lost, or a generation that ends cuts it short.
+    """
+    day, begins_us, number = 6, 0, 1
+    entries, until, windows = list[LedgerEntry](), list[int](), [0]
+    for epsilon, hours, ends in epochs:
+        name, before = generation("s", number), generation("s", number - 1) if number > 1 else None
+        one = entry(name, len(entries), begins_us, begins_us + 10, str(epsilon), name)
+        # A strategy of each generation; within one, the epochs have its first epsilon.
+        own = [other for other in entries if other.stream == name]
+        one = replace(one, epsilon=own[0].epsilon if own else one.epsilon, successor_of=before)
+        windows[-1] += int(one.epsilon)
+        begins_us += hours
+        entries.append(one)
+        until.append(begins_us)
+        if ends or hours == 10:
+            windows.append(0)
+        number += ends
+    costs = [int(one.epsilon) for one in entries]
+    assert statement("file:a", entries).epsilon == max(costs)
+    users = [replace(one, unit="user", user="id", time="at us") for one in entries]
+    assert statement("file:a", users).epsilon == sum(costs)
+    assert statement("file:a", [*users, entry("t", epsilon="1/7")]).epsilon == 2 * max(windows) + Fraction(
+        1, 7
+    )
+    days = [
+        replace(one, per="1d", period_us=one.start_us // day * day, periods=-(-one.end_us // day))
+        for one in users
+    ]
+    sums = [
+        sum(
+            cost
+            for cost, one, end_us in zip(costs, days, until, strict=True)
+            if one.start_us < first + day and first < end_us
+        )
+        for first in range(0, begins_us, day)
+    ]
+    assert statement("file:a", days).epsilon == max(sums)
+    for ledger in (entries, users, [*users, entry("t", epsilon="1/7")], days):
+        stated = statement("file:a", ledger)
+        assert added_up(stated, ledger).epsilon == stated.epsilon
 
 
 def test_deltas_of_several_strategies_add_up() -> None:
