@@ -123,7 +123,10 @@ def test_a_stream_that_was_changed_since_it_began_is_refused_or_goes_on_changed(
         [told] = [line for line in said.splitlines() if line.startswith("clicks: from ")]
         assert told.endswith(" on, with its next epoch: privacy.epsilon 2 instead of 1")
         status, said = checked(moved)
-        assert (status, "is not the file that the stream began with, or it is read in another" in said) == (
+        assert (
+            status,
+            "is not the file that the stream began with, or its time.field or format changed" in said,
+        ) == (
             2,
             True,
         )
