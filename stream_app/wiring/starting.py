@@ -26,7 +26,7 @@ from stream_app.loops.configured import check_counted, running_strategy
 from stream_app.loops.ending import check_predecessor, end_to_store, key_of_end
 from stream_app.loops.lease import Lease
 from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
-from stream_app.loops.unwitnessed import PATIENCE_S, check_witnessed
+from stream_app.loops.unwitnessed import check_witnessed
 from stream_app.ports import NoiseKeys, OutsideLedger, Store, Witness
 from stream_app.sinks.witness_file import first_witnessed, witnessed_rows
 from stream_app.source_ledger import SourceLedger, lost, measured, put_back
@@ -155,7 +155,6 @@ async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> No
             state = await store.load(stream.name)
             if state is not None:
                 running_strategy(state, strategies[-1])
-            await check_own_witness(store, settings, stream, PATIENCE_S)
             if base_of(stream.name) not in followed:
                 await check_ends(store, settings, stream, state)
     check_told_apart(strategies)

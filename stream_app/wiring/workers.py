@@ -23,6 +23,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
+from stream_app.loops.unwitnessed import PATIENCE_S
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.monitoring.redis_memory import follow_memory
@@ -52,7 +53,13 @@ from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.preparing import Preparing
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
-from stream_app.wiring.starting import check_start, check_streams, ledger_of, refused_generations
+from stream_app.wiring.starting import (
+    check_own_witness,
+    check_start,
+    check_streams,
+    ledger_of,
+    refused_generations,
+)
 from stream_app.wiring.storage import (
     close_client,
     noise_keys,
@@ -172,6 +179,8 @@ async def _start_and_run(
         overtaken = await turned.is_overtaken(store)
         if turned.is_due and not overtaken:
             await check_streams(turned.everything, store, keys)
+            for stream in turned.running.streams:
+                await check_own_witness(store, turned.running, stream, PATIENCE_S)
         stored = None if overtaken else await turned.store_due(store)
         if stored is None:
             await asyncio.sleep(START_AGAIN_S)
