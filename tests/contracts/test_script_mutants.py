@@ -444,6 +444,12 @@ MUTANTS = {
         "do end",
         stop.test_a_stop_deletes_what_was_counted_for_later_bins,
     ),
+    "counts of open nodes outlive a stop": Mutant(
+        "stop",
+        ", 'counter', ''",
+        "",
+        stop.test_a_stop_deletes_what_was_counted_for_later_bins,
+    ),
     "a running epoch is stopped": Mutant(
         "stop",
         "if redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 0 then",

@@ -65,8 +65,10 @@ async def counts_after_reopening(stores: Stores) -> list[int]:
 async def test_a_stop_deletes_what_was_counted_for_later_bins(stores: Stores) -> None:
     await complete(stores)
     assert not (await loaded(stores)).stopped
+    assert (await loaded(stores)).counter
     assert await stores.store.stop(stores.stream, 0, BINS) == Reply.DONE
     assert (await loaded(stores)).stopped
+    assert not (await loaded(stores)).counter
     assert await stores.store.stop(stores.stream, 0, BINS) == Reply.DONE
     assert await counts_after_reopening(stores) == [0, 0, 0]
 

@@ -214,7 +214,7 @@ class MemoryStream:
 
     def stop(self) -> None:
         """Count no more records, and delete what was counted for bins that no epoch releases."""
-        self.stopped, self.change = True, None
+        self.stopped, self.change, self.counter = True, None, b""
         for counts in (self.cells, self.users, self.user_keys, self.untallied):
             counts.clear()
         for partition in self.partitions.values():

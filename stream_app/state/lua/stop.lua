@@ -10,7 +10,8 @@ bins, windows = tonumber(bins), tonumber(windows)
 local held = redis.call('HMGET', state, 'epoch', 'seq')
 if held[1] ~= epoch or held[2] ~= expected_seq then return 'conflict' end
 if redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 0 then return 'conflict' end
-redis.call('HSET', state, 'stopped', '1')
+-- The counter has exact counts of nodes that the epoch leaves open; no later epoch goes on with it.
+redis.call('HSET', state, 'stopped', '1', 'counter', '')
 redis.call('HDEL', state, 'change') -- the next epoch begins afresh, with the settings of its configuration
 for i = GIVEN_KEYS + 1, #KEYS do redis.call('UNLINK', KEYS[i]) end
 for i = GIVEN_ARGUMENTS + 1, #ARGV do
