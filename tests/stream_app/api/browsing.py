@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import threading
 import time
@@ -243,10 +244,11 @@ def panel(page: Page, name: str) -> Any:
 
 
 def photograph(page: Page, name: str) -> None:
-    """Save a screenshot of the whole page."""
-    ARTIFACTS.mkdir(exist_ok=True)
+    """Save a screenshot of the whole page if PHOTOGRAPHS is set: nothing reads it but a person."""
     page.evaluate("scrollTo(0, 0)")  # or the sticky header lies over a panel
-    page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
+    if "PHOTOGRAPHS" in os.environ:
+        ARTIFACTS.mkdir(exist_ok=True)
+        page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
 
 
 def table(page: Page, name: str) -> list[list[str]]:
