@@ -68,6 +68,7 @@ class StartedByGenerations(Pipeline):
     Args: edge_us, where the other stream begins as a successor; None: it is the next generation.
     """
 
+    first_row: Callable[[str], bytes | None]  # of a stream's witness
     put_back: Callable[[Schedule], Schedule]  # what an operator does whose settings are refused
 
     def __init__(self, edge_us: int | None = None) -> None:
@@ -88,6 +89,7 @@ class StartedByGenerations(Pipeline):
             (wiring, "_notes", lambda directory, streams: dict(self.notes)),
             (starting, "named_as_begun", _named_as_planned),
             (starting, "check_begun_file", lambda stream, directory: None),
+            (starting, "first_witnessed", lambda directory, stream: self.first_row(stream)),
             (asyncio, "to_thread", _at_once),
         ):
             patches.enter_context(patch.object(place, name, part))
@@ -206,6 +208,11 @@ class Observed(Observer):
         if any(record.epoch <= one.epoch for one in self.history.epochs):
             raise Broken(f"{self.stream}: epoch {record.epoch} opens a second time")
         if self.before is not None:
+            if not self.history.epochs:
+                # A worker with other settings may have put it into the ledger, and died.
+                self.first_epoch = record.epoch
+                alike = [one for one in self.world.both if _facts(one.strategy.declared) == _facts(declared)]
+                self.schedule = replace(alike[0], name=self.stream)
             if self.first_us not in (None, declared.time.first_us) and self.watch.rows:
                 raise Broken(f"{self.stream} begins at {self.first_us} and at {declared.time.first_us}")
             self.first_us = declared.time.first_us
@@ -263,6 +270,12 @@ class Observed(Observer):
         return (self.first_us or 0) <= time_us and (end_us is None or time_us < end_us)
 
 
+def _facts(declared: Declaration) -> tuple[object, ...]:
+    """Return what differs between the two settings of a schedule."""
+    time, privacy = declared.time, declared.privacy
+    return time.bin_us, time.epoch_bins, privacy.epsilon, privacy.unit, declared.keys
+
+
 class EdgeWorld(World):
     """A world in which streams end at an edge and others go on there."""
 
@@ -274,6 +287,7 @@ class EdgeWorld(World):
         super().__init__(schedule, trace=trace, pipeline=pipeline)
         self.both = schedule, other
         pipeline.put_back = self._put_back
+        pipeline.first_row = self._first_row
         if pipeline.edge_us is not None:
             pipeline.others[AFTER] = other
             names = [STREAM, AFTER]
@@ -305,6 +319,10 @@ class EdgeWorld(World):
         if self.pipeline.edge_us is None and await self.store.load(STREAM) is not None:
             self.configured[number] = self.both[self.configured[number] is self.both[0]]
             self._strike(self.lives[number], self.rng.choice([Deed.KILL, Deed.STOP]))
+
+    def _first_row(self, stream: str) -> bytes | None:
+        rows = self.witness.kept.get(stream)
+        return rows[0].row if rows else None
 
     def _put_back(self, refused: Schedule) -> Schedule:
         """Give all workers the settings that were not refused, and return these."""

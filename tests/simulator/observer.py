@@ -59,6 +59,7 @@ class Observer:
         self.reader = world.store.reader()
         self.restored = False
         self.noise_was_lost = False
+        self.first_epoch = 0
         self.removed = 0  # epochs, by retention
         self.late_us = 0  # for how long an epoch stayed after its time
         self._witnessed_seq = 0
@@ -79,7 +80,7 @@ class Observer:
             raise Broken(
                 f"epoch {record.epoch} starts at row {record.first_seq}, the witness has {head[0]} rows"
             )
-        if record.counts_from_bin is None and record.epoch > 0 and not self.restored:
+        if record.counts_from_bin is None and record.epoch > self.first_epoch and not self.restored:
             raise Broken(f"epoch {record.epoch - 1} was ended early, but the store was never set back")
         self.world.trace(f"epoch {record.epoch} opens at bin {record.first_bin}, row {record.first_seq}")
         self.history.epochs.append(record)
