@@ -26,7 +26,7 @@ from stream_app.state.embedded import find_server
     help="The redis-server that loads the copy.  [default: the embedded one, or the one on PATH]",
 )
 def check_backup(config: Path, files: tuple[Path, ...], server: Path | None) -> int:
-    """Check that FILE..., a copy of Redis, can be restored.
+    """Check that FILE, a copy of Redis, can be restored.
 
     Name one file, or for a cluster the files of all its primaries. It loads the copy into a private server,
     and compares it with the witness, the ledger, the keys and the configuration. It changes nothing, and the

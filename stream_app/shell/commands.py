@@ -68,7 +68,7 @@ _ELSEWHERE = {
     ),
     "check-backup": (
         "check_backup",
-        "Check that FILE..., a copy of Redis, can be restored.",
+        "Check that FILE, a copy of Redis, can be restored.",
     ),
     "query": (
         "readers",
