@@ -193,7 +193,7 @@ def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
             await asyncio.gather(waiting, return_exceptions=True)
         assert not service.notes()
         # A change that finds no instant: the worker counts on, and ``check-config`` and ``doctor`` refuse it.
-        monkeypatch.setattr("stream_app.loops.generations._MOST_EPOCHS", 0)
+        monkeypatch.setattr("stream_app.loops.generations.common_edge", lambda *_asked: None)
         async with service.runs("2s", "clicks"):
             with pytest.raises(OperatorError, match=r"stream clicks: generation 2 cannot begin, so the sett"):
                 await service.compared("2s")
