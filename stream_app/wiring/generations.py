@@ -158,11 +158,14 @@ class Turned:
                 continue  # its own loops store the end when they open it
             until_bin = int(before.declared.time.binning.bin_of([following.edge_us])[0])
             reply = await store.end_at(before.name, until_bin)
-            if reply is Reply.SEALED:
-                late.append(following)
-                log.warning("stream %s", following.too_late())
-            elif reply not in (Reply.DONE, Reply.ALREADY):
+            if reply in (Reply.DONE, Reply.ALREADY):
+                continue
+            # It did not begin: were the note kept, a stream that ends later could go on by it.
+            await asyncio.to_thread(_forget, self.running, following.stream)
+            if reply is not Reply.SEALED:
                 return None
+            late.append(following)
+            log.warning("stream %s", following.too_late())
         return _settings(self.running, _streams(self.found, [one for one in due if one not in late]))
 
     async def until_next(self, running: Settings, clock: Clock) -> None:
@@ -285,11 +288,19 @@ def _settings(settings: Settings, streams: Sequence[StreamSettings]) -> Settings
 
 def _note(settings: Settings, stream: StreamSettings) -> None:
     """Note the settings of a generation beside its witness, without the place of its log."""
-    directory = secret_directory(_directory(settings.state_dir))
-    path, text = directory / f"{quote(stream.name, safe='')}.json", canonical_json(stream.declared.plain())
+    path, text = _note_of(settings, stream), canonical_json(stream.declared.plain())
     if not path.exists() or path.read_bytes() != text:
-        mark_directory("state.dir", directory, GENERATIONS)
+        mark_directory("state.dir", secret_directory(path.parent), GENERATIONS)
         write_durably(path, [text])
+
+
+def _forget(settings: Settings, stream: StreamSettings) -> None:
+    """Delete the note of a generation that did not begin."""
+    _note_of(settings, stream).unlink(missing_ok=True)
+
+
+def _note_of(settings: Settings, stream: StreamSettings) -> Path:
+    return _directory(settings.state_dir) / f"{quote(stream.name, safe='')}.json"
 
 
 def _notes(state_dir: Path, streams: Collection[str]) -> dict[str, Declaration]:

@@ -86,6 +86,7 @@ class StartedByGenerations(Pipeline):
             (wiring, "_AGAIN_US", BIN_US),
             (wiring, "_LONGEST_SLEEP_S", BIN_US / 1e6),
             (wiring, "_note", self._note),
+            (wiring, "_forget", self._forget),
             (wiring, "_notes", lambda directory, streams: dict(self.notes)),
             (starting, "named_as_begun", _named_as_planned),
             (starting, "check_begun_file", lambda stream, directory: None),
@@ -175,6 +176,9 @@ class StartedByGenerations(Pipeline):
 
     def _note(self, settings: Settings, stream: StreamSettings) -> None:
         self.notes[stream.name] = stream.declared
+
+    def _forget(self, settings: Settings, stream: StreamSettings) -> None:
+        self.notes.pop(stream.name, None)
 
 
 def _stream(schedule: Schedule) -> StreamSettings:

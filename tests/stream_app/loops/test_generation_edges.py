@@ -154,6 +154,8 @@ def test_a_start_that_is_too_slow_for_its_instant_runs_the_old_settings_on(
             f"stream {STREAM}: generation 2 cannot begin at 1970-01-01T00:17:40Z, because bins from there on "
             "are counted already; the settings so far hold, and the worker chooses a later instant"
         )
+        # It did not begin, so no note may let a stream that ends go on by it.
+        assert not list(slow.running.state_dir.rglob("*%402.json"))
         # The worker tries again after a minute, not at once.
         clock = LiveClock(one.store)
         with pytest.raises(TimeoutError):
