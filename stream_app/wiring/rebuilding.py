@@ -44,7 +44,7 @@ async def rebuild(settings: Settings) -> list[str]:
     Raises: OperatorError for a stream that a start would refuse, or whose witness lacks values.
     """
     async with AsyncExitStack() as resources:
-        await resources.enter_async_context(own_directory(settings))
+        await resources.enter_async_context(own_directory(settings, patience_s=0))
         url = await resources.enter_async_context(writing(settings))
         store = store_of(settings, url)
         resources.push_async_callback(store.close)
@@ -68,7 +68,7 @@ async def new_witness(settings: Settings) -> list[str]:
     Guarantee: the store does not change. Raises: OperatorError.
     """
     async with AsyncExitStack() as resources:
-        await resources.enter_async_context(own_directory(settings))
+        await resources.enter_async_context(own_directory(settings, patience_s=0))
         url = await resources.enter_async_context(writing(settings))
         store = store_of(settings, url)
         resources.push_async_callback(store.close)

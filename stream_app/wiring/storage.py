@@ -46,12 +46,12 @@ async def stored_counts(settings: Settings) -> dict[str, Mapping[str, int]]:
 
 
 @asynccontextmanager
-async def own_directory(settings: Settings) -> AsyncIterator[Path]:
+async def own_directory(settings: Settings, patience_s: float = PREDECESSOR_S) -> AsyncIterator[Path]:
     """Yield a directory that no other worker uses, under ``state.dir``.
 
     Workers whose streams all have an input and an output topic share ``state.dir``, each in its own
     subdirectory. Any other worker uses it alone, and waits until a predecessor has ended.
-    Raises: OperatorError if another worker keeps using it.
+    Args: patience_s, how long; a command does not wait. Raises: OperatorError if a worker keeps using it.
     """
     sharing = all(
         isinstance(stream.source, TopicSettings) and settings.output_of(stream.name)
@@ -59,7 +59,7 @@ async def own_directory(settings: Settings) -> AsyncIterator[Path]:
     )
     state_directory("state.dir", settings.state_dir)
     check_directory_format("state.dir", settings.state_dir)
-    deadline_s = time.monotonic() + PREDECESSOR_S
+    deadline_s = time.monotonic() + patience_s
     number = 0
     while True:
         directory = settings.state_dir / f"worker-{number}" if sharing else settings.state_dir
@@ -73,8 +73,10 @@ async def own_directory(settings: Settings) -> AsyncIterator[Path]:
             number += 1
             continue
         if time.monotonic() > deadline_s:
-            text = f"state.dir: {directory} is in use by another worker; stop it or choose another"
-            raise OperatorError(text)
+            raise OperatorError(
+                f"state.dir: {directory} is in use by a worker; stop it, and run this again (a second worker "
+                "needs another state.dir)"
+            )
         await asyncio.sleep(0.05)
 
 
