@@ -290,7 +290,7 @@ class Declaration(
 
     @property
     def end_step(self) -> int:
-        """The bins by which, or by a multiple, an epoch may end sooner: no window or period is divided."""
+        """The bins by which, or by a multiple, an epoch may end sooner; windows count from its first bin."""
         window = self.windows_of
         return lcm(self.period_bins or 1, 1 if window is None else window.window_us // self.time.bin_us)
 

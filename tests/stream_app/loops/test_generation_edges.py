@@ -11,17 +11,22 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from dphist import SeededNoise
 from stream_app.config import SourceSettings, StreamSettings
+from stream_app.config.plans import planned
 from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import PerUser
+from stream_app.core.counting.cells import KeyList
+from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import Reply
 from stream_app.loops.clocks import LiveClock
 from stream_app.ports import OperatorError
 from stream_app.wiring.event_logs import check_file
-from tests.stream_app.declared import BIN_US, SOURCE, STREAM, changed_stream
+from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM, changed_stream
 from tests.stream_app.loops.test_generations import CHANGED_AT, EDGE, Worker, drawn, stream_of, turned
 from tests.stream_app.one_source import OneSource, OneUserKey
 
@@ -116,6 +121,51 @@ def test_the_edge_is_the_last_common_one_of_the_first_epoch_that_has_one(one: On
             found = (await turned(one, stream_of(one, bin_us=bin_s * 1_000_000, epoch_bins=5))).following
             assert [following.edge_us for following in found] == [meant * 1_000_000]
             assert meant > now_s
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("window", [2, 3, 4, 6])
+def test_an_epoch_is_cut_short_only_where_one_of_its_windows_ends(one: OneSource, window: int) -> None:
+    """The oracle closes an epoch bin by bin. Windows count from the epoch's first bin, here 100, not 1970."""
+
+    async def run() -> None:
+        keys = KeyList(
+            mode="window",
+            window_us=window * BIN_US,
+            mechanism="hb",
+            share=Fraction(4, 5),
+            field="key",
+            names=("a",),
+            other=True,
+        )
+        [running] = (await Worker.start(one, stream_of(one, keys=keys, epoch_bins=12))).turned.running.streams
+        kind, held, ended = planned(running).kind, b"", []
+        for bin in range(12):
+            done = kind.close(held, np.zeros((1, 2), np.int64), SeededNoise(bin), None)
+            held = done.state
+            if kind.row_part(done, 0)["windows"]:
+                ended.append(bin + 1)
+        assert ended == [*range(window, 13, window)]
+        one.clock.set_bin(CHANGED_AT)
+        never = set()
+        for bins in range(1, 40):
+            meant = next(
+                (
+                    end
+                    for begun in range(FIRST_BIN, FIRST_BIN + 12 * 40, 12)
+                    for end in (begun + bin for bin in reversed(ended))
+                    if end > CHANGED_AT + 0.5 and end % bins == 0
+                ),
+                None,
+            )
+            found = await turned(one, stream_of(one, bin_us=bins * BIN_US, epoch_bins=5))
+            assert [edge.edge_us for edge in found.following] == ([meant * BIN_US] if meant else [])
+            line = f"{STREAM}: {NO_EDGE}{format_instant((FIRST_BIN + 12) * BIN_US)}{REMEDY}"
+            assert found.refused == ([] if meant else [line])
+            never |= set() if meant else {bins}
+        # New bins as long as 6 begin at 102 and 108, but windows of 3 bins end at 103, 106, 109, 112.
+        assert (6 in never) == (window in (3, 6))
 
     asyncio.run(run())
 
