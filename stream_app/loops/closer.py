@@ -210,7 +210,7 @@ class Closer:
         """Close all due bins, then sleep until the next closing instant; return at the end of a replay."""
         while True:
             if not await self._leadership.leads():
-                await self._own_witness.begin(self._wanted)
+                await self._own_witness.keep_up(self._wanted)
                 await self._leadership.until_asked_again()
                 continue
             next_bin, all_due_released = await self.close_due()

@@ -170,7 +170,7 @@ async def _look(ports: Ports, known: Strategy, wanted: Strategy) -> _Seen:
     state = await store.load(name)
     if state is not None:
         strategy, found = running_strategy(state, wanted), dict(by_hash(state.texts))
-        if head is None or await _follows(store, name, state, head):
+        if head is None or await follows(store, name, state, head):
             return _Seen(state, strategy, found, head, ())
         rows = await witness.rows(name, 0)
         found |= witnessed_strategies(name, rows, (*found.values(), known, wanted))
@@ -239,10 +239,10 @@ async def agrees(store: Store, witness: Witness, planned: Strategy) -> bool:
     if state is None:
         return False
     running_strategy(state, planned)
-    return witnessed is None or await _follows(store, planned.stream, state, RowLink.of(witnessed[1]))
+    return witnessed is None or await follows(store, planned.stream, state, RowLink.of(witnessed[1]))
 
 
-async def _follows(store: Store, stream: str, state: StreamState, head: RowLink) -> bool:
+async def follows(store: Store, stream: str, state: StreamState, head: RowLink) -> bool:
     """Return whether the store's chain contains the witness's last row, or contained it until it left.
 
     A worker with an own witness may be away until retention has removed rows that its witness lacks.

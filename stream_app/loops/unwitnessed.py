@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 
+from stream_app.core.releases.release import RowLink
 from stream_app.core.strategy import Strategy
-from stream_app.loops.configured import running_strategy
+from stream_app.loops.configured import stored_strategy
 from stream_app.loops.lease import LEASE_S, Lease
+from stream_app.loops.opening import follows
 from stream_app.loops.publishing import write_rows
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import OperatorError, Store
@@ -25,8 +27,10 @@ class OwnWitness:
 
     def __init__(self, ports: Ports, stream: Stream) -> None:
         self._store, self._lease = ports.store, stream.lease
+        self._clock = ports.clock
         self._witness = ports.witnesses[stream.strategy.stream]
-        self._is_checked = self._has_begun = stream.witness_is_public
+        self._is_checked = self._is_shared = stream.witness_is_public
+        self._expected_us = 0  # the end of the bin after the last row that ``keep_up`` wrote
 
     async def check(self, stream: str) -> None:
         """Check once, at a start, that the witness knows the stream. Raises: OperatorError; OSError."""
@@ -35,16 +39,26 @@ class OwnWitness:
             await check_witnessed(self._store, stream, self._lease, has_rows, PATIENCE_S)
             self._is_checked = True
 
-    async def begin(self, wanted: Strategy) -> None:
-        """Write what readers see to a witness without rows, so that the next start finds the stream there.
+    async def keep_up(self, wanted: Strategy) -> None:
+        """Write the rows that readers have seen and the witness lacks, so that this worker remembers them.
 
-        For a worker that does not close the stream. Raises: OSError.
+        For a worker that does not close the stream. If the store's rows do not follow the witness's last row,
+        nothing is written: this worker ends the epoch if it becomes the closer.
+        Cost: nothing until the bin after the last row has ended; then one question until readers see its row.
+        Raises: OperatorError; OSError.
         """
-        name = wanted.stream
-        if not self._has_begun and (seen := await self._store.visible_seq(name)):
-            if await self._witness.head(name) is None and (state := await self._store.load(name)):
-                await write_rows(self._store, self._witness, running_strategy(state, wanted), seen)
-            self._has_begun = True
+        clock, name = self._clock, wanted.stream
+        if self._is_shared or (not clock.virtual and await clock.now_us() < self._expected_us):
+            return
+        seen, head = await self._store.visible_seq(name), await self._witness.head(name)
+        if seen <= (head[0] if head is not None else 0) or (state := await self._store.load(name)) is None:
+            return
+        if head is None or await follows(self._store, name, state, RowLink.of(head[1])):
+            await write_rows(self._store, self._witness, stored_strategy(name, state.strategy), seen)
+            if (head := await self._witness.head(name)) is not None:
+                # Bins never change, but grace may: so the next row is expected from its bin's end on.
+                next_bin = RowLink.of(head[1]).bin + 1
+                self._expected_us = wanted.declared.time.binning.start_us(next_bin + 1)
 
 
 async def check_witnessed(

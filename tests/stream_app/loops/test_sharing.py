@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ import pytest
 
 from stream_app.core.records import WitnessRow
 from stream_app.core.strategy import Strategy
-from stream_app.loops import unwitnessed
 from stream_app.loops.closer import Closer
 from stream_app.loops.lease import Lease, keep
 from stream_app.ports import OperatorError
@@ -23,7 +22,7 @@ from stream_app.together import until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
-from tests.patience import PATIENCE_S, eventually_async
+from tests.patience import PATIENCE_S
 from tests.simulator.loop import simulate
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
@@ -203,63 +202,6 @@ def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lap
         assert not await lease.held()
 
     simulate(1, run())  # in virtual time
-
-
-def with_own_witness(one: SharedSource, name: str | None, witness: MemoryWitness) -> Closer:
-    """Start a worker whose witness is its own. Args: name, of its lease; None: it is the only worker."""
-    lease = None if name is None else Lease(one.store, STREAM, name, 60)
-    return one.closer(witness=witness, sharing={"lease": lease})
-
-
-@pytest.mark.parametrize("name", [None, "b"])
-def test_a_start_with_another_witness_is_refused_once_readers_have_seen_rows(
-    one: SharedSource, name: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def run() -> None:
-        kept, lost = MemoryWitness(), MemoryWitness()
-        first = with_own_witness(one, None, kept)
-        await count_to(one, first, FIRST_BIN + 1, FIRST_BIN)
-        await first.close_due()
-        await with_own_witness(one, name, MemoryWitness()).agree()  # nobody has seen the row
-        await Lease(one.store, STREAM, "b").give_up()
-        await first.publisher.publish()
-        before = await one.store.load(STREAM)
-        with pytest.raises(
-            OperatorError, match=rf"^stream {STREAM}: Redis has rows up to the bin of .*new-witness$"
-        ):
-            await with_own_witness(one, name, lost).agree()
-        assert lost.kept.get(STREAM, []) == []
-        assert await one.store.load(STREAM) == before
-        assert await Lease(one.store, STREAM, "other").held(), "a start that is refused holds no lease"
-        await Lease(one.store, STREAM, "other").give_up()
-        await with_own_witness(one, name, kept).agree()
-
-    monkeypatch.setattr(unwitnessed, "PATIENCE_S", 0.0)  # how long a worker waits for another one
-    asyncio.run(run())
-
-
-def test_a_worker_that_joins_witnesses_what_readers_see_and_may_start_alone_later(one: SharedSource) -> None:
-    async def run() -> None:
-        closes, joins = MemoryWitness(), MemoryWitness()
-        first = with_own_witness(one, "a", closes)
-        await count_to(one, first, FIRST_BIN + 2, FIRST_BIN)
-        await first.close_due()
-        await first.publisher.publish()
-        second = with_own_witness(one, "b", joins)
-        await second.agree()
-        running = asyncio.create_task(second.run())
-
-        async def has_rows() -> bool:
-            return joins.kept.get(STREAM) == closes.kept[STREAM]
-
-        await eventually_async(has_rows, "the witness of the worker that joined has the rows")
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        await Lease(one.store, STREAM, "a").give_up()
-        await with_own_witness(one, "b", joins).agree()
-
-    asyncio.run(run())
 
 
 def test_a_closing_that_takes_long_does_not_lose_the_lease(one: SharedSource) -> None:
