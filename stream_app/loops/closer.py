@@ -84,6 +84,7 @@ class Closer:
         self._stopped = False  # its total allows no more epochs, or it has ended
         self._deletions_of = -1, False  # the epoch, and whether the replay had finished
         self._deletions = asyncio.Event()  # set while the store's log may hold deleted counts
+        self._reconciling = asyncio.Lock()  # the readers' loop agrees anew beside the closing loop
 
     @property
     def begins_in_turn(self) -> bool:
@@ -98,6 +99,10 @@ class Closer:
         Ingest may start after the first return.
         Raises: OperatorError if the stream may not run; OSError if the store did not answer.
         """
+        async with self._reconciling:
+            return await self._reconcile()
+
+    async def _reconcile(self) -> StreamState:
         before = self._ran
         self._strategy, state = await open_stream(
             self._ports, self._stream, self._strategy, self._wanted, self._ahead, self._recovery
@@ -271,7 +276,7 @@ class Closer:
             return
         for poll in range(POLLS):
             await asyncio.sleep(POLL_S * 2**poll)
-            if await self._sealed(bin) >= bin:
+            if await self._sealed(self._strategy, bin) >= bin:
                 return
 
     async def _draw_ahead(self, outage: Outage) -> None:
@@ -306,41 +311,41 @@ class Closer:
         """
         while True:
             state = await self.reconcile()
-            next_bin = state.released_bin + 1
+            strategy, next_bin = self._strategy, state.released_bin + 1  # the readers' loop may change ours
             now_us = await self._ports.clock.now_us()
             self.publisher.note_time(now_us)
-            due = self._strategy.declared.time.closing.last_due_bin(now_us)
+            due = strategy.declared.time.closing.last_due_bin(now_us)
             if self._finished or self._stopped or due < next_bin:
                 return next_bin, True
-            sealed = await self._seal(state, due)
+            sealed = await self._seal(strategy, state, due)
             if sealed < next_bin:
                 return next_bin, False
-            await self._release(state, min(sealed, state.released_bin + MOST_BINS))
+            await self._release(strategy, state, min(sealed, state.released_bin + MOST_BINS))
 
-    async def _seal(self, state: StreamState, due: int) -> int:
+    async def _seal(self, strategy: Strategy, state: StreamState, due: int) -> int:
         """Seal the due bins within the epoch and the replay; return the last sealed bin."""
         limits = [due, state.epoch.first_bin + state.epoch.bins - 1]
         if state.until_bin is not None:
             limits.append(state.until_bin - 1)
-        if self._strategy.declared.last_bin is not None:
-            limits.append(self._strategy.declared.last_bin)
-        return min(await self._sealed(min(limits)), *limits)
+        if strategy.declared.last_bin is not None:
+            limits.append(strategy.declared.last_bin)
+        return min(await self._sealed(strategy, min(limits)), *limits)
 
-    async def _sealed(self, bin: int) -> int:
+    async def _sealed(self, strategy: Strategy, bin: int) -> int:
         listed = await self._ports.source.partitions()
         try:
-            return await self._store.seal(self.name, self._strategy.hash, listed, bin)
+            return await self._store.seal(self.name, strategy.hash, listed, bin)
         except LookupError as lost:
             # The stream was there: an empty store has taken its place, and perhaps another loop has noticed.
             raise ConnectionError(f"redis: {lost}") from lost
 
-    async def _release(self, state: StreamState, last_bin: int) -> None:
+    async def _release(self, strategy: Strategy, state: StreamState, last_bin: int) -> None:
         """Add noise to the counts of sealed bins, and store the release; the caller then loads the store."""
-        first_bin, width = state.released_bin + 1, self._strategy.width
+        first_bin, width = state.released_bin + 1, strategy.width
         ahead: BinsNoise | None = None
-        if self._strategy.kind.drawn_ahead:
+        if strategy.kind.drawn_ahead:
             try:
-                ahead = await self._ahead.of_bins(self._strategy, state, last_bin)
+                ahead = await self._ahead.of_bins(strategy, state, last_bin)
             except NoiseLost as loss:
                 log.error("%s; its epoch ends here, the next one begins", str(loss))
                 reply = await self._store.end_epoch(self.name, state.epoch.epoch, state.seq, NOISE_LOST)
@@ -348,28 +353,28 @@ class Closer:
                     self._recovery.on_end(Ending.NOISE_LOST, 0)
                 return
             last_bin = state.released_bin + len(ahead.errors)
-        if not await self._tally(last_bin):
+        if not await self._tally(strategy, last_bin):
             return  # another worker changed the stream's settings: the caller loads the stream again
         counts = await self._store.read_cells(self.name, first_bin, last_bin, width)
         noise = self._pool or self._noise
-        arguments = state, self._strategy, counts, noise, self._ports.make_nonce(), ahead
-        if self._strategy.kind.slow:
+        arguments = state, strategy, counts, noise, self._ports.make_nonce(), ahead
+        if strategy.kind.slow:
             # A mechanism may take long, depending on the counts: cuts and other streams must not wait for it.
             release = await noise_ahead.in_thread(noise_ahead.OWN, make_release, *arguments)
         else:
             release = make_release(*arguments)
         await self._store.release(self.name, release)
 
-    async def _tally(self, last_bin: int) -> bool:
+    async def _tally(self, strategy: Strategy, last_bin: int) -> bool:
         """For capped streams, choose the users' records that count in all bins up to this one.
 
         Returns: whether this is done, or is not needed.
         """
-        bounds = self._strategy.declared.bounds
+        bounds = strategy.declared.bounds
         reply = Reply.ALREADY if bounds is None else Reply.DONE
         while bounds is not None and reply is Reply.DONE:
             await self._leadership.leads()  # tallying many users may outlast the lease
-            reply = await self._store.tally(self.name, self._strategy.hash, bounds, last_bin)
+            reply = await self._store.tally(self.name, strategy.hash, bounds, last_bin)
         return reply is Reply.ALREADY
 
     def _wake_forget(self, epoch: int) -> None:
