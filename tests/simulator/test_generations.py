@@ -29,7 +29,7 @@ def run(seed: int, pipeline: StartedByGenerations | None = None, trace: Any = No
     return world
 
 
-@pytest.mark.parametrize("seed", seeds(quick=10, all=300))
+@pytest.mark.parametrize("seed", seeds(quick=10, all=120))
 def test_every_rule_holds_while_generations_begin(seed: int) -> None:
     run(seed)
 
@@ -38,7 +38,7 @@ def test_a_slow_start_begins_again_where_another_worker_has_begun_a_generation()
     run(122)
 
 
-@pytest.mark.parametrize("seed", seeds(quick=6, all=150))
+@pytest.mark.parametrize("seed", seeds(quick=6, all=60))
 def test_every_rule_holds_where_a_successor_begins(seed: int) -> None:
     before, after, edge_us = drawn(seed)
     run_world(EdgeWorld(before, after, StartedByGenerations(edge_us)))
