@@ -27,7 +27,7 @@ from stream_app.loops.ending import check_predecessor, end_to_store, key_of_end
 from stream_app.loops.lease import Lease
 from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
 from stream_app.loops.unwitnessed import check_witnessed
-from stream_app.ports import NoiseKeys, OutsideLedger, Store, Witness
+from stream_app.ports import NoiseKeys, OperatorError, OutsideLedger, Store, Witness
 from stream_app.sinks.witness_file import first_witnessed, witnessed_rows
 from stream_app.source_ledger import SourceLedger, lost, measured, put_back
 from stream_app.together import each_to_its_end
@@ -38,6 +38,7 @@ from stream_app.wiring.event_logs import (
     named_as_begun,
     note_of,
 )
+from stream_app.wiring.generations import Turned
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +135,22 @@ async def _measured(
         identity, *own = ledgers_of(stream, settings.file.parent)
         logs[identity] += own
     return {source: await measured(store, source, names) for source, names in logs.items()}
+
+
+async def may_store_due(turned: Turned, store: Store, keys: NoiseKeys) -> bool:
+    """Check the streams if an end is to be stored; return False if another worker was faster.
+
+    Its generation may have opened at any moment, so this start is refused only if it has not.
+    Raises: OperatorError.
+    """
+    try:
+        if turned.is_due:
+            await check_streams(turned.everything, store, keys)
+    except OperatorError:
+        if await turned.is_overtaken(store):
+            return False
+        raise
+    return not await turned.is_overtaken(store)
 
 
 async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> None:

@@ -56,8 +56,8 @@ from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.starting import (
     check_own_witness,
     check_start,
-    check_streams,
     ledger_of,
+    may_store_due,
     refused_generations,
 )
 from stream_app.wiring.storage import (
@@ -176,12 +176,10 @@ async def _start_and_run(
         await check_start(turned.everything, store, witnesses, outside, now_us)
         turned.log()
         keys = noise_keys(settings)
-        overtaken = await turned.is_overtaken(store)
-        if turned.is_due and not overtaken:
-            await check_streams(turned.everything, store, keys)
+        if turned.is_due:
             for stream in turned.running.streams:
                 await check_own_witness(store, turned.running, stream, PATIENCE_S)
-        stored = None if overtaken else await turned.store_due(store)
+        stored = await turned.store_due(store) if await may_store_due(turned, store, keys) else None
         if stored is None:
             await asyncio.sleep(START_AGAIN_S)
             return True

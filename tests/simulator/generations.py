@@ -111,13 +111,11 @@ class StartedByGenerations(Pipeline):
                 schedule = self.put_back(schedule)  # after a loss, epochs may end inside longer bins for ever
                 continue
             await starting.check_start(turned.everything, ports.store, ports.witnesses, self.outside, now_us)
-            overtaken = await turned.is_overtaken(ports.store)
-            if turned.is_due and not overtaken:
-                await starting.check_streams(turned.everything, ports.store, ports.keys)
+            may_store_due = await starting.may_store_due(turned, ports.store, ports.keys)
             for name, text in turned.notes().items():
                 if not await ports.witnesses[name].rows(name, 0):
                     self.kept[name] = text
-            settings = None if overtaken else await turned.store_due(ports.store)
+            settings = await turned.store_due(ports.store) if may_store_due else None
             if settings is None:
                 await asyncio.sleep(BIN_US / 4e6)
                 continue
