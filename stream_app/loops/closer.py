@@ -183,7 +183,7 @@ class Closer:
         Raises: as ``reconcile``; OperatorError if this worker cannot read the noise of its closer.
         """
         followed_s = 0.0
-        await self._own_witness.check(self.name)
+        await self._own_witness.check(self._wanted)
         self._leadership.doubt()  # so that the witness is asked again
         while True:
             if await self._leadership.leads():

@@ -11,7 +11,7 @@ import json
 
 from stream_app.core.releases.release import RowLink
 from stream_app.core.strategy import Strategy
-from stream_app.loops.configured import stored_strategy
+from stream_app.loops.configured import running_strategy, stored_strategy
 from stream_app.loops.lease import LEASE_S, Lease
 from stream_app.loops.opening import follows
 from stream_app.loops.publishing import write_rows
@@ -32,11 +32,13 @@ class OwnWitness:
         self._is_checked = self._is_shared = stream.witness_is_public
         self._expected_us = 0  # the end of the bin after the last row that ``keep_up`` wrote
 
-    async def check(self, stream: str) -> None:
+    async def check(self, wanted: Strategy) -> None:
         """Check once, at a start, that the witness knows the stream. Raises: OperatorError; OSError."""
         if not self._is_checked:
-            has_rows = await self._witness.head(stream) is not None
-            await check_witnessed(self._store, stream, self._lease, has_rows, PATIENCE_S)
+            has_rows = await self._witness.head(wanted.stream) is not None
+            if not has_rows and (state := await self._store.load(wanted.stream)) is not None:
+                running_strategy(state, wanted)  # a machine with another file says so first
+            await check_witnessed(self._store, wanted.stream, self._lease, has_rows, PATIENCE_S)
             self._is_checked = True
 
     async def keep_up(self, wanted: Strategy) -> None:
