@@ -101,8 +101,7 @@ class Pipeline:
 
         Args: closes, called after each renewal of the leases with the number that are held.
         """
-        releasing = until_all_end(*(closer.run() for closer in self.closers))
-        loops = [self.counting.run(), releasing]
+        loops = [self.counting.run(), self._release()]
         if self.leases:
             outage = Outage(log, "leases")
 
@@ -114,6 +113,9 @@ class Pipeline:
             loops.append(outage.outlast(keeping))
         await until_one_ends(*loops)
         await self.source.close()
+
+    async def _release(self) -> None:
+        await until_all_end(*(closer.run() for closer in self.closers))
 
     async def leave(self) -> None:
         """Let other workers close the streams at once. Raises: OSError."""
