@@ -149,7 +149,8 @@ class Turned:
         late = list[Next]()
         streams = _streams(self.found, due)
         several = {base_of(stream.name) for stream in streams if number_of(stream.name) > 1}
-        for stream in streams:
+        # Those that ended, too: a machine that joined later needs them after a loss of the store.
+        for stream in (*(ended for one in self.found for ended in one.ended), *streams):
             if base_of(stream.name) in several:
                 await asyncio.to_thread(_note, self.running, stream)
         for following in due:

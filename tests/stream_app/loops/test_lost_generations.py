@@ -226,3 +226,20 @@ def test_a_generation_that_has_released_is_found_behind_one_without_rows(one: On
         assert [one.name for one in found.known.streams] == [STREAM, SECOND, third]
 
     asyncio.run(run())
+
+
+def test_a_machine_that_joins_after_the_edge_survives_a_loss_of_the_store(one: OneSource) -> None:
+    """It notes the generation that has ended, too, although it never ran it."""
+
+    async def run() -> None:
+        changed, events = stream_of(one, epoch_bins=4), drawn(8, 116)
+        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+        await (await Worker.start(one, changed)).run(one, events, LOST_AT)
+        rmtree(one.directory / "state")  # another machine; its witness is written anew from the store
+        joined = await Worker.start(one, changed)
+        assert [closer.name for closer in joined.closers] == [SECOND]
+        one.store = MemoryStore(one.clock)
+        found = await turned(one, changed)
+        assert [stream.name for stream in found.known.streams] == [STREAM, SECOND]
+
+    asyncio.run(run())
