@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -51,6 +51,9 @@ class Metrics:
         self.batch_seconds = histogram("batch_seconds", "From a batch read to the next read", ["source"])
         self.apply_cells = histogram("apply_cells", "Cells that one apply adds to", [], buckets=_CELLS)
         self.stopped = gauge("stopped", "1 while the stream's total allows no more epochs", stream)
+        self.generation_refused = gauge(
+            "generation_refused", "1 while settings cannot begin as the stream's next generation", stream
+        )
         self.closing_overdue = gauge(
             "closing_overdue_seconds", "How long the next bin could have been released by now", stream
         )
@@ -109,6 +112,12 @@ class Metrics:
         """Record how far the store's clock is ahead of this worker's, and whether that is too far."""
         self.clock_ahead.set(ahead_s)
         self.clock_doubt.set(in_doubt)
+
+    def refuse_generations(self, streams: Iterable[str]) -> None:
+        """Record which streams, by their configured names, have settings that cannot begin; of no other."""
+        self.generation_refused.clear()
+        for stream in streams:
+            self.generation_refused.labels(stream).set(1)
 
     def know(self, stream: str, bin_s: float) -> None:
         """Start a stream's counters at 0; Prometheus sees no growth in a counter that first appears as 1.

@@ -171,6 +171,8 @@ async def _start_and_run(
         turned = turned.without(await refused_generations(turned.everything, store, now_us))
         waiting.now = KAFKA if settings.outputs else START
         turned = turned.without(await refused_topics(turned.beginning, turned.due))
+        looked = zip(settings.streams, turned.found, strict=True)
+        metrics.refuse_generations(stream.name for stream, found in looked if found.refused is not None)
         witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
         witnesses |= await open_witnesses(turned.beginning, resources, turned.notes())
         await check_start(turned.everything, store, witnesses, outside, now_us)

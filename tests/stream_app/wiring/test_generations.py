@@ -12,8 +12,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 
+from deploy.ports import free_port
 from stream_app.config.load import load
 from stream_app.core.instants import format_instant
 from stream_app.loops.clocks import LiveClock, own_clock_us
@@ -27,6 +29,7 @@ from tests.patience import eventually_async
 CONFIG = """
 redis: {{url: "embedded:./redis"}}
 publish_every: 250ms
+operator: {{port: {port}}}
 streams:
   clicks:
     source: {{file: clicks.ndjson}}
@@ -45,7 +48,7 @@ class Service:
     def __init__(self, directory: Path, epoch: str) -> None:
         self.directory = directory
         self.first_s = int(time.time()) // 2 * 2  # an edge of the bins of both
-        self._epoch = epoch
+        self._epoch, self._port = epoch, free_port()
         (directory / "clicks.ndjson").write_text(json.dumps({"at": self.first_s}) + "\n")
 
     def rows(self, name: str) -> int:
@@ -85,7 +88,14 @@ class Service:
         return await check_stored(load(file, {}))
 
     def _text(self, bin: str) -> str:
-        return CONFIG.format(bin=bin, epoch=self._epoch, first=format_instant(self.first_s * 10**6))
+        first = format_instant(self.first_s * 10**6)
+        return CONFIG.format(bin=bin, epoch=self._epoch, first=first, port=self._port)
+
+    async def refused(self) -> list[str]:
+        """Return the worker's series about settings that cannot begin."""
+        async with httpx.AsyncClient() as client:
+            text = (await client.get(f"http://127.0.0.1:{self._port}/metrics")).text
+        return re.findall(r"^stream_app_generation_refused.*", text, re.MULTILINE)
 
 
 @pytest.mark.redis
@@ -197,7 +207,10 @@ def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
         async with service.runs("2s", "clicks"):
             with pytest.raises(OperatorError, match=r"stream clicks: generation 2 cannot begin, so the sett"):
                 await service.compared("2s")
+            assert await service.refused() == ['stream_app_generation_refused{stream="clicks"} 1.0']
         assert "stream clicks: generation 2 cannot begin, so the settings so far hold" in caplog.text
+        async with service.runs("1s", "clicks"):
+            assert await service.refused() == []
         assert not service.notes()
 
     asyncio.run(run())
