@@ -34,7 +34,8 @@ def main() -> None:
     """Answer until the service ends."""
     with suppress(OSError):  # a sandbox may refuse it
         os.nice(_NICE)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this process
+    for number in (signal.SIGINT, signal.SIGHUP):  # they are for the service, which ends this process
+        signal.signal(number, signal.SIG_IGN)
     sys.setswitchinterval(_SWITCH_S)
     try:
         serve(Connection(int(sys.argv[1])))
