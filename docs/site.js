@@ -5,8 +5,9 @@ document.addEventListener("DOMContentLoaded", () => {
 });
 
 // The form of docs/how-to/sizing.md: the same law as benchmarks/scale/sizing.py, with the costs in the page.
-const BUSY = 0.7, ROUND_TRIP_S = 0.002, TURN_S = 0.02, POLL_S = 0.01, DAY_S = 86400;
-const PIECES_AT_ONCE = 2, READ_EVERY_S = 0.05, READ_S_PER_STREAM = 0.005, ROUNDS_TO_CUT = 3;
+const BUSY = 0.7, TURN_S = 0.02, DAY_S = 86400;
+const PIECES_AT_ONCE = 2, READ_EVERY_S = 0.05, READ_S_PER_STREAM = 0.005, READ_TIMEOUT_S = 0.1;
+const ROUNDS_TO_CUT = 3;
 const RECORDS_OF_PIECE = 40000, CELLS_OF_CALL = 5000, LISTED = 512, AHEAD = 10000000;
 const THREADS = 4, NUMBERS_AT_ONCE = 1000000;
 
@@ -17,6 +18,14 @@ const spent = (costs, done) => Object.entries(costs).reduce((sum, [name, cost]) 
 function passed(keys, cells) {
   if (keys > LISTED) cells = Math.min(cells, -keys * Math.log1p(-LISTED / keys));
   return (cells * keys) / 2 - (distinct(keys, 2 * cells) * keys) / 4;
+}
+
+// How often one worker polls in a second, as `polls_of` of benchmarks/scale/model.py counts it.
+function polls(load, perS, own) {
+  const everyS = readEveryS(load), most = 1 + Math.floor(READ_TIMEOUT_S / everyS + 1e-9);
+  let periods = 1;
+  for (let multiple = 2; multiple <= most; multiple += 1) periods += Math.exp(-perS * everyS * multiple);
+  return 1 / (everyS * periods) + Math.min((ROUNDS_TO_CUT * own) / PIECES_AT_ONCE / load.binS, perS);
 }
 
 // What is done in a second, as `work` of benchmarks/scale/model.py counts it.
@@ -31,6 +40,7 @@ function second(load, workers, shards, partitions) {
   return {
     second: shards,
     worker_second: workers,
+    poll: polls(load, perS, own) * workers,
     event: eventsPerS,
     event_with_key: keys > 1 ? eventsPerS : 0,
     piece: pieces,
@@ -45,16 +55,12 @@ function second(load, workers, shards, partitions) {
   };
 }
 
-function projected({ cpu_s: cpu, redis_cpu_s: redis, delay_s: delay }, load, workers, shards) {
+function projected({ cpu_s: cpu, redis_cpu_s: redis }, load, workers, shards) {
   const partitions = Math.max(load.partitions, workers), done = second(load, workers, shards, partitions);
   const busy = spent(cpu, done) / workers, redisBusy = spent(redis, done) / shards, turnS = TURN_S / (1 - busy);
   const rounds = Math.max(1, partitions / workers / PIECES_AT_ONCE);
   const lagS = 1.5 * rounds * Math.max(readEveryS(load), turnS);
-  const piece = Math.min((ROUNDS_TO_CUT * partitions) / workers, load.eventsPerS * load.binS);
-  const instant = { piece, piece_with_key: load.keys > 1 ? piece : 0, call: piece * load.streams };
-  const counting = (cpu.event * done.event + cpu.event_with_key * done.event_with_key) / workers;
-  const aloneS = ROUND_TRIP_S + spent(delay, instant) / (1 - counting);
-  return { busy, redisBusy, lagS, closingS: workers > 1 ? 2 * aloneS + POLL_S : aloneS };
+  return { busy, redisBusy, lagS };
 }
 
 function sized(costs, load) {
@@ -98,7 +104,7 @@ function inWords(size) {
   return (
     `${many(size.workers, "worker")} of ${memory(size.workerMb)}, each ${Math.round(size.busy * 100)} % of one core. ` +
     `Redis: ${many(size.shards, "shard")}, ${memory(size.redisMb)} together, each ${Math.round(size.redisBusy * 100)} % of one core. ` +
-    `An event is counted after at most ${seconds(size.lagS)} in the mean, and a bin is released ${seconds(size.closingS)} after it may close, in the mean.`
+    `An event is counted after at most ${seconds(size.lagS)} in the mean.`
   );
 }
 

@@ -9,8 +9,20 @@ from typing import Any
 
 import pytest
 
-from benchmarks.scale.model import LISTED, at_instant, check, fit, has, held, passed, work
-from benchmarks.scale.points import FITTED, FRESH, KNOWN, Point
+from benchmarks.scale.__main__ import turns
+from benchmarks.scale.model import COSTS as THINGS
+from benchmarks.scale.model import (
+    LISTED,
+    READ_TIMEOUT_S,
+    check,
+    fit,
+    held,
+    passed,
+    polls_of,
+    read_every_s,
+    work,
+)
+from benchmarks.scale.points import DELAYS, FITTED, KNOWN, SEED, Point, fresh
 from benchmarks.scale.queueing import BUSY, TURN_S, Deployment, needed, projected, simulated
 from benchmarks.scale.repeats import joined, noise
 
@@ -18,6 +30,7 @@ KEPT = {"row": 1e-3, "key_of_row": 1e-5}
 COSTS = {
     "cpu_s": {
         "worker_second": 0.02,
+        "poll": 2e-3,
         "event": 1e-6,
         "event_with_key": 3e-7,
         "piece": 1e-3,
@@ -53,7 +66,6 @@ COSTS = {
         "noise_ahead": 4e-6,
         **KEPT,
     },
-    "delay_s": {"piece": 1e-3, "piece_with_key": 2e-3, "call": 2e-4},
 }
 
 
@@ -70,21 +82,17 @@ def made_up(point: Point, noise: random.Random) -> dict[str, float]:
     if point.live:
         row["closings"] = row["rows"] = 15.0 / point.bin_s * point.streams
     for what, costs in COSTS.items():
-        if not has(what, row):
-            continue
-        done = work(row) | held(row) if what != "delay_s" else at_instant(row)
+        done = work(row) | held(row)
         row[what] = sum(cost * done[name] for name, cost in costs.items()) * noise.uniform(0.98, 1.02)
     return row
 
 
 def test_fitted_costs_predict_points_that_were_not_fitted() -> None:
     noise = random.Random(3)
-    held_out = [*KNOWN, *FRESH]
+    held_out = [*KNOWN, *fresh(SEED)]
     costs = fit([made_up(point, noise) for point in FITTED], KEPT)
     table = check(costs, [made_up(point, noise) for point in held_out])
-    ratios = [ratio for row in table for what in COSTS if (ratio := row[what]) is not None]
-    delays = sum(point.live and point.workers == 1 for point in held_out)
-    assert len(ratios) == 4 * len(held_out) + delays
+    ratios = [row[what] for row in table for what in THINGS]
     assert all(0.9 < ratio < 1.1 for ratio in ratios), table
 
 
@@ -119,16 +127,42 @@ def test_cells_passed_are_those_of_a_list_that_is_searched_from_its_start(keys: 
     assert passed(keys, cells) == pytest.approx(found, rel=0.25)
 
 
-def test_fewer_partitions_close_sooner() -> None:
-    many, few = (Deployment(1_000, 1_000, 1, 60.0, 1_440, partitions) for partitions in (12, 2))
-    late_s, early_s = projected(COSTS, many).closing_s, projected(COSTS, few).closing_s
-    assert late_s is not None
-    assert early_s is not None
-    assert early_s < late_s / 2
+@pytest.mark.parametrize(("streams", "events"), [(1, 1), (4, 8), (10, 25), (15, 3), (40, 50)])
+def test_polls_are_those_of_reads_that_wait_for_events(streams: int, events: int) -> None:
+    chance, every_s = random.Random(9), read_every_s(streams)
+    now_s = next_s = 0.0
+    reads = 0
+    while now_s < 2_000:
+        reads += 1
+        found_s = min(max(now_s, next_s), now_s + READ_TIMEOUT_S)  # the first event, or the timeout
+        while next_s <= found_s:
+            next_s += chance.expovariate(events)
+        now_s = every_s * (math.floor(found_s / every_s + 1e-6) + 1)
+    row = {
+        "streams": streams,
+        "events": events,
+        "workers": 1,
+        "partitions": 2,
+        "bin_s": 1e9,
+        "seconds": now_s,
+    }
+    assert polls_of(row, 0.0) == pytest.approx(reads, rel=0.05)
 
 
 def test_points_that_check_are_not_points_that_were_fitted() -> None:
-    assert len({*FITTED, *KNOWN, *FRESH}) == len(FITTED) + len(KNOWN) + len(FRESH)
+    drawn = fresh(SEED)
+    assert len({*FITTED, *KNOWN, *drawn}) == len(FITTED) + len(KNOWN) + len(drawn)
+    assert {*DELAYS} <= {*FITTED, *KNOWN}
+
+
+def test_points_that_check_are_measured_more_often_than_points_that_are_fitted() -> None:
+    points = {"fitted": FITTED, "known": KNOWN, "fresh": fresh(SEED)}
+    order = list(turns(points, None))
+    all_points = len(FITTED) + len(KNOWN) + len(fresh(SEED))
+    assert {repeat for repeat, _, _ in order[:all_points]} == {0}
+    assert len({point for _, _, point in order[:all_points]}) == all_points
+    assert [name for repeat, name, _ in order if repeat > 1].count("fitted") == 0
+    assert {repeat for repeat, name, _ in order if name == "fresh"} > {0, 1, 2}
 
 
 @pytest.mark.parametrize("busy", [0.1, 0.5, 0.7])
@@ -146,6 +180,4 @@ def test_projections_say_what_cannot_keep_up_and_needed_deployments_do() -> None
     assert projected(COSTS, replace(enough, workers=enough.workers - 1)).busy > BUSY
     assert enough.partitions >= enough.workers
     assert found.lag_s is not None
-    assert found.closing_s is not None
     assert 0 < found.lag_s < 1
-    assert 0 < found.closing_s < 60

@@ -36,6 +36,7 @@ LOOK_EVERY_S = 0.1  # Redis works for each look, too
 GRACE_S = 0.5  # a bin closes so long after its end
 BEFORE_S = 0.1  # a measurement begins and ends so long before a closing instant
 LOOKS_AT_MEMORY = 9
+SETTLE_S = 30.0  # at most, until a worker that has just started has released all bins that are due
 TOKEN = "benchmark-of-scale-0123456789abcdef"
 CONFIGURATION = """
 redis: {{url: "{redis}", api_url: "{api}"}}
@@ -70,7 +71,8 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
         assert server.process is not None
         _write_noise_key(folder / "noise.key")
         ports = [free_port() for _ in range(point.workers)]
-        streams = _streams(point, folder, topic, names)
+        first_s = _first_s(point)
+        streams = _streams(point, folder, topic, names, first_s)
         for number, port in enumerate(ports):
             settings = {"redis": server.worker_url, "api": server.api_url, "token": TOKEN, "port": port}
             text = CONFIGURATION.format(number=number, servers=servers, streams=streams, **settings)
@@ -83,7 +85,7 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
         ]
         redis_pid, url = server.process.pid, server.worker_url
         if point.live:
-            found = asyncio.run(_live(point, names, url, workers, redis_pid, ports, seconds))
+            found = asyncio.run(_live(point, names, url, workers, redis_pid, ports, seconds, first_s))
         else:
             found = asyncio.run(_reading(point, names, url, workers, redis_pid))
         # The most so far: a worker takes more for a moment, while it draws the noise of an epoch.
@@ -135,16 +137,12 @@ async def _live(
     redis_pid: int,
     ports: Sequence[int],
     seconds: float,
+    first_s: int,
 ) -> dict[str, float]:
-    """Observe while bins close, once every stream has closed one."""
+    """Observe while bins close, once every stream has released all bins that were due since the start."""
     looking = Looking(url, names)
-    deadline = time.monotonic() + PATIENCE_S
     try:
-        while not min(await looking.visible()):
-            _check(workers)
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{point}: not every stream released a bin in time")
-            await asyncio.sleep(0.5)
+        await _settled(point, looking, workers, first_s)
         delays = _delays(ports)
         # From just before a closing instant to just before another one: whole rounds of closings.
         await asyncio.sleep((GRACE_S - BEFORE_S - time.time()) % point.bin_s)
@@ -154,7 +152,8 @@ async def _live(
         await asyncio.sleep(at_s + whole_bins - time.monotonic())
         spent = sum(cpu_s(one.pid) for one in workers) - spent
         redis_spent = cpu_s(redis_pid) - redis_spent
-        past_s, rows = time.monotonic() - at_s, sum(await looking.visible())
+        past_s, visible = time.monotonic() - at_s, await looking.visible()
+        rows, behind = sum(visible), _behind(point, first_s, visible)
     finally:
         await looking.close()
     return {
@@ -165,7 +164,36 @@ async def _live(
         "closings": rows - closed,
         "rows": rows,
         "delay_s": _mean(delays, _delays(ports)),
+        "behind": max(behind, 0.0),
     }
+
+
+async def _settled(
+    point: Point, looking: Looking, workers: Sequence[subprocess.Popen[bytes]], first_s: int
+) -> None:
+    """Return once every stream has released all bins that are due, but for the last one."""
+    deadline, settle_by = time.monotonic() + PATIENCE_S, float("inf")
+    while True:
+        _check(workers)
+        now_s, visible = time.monotonic(), await looking.visible()
+        if min(visible):
+            settle_by = min(settle_by, now_s + SETTLE_S)
+        if now_s > settle_by or (min(visible) and _behind(point, first_s, visible) <= 1):
+            return
+        if now_s > deadline:
+            raise TimeoutError(f"{point}: not every stream released a bin in time")
+        await asyncio.sleep(0.5)
+
+
+def _behind(point: Point, first_s: int, visible: Sequence[int]) -> float:
+    """Return how many bins of a stream are due and not visible, in the mean over the streams."""
+    return (time.time() - GRACE_S - first_s) // point.bin_s - sum(visible) / len(visible)
+
+
+def _first_s(point: Point) -> int:
+    """Return where a point's first bin begins."""
+    bin_s, back_s = (point.bin_s, 0) if point.live else (3_600, 3_600)
+    return (int(time.time()) - back_s) // bin_s * bin_s
 
 
 class Producing:
@@ -236,7 +264,7 @@ def _write_noise_key(path: Path) -> None:
     path.write_text(base64.b64encode(os.urandom(32)).decode())
 
 
-def _streams(point: Point, folder: Path, topic: str, names: Sequence[str]) -> str:
+def _streams(point: Point, folder: Path, topic: str, names: Sequence[str], first_s: int) -> str:
     keys = ""
     if point.keys > 1:
         (folder / "keys.txt").write_text("".join(f"k{number}\n" for number in range(point.keys)))
@@ -244,8 +272,6 @@ def _streams(point: Point, folder: Path, topic: str, names: Sequence[str]) -> st
     # No bin of events that wait closes: its grace outlasts the measurement.
     grace = f"{GRACE_S * 1_000:.0f}ms"
     bins = (f"{point.bin_s}s", grace, "1h") if point.live else ("1h", "3h", "1d")
-    back_s = 0 if point.live else 3_600
-    first_s = (int(time.time()) - back_s) // (point.bin_s or 3_600) * (point.bin_s or 3_600)
     first = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(first_s))
     values = {
         "topic": topic,

@@ -17,6 +17,7 @@ from scipy.optimize import nnls
 Row = Mapping[str, float]
 PIECES_AT_ONCE = 2  # that one read returns, of up to two partitions (sources/kafka.py)
 READ_EVERY_S, READ_S_PER_STREAM = 0.05, 0.005  # the longer one is between two reads (loops/ingest.py)
+READ_TIMEOUT_S = 0.1  # for how long a read waits for an event (loops/ingest.py)
 # At a closing instant a reader does not pause until it has passed every cut. This takes about so many rounds
 # over its partitions, observed as calls to the store (`INFO commandstats`).
 ROUNDS_TO_CUT = 3
@@ -28,7 +29,7 @@ THREADS = 4  # that draw noise ahead (loops/noise_ahead.py)
 NUMBERS_AT_ONCE = 1_000_000  # that each of them draws and decodes (dphist/product/published.py)
 COSTS = {  # what each thing takes: seconds of processor time, or MB
     "cpu_s": (
-        *("worker_second", "event", "event_with_key", "piece", "piece_with_key"),
+        *("worker_second", "poll", "event", "event_with_key", "piece", "piece_with_key"),
         *("call", "cell_new", "closing", "closing_of_key"),
     ),
     "redis_cpu_s": ("second", "piece", "call", "cell", "cell_new", "cell_passed", "cut"),
@@ -37,7 +38,6 @@ COSTS = {  # what each thing takes: seconds of processor time, or MB
         *("process", "worker", "stream_with_rows", "partition_of_stream"),
         *("key_of_stream", "cell_open", "noise_ahead"),
     ),
-    "delay_s": ("piece", "piece_with_key", "call"),
 }
 
 
@@ -51,6 +51,7 @@ def work(row: Row) -> dict[str, float]:
     return {
         "second": row["seconds"],
         "worker_second": row["workers"] * row["seconds"],
+        "poll": polls_of(row, pieces),
         "event": row["read"],
         "event_with_key": row["read"] if keys > 1 else 0.0,
         "piece": pieces,
@@ -65,17 +66,6 @@ def work(row: Row) -> dict[str, float]:
     }
 
 
-def at_instant(row: Row) -> dict[str, float]:
-    """Return what one worker does between a closing instant and the releases that it allows."""
-    own = max(row["partitions"] / row["workers"], 1.0)
-    pieces = min(ROUNDS_TO_CUT * own, row["events"] * row["bin_s"])
-    return {
-        "piece": pieces,
-        "piece_with_key": pieces if row["keys"] > 1 else 0.0,
-        "call": pieces * row["streams"],
-    }
-
-
 def pieces_of(row: Row) -> tuple[float, float]:
     """Return how many pieces of partitions were read, by all workers, and how many events each held."""
     partitions = row["partitions"]
@@ -83,11 +73,30 @@ def pieces_of(row: Row) -> tuple[float, float]:
         of_partition = math.ceil(row["events"] / partitions / RECORDS_OF_PIECE)
         pieces = partitions * of_partition * row["read"] / row["events"]
         return pieces, row["read"] / pieces
-    per_s, own = row["events"] / row["workers"], max(partitions / row["workers"], 1.0)
+    per_s, own = row["events"] / row["workers"], _own(row)
     paused = min(PIECES_AT_ONCE, own) / read_every_s(row["streams"])
     most = max(paused + ROUNDS_TO_CUT * own / row["bin_s"], per_s / RECORDS_OF_PIECE)
     pieces = min(most, per_s) * row["workers"] * row["seconds"]  # no piece is empty
     return pieces, row["read"] / pieces
+
+
+def polls_of(row: Row, pieces: float) -> float:
+    """Return how often all workers asked for events. A read costs, however little it brings.
+
+    Reads begin at multiples of ``read_every_s``. One that finds no event waits for the first, and the next
+    read begins at the multiple after it. So a quiet topic is read less often.
+    """
+    if not row["bin_s"]:
+        return pieces / PIECES_AT_ONCE
+    every_s, per_s = read_every_s(row["streams"]), row["events"] / row["workers"]
+    multiples = range(2, 2 + int(READ_TIMEOUT_S / every_s + 1e-9))
+    between_s = every_s * (1 + sum(math.exp(-per_s * every_s * multiple) for multiple in multiples))
+    at_cuts = min(ROUNDS_TO_CUT * _own(row) / PIECES_AT_ONCE / row["bin_s"], per_s)
+    return (1 / between_s + at_cuts) * row["workers"] * row["seconds"]
+
+
+def _own(row: Row) -> float:
+    return max(row["partitions"] / row["workers"], 1.0)
 
 
 def read_every_s(streams: float) -> float:
@@ -147,31 +156,20 @@ def held(row: Row) -> dict[str, float]:
 
 
 def fit(rows: Sequence[Row], kept: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Return the cost of each thing: seconds of processor time, MB, and seconds of the mean delay.
+    """Return the cost of each thing: seconds of processor time, or MB.
 
     Args: kept, MB of Redis of a row and of a key of a row, measured where rows are many (``kept.py``).
     """
     costs = {}
     for what, names in COSTS.items():
-        asked = [row for row in rows if has(what, row)]
-        done = [_done(what, row) for row in asked]
+        done = [_done(what, row) for row in rows]
         given = kept if what == "redis_mb" else {}
-        measured = [row[what] - _of(given, things) for row, things in zip(asked, done, strict=True)]
+        measured = [row[what] - _of(given, things) for row, things in zip(rows, done, strict=True)]
         costs[what] = _fitted(names, done, measured) | dict(given)
     return costs
 
 
-def has(what: str, row: Row) -> bool:
-    """Return whether a measurement says something about a quantity.
-
-    Where several workers and Kafka share two processors, delays say how busy these are.
-    """
-    return what != "delay_s" or bool(row["bin_s"] and row["workers"] == 1)
-
-
 def _done(what: str, row: Row) -> dict[str, float]:
-    if what == "delay_s":
-        return at_instant(row)
     return work(row) if what.endswith("cpu_s") else held(row)
 
 
@@ -190,15 +188,11 @@ def _of(costs: Mapping[str, float], done: Mapping[str, float]) -> float:
     return sum(cost * done[name] for name, cost in costs.items())
 
 
-def check(costs: Mapping[str, Mapping[str, float]], rows: Sequence[Row]) -> list[dict[str, float | None]]:
-    """Return, for each measurement that was not fitted, predicted over measured cost; None: not measured."""
+def check(costs: Mapping[str, Mapping[str, float]], rows: Sequence[Row]) -> list[dict[str, float]]:
+    """Return, for each measurement that was not fitted, predicted over measured cost."""
     table = []
     for row in rows:
         names = ("workers", "streams", "keys", "bin_s", "events", "partitions")
-        point: dict[str, float | None] = {name: row[name] for name in names}
-        ratios = {
-            what: round(_of(costs[what], _done(what, row)) / row[what], 3) if has(what, row) else None
-            for what in COSTS
-        }
-        table.append(point | ratios)
+        ratios = {what: round(_of(costs[what], _done(what, row)) / row[what], 3) for what in COSTS}
+        table.append({name: row[name] for name in names} | {"behind": row.get("behind", 0.0)} | ratios)
     return table

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scale.model import has
+from benchmarks.scale.points import DELAYS, Point
 from benchmarks.scale.repeats import noise
 from benchmarks.scale.sizing import table
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sizing.md"
-FORM, LOADS, CHECK, RATIOS = '<div class="sizing"', "| events/s |", "On ", "| measured |"
+FORM, LOADS, LATE = '<div class="sizing"', "| events/s |", "| load |"
+CHECK, RATIOS = "On ", "| measured |"
 QUANTITIES = {
     "cpu_s": "the processor time of the workers",
     "worker_mb": "the memory of a worker",
     "redis_mb": "the memory of Redis",
     "redis_cpu_s": "the processor time of Redis",
-    "delay_s": "the delay of a release",
 }
 LEAST, MOST = 0.75, 1.25  # the goal
 
@@ -26,13 +26,16 @@ LEAST, MOST = 0.75, 1.25  # the goal
 def written(page: str, result: Mapping[str, Any]) -> str:
     """Return the page with the figures of a result in place of those that it has.
 
-    Raises: ValueError if the page lacks one of the four blocks.
+    Raises: ValueError if the page lacks one of the five blocks.
     """
     costs, check = result["costs"], result["check"]
+    rows = [*result["fitted"], *result["known"], *result["fresh"]]
+    notes = [*_missing(result["missing"]), *_noise(rows), f"Measured on: {result['machine']}."]
     new = {
         FORM: f"{FORM} data-costs='{json.dumps(costs)}'></div>",
         LOADS: "\n".join(table(costs)),
-        CHECK: f"{_checked(check)} {_noise([*result['fitted'], *result['known'], *result['fresh']])}",
+        LATE: "\n".join(_delays(rows)),
+        CHECK: " ".join([_checked(check, result["seed"]), *notes]),
         RATIOS: "\n".join(_ratios(check)),
     }
     blocks = page.split("\n\n")
@@ -44,35 +47,49 @@ def written(page: str, result: Mapping[str, Any]) -> str:
     return "\n\n".join(blocks)
 
 
-def _checked(check: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def _delays(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield f"{LATE} mean delay | measured |"
+    yield "|---|---|---|"
+    for point in DELAYS:
+        for row in rows:
+            if all(row[name] == getattr(point, name) for name in Point.__slots__):
+                seen = [f"{one['delay_s']:.2f} s" for one in row["repeats"]]
+                yield f"| {_point(row)} | {row['delay_s']:.2f} s | {', '.join(seen)} |"
+
+
+def _checked(check: Mapping[str, Sequence[Mapping[str, Any]]], seed: int) -> str:
     fresh, known = check["fresh"], check["known"]
     return (
-        f"On {len(fresh)} loads that a random generator chose, the model says {_said(fresh)} "
-        f"On {len(known)} more, which were known while terms of the model were chosen, it says {_said(known)}"
+        f"On {len(fresh)} loads that a random generator chose (seed {seed}), the model says {_said(fresh)} "
+        f"On {len(known)} more, which somebody chose, it says {_said(known)}"
     )
 
 
 def _said(rows: Sequence[Mapping[str, Any]]) -> str:
     said = []
     for what, name in QUANTITIES.items():
-        if ratios := [row[what] for row in rows if row[what] is not None]:
-            said.append(f"{min(ratios):.2f} to {max(ratios):.2f} times {name}")
-    every = [row[what] for row in rows for what in QUANTITIES if row[what] is not None]
+        ratios = [row[what] for row in rows]
+        said.append(f"{min(ratios):.2f} to {max(ratios):.2f} times {name}")
+    every = [row[what] for row in rows for what in QUANTITIES]
     missed = sum(not _keeps(ratio) for ratio in every)
     goal = f"{missed} of {len(every)} ratios miss the goal of {LEAST} to {MOST}"
     return f"{', '.join(said[:-1])}, and {said[-1]}: {goal}{', in bold here' if missed else ''}."
 
 
-def _noise(rows: Sequence[Mapping[str, Any]]) -> str:
-    repeats = min(len(row["repeats"]) for row in rows)
-    found = {what: noise([row for row in rows if has(what, row)], what) for what in QUANTITIES}
+def _missing(points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if points:
+        yield f"Not measured, because the machine did not keep up: {'; '.join(map(_point, points))}."
+
+
+def _noise(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    counts = [len(row["repeats"]) for row in rows]
+    found = {what: noise(rows, what) for what in QUANTITIES}
     spread = [f"{of:.0%} for {QUANTITIES[what]}" for what, of in found.items() if of is not None]
-    if not spread:
-        return "Each load was measured once, so nobody knows how well these figures can be checked."
-    return (
-        f"Each figure is the median of {repeats} measurements. A single measurement has a standard deviation "
-        f"of {', '.join(spread[:-1])}, and {spread[-1]}."
-    )
+    if spread:
+        yield f"Each figure is the median of {min(counts)} to {max(counts)} measurements."
+        yield f"A single measurement has a standard deviation of {', '.join(spread[:-1])}, and {spread[-1]}."
+    else:
+        yield "Each load was measured once, so nobody knows how well these figures can be checked."
 
 
 def _ratios(check: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
@@ -81,7 +98,6 @@ def _ratios(check: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
         "a worker's memory",
         "Redis' memory",
         "Redis' processor time",
-        "delay",
     )
     yield f"{RATIOS} chosen | {' | '.join(names)} |"
     yield "|---" * (2 + len(QUANTITIES)) + "|"
@@ -90,9 +106,7 @@ def _ratios(check: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
             yield f"| {_point(row)} | {chosen} | {' | '.join(_ratio(row[what]) for what in QUANTITIES)} |"
 
 
-def _ratio(ratio: float | None) -> str:
-    if ratio is None:
-        return ""
+def _ratio(ratio: float) -> str:
     return f"{ratio:.2f}" if _keeps(ratio) else f"**{ratio:.2f}**"
 
 
@@ -106,4 +120,7 @@ def _point(row: Mapping[str, float]) -> str:
     events = f"{row['events']:,} events"
     how = f"{events}/s, {row['bin_s']} s bins" if row["bin_s"] else f"{events} that wait"
     partitions = row["partitions"]
-    return ", ".join([*things, how, f"{partitions} partition{'s' * (partitions != 1)}"])
+    said = [*things, how, f"{partitions} partition{'s' * (partitions != 1)}"]
+    if row.get("behind", 0.0) > 1:
+        said.append(f"released {row['behind']:.0f} bins late")
+    return ", ".join(said)

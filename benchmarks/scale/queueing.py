@@ -1,4 +1,4 @@
-"""Lag and closing delay of deployments that nobody has here, from the costs that were measured.
+"""How busy deployments are that nobody has here, and how long an event waits there until it is counted.
 
     python -m benchmarks.scale.queueing [--simulate]
 
@@ -8,9 +8,7 @@ turns that bring few events (``model.read_every_s``). A turn that does not pause
 and for the whole next one, and a turn's length settles at ``turn_s / (1 - r * event_s)``: it grows without
 bound as the worker becomes busy.
 
-When a bin closes, each worker stores a cut of every stream in its partitions, reads up to the cuts in rounds
-that do not pause, and releases the streams that are its share. The mean delay of a row follows from what a
-worker reads in these rounds (``model.at_instant``). Events that come meanwhile make the rounds longer, too.
+How long after its closing instant a bin is released is measured, not computed (docs/how-to/sizing.md).
 """
 
 from __future__ import annotations
@@ -22,14 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchmarks.scale.model import PIECES_AT_ONCE, at_instant, read_every_s, work
+from benchmarks.scale.model import PIECES_AT_ONCE, read_every_s, work
 
 RESULTS = Path(__file__).parents[1] / "results"
 BUSY = 0.7  # the largest share of a worker, or of a shard of Redis, that is planned for
-ROUND_TRIP_S = 0.002  # to Kafka or Redis in one data centre, assumed
 TURN_S = 0.02  # of a turn without events that does not pause: fetch, exchange with Redis
 EVENTS = ("event", "event_with_key")
-POLL_S = 0.01  # the first pause of a closer that waits for other workers (loops/closer.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +58,12 @@ class Projection:
     Args:
         busy, redis_busy: share of the time that a worker, or a shard, works.
         lag_s: how long an event waits until it is counted, in the mean.
-        closing_s: from a bin's closing instant until a stream's row is released, in the mean.
         recovery: how fast a backlog shrinks, as a multiple of the rate at which events come.
     """
 
     busy: float
     redis_busy: float
     lag_s: float | None
-    closing_s: float | None
     recovery: float | None
 
 
@@ -79,16 +73,12 @@ def projected(costs: Mapping[str, Mapping[str, float]], one: Deployment) -> Proj
     busy = _spent(costs["cpu_s"], done) / one.workers
     redis_busy = _spent(costs["redis_cpu_s"], done) / one.shards
     if busy >= 1 or redis_busy >= 1:
-        return Projection(busy, redis_busy, None, None, None)
+        return Projection(busy, redis_busy, None, None)
     turn_s = TURN_S / (1 - busy)
     rounds = max(1.0, one.partitions / one.workers / PIECES_AT_ONCE)
     lag_s = 1.5 * rounds * max(read_every_s(one.streams), turn_s)
     counting = sum(costs["cpu_s"][name] * done[name] for name in EVENTS) / one.workers
-    closing_s = ROUND_TRIP_S + _spent(costs["delay_s"], at_instant(one.row())) / (1 - counting)
-    if one.workers > 1:
-        # A closer that waits for another worker's reader asks after pauses that double: up to twice as late.
-        closing_s = 2 * closing_s + POLL_S
-    return Projection(busy, redis_busy, lag_s, closing_s, (1 - busy) / max(counting, 1e-12))
+    return Projection(busy, redis_busy, lag_s, (1 - busy) / max(counting, 1e-12))
 
 
 def _spent(costs: Mapping[str, float], done: Mapping[str, float]) -> float:
@@ -157,7 +147,7 @@ def main() -> None:
         raise SystemExit(f"{measured} is not there: measure first, python -m benchmarks.scale")
     costs = json.loads(measured.read_text())["costs"]
     print(f"epochs of {BINS:,} bins; {PARTITIONS} partitions, or one for each worker")
-    print("events/s  streams keys  bin   workers shards  busy  Redis  lag     closing  recovery")
+    print("events/s  streams keys  bin   workers shards  busy  Redis  lag     recovery")
     for events_per_s, streams, keys, bin_s in LOADS:
         load = Deployment(events_per_s, streams, keys, bin_s, BINS, PARTITIONS)
         for one in (needed(costs, load), replace(load, workers=100, shards=10, partitions=100)):
@@ -172,9 +162,9 @@ def main() -> None:
 def _line(one: Deployment, found: Projection) -> str:
     load = f"{one.events_per_s:8.0e}  {one.streams:7} {one.keys:4}  {one.bin_s:3.0f} s"
     places = f"{one.workers:7} {one.shards:6}  {found.busy:4.0%}  {found.redis_busy:5.0%}"
-    if found.lag_s is None or found.closing_s is None or found.recovery is None:
+    if found.lag_s is None or found.recovery is None:
         return f"{load}  {places}  cannot keep up"
-    return f"{load}  {places}  {found.lag_s:5.2f} s {found.closing_s:6.2f} s  {found.recovery:5.1f}x"
+    return f"{load}  {places}  {found.lag_s:5.2f} s  {found.recovery:5.1f}x"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
-FIGURES = ("seconds", "cpu_s", "redis_cpu_s", "read", "closings", "rows", "delay_s", "worker_mb", "redis_mb")
+FIGURES = (
+    *("seconds", "cpu_s", "redis_cpu_s", "read", "closings", "rows"),
+    *("delay_s", "behind", "worker_mb", "redis_mb"),
+)
 
 
 def joined(row: Row, found: Mapping[str, Any]) -> Row:

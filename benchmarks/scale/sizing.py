@@ -47,11 +47,12 @@ class Size:
 
 COLUMNS = (
     *("events/s", "streams", "keys", "bin", "epoch", "kept", "partitions"),
-    *("workers", "busy", "worker", "Redis", "shards", "delay"),
+    *("workers", "worker busy", "worker memory", "shards", "shard busy", "Redis memory"),
 )
 LOADS = (
     Load(100, 1, 1, 60, 10_080, 365),
     Load(1_000, 10, 20, 60, 10_080, 365),
+    Load(2_000, 50, 100, 60, 43_200, 365),
     Load(10_000, 20, 50, 60, 10_080, 365),
     Load(100_000, 20, 50, 60, 10_080, 365),
     Load(1_000_000, 20, 50, 60, 10_080, 365),
@@ -92,16 +93,9 @@ def table(costs: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
 def _line(load: Load, size: Size) -> str:
     found, one = size.projection, size.deployment
     cells = [f"{load.events_per_s:,.0f}", f"{load.streams:,}", f"{load.keys:,}", f"{load.bin_s:,.0f} s"]
-    cells += [
-        f"{load.epoch_bins:,} bins",
-        f"{load.days:g} days",
-        f"{one.partitions:,}",
-        f"{one.workers:,}",
-        f"{found.busy:.0%}",
-        _memory(size.worker_mb),
-    ]
-    cells += [_memory(size.redis_mb), f"{one.shards:,}"]
-    cells += ["cannot keep up" if found.closing_s is None else f"{found.closing_s:.2f} s"]
+    cells += [f"{load.epoch_bins:,} bins", f"{load.days:g} days", f"{one.partitions:,}"]
+    cells += [f"{one.workers:,}", f"{found.busy:.0%}", _memory(size.worker_mb)]
+    cells += [f"{one.shards:,}", f"{found.redis_busy:.0%}", _memory(size.redis_mb)]
     return f"| {' | '.join(cells)} |"
 
 
