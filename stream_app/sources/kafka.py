@@ -36,6 +36,8 @@ from stream_app.sources.topic_records import TopicDecoder
 
 MOST_PIECES = 2  # per read, over all partitions; each has 20,000 records or a little more
 SESSION_TIMEOUT_MS = 10_000
+# Nobody takes cuts until the last member has noticed, by its next heartbeat, that another joined or left.
+HEARTBEAT_MS = 1_000
 NOTICE_PARTITIONS_MS = 2_000
 COMMIT_EVERY_S = 5.0
 T = TypeVar("T")
@@ -68,6 +70,7 @@ class KafkaSource(Source):
             auto_offset_reset="none",
             enable_auto_commit=False,
             session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
             metadata_max_age_ms=NOTICE_PARTITIONS_MS,
             fetch_max_bytes=_MOST_FETCH_BYTES,
             max_partition_fetch_bytes=max(facts.largest_message_bytes, _LEAST_FETCH_BYTES),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from time import monotonic
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -197,6 +198,20 @@ async def test_partitions_move_between_workers_and_nothing_of_the_old_owner_is_r
         assert await first.read({other.pop(): 0}, 0.2) == []
         await second.close()
         await owns(first, 2)
+
+
+async def test_the_others_soon_own_the_partitions_of_a_worker_that_leaves(bootstrap_servers: str) -> None:
+    """Until then nobody takes cuts. The fastest of three: on a busy machine each may take longer."""
+    topic, fastest_s = await Topic.create(bootstrap_servers, partitions=2), PATIENCE_S
+    async with opened(topic, partitions=2) as stays:
+        for _ in range(3):
+            async with opened(topic) as leaves:
+                await owns(stays, 1)
+                began_s = monotonic()
+                await leaves.close()
+                await owns(stays, 2)
+                fastest_s = min(fastest_s, monotonic() - began_s)
+    assert fastest_s < 2.0
 
 
 async def test_a_position_outside_the_log_is_refused(bootstrap_servers: str) -> None:
