@@ -21,6 +21,7 @@ KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
 CHECK = KUBERNETES / "check-backup.yaml"
 HTTP = yaml.safe_load((REPOSITORY / "deploy" / "stream-app-http.yaml").read_text())
 EVERYTHING: dict[str, Any] = {
+    "configuration": {"alerts": {"topic": "clicks.alerts"}},
     "image": {"digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "registry"}]},
     "secrets": {"apiKeys": "readers"},
     "worker": {
@@ -220,10 +221,12 @@ def test_who_reaches_whom(rendered: dict[str, Path]) -> None:
     assert out == {
         "worker": {*redis, 9092, 8081},
         "api": redis,
-        "alerts": {*redis, 443},
+        "alerts": {*redis, 443, 9092},  # with alerts.topic only
         "ingest": redis,
     }
     assert into == {"worker": {9464}, "api": {8088, 9466}, "alerts": {9467}, "ingest": {8089, 9464, 9465}}
+    watcher = resources(rendered["shipped"])["NetworkPolicy/private-counts-alerts"]["spec"]["egress"]
+    assert 9092 not in {port["port"] for rule in watcher for port in rule["ports"]}
     workers = resources(rendered["shipped"])["NetworkPolicy/private-counts-worker"]["spec"]["ingress"]
     assert [rule["from"] for rule in workers] == [
         [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
