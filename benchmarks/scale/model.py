@@ -87,7 +87,7 @@ def polls_of(row: Row, pieces: float) -> float:
     read begins at the multiple after it. So a quiet topic is read less often.
     """
     if not row["bin_s"]:
-        return pieces / PIECES_AT_ONCE
+        return pieces  # a full piece is all that one read returns
     every_s, per_s = read_every_s(row["streams"]), row["events"] / row["workers"]
     multiples = range(2, 2 + int(READ_TIMEOUT_S / every_s + 1e-9))
     between_s = every_s * (1 + sum(math.exp(-per_s * every_s * multiple) for multiple in multiples))

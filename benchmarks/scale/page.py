@@ -30,7 +30,12 @@ def written(page: str, result: Mapping[str, Any]) -> str:
     """
     costs, check = result["costs"], result["check"]
     rows = [*result["fitted"], *result["known"], *result["fresh"]]
-    notes = [*_missing(result["missing"]), *_noise(rows), f"Measured on: {result['machine']}."]
+    checks = len(result["known"]) + len(result["fresh"])
+    notes = [
+        *_missing(result["missing"]),
+        *_noise(rows[-checks:], rows),
+        f"Measured on: {result['machine']}.",
+    ]
     new = {
         FORM: f"{FORM} data-costs='{json.dumps(costs)}'></div>",
         LOADS: "\n".join(table(costs)),
@@ -81,12 +86,13 @@ def _missing(points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"Not measured, because the machine did not keep up: {'; '.join(map(_point, points))}."
 
 
-def _noise(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    counts = [len(row["repeats"]) for row in rows]
+def _noise(checked: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    counts = sorted({len(row["repeats"]) for row in checked})
     found = {what: noise(rows, what) for what in QUANTITIES}
     spread = [f"{of:.0%} for {QUANTITIES[what]}" for what, of in found.items() if of is not None]
     if spread:
-        yield f"Each figure is the median of {min(counts)} to {max(counts)} measurements."
+        times = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        yield f"Each of these loads was measured {times} times, and each figure is the median."
         yield f"A single measurement has a standard deviation of {', '.join(spread[:-1])}, and {spread[-1]}."
     else:
         yield "Each load was measured once, so nobody knows how well these figures can be checked."
