@@ -108,6 +108,15 @@ class Metrics:
         else:
             gauge.set_function(lambda: max(0.0, self._since(closing, bin)))
 
+    def start_again(self) -> None:
+        """Forget how late streams are, as an earlier start of the loops knew it.
+
+        A worker asks the store about the streams that it runs. A generation that has left the loops would
+        seem to be later and later: of a stream that another worker closed, this one knows an early bin.
+        """
+        self.closing_overdue.clear()
+        self.stopped.clear()
+
     def clock_skew(self, ahead_s: float, in_doubt: bool) -> None:
         """Record how far the store's clock is ahead of this worker's, and whether that is too far."""
         self.clock_ahead.set(ahead_s)

@@ -186,6 +186,7 @@ async def _start_and_run(
             await asyncio.sleep(START_AGAIN_S)
             return True
         settings = stored
+        metrics.start_again()
         # A replay's bins are in the past and never overdue.
         live |= {stream.name for stream in settings.streams if stream.declared.source.replay is None}
         if any(stream.declared.privacy.per_user is not None for stream in settings.streams):

@@ -17,8 +17,11 @@ import pytest
 
 from deploy.ports import free_port
 from stream_app.config.load import load
+from stream_app.core.counting.bins import Binning
+from stream_app.core.counting.closing import Closing
 from stream_app.core.instants import format_instant
 from stream_app.loops.clocks import LiveClock, own_clock_us
+from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor.stored import Compared, check_stored
 from stream_app.wiring.storage import refused_topics
@@ -93,9 +96,13 @@ class Service:
 
     async def refused(self) -> list[str]:
         """Return the worker's series about settings that cannot begin."""
+        return await self.series("stream_app_generation_refused")
+
+    async def series(self, name: str) -> list[str]:
+        """Return the worker's series of one metric."""
         async with httpx.AsyncClient() as client:
             text = (await client.get(f"http://127.0.0.1:{self._port}/metrics")).text
-        return re.findall(r"^stream_app_generation_refused.*", text, re.MULTILINE)
+        return re.findall(rf"^{name}.*", text, re.MULTILINE)
 
 
 @pytest.mark.redis
@@ -212,6 +219,24 @@ def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
         async with service.runs("1s", "clicks"):
             assert await service.refused() == []
         assert not service.notes()
+
+    asyncio.run(run())
+
+
+@pytest.mark.redis
+def test_no_metric_says_that_a_stream_is_late_that_has_left_the_loops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a generation that another worker has released to its end: this one last saw an early bin."""
+    metrics = Metrics()
+    metrics.next_bin("clicks@9", Closing(Binning(1_000_000), 0), 0)
+    monkeypatch.setattr("stream_app.wiring.workers.Metrics", lambda: metrics)
+
+    async def run() -> None:
+        service = Service(tmp_path, "1h")
+        async with service.runs("1s", "clicks"):
+            [series] = await service.series("stream_app_closing_overdue_seconds")
+            assert 'stream="clicks"' in series
 
     asyncio.run(run())
 
