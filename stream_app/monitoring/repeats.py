@@ -10,6 +10,8 @@ NEWS_AFTER_S = 60.0  # after this long without a line, the next one is logged at
 
 _KINDS = 1_000  # remembered at most
 _OWN = "stream_app"
+# What a library warns of although nothing failed: another worker has joined or left.
+_STEPS = ("Heartbeat failed for group %s because it is rebalancing",)
 
 
 @dataclass(slots=True)
@@ -42,12 +44,14 @@ class Repeats(logging.Filter):
         kind = self._kind(record)
         if kind is None:
             return True
+        verbose = logging.getLogger().isEnabledFor(logging.INFO)
+        if kind[1] in _STEPS and not verbose:
+            return False
         now_s, known = record.created, self._repeated.get(kind)
         if known is None or now_s - known.last_s > NEWS_AFTER_S:
             if len(self._repeated) >= _KINDS:
                 self._repeated.clear()
             self._repeated[kind] = new = _Repeated(now_s, now_s + PAUSES_S[0])
-            verbose = logging.getLogger().isEnabledFor(logging.INFO)
             if kind[0].partition(".")[0] in self._libraries and not verbose:
                 new.unsaid, new.told = 1 + (0 if known is None else known.unsaid), 0
                 return False
