@@ -119,10 +119,11 @@ smoke: $(STAMP) ## the shipped configuration files end to end: events, a killed 
 	$(BIN)/python tests/services.py install
 	$(BIN)/python -m tests.deployment.smoke
 
-simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000), DIFFERENTIAL seeds (100), SPOOLS (1000)
+simulate: $(STAMP) ## run SCHEDULES simulator schedules (default 10000), DIFFERENTIAL seeds (100), SPOOLS (1000), all seeds of tests
 	$(BIN)/python -m tests.simulator --schedules $(SCHEDULES)
 	$(BIN)/python -m tests.simulator --differential $(DIFFERENTIAL)
 	$(BIN)/python -m tests.simulator --spools $(SPOOLS)
+	env -u SCHEDULES -u SPOOLS EVERY_SEED=1 $(BIN)/pytest -q -n auto --dist worksteal tests/simulator
 
 chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 200; SEED=n replays one), FREEZES (100)
 	$(BIN)/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED))

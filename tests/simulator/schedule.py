@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -310,9 +311,14 @@ def draw_schedule(seed: int) -> Schedule:
     return schedule
 
 
-def seeds(quick: int, all: int) -> list[Any]:
-    """Return seeds as test parameters: the first few run in every check, the others in the long run only."""
-    return [pytest.param(seed, marks=() if seed < quick else pytest.mark.slow) for seed in range(all)]
+def seeds(quick: int, all: int, always: bool = False) -> list[Any]:
+    """Return seeds as test parameters.
+
+    The first few run in every check, two fifths of all in ``make test``, and all in ``make simulate``.
+    Args: always, to run all in ``make test`` as well.
+    """
+    most = all if always or os.environ.get("EVERY_SEED") else max(quick, 2 * all // 5)
+    return [pytest.param(seed, marks=() if seed < quick else pytest.mark.slow) for seed in range(most)]
 
 
 def _draw_actions(bins: int, rng: random.Random) -> tuple[Action, ...]:

@@ -20,7 +20,7 @@ from tests.simulator.world import World, run_schedule, run_world
 SEEDS = int(os.environ.get("TOTALS", "4"))
 
 
-@pytest.mark.parametrize("seed", seeds(quick=1, all=SEEDS))
+@pytest.mark.parametrize("seed", seeds(quick=1, all=SEEDS, always=True))
 def test_every_rule_holds_for_streams_that_share_a_total(seed: int) -> None:
     run_schedule(seed, schedule=under_a_total(draw_schedule(seed)))
 
