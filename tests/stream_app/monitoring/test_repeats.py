@@ -90,6 +90,16 @@ def test_library_line_of_an_attempt_that_soon_succeeds_is_not_logged() -> None:
     assert getattr(late, "repeated", 0) == 5
 
 
+def test_library_line_about_a_member_that_joined_or_left_is_a_step(caplog: pytest.LogCaptureFixture) -> None:
+    # The message is copied from the client, word by word.
+    rebalance = "Heartbeat failed for group %s because it is rebalancing"
+    lines = [record(at_s, rebalance, "aiokafka") for at_s in range(0, 40, 8)]
+    caplog.set_level(logging.WARNING)
+    assert not any(map(Repeats("aiokafka").filter, lines))
+    caplog.set_level(logging.INFO)
+    assert Repeats("aiokafka").filter(lines[0])
+
+
 def test_end_of_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage(logging.getLogger("stream_app.x"), "ingest")
     outage.over()
