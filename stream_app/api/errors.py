@@ -31,9 +31,12 @@ REPLIES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def install(app: FastAPI) -> None:
-    """Add handlers that answer every failure of the app in the same format."""
-    app.add_exception_handler(QueryError, _query_error)
+def install(app: FastAPI, may_see_keys: Callable[[Request], bool]) -> None:
+    """Add handlers that answer every failure of the app in the same format.
+
+    Args: may_see_keys, whether the request's reader may see keys of a stream that it did not name.
+    """
+    app.add_exception_handler(QueryError, _query_error(may_see_keys))
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(TooManyError, _again_later(429))
@@ -70,10 +73,16 @@ def reply(status: int, line: str, **more: Any) -> JSONResponse:
     return JSONResponse(ErrorAnswer(error=line, **more).model_dump(exclude_none=True), status)
 
 
-async def _query_error(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, QueryError)
-    nearest = [format_instant(us) for us in error.nearest_us]
-    return reply(400, str(error), parameter=error.parameter, nearest=nearest or None)
+def _query_error(
+    may_see_keys: Callable[[Request], bool],
+) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(request: Request, error: Exception) -> Response:
+        assert isinstance(error, QueryError)
+        nearest = [format_instant(us) for us in error.nearest_us]
+        line = str(error) if may_see_keys(request) else error.line
+        return reply(400, line, parameter=error.parameter, nearest=nearest or None)
+
+    return answer
 
 
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:

@@ -30,17 +30,21 @@ class Missing(NamedTuple):
 class QueryError(ValueError):
     """A question that cannot be answered: one line with what, where and the remedy.
 
-    Args: the parameter at fault, and valid times near it in microseconds.
+    Args: the parameter at fault, and valid times near it in microseconds; known_keys, what the line ends
+        with: keys that the question did not name, which not every reader may see.
     """
 
-    def __init__(self, line: str, parameter: str, nearest_us: Sequence[int] = ()) -> None:
-        super().__init__(line)
+    def __init__(
+        self, line: str, parameter: str, nearest_us: Sequence[int] = (), known_keys: str = ""
+    ) -> None:
+        super().__init__(line + known_keys)
         self.parameter = parameter
         self.nearest_us = tuple(nearest_us)
+        self.line, self.known_keys = line, known_keys
 
     def __reduce__(self) -> tuple[type[QueryError], tuple[object, ...]]:
         """Return what pickle needs to create the error again in another process."""
-        return type(self), (str(self), self.parameter, self.nearest_us)
+        return type(self), (self.line, self.parameter, self.nearest_us, self.known_keys)
 
 
 def declared_keys(strategy: Strategy, remedy: str) -> KeyList:
@@ -68,7 +72,8 @@ def places_of(strategy: Strategy, key: str | AskedKeys) -> KeyPlaces:
     try:
         return asked.places(keys)
     except KeyNameError as refusal:
-        raise QueryError(f"{parameter}: {refusal}", parameter) from None
+        line = f"{parameter}: {refusal}".removesuffix(refusal.known)
+        raise QueryError(line, parameter, known_keys=refusal.known) from None
 
 
 @dataclass(frozen=True, slots=True)

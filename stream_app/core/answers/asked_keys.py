@@ -18,11 +18,14 @@ _TAKEN = {"stream", "key", "private", "generation", "alertname", "rule"}
 
 
 class KeyNameError(ValueError):
-    """A name that stands for no key, or for one that is already named. Args: the line; the name at fault."""
+    """A name that stands for no key, or for one that is already named.
 
-    def __init__(self, line: str, name: str) -> None:
-        super().__init__(line)
-        self.name = name
+    Args: the line; the name at fault; known, what the line ends with: keys that the question did not name.
+    """
+
+    def __init__(self, line: str, name: str, known: str = "") -> None:
+        super().__init__(line + known)
+        self.name, self.known = name, known
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +142,8 @@ def _places_of(keys: KeyList, name: str) -> KeyPlaces:
     if ANY in name and (places := keys.matching(name)):
         return places
     stars = f", and patterns such as {keys.a_pattern}" if keys.fields else ""
-    known = f"known are {_some(keys.labels)}{stars}"
-    raise KeyNameError(f"{name[:80]!r} is not on the public list; {known}", name)
+    known = f"; known are {_some(keys.labels)}{stars}"
+    raise KeyNameError(f"{name[:80]!r} is not on the public list", name, known)
 
 
 def _some(labels: Sequence[str]) -> str:

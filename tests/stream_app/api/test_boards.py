@@ -101,19 +101,26 @@ async def test_the_key_of_a_board_opens_what_its_panels_ask_and_nothing_else() -
         )
 
 
-@in_a_loop
-async def test_the_key_of_a_board_shows_no_other_key_of_a_stream() -> None:
-    board = Board("few", "Few", (Panel("ua", "bins", (Line("delays", "UA"),)),))
-    key = ApiKey("few", digest_of("k-few"), frozenset(), frozenset({"few"}))
+@asynccontextmanager
+async def asking_about_one_key(name: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client with the key of a board whose panel is about one key of a stream."""
+    board = Board("few", "Few", (Panel("one", "bins", (Line("delays", name),)),))
+    keys = ApiKey("few", digest_of("k-few"), frozenset(), frozenset({"few"})), KEYS[0]
     store = MemoryStore()
     stream = PublishedAxes(store, epsilon="2", epoch_bins=8, buckets=2)
     await stream.open()
     await stream.close_cells(delays(stream, 4))
-    app = create_app(store.reader(), AccessRules(keys=(key,), boards={"few": board}), apart=SHARED)
+    app = create_app(store.reader(), AccessRules(keys=keys, boards={"few": board}), apart=SHARED)
     await app.state.replicas.refresh()
     headers = {"Authorization": "Bearer k-few"}
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+        yield client
+
+
+@in_a_loop
+async def test_the_key_of_a_board_shows_no_other_key_of_a_stream() -> None:
+    async with asking_about_one_key("UA") as client:
         base = "/v1/streams/delays"
         opened = (base, f"{base}/series?key=UA&kind=bin", f"{base}/count?key=UA", f"{base}/keys/list?key=UA")
         assert await statuses(client, opened) == dict.fromkeys(opened, 200)
@@ -127,6 +134,18 @@ async def test_the_key_of_a_board_shows_no_other_key_of_a_stream() -> None:
         told = (await client.get(base)).json()
         assert (told["running"], told["this_epoch"], told["axes"]["first_keys"]) == (None, None, [])
         assert "B6" not in (await client.get(base)).text
+
+
+@in_a_loop
+async def test_a_refusal_names_keys_to_nobody_who_may_not_see_them() -> None:
+    """The configured list may have a key that the stream's running generation lacks."""
+    line = "key: 'AA' is not on the public list"
+    async with asking_about_one_key("AA") as client:
+        for path in ("/count", "/series"):
+            refused = await client.get(f"/v1/streams/delays{path}?key=AA")
+            assert (refused.status_code, refused.json()) == (400, {"error": line, "parameter": "key"})
+        told = await client.get(refused.url, headers={"Authorization": "Bearer k-all"})
+        assert told.json()["error"] == f"{line}; known are UA, B6, EV, DL, other"
 
 
 @in_a_loop
