@@ -66,8 +66,7 @@ class PartitionColumns:
         self._fetched = fetched
         # aiokafka's iterator, unused here, would keep the response alive until a garbage collection.
         fetched._records_iterator = None
-        self._timestamps = timestamps
-        self._pieces = self._unpack()
+        self._pieces = _unpacked(fetched, timestamps)
 
     @property
     def next_fetch_offset(self) -> int:
@@ -80,55 +79,61 @@ class PartitionColumns:
     def __next__(self) -> Columns:
         return next(self._pieces)
 
-    def _unpack(self) -> Iterator[Columns]:
-        fetched, piece = self._fetched, Columns()
-        while fetched._records.has_next():
-            batch = fetched._records.next_batch()
-            if fetched._check_crcs and not batch.validate_crc():
-                raise CorruptRecordException(f"Invalid CRC - {fetched._tp}")
-            # A batch is decompressed when its first record is read.
-            records = chain.from_iterable(() if self._skipped(batch) else (batch,))
-            while self._append(piece, batch, records):
-                fetched.next_fetch_offset = piece.offsets[-1] + 1
-                yield piece
-                piece = Columns()
-            # The next offset is also past records that compaction has removed from the batch's end.
-            fetched.next_fetch_offset = batch.next_offset
-        if piece.offsets or piece.unreadable:
+
+def _unpacked(fetched: PartitionRecords, timestamps: bool) -> Iterator[Columns]:
+    """Yield the columns of a response.
+
+    Nothing refers back to this iterator: a response that is dropped half read is freed at once.
+    """
+    piece = Columns()
+    while fetched._records.has_next():
+        batch = fetched._records.next_batch()
+        if fetched._check_crcs and not batch.validate_crc():
+            raise CorruptRecordException(f"Invalid CRC - {fetched._tp}")
+        # A batch is decompressed when its first record is read.
+        records = chain.from_iterable(() if _skipped(fetched, batch) else (batch,))
+        while _append(piece, batch, records, fetched.next_fetch_offset, timestamps):
+            fetched.next_fetch_offset = piece.offsets[-1] + 1
             yield piece
+            piece = Columns()
+        # The next offset is also past records that compaction has removed from the batch's end.
+        fetched.next_fetch_offset = batch.next_offset
+    if piece.offsets or piece.unreadable:
+        yield piece
 
-    def _skipped(self, batch: Any) -> bool:
-        """Return whether a batch holds no records for this reader (markers, aborted transactions)."""
-        fetched = self._fetched
-        if fetched._isolation_level == READ_COMMITTED and batch.producer_id is not None:
-            fetched._consume_aborted_up_to(batch.base_offset)
-            if batch.is_control_batch and fetched._contains_abort_marker(batch):
-                fetched._aborted_producers.discard(batch.producer_id)
-            if batch.is_transactional and batch.producer_id in fetched._aborted_producers:
-                return True
-        return bool(batch.is_control_batch)
 
-    def _append(self, piece: Columns, batch: Any, records: Iterator[Any]) -> bool:
-        """Append the next records of a batch; return whether the piece is full, so records may be left.
+def _skipped(fetched: PartitionRecords, batch: Any) -> bool:
+    """Return whether a batch holds no records for this reader (markers, aborted transactions)."""
+    if fetched._isolation_level == READ_COMMITTED and batch.producer_id is not None:
+        fetched._consume_aborted_up_to(batch.base_offset)
+        if batch.is_control_batch and fetched._contains_abort_marker(batch):
+            fetched._aborted_producers.discard(batch.producer_id)
+        if batch.is_transactional and batch.producer_id in fetched._aborted_producers:
+            return True
+    return bool(batch.is_control_batch)
 
-        The unreadable rest of a batch is refused as a whole, because its records cannot be separated. An
-        error would occur again at every start, and no record behind the batch would ever be counted.
-        """
-        first, offsets, values = self._fetched.next_fetch_offset, piece.offsets, piece.values
-        next_offset = max(first, batch.base_offset)
-        try:
-            for record in records:
-                offset = record.offset
-                if offset >= first:  # a batch may begin before the requested offset
-                    next_offset = offset + 1
-                    offsets.append(offset)
-                    values.append(record.value)
-                    if self._timestamps:
-                        piece.timestamps_ms.append(record.timestamp)
-                    if len(offsets) >= MOST_RECORDS:
-                        return True
-        except MemoryError:
-            raise  # does not concern the batch
-        except Exception:  # from any codec, or from invalid bytes inside
-            piece.unreadable.append(next_offset)
-        return False
+
+def _append(piece: Columns, batch: Any, records: Iterator[Any], first: int, timestamps: bool) -> bool:
+    """Append the next records of a batch; return whether the piece is full, so records may be left.
+
+    The unreadable rest of a batch is refused as a whole, because its records cannot be separated. An
+    error would occur again at every start, and no record behind the batch would ever be counted.
+    """
+    offsets, values = piece.offsets, piece.values
+    next_offset = max(first, batch.base_offset)
+    try:
+        for record in records:
+            offset = record.offset
+            if offset >= first:  # a batch may begin before the requested offset
+                next_offset = offset + 1
+                offsets.append(offset)
+                values.append(record.value)
+                if timestamps:
+                    piece.timestamps_ms.append(record.timestamp)
+                if len(offsets) >= MOST_RECORDS:
+                    return True
+    except MemoryError:
+        raise  # does not concern the batch
+    except Exception:  # from any codec, or from invalid bytes inside
+        piece.unreadable.append(next_offset)
+    return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,6 +26,7 @@ from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
 from stream_app.state.safety import Unreachable, check_alerting, check_reading
 from stream_app.together import until_all_end
+from stream_app.wiring.garbage import exempt_live_objects
 from stream_app.wiring.open_files import possible_connections
 from stream_app.wiring.operator_endpoint import operator_endpoint
 
@@ -100,9 +100,8 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
         scrapes=api.scrapes,
         boards={board.name: board for board in settings.boards},
     )
-    # Objects loaded by now stay for good; collecting them as garbage would stop all answers for 0.1 s.
-    gc.collect()
-    gc.freeze()
+    # Objects loaded by now stay for good; a search for garbage among them would stop all answers for 0.1 s.
+    exempt_live_objects()
     tls = None if api.tls is None else (api.tls.certificate, api.tls.key)
 
     def take_keys(keys: tuple[ApiKey, ...]) -> None:

@@ -46,6 +46,7 @@ from stream_app.state.safety import Unreachable
 from stream_app.stored_format import ENTRIES, FIRST
 from stream_app.together import each_to_its_end, until_all_end, until_one_ends
 from stream_app.wiring.event_logs import check_files, check_told_apart, named_by, open_source
+from stream_app.wiring.garbage import exempt_live_objects
 from stream_app.wiring.generations import with_generations
 from stream_app.wiring.letters import in_both, letters_topic
 from stream_app.wiring.operator_endpoint import client_certificates, operator_endpoint
@@ -222,8 +223,7 @@ async def _start_and_run(
             memory = follow_memory(partial(servers_memory, asked.connection), metrics)
             work = until_one_ends(work, follow(asked, names, metrics.stored), memory)
         waiting.now = None
-        gc.unfreeze()  # what an earlier start opened has ended
-        gc.freeze()  # what is open now stays: no search for garbage looks at it again
+        exempt_live_objects()  # what is open now stays, until another start
         on_ready()
         again = False
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Sequence
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -275,15 +276,24 @@ def test_a_piece_has_a_bounded_number_of_records_however_many_a_batch_has(
     assert found == [([1, 2, 3], 4), ([4, 5, 6], 7)]
 
 
-def test_a_response_is_let_go_without_a_garbage_collection() -> None:
-    """Many records are few objects, so a garbage collection would free a response's memory too late."""
+@pytest.mark.parametrize("pieces", [0, 1, None])
+def test_a_response_is_let_go_without_a_garbage_collection(
+    monkeypatch: pytest.MonkeyPatch, pieces: int | None
+) -> None:
+    """Many records are few objects, so a garbage collection would free a response's memory too late.
+
+    Args: pieces, how many are read before the response is dropped; None for all.
+    """
+    monkeypatch.setattr(kafka_columns, "MOST_RECORDS", 1)
     gc.collect()
     gc.disable()
     try:
-        records = fetched(as_broker(3, [(None, (3, 1, b"x"))], 3, 0), [], 3, READ_COMMITTED)
+        data = as_broker(3, [(None, (3, 1, b"x")), (None, (4, 1, b"y"))], 4, 0)
+        records = fetched(data, [], 3, READ_COMMITTED)
         gone = weakref.ref(records)
         columns = PartitionColumns(records, timestamps=False)
-        assert [piece.values for piece in columns] == [[b"x"]]
+        read = [piece.values for piece in islice(columns, pieces)]
+        assert read == [[b"x"], [b"y"]][:pieces]
         del records, columns
         assert gone() is None
     finally:
