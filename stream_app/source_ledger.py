@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from stream_app.core.budget import Total
-from stream_app.core.generations import base_of
+from stream_app.core.generations import base_of, key_of
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED, certainly_small, check_measurement, composed, place_of
 from stream_app.core.records import LedgerEntry, Reply
@@ -189,7 +189,7 @@ class SourceLedger:
         for entry in (await self._everything(source)).values():
             if entry.stream not in self._configured:
                 raise OperatorError(
-                    f"streams.{base_of(stream)}.privacy.total: {source} is measured by stream "
+                    f"{key_of(stream, 'privacy.total')}: {source} is measured by stream "
                     f"{entry.stream}, too, which this configuration does not name, so a loss of Redis would "
                     "make the total forget its cost; write ledger: {file: ...} or {topic: ...}, or per: "
                     "stream in the total"

@@ -14,7 +14,7 @@ from stream_app.config.document import ConfigError
 from stream_app.config.plans import planned
 from stream_app.config.settings import StreamSettings
 from stream_app.config.source import by_log
-from stream_app.core.generations import base_of, number_of
+from stream_app.core.generations import key_of, number_of
 from stream_app.core.ledger import (
     ACCEPTED,
     certainly_small,
@@ -111,7 +111,7 @@ def _check_total(stream: StreamSettings, ledger: Sequence[LedgerEntry], first: L
         if (number := number_of(stream.name)) > 1:
             what = f"the first epoch of generation {number}"
         raise ValueError(
-            f"streams.{base_of(stream.name)}.privacy.total: with {what} the source costs "
+            f"{key_of(stream.name, 'privacy.total')}: with {what} the source costs "
             f"{promise_in_words(cost.epsilon, cost.delta)}, more than {total.words}; raise the total, or "
             "lower epsilon"
         )

@@ -37,6 +37,15 @@ def generation(base: str, number: int) -> str:
     return base if number == 1 else f"{base}{_SIGN}{number}"
 
 
+def key_of(name: str, key: str) -> str:
+    """Return the key of the configuration that a message about a stream names. Args: name, of a generation.
+
+    >>> key_of("clicks@3", "time.until")
+    'streams.clicks.time.until'
+    """
+    return f"streams.{base_of(name)}.{key}"
+
+
 def topic_of(topic: str, number: int) -> str:
     """Return the output topic of a generation. Args: topic, the configured one.
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from stream_app.core.costs import cost_of, cost_of_whole_user, exact, total_of, unit_of
 from stream_app.core.declaration import Declaration
-from stream_app.core.generations import base_of
+from stream_app.core.generations import key_of
 from stream_app.core.instants import format_instant
 from stream_app.core.measurements import (
     ends_of,
@@ -211,7 +211,7 @@ def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: 
         return
     told = statement(new.source, [*entries, new])
     together = promise_in_words(told.epsilon, told.delta)
-    key = f"streams.{base_of(new.stream)}.privacy"
+    key = key_of(new.stream, "privacy")
     measured = (
         f"{new.source} is already measured by {before[0].stream} from "
         f"{format_instant(before[0].start_us)}; all together cost {together}"

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from dphist.tree.anticipating_step import BinsNoise
+from stream_app.core.generations import key_of
 from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
@@ -172,8 +173,8 @@ class Closer:
             elif not self._stopped:
                 log.warning(
                     "stream %s: one more epoch would exceed its total, so nothing is counted until a start "
-                    "with a larger streams.%s.privacy.total",
-                    *(self.name, self.name),
+                    "with a larger %s",
+                    *(self.name, key_of(self.name, "privacy.total")),
                 )
         self._stopped = state.stopped
 

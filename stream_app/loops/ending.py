@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from stream_app.core.generations import base_of
+from stream_app.core.generations import key_of
 from stream_app.core.history import read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.measurements import end_of
@@ -33,7 +33,7 @@ async def changed_by_end(store: Store, stream: Stream, state: StreamState | None
     if until_us is None and state.until_bin is None and is_reopened:
         # A lost store knew no stream before this epoch opened, so it could not be told the end.
         until_us = end_of(await store.ledger(stream.strategy.source), name)
-    if until_us is not None and await _announce(store, name, state, until_us, key_of_end(name)):
+    if until_us is not None and await _announce(store, name, state, until_us, key_of(name, "time.until")):
         return True
     if behind or not state.has_ended:
         return False
@@ -62,9 +62,8 @@ async def announce_ends(
     if state is None or state.until_bin is not None:
         return False
     until_us = end_of(await store.ledger(opening.source), opening.stream)
-    return until_us is not None and await _announce(
-        store, opening.stream, state, until_us, key_of_end(opening.stream)
-    )
+    key = key_of(opening.stream, "time.until")
+    return until_us is not None and await _announce(store, opening.stream, state, until_us, key)
 
 
 async def last_bin_to_begin(store: Store, stream: Stream, strategy: Strategy) -> int | None:
@@ -87,7 +86,7 @@ async def _announce_end_of_predecessor(store: Store, strategy: Strategy, *, is_f
         return  # the store was lost, and the stream before has left the configuration; the ledger has its end
     check_predecessor(strategy, state)
     if state is not None:
-        await _announce(store, before, state, first_us, f"streams.{base_of(strategy.stream)}.time.first")
+        await _announce(store, before, state, first_us, key_of(strategy.stream, "time.first"))
 
 
 def check_predecessor(strategy: Strategy, state: StreamState | None) -> None:
@@ -98,21 +97,16 @@ def check_predecessor(strategy: Strategy, state: StreamState | None) -> None:
     before, first_us = strategy.declared.successor_of, strategy.declared.time.first_us
     if before is None or first_us is None:
         return
+    key = key_of(strategy.stream, "successor_of")
     if state is None:
         raise OperatorError(
-            f"streams.{base_of(strategy.stream)}.successor_of: this store has no stream {before}; correct "
-            "the name, or take successor_of out"
+            f"{key}: this store has no stream {before}; correct the name, or take successor_of out"
         )
     text, _ = read_strategy(state.strategy)
     why = strategy.declared.cannot_succeed(before, Strategy.from_json(text).declared)
     if why is not None:
-        raise OperatorError(f"streams.{base_of(strategy.stream)}.successor_of: {why}")
-    end_to_store(before, state, first_us, f"streams.{base_of(strategy.stream)}.time.first")
-
-
-def key_of_end(stream: str) -> str:
-    """Return the key of a stream's end, for messages."""
-    return f"streams.{base_of(stream)}.time.until"
+        raise OperatorError(f"{key}: {why}")
+    end_to_store(before, state, first_us, key_of(strategy.stream, "time.first"))
 
 
 async def _announce(store: Store, name: str, state: StreamState, until_us: int, key: str) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from stream_app.core.changes import by_hash, strategies_text, with_strategy
-from stream_app.core.generations import base_of
+from stream_app.core.generations import key_of
 from stream_app.core.instants import format_instant
 from stream_app.core.measured import ledger_entry
 from stream_app.core.records import EpochRecord, LedgerEntry, Reply, StreamState, WitnessRow
@@ -210,7 +210,7 @@ def _next_entry(strategy: Strategy, state: StreamState) -> LedgerEntry:
 def _cannot_begin(strategy: Strategy, start: Start) -> OperatorError:
     """Return the error for an epoch that its total does not allow, of a stream that has no running epoch."""
     why = "its first epoch" if start.is_first else "the store lost the running epoch, and a new one"
-    key = f"streams.{base_of(strategy.stream)}.privacy.total"
+    key = key_of(strategy.stream, "privacy.total")
     return OperatorError(
         f"stream {strategy.stream}: {why} would exceed {key}; raise it, "
         + ("or take the stream out" if start.is_first else "restore the store, or take the stream out")

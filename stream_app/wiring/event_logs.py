@@ -15,7 +15,7 @@ from typing import cast
 from msgspec import structs
 
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
-from stream_app.core.generations import base_of
+from stream_app.core.generations import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.clocks import ReplayClock
@@ -108,9 +108,7 @@ async def named_as_begun(stream: StreamSettings, strategy: Strategy, settings: S
 
     facts = await topic_facts(cluster_of(settings, stream.source.cluster), stream.source.topic)
     if facts is None:
-        raise OperatorError(
-            f"streams.{base_of(stream.name)}.source.topic: {stream.source.topic} is not there"
-        )
+        raise OperatorError(f"{key_of(stream.name, 'source.topic')}: {stream.source.topic} is not there")
     return _of_log(strategy, cluster_id=facts.cluster_id, topic_id=facts.topic_id)
 
 
@@ -146,7 +144,7 @@ def check_files(streams: Sequence[StreamSettings]) -> None:
         if not isinstance(source, SourceSettings) or source.keep_us is not None:
             continue  # a spool appears with its first event
         if why := why_unreadable(source.file):
-            raise OperatorError(f"streams.{base_of(stream.name)}.source.file: {why}")
+            raise OperatorError(f"{key_of(stream.name, 'source.file')}: {why}")
 
 
 def why_unreadable(file: Path) -> str | None:
@@ -190,7 +188,7 @@ def check_begun_file(stream: StreamSettings, state_dir: Path) -> None:
     if note.exists() and note.read_bytes() != _note(stream, state_dir):
         assert isinstance(stream.source, SourceSettings)
         raise OperatorError(
-            f"streams.{base_of(stream.name)}.source.file: {stream.source.file} is not the file that the "
+            f"{key_of(stream.name, 'source.file')}: {stream.source.file} is not the file that the "
             "stream began with, or its time.field or format changed, so that it is read in another way; put "
             "that back, or give the new stream another name"
         )

@@ -17,13 +17,13 @@ from stream_app.config.plans import planned
 from stream_app.config.second_measurement import check_measurements, refusals
 from stream_app.config.source import by_log, ledgers_of
 from stream_app.core.changes import by_hash
-from stream_app.core.generations import base_of, number_of
+from stream_app.core.generations import base_of, key_of, number_of
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.releases.release import RowLink
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted, running_strategy
-from stream_app.loops.ending import check_predecessor, end_to_store, key_of_end
+from stream_app.loops.ending import check_predecessor, end_to_store
 from stream_app.loops.lease import Lease
 from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
 from stream_app.loops.unwitnessed import check_witnessed
@@ -182,7 +182,7 @@ async def check_ends(
 ) -> None:
     """Check that a stream and the one before it can end where they are to. Raises: OperatorError."""
     if state is not None and stream.until_us is not None:
-        end_to_store(stream.name, state, stream.until_us, key_of_end(stream.name))
+        end_to_store(stream.name, state, stream.until_us, key_of(stream.name, "time.until"))
     before = stream.declared.successor_of
     if before is None or before in {one.name for one in settings.streams}:
         return

@@ -84,6 +84,16 @@ def test_the_epoch_beyond_the_total_never_opens(one: OneSource, caplog: pytest.L
     asyncio.run(run())
 
 
+def test_generation_that_stops_names_the_key_of_the_configuration(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(OneSource(tmp_path, users("visits@2"))) as one:
+        asyncio.run(count_until(one, 118))
+        assert asyncio.run(state_of(one, "visits@2")).stopped
+    told = [record.getMessage() for record in caplog.records if "total" in record.getMessage()]
+    assert [line.partition("larger ")[2] for line in told] == ["streams.visits.privacy.total"]
+
+
 def test_no_exact_count_stays_of_a_time_without_an_epoch(one: OneSource) -> None:
     async def run() -> None:
         await count_until(one, 111)
