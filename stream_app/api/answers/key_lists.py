@@ -15,6 +15,7 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.cells import KeyList
 
 LIST_US = 2_000.0  # a part of a list of 100,000 keys
+_BETWEEN = "\n"  # names, where they are searched as one text
 
 
 def key_list(view: StreamView, query: schemas.KeyListQuery) -> schemas.KeyListAnswer:
@@ -42,7 +43,7 @@ def _looked_up(view: StreamView, declared: KeyList, query: schemas.KeyListQuery)
     if query.contains or query.field is not None or query.after:
         line = "key: looks names up, so it stands alone; leave contains, field and after out"
         raise QueryError(line, "key")
-    known = [name for name in query.key if name in declared.place_of_label or declared.matching(name)]
+    known = [name for name in query.key if name in declared.place_of_label or declared.matches(name)]
     known_names = set(known)
     return schemas.KeyListAnswer(
         stream=view.name,
@@ -75,18 +76,20 @@ def _containing(names: tuple[str, ...], sought: str, after: int) -> Iterator[int
     if not sought:
         yield from range(after, len(names))
         return
+    if _BETWEEN in sought:  # between any two names the text below would hold a part of it
+        yield from (place for place in range(after, len(names)) if sought in names[place].lower())
+        return
     text, starts = _searched(names)
     while after < len(names):
         at = text.find(sought, int(starts[after]))
         if at < 0:
             return
         after = int(np.searchsorted(starts, at, side="right"))
-        if at + len(sought) < starts[after]:  # else it is a part of two names
-            yield after - 1
+        yield after - 1
 
 
 @lru_cache(maxsize=8)
 def _searched(names: Sequence[str]) -> tuple[str, Int64Array]:
     """Return all names in one text in lower case, and where each begins; at the end, where the text ends."""
-    lowered = [f"{name.lower()}\n" for name in names]
+    lowered = [f"{name.lower()}{_BETWEEN}" for name in names]
     return "".join(lowered), np.fromiter(accumulate(map(len, lowered), initial=0), np.int64)

@@ -57,12 +57,17 @@ class AskedKeys:
 
         Guarantee: one index for a single key; otherwise rising indices, each once.
         Raises: KeyNameError for a name that is not on the list, and for a key that is named twice.
-        Cost: O(names), plus O(keys) if some are left out.
+        Cost: O(names), plus O(keys) if some are left out, or patterns match many.
         """
-        found = [_places_of(keys, name) for name in self.names]
-        if len(found) == 1 and isinstance(found[0], int) and not self.without:
-            return found[0]
-        every = [(one,) if isinstance(one, int) else one for one in found]
+        every, held = list[tuple[int, ...]](), 0
+        for name in self.names:
+            one = _places_of(keys, name)
+            if len(self.names) == 1 and isinstance(one, int) and not self.without:
+                return one
+            every.append((one,) if isinstance(one, int) else one)
+            held += len(every[-1])
+            if held > len(keys.labels):
+                break  # a key is named twice
         together = sorted(chain.from_iterable(every))
         if len(set(together)) < len(together):
             self._refuse_doubled(every)
@@ -76,7 +81,7 @@ class AskedKeys:
     def _refuse_doubled(self, every: Sequence[tuple[int, ...]]) -> NoReturn:
         """Raise the error for the first name whose key an earlier name has."""
         first: dict[int, str] = {}
-        for name, places in zip(self.names, every, strict=True):
+        for name, places in zip(self.names, every, strict=False):
             for place in places:
                 if place in first:
                     line = f"{name[:80]!r} is named twice; an event is counted once, so take one out"

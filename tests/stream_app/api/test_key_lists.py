@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+import time
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import numpy as np
+import pytest
 
-from stream_app.api.answers.key_lists import _containing
+from stream_app.api.answers.key_lists import _containing, _looked_up
 from stream_app.api.app import create_app
+from stream_app.api.schemas import KeyListQuery
+from stream_app.core.answers.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.cells import KeyField, KeyList
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.published_axes import PublishedAxes
 
 KEYS = 100_000
+MOST_S = 0.1  # of a processor: other readers wait meanwhile
 
 
 def test_search_finds_what_a_loop_over_all_names_finds() -> None:
@@ -26,6 +36,38 @@ def test_search_finds_what_a_loop_over_all_names_finds() -> None:
         for after in (0, 1, 150, len(names) - 1, len(names), len(names) + 5):
             expected = [at for at in range(after, len(names)) if sought in names[at].lower()]
             assert list(_containing(names, sought, after)) == expected, (sought, after)
+
+
+def seconds(call: Callable[..., Any], *arguments: Any) -> float:
+    """Return the processor time that a call takes, of three the least."""
+    taken = []
+    for _ in range(3):
+        begun = time.process_time()
+        call(*arguments)
+        taken.append(time.process_time() - begun)
+    return min(taken)
+
+
+def test_no_search_takes_long_because_of_what_is_sought() -> None:
+    names = tuple(f"Shop-{number:06}" for number in range(KEYS))
+    for sought in ("zz", "\n", "0\nshop"):
+        assert seconds(lambda text: list(_containing(names, text, 0)), sought) < MOST_S, sought
+
+
+def test_a_thousand_patterns_are_looked_up_without_listing_their_keys() -> None:
+    fields = tuple(KeyField(name, tuple(map(str, range(317))), False) for name in ("page", "country"))
+    keys, every = KeyList(fields=fields), ["*/*"] * MOST_NAMES
+    unknown = [f"*/{number}" for number in range(1_000, 1_000 + MOST_NAMES)]
+    look_up = partial(_looked_up, cast(StreamView, SimpleNamespace(name="visits")), keys)
+    for names, missing in ((every, []), (unknown, unknown)):
+        assert seconds(look_up, KeyListQuery(key=names)) < MOST_S
+        assert look_up(KeyListQuery(key=names)).unknown == missing
+
+    def ask() -> None:
+        with pytest.raises(KeyNameError, match="is named twice"):
+            AskedKeys(tuple(every)).places(keys)
+
+    assert seconds(ask) < MOST_S
 
 
 def test_a_hundred_thousand_keys_come_in_parts_and_not_with_the_description() -> None:
