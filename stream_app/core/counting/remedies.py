@@ -19,7 +19,10 @@ REMEDIES: Mapping[str, tuple[str, str]] = {
     Reason.BAD_TIME: ("their time cannot be read", "correct time.field or time.format"),
     Reason.BEFORE_FIRST_BIN: (
         "they are dated before the first bin",
-        "set time.first to count the past, or correct time.field or time.format",
+        (
+            "set time.first to count the past, or correct time.field or time.format; after a loss or a "
+            "restore of the store they are of bins that were released before, and there is nothing to do"
+        ),
     ),
     Reason.FUTURE: ("they are dated in the future", "correct time.format, or the producers' clocks"),
     Reason.LATE: ("they come after their bin closed", "set a longer time.grace"),

@@ -49,6 +49,11 @@ def test_most_records_refused_is_said_with_reason_and_remedy(seen: Seen, reason:
     assert not any(digit in said.partition("refused, ")[2] for digit in "0123456789")
 
 
+def test_records_of_released_bins_after_a_restore_need_nothing(seen: Seen) -> None:
+    """The worker reads the log again from the place that the copy of the store knew."""
+    assert "after a loss or a restore" in seen.said(change(before_first_bin=LEAST_REFUSED))
+
+
 def test_fewer_refused_than_counted_is_not_said(seen: Seen) -> None:
     assert not seen.said(change(LEAST_REFUSED, late=LEAST_REFUSED))
     assert not seen.said(change(LEAST_REFUSED, **{Reason.TOMBSTONE: 1_000, LATE_BINS: 1_000}))

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from stream_app.audit import examination
+from stream_app.audit.neighbours import GreyBox
 from stream_app.shell.commands import main
 from tests.blocks.pages import block
 from tests.patience import PATIENCE_S
@@ -80,3 +81,15 @@ def test_audit_of_a_deployment_says_what_it_found_and_writes_a_report(
     assert changed.exit_code == 2
     assert "FAIL  stored, s: What readers see is in the witness, byte for byte" in changed.output
     assert "row 1 differs from the witness" in changed.output
+
+
+def test_outputs_of_a_stream_that_is_not_private_are_not_counted(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No run of its neighbour would ever look like it, however many there are."""
+    config.write_text(CONFIG.replace("epsilon: 1}", "epsilon: 1000000000, not_private: true}"))
+    monkeypatch.setattr(GreyBox, "losses", lambda _self: iter(()))
+    said = CliRunner().invoke(main, ["audit", "--config", str(config)])
+    assert said.exit_code == 0, said.output
+    assert "--    black box, s: " in said.output
+    assert "it says not_private: true" in said.output
