@@ -20,6 +20,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.loops.announcing import announce
 from stream_app.loops.configured import arrival_in_words, releases_in_words, running_strategy
+from stream_app.loops.deletions import Deletions
 from stream_app.loops.lease import Leadership
 from stream_app.loops.next_epoch import is_finished
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
@@ -83,8 +84,7 @@ class Closer:
         self._finished = False  # a replay has released its last bin, or was stopped
         self._pending_logged = False
         self._stopped = False  # its total allows no more epochs, or it has ended
-        self._deletions_of = -1, False  # the epoch, and whether the replay had finished
-        self._deletions = asyncio.Event()  # set while the store's log may hold deleted counts
+        self._deletions = Deletions(ports.store)
         self._reconciling = asyncio.Lock()  # the readers' loop agrees anew beside the closing loop
 
     @property
@@ -121,7 +121,7 @@ class Closer:
         if self._finished:
             self.publisher.look_again()
         await self._ahead.settle(self._strategy, state)
-        self._wake_forget(state.epoch.epoch)
+        self._deletions.note(state.epoch.epoch, self._finished)
         if not state.stopped:
             ends = self._strategy.declared.last_bin
             self._ahead.want_next(state, ends if state.until_bin is None else state.until_bin - 1)
@@ -209,7 +209,7 @@ class Closer:
         await until_all_end(
             until_one_ends(*map(self._persistently, closing)),  # only closing ends, with a replay
             self._persistently(lambda outage: self.publisher.run(outage, lambda: self._finished)),
-            self._persistently(self._forget),
+            self._persistently(self._deletions.run),
         )
 
     async def _close(self, outage: Outage) -> None:
@@ -377,25 +377,6 @@ class Closer:
             await self._leadership.leads()  # tallying many users may outlast the lease
             reply = await self._store.tally(self.name, strategy.hash, bounds, last_bin)
         return reply is Reply.ALREADY
-
-    def _wake_forget(self, epoch: int) -> None:
-        """Wake ``_forget`` at the first call, in each new epoch, and once a replay has ended."""
-        now = epoch, self._finished
-        if self._deletions_of != now:
-            self._deletions_of = now
-            self._deletions.set()
-
-    async def _forget(self, outage: Outage) -> None:
-        """Make deleted counts leave the store's file whenever woken; return after the end of a replay."""
-        while self._deletions.is_set() or not self._deletions_of[1]:
-            await self._deletions.wait()
-            self._deletions.clear()
-            try:
-                await self._store.forget()
-            except BaseException:
-                self._deletions.set()
-                raise
-            outage.over()
 
     async def _persistently(self, loop: _Loop) -> None:
         """Run a loop; start it again whenever the store or the witness did not answer."""
