@@ -75,7 +75,7 @@ def pending_change(state: StreamState) -> ArrivalChange | None:
 
 
 def announced_bin(running: Strategy, state: StreamState, now_us: int) -> int:
-    """Return the bin from which a change holds that is announced now: an epoch's end, by the clock alone."""
+    """Return the first bin of a change that is announced now: an epoch begins there, by the clock alone."""
     bin, horizon = state.epoch.first_bin + state.epoch.bins, running.time.horizon
     due = running.declared.time.closing_over(state.change).last_due_bin(now_us)
     return bin + horizon * max(0, -((bin - due - 4) // horizon))

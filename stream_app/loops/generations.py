@@ -133,7 +133,7 @@ def _cannot_begin(stream: StreamSettings, why: str, end_us: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A generation that began, or whose beginning is stored. Args: declared, None: only the ledger has it."""
+    """A generation that began, or whose beginning is stored. Args: strategy, None: only the ledger has it."""
 
     name: str
     state: StreamState | None

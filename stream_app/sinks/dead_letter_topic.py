@@ -39,7 +39,8 @@ Letter = tuple[bytes, bytes]  # its place as the record's key, and its text
 def topic_settings(keep_us: int, most_bytes: int) -> dict[str, str]:
     """Return the settings of a new topic: letters are deleted by age and size, as files are.
 
-    Kafka deletes a part when its newest letter is too old, and the oldest is a part's time older.
+    Kafka deletes a segment once its newest letter is too old. Its oldest letter may be older by the time
+    of one segment, so the retention is shorter by this time.
     """
     part_ms = max(keep_us // 1_000 // _SEGMENTS, 1_000)
     part_bytes = max(most_bytes // _SEGMENTS, 1 << 20)

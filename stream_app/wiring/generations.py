@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 class Turned:
     """The configuration with each stream's generations.
 
-    Args: running, the settings of what a worker runs now; following, the generations that are wanted next.
+    Args: running, the settings of what a worker runs now; found, the generations of each stream; now_us, when
+        the store was asked.
     """
 
     running: Settings
@@ -76,9 +77,9 @@ class Turned:
         return [following for following in self.following if following.is_due(self.now_us)]
 
     def notes(self) -> dict[str, bytes]:
-        """Return the settings of a stream's generations up to each one, as output topics keep them.
+        """Return, for each generation, the settings of all generations up to it, as output topics keep them.
 
-        None are there of a stream without a later generation that runs or is due.
+        A stream of which no later generation runs or is due has none.
         """
         due, found = self._due, dict[str, bytes]()
         for one in self.found:
@@ -170,7 +171,7 @@ class Turned:
         return _settings(self.running, _streams(self.found, [one for one in due if one not in late]))
 
     async def until_next(self, running: Settings, clock: Clock) -> None:
-        """Return when the next beginning is to be stored; wait for ever if none is.
+        """Wait until the beginning of a generation is to be stored; for ever if none is wanted.
 
         Args: running, what runs now. A beginning that came too late for its instant is tried again later.
             clock, of the store: a worker whose clock is wrong stores no end.
@@ -188,7 +189,7 @@ class Turned:
         await asyncio.Event().wait()
 
     async def until_begun_elsewhere(self, running: Settings, store: Store) -> set[str]:
-        """Return which streams go on as a generation that another worker began and this one does not run.
+        """Wait until another worker has begun a generation that this one does not run; return its streams.
 
         A worker that ran on without it would keep the partitions for which the generation waits.
         """
