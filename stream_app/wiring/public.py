@@ -26,7 +26,7 @@ from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
 from stream_app.state.safety import Unreachable, check_alerting, check_reading
 from stream_app.together import until_all_end
-from stream_app.wiring.garbage import exempt_live_objects
+from stream_app.wiring.garbage import exempt_live_objects, freed_memory_returned
 from stream_app.wiring.open_files import possible_connections
 from stream_app.wiring.operator_endpoint import operator_endpoint
 
@@ -119,7 +119,8 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
         try:
             every_us = settings.publish_every_us
             shown = {"api.tls.certificate": api.tls.certificate} if api.tls else {}
-            async with operator_endpoint("api.operator_port", metrics, api.operator, certificates=shown):
+            endpoint = operator_endpoint("api.operator_port", metrics, api.operator, certificates=shown)
+            async with endpoint, freed_memory_returned():
                 await serve_on(listener, lambda: open_reader(settings), rules, tls, labels, every_us, meter)
         finally:
             if following is not None:

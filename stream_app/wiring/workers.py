@@ -46,7 +46,7 @@ from stream_app.state.safety import Unreachable
 from stream_app.stored_format import ENTRIES, FIRST
 from stream_app.together import each_to_its_end, until_all_end, until_one_ends
 from stream_app.wiring.event_logs import check_files, check_told_apart, named_by, open_source
-from stream_app.wiring.garbage import exempt_live_objects
+from stream_app.wiring.garbage import exempt_live_objects, freed_memory_returned
 from stream_app.wiring.generations import with_generations
 from stream_app.wiring.letters import in_both, letters_topic
 from stream_app.wiring.operator_endpoint import client_certificates, operator_endpoint
@@ -119,6 +119,7 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
         shown = client_certificates(settings)
         endpoint = operator_endpoint("operator.port", metrics, settings.operator, disks, shown)
         await resources.enter_async_context(endpoint)
+        await resources.enter_async_context(freed_memory_returned())
         elsewhere = set[str]()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A process that exempts its live objects from searches for garbage still finds new garbage soon."""
+"""A process that runs for long finds garbage soon, and gives memory that it has freed back to the system."""
 
 from __future__ import annotations
 
@@ -35,3 +35,40 @@ def test_garbage_does_not_grow_with_the_objects_that_are_exempt(live: int) -> No
     command = [sys.executable, "-c", CODE.format(live=live)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 10_000
+
+
+# What a service does all the time: short-lived buffers, and small objects between them that stay.
+HOLES = """
+import asyncio
+from stream_app.wiring.garbage import freed_memory_returned
+
+def resident_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+async def main():
+    async with freed_memory_returned({every_s}):
+        before = resident_mb()
+        stay = []
+        for number in range(400):
+            buffer = bytes([number % 256]) * 100_000
+            stay.append((buffer, bytes(600)))
+        high = resident_mb()
+        stay = [small for _, small in stay]
+        del buffer
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if resident_mb() < before + (high - before) / 4:
+                break
+        print(round(high - before), round(resident_mb() - before))
+
+asyncio.run(main())
+"""
+
+
+def test_memory_that_was_freed_between_live_objects_leaves_the_process() -> None:
+    command = [sys.executable, "-c", HOLES.format(every_s=0.1)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    high_mb, left_mb = map(int, done.stdout.split())
+    assert high_mb > 30
+    assert left_mb < high_mb / 4
