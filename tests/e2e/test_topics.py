@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import statistics
@@ -119,6 +120,7 @@ def test_a_worker_that_is_taken_away_hands_over_at_once_and_no_bin_is_lost(cell:
     assert {row["epoch"] for row in rows} == {0}
     assert rows[-1]["estimate"] == [cell.sent]
     assert "Traceback" not in cell.said()
+    assert "rebalancing" not in cell.said()
 
 
 def test_a_worker_that_starts_waits_for_an_unreachable_redis(cell: Cell) -> None:
@@ -143,6 +145,11 @@ def test_a_missing_topic_and_one_created_anew_are_refused_in_one_line(cell: Cell
     cell.rows(30)
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE_S) == 0, cell.said()
+    logged = [json.loads(line) for line in (cell.folder / "worker-0.log").read_text().splitlines()]
+    # On a busy machine, how far a start is.
+    told = [line["event"] for line in logged if line["logger"] != "stream_app.wiring.preparing"]
+    assert len(told) == 1, told
+    assert told[0].startswith("clicks, approximate: first start. Nothing to do if counting never ran before.")
     asyncio.run(cell.topic.delete())
     said = _refused(cell)
     assert said.startswith(f"stream-app: topic {cell.topic.name}: ")
