@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
@@ -16,11 +17,12 @@ _MOST_EPOCHS, _MOST_US = 10_000, 3_650 * 86_400_000_000  # in which a common edg
 Ends = tuple[int, int]
 
 
-def ends_ahead(running: Strategy, state: StreamState | None, now_us: int) -> list[Ends]:
-    """Return where each epoch can end from now on. The clock and the stored state alone decide it."""
+def ends_ahead(running: Strategy, state: StreamState | None, now_us: int) -> Iterator[Ends]:
+    """Yield where each epoch can end from now on. The clock and the stored state alone decide it."""
     declared, horizon = running.declared, running.time.horizon
     if state is not None and state.until_bin is not None:
-        return [(state.until_bin, state.until_bin)]
+        yield state.until_bin, state.until_bin
+        return
     begun = declared.first_bin(now_us) if state is None else state.epoch.first_bin
     end = begun + (declared.epoch_bins(begun, None, horizon) if state is None else state.epoch.bins)
     near = declared.time.binning.bin_of([now_us + _LATEST_US, now_us + _MOST_US]) + 1
@@ -28,11 +30,9 @@ def ends_ahead(running: Strategy, state: StreamState | None, now_us: int) -> lis
     if end < soonest:
         begun = end + (soonest - end - 1) // horizon * horizon
         end = begun + horizon
-    ends = [(max(begun + 1, soonest), end)]
-    while len(ends) < _MOST_EPOCHS and end < farthest:
-        ends.append((end + 1, end + horizon))
-        end += horizon
-    return ends
+    yield max(begun + 1, soonest), end
+    for last in islice(range(end + horizon, farthest + horizon, horizon), _MOST_EPOCHS - 1):
+        yield last - horizon + 1, last
 
 
 def common_edge(running: Strategy, wanted: Declaration, ends: Iterable[Ends]) -> int | None:

@@ -196,10 +196,10 @@ async def generations_of(
     before = _as_stored(stream, newest, until_us=None)
     coming = _named(stream, generation(stream.name, number_of(newest.name) + 1))
     end_us = _stored_end(newest)
-    ends = ends_ahead(then, newest.state, now_us)
-    edge_us = common_edge(then, configured.declared, ends)
+    edge_us = common_edge(then, configured.declared, ends_ahead(then, newest.state, now_us))
     if edge_us is None:
-        planned_us = then.declared.time.binning.start_us(ends[0][-1])
+        _, planned_end = next(ends_ahead(then, newest.state, now_us))
+        planned_us = then.declared.time.binning.start_us(planned_end)
         line = _cannot_begin(coming, never_meet(stream.name, planned_us), end_us)
         return Generations((*running, before), tuple(ended), refused=line)
     time = structs.replace(configured.declared.time, first_us=edge_us)

@@ -66,10 +66,14 @@ class Rules:
 
     def closes_us(self, bin: int) -> int:
         """Return when a bin closes: after its own grace, and not before an earlier one."""
+        if not self.changes:
+            return (bin + 1) * self.bin_us + self.grace_us
         return max((one + 1) * self.bin_us + self.arrival(one).grace_us for one in range(bin - 10, bin + 1))
 
     def newest(self, open_bin: int) -> int:
         """Return the last bin in which a record may be dated when this bin is next to close."""
+        if not self.changes:
+            return open_bin + self.max_ahead_bins
         return max(each + self.arrival(each).max_ahead_bins for each in range(open_bin - 10, open_bin + 1))
 
     @property
