@@ -67,11 +67,20 @@ def work(server: EmbeddedRedis, directory: Path, stream: str, death: Death | Non
     while time.monotonic() < until:
         process.join(0.01)
         if not server.running:
-            with suppress(OperatorError):  # the server's lock may be free a moment later
-                server.restart()
+            restart(server)
         elif process.exitcode is not None:
             return process.exitcode
     raise AssertionError(f"{stream}: a worker that neither ends nor dies")
+
+
+def restart(server: EmbeddedRedis) -> None:
+    """Start a server again that has died; its lock may be free a moment later."""
+    until = time.monotonic() + PATIENCE_S
+    while not server.running:
+        with suppress(OperatorError):
+            server.restart()
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def rows_of(directory: Path, stream: str) -> list[bytes]:
@@ -131,11 +140,15 @@ def die_and_go_on(server: EmbeddedRedis, directory: Path, victim: Victim, call: 
     """Kill a process after a call took effect, then start a worker; return whether that call existed."""
     stream, own = f"{victim}{call}", directory / str(call)
     own.mkdir()
-    assert server.process is not None
-    status = work(server, own, stream, Death(victim, call, server.process.pid))
+    redis = server.process
+    assert redis is not None
+    status = work(server, own, stream, Death(victim, call, redis.pid))
     if status == NO_SUCH_CALL:
         return False
     assert status == -9 if victim == "worker" else status in (0, 3)
+    if victim == "redis" and server.process is redis:
+        redis.wait(PATIENCE_S)  # a worker may notice the loss before the server has died
+        restart(server)
     seen = rows_of(own, stream)
     assert work(server, own, stream) == 0
     assert rows_of(own, stream)[: len(seen)] == seen
