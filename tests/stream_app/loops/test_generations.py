@@ -339,6 +339,27 @@ def test_a_worker_of_the_configuration_before_counts_to_the_end_and_opens_nothin
     asyncio.run(run())
 
 
+def test_a_note_whose_instant_is_counted_already_begins_nothing(one: OneSource) -> None:
+    """The end that a worker stored was lost with Redis, and another machine has counted beyond it."""
+
+    async def run() -> None:
+        here, there, changed = one.directory / "state", one.directory / "there", stream_of(one, epoch_bins=4)
+        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+        assert await (await turned(one, changed)).store_due(one.store.copy()) is not None
+        here.rename(there)
+        await (await Worker.start(one, stream_of(one))).run(one, drawn(9), EDGE + 1)
+        there.rename(here)
+        assert (here / "witness" / "visits%402.json").exists()
+        found = await turned(one, changed)
+        assert [stream.name for stream in found.running.streams] == [STREAM]
+        assert [(one.stream.name, one.edge_us) for one in found.following] == [(SECOND, (EDGE + 6) * BIN_US)]
+        await (await Worker.start(one, changed)).run(one, drawn(9), EDGE + 8)
+        assert max(await one.released()) == EDGE + 5
+        assert min(await one.released(SECOND)) == EDGE + 6
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("lost_at", [CHANGED_AT + 1, EDGE + 0.5, EDGE + 6])
 def test_a_lost_store_gets_all_generations_back(one: OneSource, lost_at: float) -> None:
     async def run() -> None:
