@@ -52,10 +52,11 @@ class SeenLedgers:
 
     async def _read(self, source: str) -> tuple[LedgerEntry, ...]:
         seen = self._seen.pop(source, None)
+        # The question may itself have made a new connection, so their number is compared after the reply.
         if (
             seen is None
-            or seen.connections != self._redis.connections
             or not await self._goes_on(source, seen)
+            or seen.connections != self._redis.connections
         ):
             await self._read_all(source)
         return self._seen[source].entries if source in self._seen else ()
@@ -76,6 +77,7 @@ class SeenLedgers:
         return True
 
     async def _read_all(self, source: str) -> None:
+        self._seen.pop(source, None)
         connections = self._redis.connections
         [fields] = await batch(self._redis, [("HGETALL", ledger_key(source))])
         nothing = _Seen(connections, "", b"", {}, ())

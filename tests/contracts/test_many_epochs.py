@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from stream_app.core.records import LedgerEntry, Reply
-from stream_app.state.connection import batch
+from stream_app.state.connection import batch, connect
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import ledger_key
 from stream_app.state.reader import RedisReader
@@ -182,3 +182,31 @@ async def test_several_new_epochs_of_a_stream_are_all_read(redis_stores: Stores)
         assert await redis_stores.reader.ledger(stream) == tuple(expected)
     again = await redis_stores.reader.ledger(stream)
     assert again is await redis_stores.reader.ledger(stream)
+
+
+@pytest.mark.parametrize("reads", ["the worker", "a reader"])
+async def test_a_ledger_is_read_again_after_a_new_connection(
+    redis_stores: Stores, server: EmbeddedRedis, reads: str
+) -> None:
+    """Behind it may be a server with as many entries and the same last one, but with another one between."""
+    store, stream = redis_stores.store, redis_stores.stream
+    assert isinstance(store, RedisStore)
+    stays = redis_stores.reader if reads == "a reader" else store
+    for epoch in range(3):
+        await store.reserve(entry(redis_stores, epoch))
+    for _ in range(2):  # the first read makes a connection, too
+        assert [one.epoch for one in await stays.ledger(stream)] == [0, 1, 2]
+    other = RedisStore(server.worker_url)
+    await batch(other.connection, [("HDEL", ledger_key(stream), f"{stream}:1", f"{stream}:2")])
+    expected = (
+        entry(redis_stores, 0),
+        replace(entry(redis_stores, 0), stream="other"),
+        entry(redis_stores, 2),
+    )
+    for one in expected[1:]:
+        assert await other.reserve(one) == Reply.DONE
+    await other.close()
+    operator = connect(server.operator_url)
+    await batch(operator, [("CLIENT KILL", "TYPE", "normal")])
+    await operator.aclose()
+    assert await stays.ledger(stream) == expected
