@@ -200,7 +200,7 @@ class Cutter:
             if one.partition in has_aside:
                 self._letters.expect((view.name, one.partition))
             if reply is Reply.DONE:
-                self._views.move(view, one.partition, view.partitions[one.partition].with_cuts(one.cuts))
+                self._views.cut(view, [one])
             else:
                 is_known = False
         if not is_known:

@@ -17,23 +17,24 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from stream_app.core.incoming import Reason, RecordBatch
-from stream_app.core.records import Reply
+from stream_app.core.records import Apply, Reply
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
-from stream_app.loops.slices import Slice, Slices
+from stream_app.loops.slices import Slice, Slices, binned_for, calls_of
 from stream_app.loops.stream import Ports
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1
-READ_EVERY_S = 0.05  # between reads that bring few records: each read costs every stream an apply
+READ_EVERY_S = 0.05  # between reads that bring few records: each read costs every stream a call to the store
 READ_S_PER_STREAM = 0.005  # so more than 10 streams are read more rarely, except after a cut
 FEW_RECORDS = 1_000
 CUT_WAIT_S = 0.05  # the wait for a due cut, before the store is asked about it
 MOST_BINNED = 20_000  # records binned in one turn of the event loop, for all streams: cuts need turns too
-MOST_APPLIED = 100  # streams to which a batch is applied in one turn
+MOST_APPLIED = 100  # streams to which batches are applied in one turn
+MOST_SLICES = 400  # of all batches and streams in one turn
 Start = Literal["earliest", "latest"] | int  # an instant in microseconds since 1970
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ class Ingest:
             letters = [refusal for refusal in batch.refused if refusal.reason != Reason.TOMBSTONE]
             if letters:
                 await self._letters.put(letters)
-            streams = await self._apply_to_all(streams, batch)
+        await self._apply_to_all(streams, batches)
         return sum(len(batch.positions) + len(batch.refused) for batch in batches)
 
     async def _with_partitions(
@@ -177,66 +178,74 @@ class Ingest:
             return (await self._source.positions_at([begin.partition], [begin.until_us]))[begin.partition][0]
         return await self._source.first_position(begin.partition, begin.since_us)
 
-    async def _apply_to_all(self, streams: Sequence[LoadedStream], batch: RecordBatch) -> list[LoadedStream]:
-        """Apply a batch to all streams, as many at once as its size allows; return the streams."""
-        applied: list[LoadedStream] = []
-        slices = Slices(batch, self._keys, self._clock.virtual)
-        most = max(MOST_BINNED // max(len(batch.positions), 1), 1)
-        while rest := streams[len(applied) :]:
-            together = rest[: slices.binned_for(rest[:MOST_APPLIED], most)]
-            applied += await each_to_its_end(*(self._apply_batch(stream, slices) for stream in together))
-        return applied
+    async def _apply_to_all(self, streams: Sequence[LoadedStream], batches: Sequence[RecordBatch]) -> None:
+        """Apply the batches of a read to all streams, as many at once as the batches' size allows."""
+        read = [Slices(batch, self._keys, self._clock.virtual) for batch in batches]
+        at_once = min(MOST_APPLIED, max(MOST_SLICES // max(len(read), 1), 1))
+        rest = streams if read else []
+        while rest:
+            number = binned_for(read, rest[:at_once], MOST_BINNED)
+            await each_to_its_end(*(self._apply_batches(stream, read) for stream in rest[:number]))
+            rest = rest[number:]
 
-    async def _apply_batch(self, stream: LoadedStream, slices: Slices) -> LoadedStream:
-        """Apply the part of a batch that this stream has not applied; return the stream as last loaded."""
-        batch = slices.batch
-        while True:
-            state = stream.partitions.get(batch.partition)
-            if state is None or not batch.start <= state.position < batch.end:
-                return stream  # another worker is past it, or the store was set back: it is read again
+    async def _apply_batches(self, stream: LoadedStream, read: Sequence[Slices]) -> None:
+        """Apply the parts of batches that this stream has not applied."""
+        while left := [(one, state) for one in read if (state := one.begins_for(stream)) is not None]:
             try:
-                part = slices.of(stream, state)
-                reply = await self._apply_slice(stream, part)
-                if reply is Reply.USER_KEY:
+                parts = [slices.of(stream, state) for slices, state in left]
+                refused = await self._apply_slices(stream, parts)
+                if Reply.USER_KEY in refused.values():
                     raise OperatorError(_other_user_key(stream.name))
             except OperatorError:  # the key of users may have changed since the stream was loaded
                 before, stream = stream, await self._views.load(stream.name, self._store)
-                if (stream.user_keys, stream.partitions.get(batch.partition)) == (before.user_keys, state):
+                now = {one.batch.partition: stream.partitions.get(one.batch.partition) for one, _ in left}
+                held = {one.batch.partition: state for one, state in left}
+                if (stream.user_keys, now) == (before.user_keys, held):
                     raise
                 continue
-            if reply in (Reply.DONE, Reply.ALREADY):
-                return stream
-            if reply is not Reply.CUTS_CHANGED or not await self._sees_cut(stream, part):
+            if not refused:
+                return
+            known = {one.batch.partition: one.state.last_cut_bin for one in parts}
+            awaited = {name: known[name] for name in refused}
+            if {*refused.values()} != {Reply.CUTS_CHANGED} or not await self._sees_cuts(stream, awaited):
                 stream = await self._views.load(stream.name, self._store)
 
-    async def _sees_cut(self, stream: LoadedStream, part: Slice) -> bool:
-        """Wait a little for a due cut; return whether the view has a cut that is newer than the slice."""
-        partition, known_bin = part.batch.partition, part.state.last_cut_bin
+    async def _sees_cuts(self, stream: LoadedStream, known_bins: Mapping[str, int]) -> bool:
+        """Wait a little for due cuts; return whether the view has newer cuts than these, by partition."""
 
         def newer() -> bool:
-            return stream.partitions[partition].last_cut_bin != known_bin
+            return all(stream.partitions[name].last_cut_bin != bin for name, bin in known_bins.items())
 
         if self._clock.virtual:
-            await self._cutter.take_due([partition])
+            await self._cutter.take_due(sorted(known_bins))
         elif not newer():
             await self._views.cuts_within(CUT_WAIT_S, newer)
         return newer()
 
-    async def _apply_slice(self, stream: LoadedStream, part: Slice) -> Reply:
-        """Apply a slice in order; stop at a reply that refuses, and return the last reply."""
-        if part.refusals:
-            await self._letters.put(part.refusals, stream.name)
-        reply = Reply.DONE
-        for shared in part.changes:
-            change = replace(shared, strategy_hash=stream.strategy.hash)
-            if change.ahead is not None:
-                stream.aside.add(change.partition)  # before the call, which may take effect without a reply
-            reply = await self._store.apply(stream.name, change)
-            if reply not in (Reply.DONE, Reply.ALREADY):
-                return reply
-            state = stream.partitions[change.partition]
-            self._views.move(stream, change.partition, state.moved(change.new))
-        return reply
+    async def _apply_slices(self, stream: LoadedStream, parts: Sequence[Slice]) -> dict[str, Reply]:
+        """Apply slices, each in order up to a reply that refuses; return these replies by partition."""
+        for part in parts:
+            if part.refusals:
+                await self._letters.put(part.refusals, stream.name)
+        refused: dict[str, Reply] = {}
+        for call in calls_of(change for part in parts for change in part.changes):
+            changes = [change for change in call if change.partition not in refused]
+            # Before the call, which may take effect without a reply.
+            stream.aside.update(change.partition for change in changes if change.ahead is not None)
+            moved: dict[str, int] = {}
+            for change, reply in zip(changes, await self._replies(stream, changes), strict=True):
+                if change.partition not in refused and reply in (Reply.DONE, Reply.ALREADY):
+                    moved[change.partition] = change.new
+                else:
+                    refused.setdefault(change.partition, reply)
+            self._views.move(stream, moved)
+        return refused
+
+    async def _replies(self, stream: LoadedStream, changes: Sequence[Apply]) -> Sequence[Reply]:
+        name, strategy_hash = stream.name, stream.strategy.hash
+        if len(changes) == 1:
+            return [await self._store.apply(name, replace(changes[0], strategy_hash=strategy_hash))]
+        return await self._store.apply_together(name, strategy_hash, changes) if changes else []
 
 
 def _other_user_key(name: str) -> str:

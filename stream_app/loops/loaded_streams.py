@@ -6,7 +6,7 @@ Reader and cutter share one view, and each adds its accepted writes. After any d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from stream_app.core.counting.bins import BinRules
 from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.counting.closing import Closing
 from stream_app.core.declaration import Declaration
-from stream_app.core.records import PartitionState
+from stream_app.core.records import PartitionCuts, PartitionState
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import UserKeys
 from stream_app.loops.configured import check_counted
@@ -117,9 +117,16 @@ class LoadedStreams:
         for name in list(self._waiting):
             self._wake_closer(name)
 
-    def move(self, view: LoadedStream, partition: str, state: PartitionState) -> None:
-        """Note where a partition is after an accepted write."""
-        view.partitions[partition] = state
+    def move(self, view: LoadedStream, positions: Mapping[str, int]) -> None:
+        """Note the positions of partitions after accepted writes."""
+        for partition, position in positions.items():
+            view.partitions[partition] = view.partitions[partition].moved(position)
+        self._wake_closer(view.name)
+
+    def cut(self, view: LoadedStream, taken: Sequence[PartitionCuts]) -> None:
+        """Note cuts after they were stored."""
+        for one in taken:
+            view.partitions[one.partition] = view.partitions[one.partition].with_cuts(one.cuts)
         self._wake_closer(view.name)
 
     async def has_reached(self, name: str, bin: int, longest_s: float) -> bool:

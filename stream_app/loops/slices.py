@@ -7,7 +7,7 @@ records that match a condition. Everything here depends on the records, their po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.counting.bins import Assignment, BinRules, assign, only, refusing, split
+from stream_app.core.counting.bins import (
+    LARGEST_APPLY_CELLS,
+    Assignment,
+    BinRules,
+    assign,
+    only,
+    refusing,
+    split,
+)
 from stream_app.core.counting.bounding import UserRecords
 from stream_app.core.counting.cells import Cells
 from stream_app.core.counting.outcomes import Outcomes, outcomes
@@ -27,6 +35,7 @@ from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import NoiseKeys
 
 MOST_NAMED_AHEAD = 100  # records per slice, dated too far ahead, that get a dead letter if refused
+MOST_CHANGES = 100  # in one call to the store, which serves nobody else meanwhile
 T = TypeVar("T")
 
 
@@ -78,20 +87,25 @@ class Slices:
 
         return self._once(("slice", _alike(stream, state)), made)
 
-    def binned_for(self, streams: Sequence[LoadedStream], most: int) -> int:
-        """Return for how many of the first streams at most ``most`` slices must be made.
+    def begins_for(self, stream: LoadedStream) -> PartitionState | None:
+        """Return a stream's state in the batch's partition, if its next record is in the batch.
 
-        Users' records are packed anew for each stream. So at most ``most`` of these streams are capped.
+        None: another worker is past the batch, or the store was set back: the partition is read again.
         """
-        new: set[Hashable] = set()
-        capped = 0
-        for number, stream in enumerate(streams):
-            capped += stream.declared.privacy.per_user is not None
-            if (state := stream.partitions.get(self.batch.partition)) is not None:
-                new |= {("slice", _alike(stream, state))} - self._made.keys()
-            if max(len(new), capped) > most:
-                return number
-        return len(streams)
+        state = stream.partitions.get(self.batch.partition)
+        return state if state is not None and self.batch.start <= state.position < self.batch.end else None
+
+    def to_bin(self, stream: LoadedStream, seen: set[Hashable]) -> int:
+        """Return how many records must be binned or packed for a stream. Args: seen, slices of others.
+
+        Users' records are packed anew for each stream.
+        """
+        if (state := stream.partitions.get(self.batch.partition)) is None:
+            return 0
+        name = self.batch.partition, _alike(stream, state)
+        is_new = name not in seen and ("slice", name[1]) not in self._made
+        seen.add(name)
+        return len(self.batch.positions) if is_new or stream.declared.privacy.per_user is not None else 0
 
     def _once(self, name: Hashable, make: Callable[[], T]) -> T:
         if name not in self._made:
@@ -178,6 +192,35 @@ class Slices:
                 most_places=0 if bounds is None else bounds.most_places,
             )
             expected = new
+
+
+def binned_for(read: Sequence[Slices], streams: Sequence[LoadedStream], most: int) -> int:
+    """Return for how many of the first streams at most ``most`` records must be binned; at least for one."""
+    records, seen = 0, set[Hashable]()
+    for number, stream in enumerate(streams):
+        records += sum(slices.to_bin(stream, seen) for slices in read)
+        if records > most and number:
+            return number
+    return len(streams)
+
+
+def calls_of(changes: Iterable[Apply]) -> Iterator[list[Apply]]:
+    """Divide changes of a stream into calls to the store of limited length.
+
+    Users' records are in calls of their own, because such a call may merge many of them.
+    """
+    call: list[Apply] = []
+    cells = 0
+    for change in changes:
+        own = len(change.cells) + (0 if change.ahead is None else len(change.ahead.cells))
+        ends = cells + own > LARGEST_APPLY_CELLS or len(call) == MOST_CHANGES
+        if call and (ends or change.users is not None or call[-1].users is not None):
+            yield call
+            call, cells = [], 0
+        call.append(change)
+        cells += own
+    if call:
+        yield call
 
 
 def _alike(stream: LoadedStream, state: PartitionState) -> Hashable:

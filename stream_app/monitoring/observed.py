@@ -107,11 +107,24 @@ class _WatchedStore(_Watched[Store]):
 
     async def apply(self, stream: str, change: Apply) -> Reply:
         reply = cast("Reply", await self._apply(stream, change))
+        self._note_applied(stream, change, reply)
+        return reply
+
+    async def apply_together(
+        self, stream: str, strategy_hash: str, changes: Sequence[Apply]
+    ) -> Sequence[Reply]:
+        with self._metrics.call("apply"):
+            replies = await self._inner.apply_together(stream, strategy_hash, changes)
+        for change, reply in zip(changes, replies, strict=True):
+            self._metrics.redis_replies.labels("apply", reply).inc()
+            self._note_applied(stream, change, reply)
+        return replies
+
+    def _note_applied(self, stream: str, change: Apply, reply: Reply) -> None:
         if reply is Reply.DONE:
             self._metrics.apply_cells.observe(len(change.cells))
             self._metrics.late_share.applied(stream, change)
             self._metrics.refused_share.applied(stream, change)
-        return reply
 
     async def release(self, stream: str, release: Release) -> Reply:
         reply = cast("Reply", await self._timed("release", self._inner.release)(stream, release))

@@ -157,6 +157,15 @@ class Store(Protocol):
         next cut.
         """
 
+    async def apply_together(
+        self, stream: str, strategy_hash: str, changes: Sequence[Apply]
+    ) -> Sequence[Reply]:
+        """Apply changes of several partitions in one short call, in their order; each is decided by itself.
+
+        Their own ``strategy_hash`` does not matter: streams that count alike apply the same changes.
+        Returns: a reply for each change, as ``apply`` does. At most 5,000 cells in all.
+        """
+
     async def take_cuts(
         self,
         stream: str,

@@ -31,10 +31,10 @@ from stream_app.kafka_cluster import (
 from stream_app.ports import OperatorError, Source
 from stream_app.shared_answer import SharedAnswer
 from stream_app.sources.decode import decoded_in_turns
-from stream_app.sources.kafka_columns import Columns, return_columns
+from stream_app.sources.kafka_columns import MOST_RECORDS, Columns, return_columns
 from stream_app.sources.topic_records import TopicDecoder
 
-MOST_PIECES = 2  # per read, over all partitions; each has 20,000 records or a little more
+MOST_READ = 2 * MOST_RECORDS  # records of one read, over all partitions
 SESSION_TIMEOUT_MS = 10_000
 # Nobody takes cuts until the last member has noticed, by its next heartbeat, that another joined or left.
 HEARTBEAT_MS = 1_000
@@ -84,6 +84,7 @@ class KafkaSource(Source):
         self._moment = -1  # the number of the rebalance after which the positions were set
         self._next: dict[TopicPartition, int] = {}  # where the consumer continues to read
         self._watermarks: dict[str, int] = {}
+        self._failure: errors.KafkaError | None = None  # for the next read to raise
         self._committed_at_s = 0.0
 
     @classmethod
@@ -190,11 +191,7 @@ class KafkaSource(Source):
             with translating_errors(self._cluster):
                 self._seek(starts, moment)
                 # Poll also without a partition to read: a member that never polls is removed from the group.
-                fetched = await self._reader.getmany(
-                    *(starts or [self._place("-1")]),
-                    timeout_ms=int(timeout_s * 1000),
-                    max_records=MOST_PIECES,
-                )
+                fetched = await self._fetched(list(starts) or [self._place("-1")], timeout_s)
                 if moment != self._ownership.moment:
                     return ()
                 # Ask for every partition: even without records a position may pass a gap.
@@ -220,9 +217,38 @@ class KafkaSource(Source):
             return ()
         return [batch for batch in batches if batch.start < batch.end]
 
+    async def _fetched(
+        self, places: Sequence[TopicPartition], timeout_s: float
+    ) -> Mapping[TopicPartition, list[Columns]]:
+        """Return what was fetched of all partitions; wait for the first piece only.
+
+        Every stream has a call to the store for each read, so a read takes all partitions if they have few
+        records. Raises: Kafka's error of a partition if it comes first, and else in the next read.
+        """
+        if (failure := self._failure) is not None:
+            self._failure = None
+            raise failure
+        fetched: dict[TopicPartition, list[Columns]] = {}
+        records, timeout_ms = 0, int(timeout_s * 1000)
+        try:
+            while records <= MOST_READ - MOST_RECORDS:
+                got = await self._reader.getmany(*places, timeout_ms=timeout_ms, max_records=1)
+                if not got:
+                    break
+                for place, pieces in got.items():
+                    fetched.setdefault(place, []).extend(pieces)
+                    records += sum(len(piece.offsets) for piece in pieces)
+                timeout_ms = 0
+        except errors.KafkaError as failure:
+            if not fetched:
+                raise
+            self._failure = failure
+        return fetched
+
     def _seek(self, starts: Mapping[TopicPartition, int], moment: int) -> None:
         if moment != self._moment:
             self._next.clear()
+            self._failure = None
             self._moment = moment
         for place, start in starts.items():
             if self._next.get(place) != start:

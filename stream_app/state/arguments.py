@@ -19,24 +19,48 @@ from stream_app.state.round_trips import Argument
 _pack = msgspec.msgpack.Encoder().encode
 
 
-class PackedCells:
-    """The cells of the last apply, packed: streams that count alike apply the same arrays after each other.
+class PackedChanges:
+    """The last changes, packed: streams that count alike apply the same changes after each other.
 
     No array may change after it was given here.
     """
 
     def __init__(self) -> None:
-        self._arrays: tuple[Int64Array, ...] = ()
-        self._bins: list[int] = []
-        self._packed = b""
+        self._changes: tuple[Apply, ...] = ()
+        self._targets: list[str] = []
+        self._arguments: list[Argument] = []
 
-    def of(self, keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes]]:
-        """Return the keys of the hashes that an apply adds to, and the script's packed arguments."""
-        arrays = change.bins, change.cells, change.deltas
-        if len(self._arrays) != len(arrays) or any(map(is_not, arrays, self._arrays)):
-            self._bins, self._packed = _in_order_of_bins(*arrays)
-            self._arrays = arrays
-        return [keys.cells(bin) for bin in self._bins], [self._packed]
+    def of(self, keys: StreamKeys, changes: Sequence[Apply]) -> tuple[list[str], list[Argument]]:
+        """Return the keys and arguments of changes for the script, without those that all changes share.
+
+        Raises: ValueError for changes that the store cannot apply.
+        """
+        if len(self._changes) != len(changes) or any(map(is_not, changes, self._changes)):
+            checks.check_changes(changes)
+            packed = [_packed(keys, change) for change in changes]
+            self._targets = [target.removeprefix(keys.prefix) for targets, _ in packed for target in targets]
+            self._arguments = [argument for _, arguments in packed for argument in arguments]
+            self._changes = tuple(changes)
+        prefix = keys.prefix
+        return [prefix + target for target in self._targets], self._arguments
+
+
+def _packed(keys: StreamKeys, change: Apply) -> tuple[list[str], list[Argument]]:
+    """Return the keys and the arguments of one change."""
+    due_us, below = "" if change.due_us is None else change.due_us, change.below
+    cuts = change.last_cut_bin if below is None else f"{below.bin} {below.position}"
+    pack = _packed_users if change.users else _packed_cells
+    targets, packed = pack(keys, change)
+    return [keys.cuts(change.partition), *keys.ahead(change.partition)[:2], *targets], [
+        *(change.partition, change.expected, change.new, cuts, due_us, _packed_ahead(change.ahead)),
+        *(_packed_counts(change.operator_counts), *packed),
+    ]
+
+
+def _packed_cells(keys: StreamKeys, change: Apply) -> tuple[list[str], list[Argument]]:
+    """Return the keys and packed arguments for the hashes that a change adds to."""
+    bins, packed = _in_order_of_bins(change.bins, change.cells, change.deltas)
+    return [keys.cells(bin) for bin in bins], [packed, b"", b""]
 
 
 def _in_order_of_bins(bins: Int64Array, cells: Int64Array, deltas: Int64Array) -> tuple[list[int], bytes]:
@@ -46,7 +70,7 @@ def _in_order_of_bins(bins: Int64Array, cells: Int64Array, deltas: Int64Array) -
     return distinct.tolist(), _pack([column.tolist() for column in columns])
 
 
-def packed_ahead(ahead: Ahead | None) -> bytes:
+def _packed_ahead(ahead: Ahead | None) -> bytes:
     """Return the packed records to set aside."""
     if ahead is None:
         return b""
@@ -64,12 +88,12 @@ def packed_ahead(ahead: Ahead | None) -> bytes:
     )
 
 
-def packed_counts(counts: Mapping[str, int]) -> bytes:
+def _packed_counts(counts: Mapping[str, int]) -> bytes:
     """Return the packed names and numbers of the operator's counters to add to."""
     return _pack([list(counts), list(counts.values())])
 
 
-def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes | int]]:
+def _packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[Argument]]:
     """Return the keys and packed arguments for users' records: shards of users, and users of windows."""
     users = change.users
     assert users is not None
@@ -86,7 +110,7 @@ def packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[bytes
     places = [[shard.name for shard in named], shards[0].tolist(), windows, list(_digits(users).values())]
     targets = [*map(keys.entries, named), *map(keys.users, windows)]
     limits = checks.LEAST_MERGED, change.most_places
-    return targets, [_pack(counts), entries, _pack(places), *limits]
+    return targets, [_pack(counts), entries, _pack([*places, *limits])]
 
 
 def _digits(users: Users) -> dict[int, str]:
@@ -105,7 +129,7 @@ def packed_cuts(taken: PartitionCuts) -> tuple[Argument, ...]:
 def targets_ahead(keys: StreamKeys, names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return the script's two keys for each target of these records: a bin, or a shard of users.
 
-    Args: names of the records set aside (``packed_ahead``).
+    Args: names of the records set aside (``_packed_ahead``).
     """
     targets = {}
     for target in {name.split(" ")[0] for name in names}:

@@ -48,6 +48,15 @@ def check_apply(change: Apply) -> None:
         _check_rows(change.ahead)
 
 
+def check_changes(changes: Sequence[Apply]) -> None:
+    """Raise ValueError unless each change can be applied, and all of them together in one short script."""
+    for change in changes:
+        check_apply(change)
+    cells = sum(len(change.cells) for change in changes)
+    if cells > LARGEST_APPLY_CELLS:
+        raise ValueError(f"apply: {cells} cells in one call are more than {LARGEST_APPLY_CELLS}; divide it")
+
+
 def _check_rows(change: Apply | Ahead) -> None:
     cells = len(change.cells)
     if change.users is not None:

@@ -118,6 +118,7 @@ class StreamKeys:
 
     def __init__(self, stream: str) -> None:
         prefix = f"dp:{{{_plain(stream)}}}"
+        self.prefix = prefix  # of the names of all keys of the stream
         self._public, self._secret = f"{prefix}:pub", f"{prefix}:sec"
         self.strategy = f"{self._public}:strategy"
         self.epochs = f"{self._public}:epochs"

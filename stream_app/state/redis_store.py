@@ -68,7 +68,7 @@ class RedisStore(Store):
             str, tuple[list[bytes], int]
         ] = {}  # by stream: partitions and epoch of its last load
         self._files = AppendOnlyFiles(self._redis)
-        self._cells = arguments.PackedCells()
+        self._changes = arguments.PackedChanges()
         self._ledgers = SeenLedgers(self._redis)
 
     @property
@@ -202,26 +202,23 @@ class RedisStore(Store):
         )
 
     async def apply(self, stream: str, change: Apply) -> Reply:
-        checks.check_apply(change)
+        [reply] = await self.apply_together(stream, change.strategy_hash, [change])
+        return reply
+
+    async def apply_together(
+        self, stream: str, strategy_hash: str, changes: Sequence[Apply]
+    ) -> Sequence[Reply]:
         keys = StreamKeys(stream)
-        pack = arguments.packed_users if change.users else self._cells.of
-        targets, packed = pack(keys, change)
-        due_us = "" if change.due_us is None else change.due_us
-        below = change.below
-        cuts = change.last_cut_bin if below is None else f"{below.bin} {below.position}"
-        return await self._reply(
-            "apply",
+        targets, packed = self._changes.of(keys, changes)
+        reply = await script("apply")(
+            self._redis,
             [
-                *(keys.state, keys.positions, keys.base_bins, keys.cuts(change.partition), keys.open_bins),
-                *(keys.untallied, keys.open_windows, *keys.ahead(change.partition)[:2]),
-                *(keys.operator_counts, *targets),
+                *(keys.state, keys.positions, keys.base_bins, keys.open_bins, keys.untallied),
+                *(keys.open_windows, keys.operator_counts, *targets),
             ],
-            [
-                *(change.strategy_hash, change.partition, change.expected, change.new, cuts),
-                *(due_us, arguments.packed_ahead(change.ahead)),
-                *(arguments.packed_counts(change.operator_counts), *packed),
-            ],
+            [strategy_hash, *packed],
         )
+        return codec.decode_replies(reply)
 
     async def take_cuts(
         self,

@@ -109,19 +109,19 @@ async def single_records_use_the_cap_up(stores: Stores) -> None:
 MUTANTS = {
     "a batch is applied twice": Mutant(
         "apply",
-        "if position ~= expected then",
+        "if position ~= one.expected then",
         "if false then",
         contract.TestApply().test_repeated_call_counts_once,
     ),
     "a batch is binned against older cuts": Mutant(
-        "apply", "if last ~= last_cut_bin then", "if false then", stale_cuts_are_refused
+        "apply", "if last ~= one.last_cut_bin then", "if false then", stale_cuts_are_refused
     ),
     "a due cut is not taken first": Mutant(
-        "apply", "if due_us ~= '' then", "if false then", due_cuts_are_refused
+        "apply", "if one.due_us ~= '' then", "if false then", due_cuts_are_refused
     ),
     "a batch is binned below a cut that is not known": Mutant(
         "apply",
-        "return is_listed(last_cut_bin)",
+        "return is_listed(one.cuts, one.last_cut_bin)",
         "return true",
         contract.TestApply().test_records_below_a_known_cut_count_whatever_cuts_follow,
     ),
@@ -220,12 +220,12 @@ MUTANTS = {
         cap.test_a_sealed_bin_is_neither_read_nor_released_before_it_is_tallied,
     ),
     "users of another key are counted": Mutant(
-        "apply", "mark and mark ~= marks[i]", "false", cap.test_under_another_key_nothing_counts
+        "apply", "mark and mark ~= one.marks[i]", "false", cap.test_under_another_key_nothing_counts
     ),
     "a window counts under a key that is not noted": Mutant(
         "apply",
-        "user_key_of(KEYS[GIVEN_KEYS + #shards + i], window, held[4])",
-        "redis.call('HGET', KEYS[GIVEN_KEYS + #shards + i], 'key mark')",
+        "user_key_of(users_key(one, i), window, noted_keys)",
+        "redis.call('HGET', users_key(one, i), 'key mark')",
         user_keys.test_what_is_noted_holds_where_nobody_has_counted,
     ),
     "a new key holds for its last old window, too": Mutant(
@@ -236,13 +236,13 @@ MUTANTS = {
     ),
     "records are set aside under any key": Mutant(
         "apply",
-        "if mark and mark ~= given then return 'user_key' end",
+        "if mark and mark ~= own then return false end",
         "",
         user_keys.test_records_set_aside_count_under_the_key_of_their_window,
     ),
     "records set aside lose their key": Mutant(
         "apply",
-        "mark ~= ahead_mark and name .. ' ' .. digits_of(mark) or name",
+        "mark ~= one.ahead_mark and name .. ' ' .. digits_of(mark) or name",
         "name",
         user_keys.test_records_set_aside_count_under_the_key_of_their_window,
     ),
@@ -281,8 +281,8 @@ MUTANTS = {
     ),
     "a cut that is reached holds the seal": Mutant(
         "apply",
-        "tonumber(cut_position) > tonumber(new)",
-        "tonumber(cut_position) >= tonumber(new)",
+        "tonumber(cut_position) > tonumber(one.new)",
+        "tonumber(cut_position) >= tonumber(one.new)",
         contract.TestCuts().test_cuts_ahead_of_the_position_stay_until_it_passes_them,
     ),
     "cuts at other positions are a retry": Mutant(
@@ -341,7 +341,7 @@ MUTANTS = {
     ),
     "what is set aside is lost": Mutant(
         "apply",
-        "if names then set_aside() end",
+        "if one.aside then set_aside(one) end",
         "",
         ahead.test_a_late_cut_accepts_what_its_open_bin_allows,
     ),
@@ -434,7 +434,7 @@ MUTANTS = {
     ),
     "a stopped stream counts": Mutant(
         "apply",
-        "if held[3] and (#bins > 0 or names) then",
+        "if is_stopped and (#one.bins > 0 or one.aside) then",
         "if false then",
         stop.test_a_stopped_stream_reads_on_and_counts_nothing,
     ),

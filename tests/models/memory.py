@@ -39,6 +39,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
 from stream_app.state.checks import (
     check_apply,
+    check_changes,
     check_cuts,
     check_epoch,
     check_noise,
@@ -304,6 +305,13 @@ class MemoryStore(Store):
             state.count_for_operator(name, number)
         partition.move(change.new)
         return Reply.DONE
+
+    async def apply_together(
+        self, stream: str, strategy_hash: str, changes: Sequence[Apply]
+    ) -> Sequence[Reply]:
+        check_changes(changes)
+        own = [replace(change, strategy_hash=strategy_hash) for change in changes]
+        return [await self.apply(stream, change) for change in own]
 
     def _knows_cuts(self, partition: MemoryPartition, change: Apply) -> bool:
         """Return whether the caller knew every cut that can decide about its records."""

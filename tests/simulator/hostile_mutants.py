@@ -75,10 +75,15 @@ class FutureHoldsThePosition(Pipeline):
 
 def held_up() -> AbstractContextManager[object]:
     """Return a context manager in which a record from the future holds back a worker's position."""
-    return patch.object(Ingest, "_apply_batch", _up_to_the_future)
+    return patch.object(Ingest, "_apply_batches", _up_to_the_future)
 
 
-async def _up_to_the_future(ingest: Ingest, stream: LoadedStream, made: Slices) -> LoadedStream:
+async def _up_to_the_future(ingest: Ingest, stream: LoadedStream, read: Sequence[Slices]) -> None:
+    held = [_held(ingest, stream, made) for made in read]
+    await _apply_batches(ingest, stream, [made for made in held if made.batch.start < made.batch.end])
+
+
+def _held(ingest: Ingest, stream: LoadedStream, made: Slices) -> Slices:
     batch = made.batch
     state = stream.partitions.get(batch.partition)
     if state is not None:
@@ -86,8 +91,8 @@ async def _up_to_the_future(ingest: Ingest, stream: LoadedStream, made: Slices) 
         found = assign(own, batch.positions, state, stream.rules)
         if found.ahead.any():
             batch = _before(batch, int(np.argmax(found.ahead)))
-            made = Slices(batch, ingest._keys, virtual=ingest._clock.virtual)
-    return await _apply_batch(ingest, stream, made) if batch.start < batch.end else stream
+            return Slices(batch, ingest._keys, virtual=ingest._clock.virtual)
+    return made
 
 
 def _before(batch: RecordBatch, index: int) -> RecordBatch:
@@ -102,4 +107,4 @@ def _before(batch: RecordBatch, index: int) -> RecordBatch:
     )
 
 
-_fetch, _apply_batch = SchemaRegistry.fetch, Ingest._apply_batch
+_fetch, _apply_batches = SchemaRegistry.fetch, Ingest._apply_batches

@@ -135,7 +135,14 @@ class Observer:
         self.world.trace(f"cuts of {partition}: {_cuts_text(cuts)}")
 
     async def _after_apply(self, args: tuple[Any, ...], reply: Reply) -> None:
-        change: Apply = args[1]
+        self._apply(args[1])
+
+    async def _after_apply_together(self, args: tuple[Any, ...], replies: Sequence[Reply]) -> None:
+        for change, reply in zip(args[2], replies, strict=True):
+            if reply is Reply.DONE:
+                self._apply(change)
+
+    def _apply(self, change: Apply) -> None:
         history = self.history.partitions[change.partition]
         if change.expected != history.position:
             raise Broken(f"partition {change.partition}: a slice was applied away from the position")

@@ -75,7 +75,7 @@ class SpooledWorld(World):
 
     async def _after(self, port: str, method: str, args: tuple[Any, ...], reply: Any) -> None:
         await super()._after(port, method, args, reply)
-        if port == "store" and method == "apply":
+        if port == "store" and method in ("apply", "apply_together"):
             for observer in self.observers.values():
                 for partition in observer.history.partitions.values():
                     self.held.use(partition.position)

@@ -38,7 +38,9 @@ def crowded(schedule: Schedule) -> Schedule:
 
 def resent(schedule: Schedule) -> Schedule:
     """Return the crowded schedule with one stream, in which most applies are lost, late or repeated."""
-    return replace(crowded(schedule), fault_rate=0.6, struck=frozenset({"apply"}), sibling=None)
+    return replace(
+        crowded(schedule), fault_rate=0.6, struck=frozenset({"apply", "apply_together"}), sibling=None
+    )
 
 
 def slow(schedule: Schedule) -> Schedule:

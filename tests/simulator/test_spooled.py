@@ -30,7 +30,10 @@ def as_drawn(seed: int) -> Schedule:
 def resent(seed: int) -> Schedule:
     """Return a schedule in which most applies are lost, late or repeated."""
     return replace(
-        as_drawn(seed), fault_rate=0.6, struck=frozenset({"apply"}), faults=(Fault.ZOMBIE, Fault.REPEATED)
+        as_drawn(seed),
+        fault_rate=0.6,
+        struck=frozenset({"apply", "apply_together"}),
+        faults=(Fault.ZOMBIE, Fault.REPEATED),
     )
 
 

@@ -366,6 +366,7 @@ def test_a_lost_reply_neither_loses_nor_doubles(one: OneSource, effect: bool) ->
 
 def test_many_cells_are_applied_in_parts(one: OneSource, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream_app.core.counting.bins.split.__defaults__", (2,))
+    monkeypatch.setattr("stream_app.loops.slices.LARGEST_APPLY_CELLS", 2)
     applied: list[int] = []
 
     class Counting(Between):

@@ -108,6 +108,19 @@ async def test_each_kind_of_uncountable_record_has_its_reason(bootstrap_servers:
     ]
 
 
+async def test_one_read_returns_few_records_of_all_partitions(bootstrap_servers: str) -> None:
+    topic = await Topic.create(bootstrap_servers, partitions=5)
+    for partition in range(5):
+        await topic.send([event(partition)] * 3, partition)
+    async with opened(topic, partitions=5) as source:
+        start, batches = dict.fromkeys(await source.owned(), 0), list[RecordBatch]()
+        async with asyncio.timeout(PATIENCE_S):
+            while len(batches) < 5:  # the client fetches again what was not counted
+                batches = [*await source.read(start, 0.1)]
+    assert sorted(batch.partition for batch in batches) == ["0", "1", "2", "3", "4"]
+    assert sorted(times(batches)) == sorted([*range(5)] * 3)
+
+
 async def test_a_record_may_be_counted_by_its_own_timestamp(bootstrap_servers: str) -> None:
     topic = await Topic.create(bootstrap_servers)
     async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
