@@ -84,7 +84,7 @@ class Topic:
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
         """Return what was fetched, of so many partitions at most."""
-        found = []
+        found: list[RecordBatch] = []
         for name, end in list(self._fetched.items()):
             start = positions[name]
             if end > start and len(found) < self._pieces:

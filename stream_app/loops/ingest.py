@@ -21,7 +21,7 @@ from stream_app.core.records import Apply, Reply
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
-from stream_app.loops.slices import Slice, Slices, binned_for, calls_of
+from stream_app.loops.slices import Slice, Slices, begun, binned_for, calls_of
 from stream_app.loops.stream import Ports
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
@@ -190,7 +190,7 @@ class Ingest:
 
     async def _apply_batches(self, stream: LoadedStream, read: Sequence[Slices]) -> None:
         """Apply the parts of batches that this stream has not applied."""
-        while left := [(one, state) for one in read if (state := one.begins_for(stream)) is not None]:
+        while left := begun(read, stream, MOST_BINNED):
             try:
                 parts = [slices.of(stream, state) for slices, state in left]
                 refused = await self._apply_slices(stream, parts)
@@ -204,7 +204,7 @@ class Ingest:
                     raise
                 continue
             if not refused:
-                return
+                continue
             known = {one.batch.partition: one.state.last_cut_bin for one in parts}
             awaited = {name: known[name] for name in refused}
             if {*refused.values()} != {Reply.CUTS_CHANGED} or not await self._sees_cuts(stream, awaited):

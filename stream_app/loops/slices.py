@@ -204,6 +204,21 @@ def binned_for(read: Sequence[Slices], streams: Sequence[LoadedStream], most: in
     return len(streams)
 
 
+def begun(read: Sequence[Slices], stream: LoadedStream, most: int) -> list[tuple[Slices, PartitionState]]:
+    """Return the first batches that hold a stream's next records, with its states there.
+
+    They have at most ``most`` records, or are one batch. The others wait for the next turn.
+    """
+    found, records = list[tuple[Slices, PartitionState]](), 0
+    for one in read:
+        if (state := one.begins_for(stream)) is not None:
+            records += len(one.batch.positions)
+            if found and records > most:
+                break
+            found.append((one, state))
+    return found
+
+
 def calls_of(changes: Iterable[Apply]) -> Iterator[list[Apply]]:
     """Divide changes of a stream into calls to the store of limited length.
 
@@ -212,7 +227,9 @@ def calls_of(changes: Iterable[Apply]) -> Iterator[list[Apply]]:
     call: list[Apply] = []
     cells = 0
     for change in changes:
-        own = len(change.cells) + (0 if change.ahead is None else len(change.ahead.cells))
+        own, aside = len(change.cells), change.ahead
+        if aside is not None:
+            own += len(aside.cells) + len(aside.places)
         ends = cells + own > LARGEST_APPLY_CELLS or len(call) == MOST_CHANGES
         if call and (ends or change.users is not None or call[-1].users is not None):
             yield call

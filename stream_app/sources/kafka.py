@@ -34,7 +34,9 @@ from stream_app.sources.decode import decoded_in_turns
 from stream_app.sources.kafka_columns import MOST_RECORDS, Columns, return_columns
 from stream_app.sources.topic_records import TopicDecoder
 
-MOST_READ = 2 * MOST_RECORDS  # records of one read, over all partitions
+# Records of one read, over all partitions, and the bytes of values after which it takes no further piece: all
+# pieces of a read are unpacked in one turn of the event loop, and cuts need turns too.
+MOST_READ, MOST_READ_BYTES = 2 * MOST_RECORDS, 4 << 20
 SESSION_TIMEOUT_MS = 10_000
 # Nobody takes cuts until the last member has noticed, by its next heartbeat, that another joined or left.
 HEARTBEAT_MS = 1_000
@@ -222,22 +224,23 @@ class KafkaSource(Source):
     ) -> Mapping[TopicPartition, list[Columns]]:
         """Return what was fetched of all partitions; wait for the first piece only.
 
-        Every stream has a call to the store for each read, so a read takes all partitions if they have few
-        records. Raises: Kafka's error of a partition if it comes first, and else in the next read.
+        A read costs each stream a call to the store. So a read takes all partitions, if their records are few
+        and small. Raises: Kafka's error of a partition if it comes first, and else in the next read.
         """
         if (failure := self._failure) is not None:
             self._failure = None
             raise failure
         fetched: dict[TopicPartition, list[Columns]] = {}
-        records, timeout_ms = 0, int(timeout_s * 1000)
+        records, size, timeout_ms = 0, 0, int(timeout_s * 1000)
         try:
-            while records <= MOST_READ - MOST_RECORDS:
+            while records <= MOST_READ - MOST_RECORDS and size <= MOST_READ_BYTES:
                 got = await self._reader.getmany(*places, timeout_ms=timeout_ms, max_records=1)
                 if not got:
                     break
                 for place, pieces in got.items():
                     fetched.setdefault(place, []).extend(pieces)
                     records += sum(len(piece.offsets) for piece in pieces)
+                    size += sum(len(value) for piece in pieces for value in piece.values if value)
                 timeout_ms = 0
         except errors.KafkaError as failure:
             if not fetched:

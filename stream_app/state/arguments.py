@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import is_not
+from dataclasses import fields
+from operator import attrgetter, is_
 
 import msgspec
 import numpy as np
@@ -17,6 +18,7 @@ from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument
 
 _pack = msgspec.msgpack.Encoder().encode
+_PACKED = attrgetter(*(field.name for field in fields(Apply) if field.name != "strategy_hash"))
 
 
 class PackedChanges:
@@ -35,7 +37,7 @@ class PackedChanges:
 
         Raises: ValueError for changes that the store cannot apply.
         """
-        if len(self._changes) != len(changes) or any(map(is_not, changes, self._changes)):
+        if len(self._changes) != len(changes) or not all(map(_packed_alike, changes, self._changes)):
             checks.check_changes(changes)
             packed = [_packed(keys, change) for change in changes]
             self._targets = [target.removeprefix(keys.prefix) for targets, _ in packed for target in targets]
@@ -43,6 +45,11 @@ class PackedChanges:
             self._changes = tuple(changes)
         prefix = keys.prefix
         return [prefix + target for target in self._targets], self._arguments
+
+
+def _packed_alike(one: Apply, other: Apply) -> bool:
+    """Return whether two changes are one, but for their ``strategy_hash``, which is not packed."""
+    return one is other or all(map(is_, _PACKED(one), _PACKED(other)))
 
 
 def _packed(keys: StreamKeys, change: Apply) -> tuple[list[str], list[Argument]]:

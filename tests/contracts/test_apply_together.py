@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -30,7 +31,8 @@ async def counts(stores: Stores) -> list[list[int]]:
             await stores.store.take_cuts(stores.stream, HASH, name, state.last_cut_bin, [cut]) == Reply.DONE
         )
     assert await stores.store.seal(stores.stream, HASH, PARTITIONS, last) == last
-    return (await stores.store.read_cells(stores.stream, FIRST_BIN, last, 2)).tolist()
+    cells = await stores.store.read_cells(stores.stream, FIRST_BIN, last, 2)
+    return cast("list[list[int]]", cells.tolist())
 
 
 async def started(stores: Stores) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
+from stream_app.core.records import Apply, Reply
 from stream_app.loops.slices import calls_of
 from tests.contracts.examples import FIRST_BIN, apply, of_users, setting_aside
+from tests.models.memory import MemoryStore
+from tests.stream_app.counting_live import Live, event, log_of
 
 
 def cells(number: int) -> list[tuple[int, int, int]]:
@@ -23,6 +29,8 @@ def test_a_call_holds_a_limited_number_of_cells(monkeypatch: pytest.MonkeyPatch)
     large, small = apply(0, 9, cells(5)), apply(0, 9, cells(2), partition="1")
     far = setting_aside(0, 9, cells(4), partition="2")
     assert list(calls_of([large, small, small, far])) == [[large], [small, small], [far]]
+    named = setting_aside(0, 9, cells(1), [(FIRST_BIN, at) for at in range(3)], partition="2")
+    assert list(calls_of([small, named])) == [[small], [named]]
 
 
 def test_a_call_holds_a_limited_number_of_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +42,30 @@ def test_a_call_holds_a_limited_number_of_changes(monkeypatch: pytest.MonkeyPatc
 def test_users_records_are_in_calls_of_their_own() -> None:
     plain, users = apply(0, 5, cells(1)), of_users(0, 1, [(FIRST_BIN, 0, "ann")], partition="1")
     assert list(calls_of([plain, users, users, plain])) == [[plain], [users], [users], [plain]]
+
+
+@pytest.mark.parametrize(("most", "partitions"), [(20_000, 3), (2, 2)])
+def test_a_turn_bins_a_limited_number_of_records(
+    monkeypatch: pytest.MonkeyPatch, most: int, partitions: int
+) -> None:
+    """The rest of a read waits for the next turn, and is counted, too."""
+    monkeypatch.setattr("stream_app.loops.ingest.MOST_BINNED", most)
+    calls: list[int] = []
+    real = MemoryStore.apply_together
+
+    async def noted(
+        store: MemoryStore, stream: str, strategy_hash: str, changes: Sequence[Apply]
+    ) -> Sequence[Reply]:
+        calls.append(len(changes))
+        return await real(store, stream, strategy_hash, changes)
+
+    monkeypatch.setattr(MemoryStore, "apply_together", noted)
+
+    async def count() -> Live:
+        live = Live(log_of(p0=[event(0.1, 0.1)], p1=[event(0.1, 0.1)], p2=[event(0.1, 0.1)]))
+        await live.run(0.9)
+        return live
+
+    live = asyncio.run(count())
+    assert max(calls) == partitions
+    assert {partition for partition, _ in live.store.applied_s} == {"p0", "p1", "p2"}

@@ -121,6 +121,24 @@ async def test_one_read_returns_few_records_of_all_partitions(bootstrap_servers:
     assert sorted(times(batches)) == sorted([*range(5)] * 3)
 
 
+async def test_one_read_takes_no_further_piece_after_large_records(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream_app.sources.kafka.MOST_READ_BYTES", 20)
+    topic = await Topic.create(bootstrap_servers, partitions=3)
+    for partition in range(3):
+        await topic.send([event(partition)] * 3, partition)
+    async with opened(topic, partitions=3) as source:
+        at, counted = dict.fromkeys(await source.owned(), 0), list[int]()
+        async with asyncio.timeout(PATIENCE_S):
+            while len(counted) < 9:
+                batches = await source.read(at, 0.1)
+                assert len(batches) <= 1
+                at |= {batch.partition: batch.end for batch in batches}
+                counted += times(batches)
+    assert sorted(counted) == sorted([*range(3)] * 3)
+
+
 async def test_a_record_may_be_counted_by_its_own_timestamp(bootstrap_servers: str) -> None:
     topic = await Topic.create(bootstrap_servers)
     async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
