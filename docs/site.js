@@ -6,7 +6,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
 // The form of docs/how-to/sizing.md: the same law as benchmarks/scale/sizing.py, with the costs in the page.
 const BUSY = 0.7, TURN_S = 0.02, DAY_S = 86400;
-const PIECES_AT_ONCE = 2, READ_EVERY_S = 0.05, READ_S_PER_STREAM = 0.005, READ_TIMEOUT_S = 0.1;
+const READ_EVERY_S = 0.05, READ_S_PER_STREAM = 0.005, READ_TIMEOUT_S = 0.1;
 const ROUNDS_TO_CUT = 3;
 const RECORDS_OF_PIECE = 40000, CELLS_OF_CALL = 5000, LISTED = 512, AHEAD = 10000000;
 const THREADS = 4, NUMBERS_AT_ONCE = 1000000;
@@ -25,27 +25,33 @@ function polls(load, perS, own) {
   const everyS = readEveryS(load), most = 1 + Math.floor(READ_TIMEOUT_S / everyS + 1e-9);
   let periods = 1;
   for (let multiple = 2; multiple <= most; multiple += 1) periods += Math.exp(-perS * everyS * multiple);
-  return 1 / (everyS * periods) + Math.min((ROUNDS_TO_CUT * own) / PIECES_AT_ONCE / load.binS, perS);
+  return 1 / (everyS * periods) + Math.min(ROUNDS_TO_CUT / load.binS, perS);
 }
 
 // What is done in a second, as `work` of benchmarks/scale/model.py counts it.
 function second(load, workers, shards, partitions) {
   const { eventsPerS, streams, keys, binS } = load, perS = eventsPerS / workers;
-  const own = Math.max(partitions / workers, 1), paused = Math.min(PIECES_AT_ONCE, own) / readEveryS(load);
-  const most = Math.max(paused + (ROUNDS_TO_CUT * own) / binS, perS / RECORDS_OF_PIECE);
+  const own = Math.max(partitions / workers, 1);
+  const most = Math.max(own / readEveryS(load) + (ROUNDS_TO_CUT * own) / binS, perS / RECORDS_OF_PIECE);
   const pieces = Math.min(most, perS) * workers, together = eventsPerS / pieces;
-  const calls = pieces * (keys > CELLS_OF_CALL ? Math.ceil(together / CELLS_OF_CALL) : 1);
-  const cells = calls * distinct(keys, eventsPerS / calls), bins = 1 / binS;
+  const poll = polls(load, perS, own) * workers;
+  let slices = pieces, calls = Math.min(poll, pieces);
+  if (keys > CELLS_OF_CALL) {
+    slices *= Math.ceil(together / CELLS_OF_CALL);
+    calls *= Math.ceil(eventsPerS / calls / CELLS_OF_CALL);
+  }
+  const cells = slices * distinct(keys, eventsPerS / slices), bins = 1 / binS;
   const closings = streams / binS;
   return {
     second: shards,
     worker_second: workers,
-    poll: polls(load, perS, own) * workers,
+    poll,
     event: eventsPerS,
     event_with_key: keys > 1 ? eventsPerS : 0,
     piece: pieces,
     piece_with_key: keys > 1 ? pieces : 0,
     call: calls * streams,
+    slice: slices * streams,
     cell: cells * streams,
     cell_new: bins * distinct(keys, eventsPerS / bins) * streams,
     cell_passed: passed(keys, cells / bins) * bins * streams,
@@ -58,8 +64,7 @@ function second(load, workers, shards, partitions) {
 function projected({ cpu_s: cpu, redis_cpu_s: redis }, load, workers, shards) {
   const partitions = Math.max(load.partitions, workers), done = second(load, workers, shards, partitions);
   const busy = spent(cpu, done) / workers, redisBusy = spent(redis, done) / shards, turnS = TURN_S / (1 - busy);
-  const rounds = Math.max(1, partitions / workers / PIECES_AT_ONCE);
-  const lagS = 1.5 * rounds * Math.max(readEveryS(load), turnS);
+  const lagS = 1.5 * Math.max(readEveryS(load), turnS);
   return { busy, redisBusy, lagS };
 }
 

@@ -15,11 +15,10 @@ import numpy as np
 from scipy.optimize import nnls
 
 Row = Mapping[str, float]
-PIECES_AT_ONCE = 2  # that one read returns, of up to two partitions (sources/kafka.py)
 READ_EVERY_S, READ_S_PER_STREAM = 0.05, 0.005  # the longer one is between two reads (loops/ingest.py)
 READ_TIMEOUT_S = 0.1  # for how long a read waits for an event (loops/ingest.py)
 # At a closing instant a reader does not pause until it has passed every cut. This takes about so many rounds
-# over its partitions, observed as calls to the store (`INFO commandstats`).
+# of its partitions, observed as calls to the store (`INFO commandstats`).
 ROUNDS_TO_CUT = 3
 RECORDS_OF_PIECE = 40_000  # at most, while events wait: two pieces of kafka_columns.MOST_RECORDS
 CELLS_OF_CALL = 5_000  # a call that could hold more is split (LARGEST_APPLY_CELLS)
@@ -30,9 +29,9 @@ NUMBERS_AT_ONCE = 1_000_000  # that each of them draws and decodes (dphist/produ
 COSTS = {  # what each thing takes: seconds of processor time, or MB
     "cpu_s": (
         *("worker_second", "poll", "event", "event_with_key", "piece", "piece_with_key"),
-        *("call", "cell_new", "closing", "closing_of_key"),
+        *("call", "slice", "cell_new", "closing", "closing_of_key"),
     ),
-    "redis_cpu_s": ("second", "piece", "call", "cell", "cell_new", "cell_passed", "cut"),
+    "redis_cpu_s": ("second", "piece", "call", "slice", "cell", "cell_new", "cell_passed", "cut"),
     "worker_mb": ("process", "stream", "key_of_stream", "noise_ahead", "drawing"),
     "redis_mb": (
         *("process", "worker", "stream_with_rows", "partition_of_stream"),
@@ -45,18 +44,24 @@ def work(row: Row) -> dict[str, float]:
     """Return how often each thing that costs processor time was done in a measurement."""
     streams, keys = row["streams"], row["keys"]
     pieces, together = pieces_of(row)
-    calls = pieces * (math.ceil(together / CELLS_OF_CALL) if keys > CELLS_OF_CALL else 1.0)
-    cells = calls * distinct(keys, row["read"] / calls)
+    polls = polls_of(row, pieces)
+    # All that one read brings for a stream is one call, unless this has too many cells.
+    slices, calls = pieces, min(polls, pieces)
+    if keys > CELLS_OF_CALL:
+        slices *= math.ceil(together / CELLS_OF_CALL)
+        calls *= math.ceil(row["read"] / calls / CELLS_OF_CALL)
+    cells = slices * distinct(keys, row["read"] / slices)
     bins = row["seconds"] / row["bin_s"] if row["bin_s"] else 1.0
     return {
         "second": row["seconds"],
         "worker_second": row["workers"] * row["seconds"],
-        "poll": polls_of(row, pieces),
+        "poll": polls,
         "event": row["read"],
         "event_with_key": row["read"] if keys > 1 else 0.0,
         "piece": pieces,
         "piece_with_key": pieces if keys > 1 else 0.0,
         "call": calls * streams,
+        "slice": slices * streams,
         "cell": cells * streams,
         "cell_new": bins * distinct(keys, row["read"] / bins) * streams,
         "cell_passed": passed(keys, cells / bins) * bins * streams,
@@ -67,15 +72,19 @@ def work(row: Row) -> dict[str, float]:
 
 
 def pieces_of(row: Row) -> tuple[float, float]:
-    """Return how many pieces of partitions were read, by all workers, and how many events each held."""
+    """Return how many pieces of partitions were read, by all workers, and how many events each held.
+
+    A read returns a piece of each partition that has events, up to ``RECORDS_OF_PIECE`` together.
+    """
     partitions = row["partitions"]
     if not row["bin_s"]:
         of_partition = math.ceil(row["events"] / partitions / RECORDS_OF_PIECE)
         pieces = partitions * of_partition * row["read"] / row["events"]
         return pieces, row["read"] / pieces
     per_s, own = row["events"] / row["workers"], _own(row)
-    paused = min(PIECES_AT_ONCE, own) / read_every_s(row["streams"])
-    most = max(paused + ROUNDS_TO_CUT * own / row["bin_s"], per_s / RECORDS_OF_PIECE)
+    most = max(
+        own / read_every_s(row["streams"]) + ROUNDS_TO_CUT * own / row["bin_s"], per_s / RECORDS_OF_PIECE
+    )
     pieces = min(most, per_s) * row["workers"] * row["seconds"]  # no piece is empty
     return pieces, row["read"] / pieces
 
@@ -91,7 +100,7 @@ def polls_of(row: Row, pieces: float) -> float:
     every_s, per_s = read_every_s(row["streams"]), row["events"] / row["workers"]
     multiples = range(2, 2 + int(READ_TIMEOUT_S / every_s + 1e-9))
     between_s = every_s * (1 + sum(math.exp(-per_s * every_s * multiple) for multiple in multiples))
-    at_cuts = min(ROUNDS_TO_CUT * _own(row) / PIECES_AT_ONCE / row["bin_s"], per_s)
+    at_cuts = min(ROUNDS_TO_CUT / row["bin_s"], per_s)
     return (1 / between_s + at_cuts) * row["workers"] * row["seconds"]
 
 

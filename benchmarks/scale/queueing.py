@@ -2,11 +2,11 @@
 
     python -m benchmarks.scale.queueing [--simulate]
 
-A worker reads in turns: each takes what has come of two of its partitions, and counts it. It pauses between
-turns that bring few events (``model.read_every_s``). A turn that does not pause, with n events, takes
-``turn_s + n * event_s``. Events that come at a rate r then wait for the rest of one round over the partitions
-and for the whole next one, and a turn's length settles at ``turn_s / (1 - r * event_s)``: it grows without
-bound as the worker becomes busy.
+A worker reads in turns: each takes what has come of its partitions, and counts it. It pauses between turns
+that bring few events (``model.read_every_s``). A turn that does not pause, with n events, takes
+``turn_s + n * event_s``. Events that come at a rate r then wait for the rest of one turn and for the whole
+next one, and a turn's length settles at ``turn_s / (1 - r * event_s)``: it grows without bound as the worker
+becomes busy.
 
 How long after its closing instant a bin is released is measured, not computed (docs/how-to/sizing.md).
 """
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchmarks.scale.model import PIECES_AT_ONCE, read_every_s, work
+from benchmarks.scale.model import read_every_s, work
 
 RESULTS = Path(__file__).parents[1] / "results"
 BUSY = 0.7  # the largest share of a worker, or of a shard of Redis, that is planned for
@@ -75,8 +75,7 @@ def projected(costs: Mapping[str, Mapping[str, float]], one: Deployment) -> Proj
     if busy >= 1 or redis_busy >= 1:
         return Projection(busy, redis_busy, None, None)
     turn_s = TURN_S / (1 - busy)
-    rounds = max(1.0, one.partitions / one.workers / PIECES_AT_ONCE)
-    lag_s = 1.5 * rounds * max(read_every_s(one.streams), turn_s)
+    lag_s = 1.5 * max(read_every_s(one.streams), turn_s)
     counting = sum(costs["cpu_s"][name] * done[name] for name in EVENTS) / one.workers
     return Projection(busy, redis_busy, lag_s, (1 - busy) / max(counting, 1e-12))
 
