@@ -117,7 +117,7 @@ class Statement:
 
     @property
     def other_line(self) -> str:
-        """The cost in the other form: the sum, or composed if that is smaller than the stated sum."""
+        """The cost in the other form: the sum, or composed if that is less than the sum; otherwise empty."""
         composed = promise_in_words(self.composed, self.composed_delta)
         if self.delta is not None:
             return f"This is composed; the sum of all parts is {promise_in_words(self.epsilon, self.delta)}."

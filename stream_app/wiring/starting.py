@@ -1,7 +1,8 @@
-"""The check before any stream is opened: were its events measured before, and were any releases lost?
+"""What a worker runs, and the checks before any stream is opened.
 
-An entry that only the ledger outside the store has was lost: it stays in the total. A stream whose releases
-are lost does not continue under its name, because its nodes would get noise a second time.
+Were its events measured before, and were any releases lost? An entry that only the ledger outside the store
+has was lost: it stays in the total. A stream whose releases are lost does not continue under its name,
+because its nodes would get noise a second time.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.plans import planned
@@ -26,8 +28,10 @@ from stream_app.loops.configured import check_counted, running_strategy
 from stream_app.loops.ending import check_predecessor, end_to_store
 from stream_app.loops.lease import Lease
 from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
-from stream_app.loops.unwitnessed import check_witnessed
-from stream_app.ports import NoiseKeys, OperatorError, OutsideLedger, Store, Witness
+from stream_app.loops.unwitnessed import PATIENCE_S, check_witnessed
+from stream_app.monitoring.metrics import Metrics
+from stream_app.monitoring.waiting import KAFKA, REDIS, START
+from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Store, Witness
 from stream_app.sinks.witness_file import first_witnessed, witnessed_rows
 from stream_app.source_ledger import SourceLedger, lost, measured, put_back
 from stream_app.together import each_to_its_end
@@ -38,7 +42,9 @@ from stream_app.wiring.event_logs import (
     named_as_begun,
     note_of,
 )
-from stream_app.wiring.generations import Turned
+from stream_app.wiring.generations import Turned, with_generations
+from stream_app.wiring.storage import noise_keys, open_witnesses, outside_ledger, refused_topics
+from stream_app.wiring.witnessed import Unwritten, Witnesses
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +57,52 @@ def ledger_of(
     """Return the ledger of a stream's source."""
     _, *logs = ledgers_of(stream, settings.file.parent)
     return SourceLedger(store, stream.accept, logs, outside, stream.total, settings.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a start has checked. Args: settings, of what runs; turned, all generations; witnesses, by name."""
+
+    settings: Settings
+    turned: Turned
+    witnesses: Mapping[str, Witness]
+    outside: OutsideLedger | None
+    keys: NoiseKeys
+
+
+async def checked_start(
+    settings: Settings,
+    store: Store,
+    wall: Clock,
+    metrics: Metrics,
+    elsewhere: Collection[str],
+    resources: AsyncExitStack,
+) -> Start | None:
+    """Check what is to run, then store the ends of generations that are due; None: start again.
+
+    Another worker may store something else meanwhile: then what is to run has changed.
+    Args: wall, the store's clock, which decides what is due; elsewhere, as ``with_generations``.
+    Raises: OperatorError, one line; OSError; ClockDoubt.
+    """
+    outside, now_us = outside_ledger(settings), await wall.now_us()
+    metrics.waiting.now = KAFKA if settings.outputs else REDIS
+    witnessed = Witnesses(settings, topics=True)
+    turned = await with_generations(settings, store, outside, now_us, witnessed, elsewhere)
+    turned = turned.without(await refused_generations(turned.everything, store, now_us))
+    metrics.waiting.now = KAFKA if settings.outputs else START
+    turned = turned.without(await refused_topics(turned.beginning, turned.due))
+    looked = zip(settings.streams, turned.found, strict=True)
+    metrics.refuse_generations(stream.name for stream, found in looked if found.refused is not None)
+    witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
+    witnesses |= await open_witnesses(turned.beginning, resources, turned.notes())
+    await check_start(turned.everything, store, witnesses, outside, now_us)
+    turned.log()
+    keys = noise_keys(settings)
+    if turned.is_due:
+        for stream in turned.running.streams:
+            await check_own_witness(store, turned.running, stream, PATIENCE_S)
+    stored = await turned.store_due(store) if await may_store_due(turned, store, keys) else None
+    return None if stored is None else Start(stored, turned, witnesses, outside, keys)
 
 
 async def check_start(

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import secrets
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,54 +23,29 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
-from stream_app.loops.unwitnessed import PATIENCE_S
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.monitoring.redis_memory import follow_memory
 from stream_app.monitoring.stored_counts import follow
 from stream_app.monitoring.waiting import CLOCK, KAFKA, REDIS, START
-from stream_app.ports import (
-    Clock,
-    ClockDoubt,
-    NoiseKeys,
-    NothingCountedError,
-    OperatorError,
-    OutsideLedger,
-    Witness,
-)
+from stream_app.ports import Clock, ClockDoubt, NothingCountedError, OperatorError
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expiring_letters
 from stream_app.source_ledger import SourceLedger
 from stream_app.state.memory import servers_memory
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
 from stream_app.stored_format import ENTRIES, FIRST
-from stream_app.together import each_to_its_end, until_all_end, until_one_ends
+from stream_app.together import Loop, each_to_its_end, until_all_end, until_one_ends
 from stream_app.wiring.event_logs import check_files, check_told_apart, named_by, open_source
 from stream_app.wiring.garbage import exempt_live_objects, freed_memory_returned
-from stream_app.wiring.generations import with_generations
 from stream_app.wiring.letters import in_both, letters_topic
 from stream_app.wiring.operator_endpoint import client_certificates, operator_endpoint
 from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.preparing import Preparing
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
-from stream_app.wiring.starting import (
-    check_own_witness,
-    check_start,
-    ledger_of,
-    may_store_due,
-    refused_generations,
-)
-from stream_app.wiring.storage import (
-    close_client,
-    noise_keys,
-    open_witnesses,
-    outside_ledger,
-    own_directory,
-    refused_topics,
-    store_of,
-)
-from stream_app.wiring.witnessed import Unwritten, Witnesses
+from stream_app.wiring.starting import Start, checked_start, ledger_of
+from stream_app.wiring.storage import close_client, own_directory, store_of
 
 if TYPE_CHECKING:
     from stream_app.sinks.dead_letter_topic import DeadLetterTopic
@@ -86,13 +61,10 @@ log = logging.getLogger(__name__)
 class Adapters:
     """The adapters that all pipelines of a worker share; ``resources`` are closed when the worker ends."""
 
-    settings: Settings
+    start: Start
     directory: Path  # of this worker only
     new_store: Callable[[], RedisStore]  # for one loop, so that the loop notices a changed server process
     store: RedisStore
-    witnesses: Mapping[str, Witness]  # by stream
-    outside: OutsideLedger | None
-    noise_keys: NoiseKeys
     metrics: Metrics
     resources: AsyncExitStack
     letters: DeadLetterTopic | None = None
@@ -145,106 +117,107 @@ async def _start_and_run(
 
     Args: elsewhere, gets the streams that another worker has taken to a generation.
     """
-    waiting = metrics.waiting
     async with AsyncExitStack() as resources:
         keep_s = settings.dead_letters.keep_us / 1e6
         await resources.enter_async_context(expiring_letters(settings.state_dir, keep_s))
-        waiting.now = REDIS
+        metrics.waiting.now = REDIS
         connected = await resources.enter_async_context(redis_server(settings))
-        url = connected.redis.url
-        if url is None:
-            raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
         live = set[str]()
-
-        def new_store() -> RedisStore:
-            store = watch_store(store_of(connected, url), metrics, live)
-            resources.push_async_callback(close_client, store.close)
-            return store
-
+        new_store = _stores(connected, metrics, live, resources)
         store = new_store()
         await store.need_format(FIRST)
 
         # Ends are stored by this clock, and cannot be taken back: a wrong one stops the start here.
         wall = LiveClock(store, settings.redis.largest_clock_skew_us, on_skew=metrics.clock_skew)
-        outside, now_us = outside_ledger(settings), await wall.now_us()
-        waiting.now = KAFKA if settings.outputs else REDIS
-        witnessed = Witnesses(settings, topics=True)
-        turned = await with_generations(settings, store, outside, now_us, witnessed, elsewhere)
-        turned = turned.without(await refused_generations(turned.everything, store, now_us))
-        waiting.now = KAFKA if settings.outputs else START
-        turned = turned.without(await refused_topics(turned.beginning, turned.due))
-        looked = zip(settings.streams, turned.found, strict=True)
-        metrics.refuse_generations(stream.name for stream, found in looked if found.refused is not None)
-        witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
-        witnesses |= await open_witnesses(turned.beginning, resources, turned.notes())
-        await check_start(turned.everything, store, witnesses, outside, now_us)
-        turned.log()
-        keys = noise_keys(settings)
-        if turned.is_due:
-            for stream in turned.running.streams:
-                await check_own_witness(store, turned.running, stream, PATIENCE_S)
-        stored = await turned.store_due(store) if await may_store_due(turned, store, keys) else None
-        if stored is None:
+        start = await checked_start(settings, store, wall, metrics, elsewhere, resources)
+        if start is None:
             await asyncio.sleep(START_AGAIN_S)
             return True
-        settings = stored
         metrics.start_again()
         # A replay's bins are in the past and never overdue.
-        live |= {stream.name for stream in settings.streams if stream.declared.source.replay is None}
-        if any(stream.declared.privacy.per_user is not None for stream in settings.streams):
+        live |= {one.name for one in start.settings.streams if one.declared.source.replay is None}
+        if any(one.declared.privacy.per_user is not None for one in start.settings.streams):
             await store.need_format(ENTRIES)
-        names = [stream.name for stream in settings.streams]
-        begun = await each_to_its_end(*(_has_begun(name, store, witnesses) for name in names))
-        anew = {name for name, has_begun in zip(names, begun, strict=True) if not has_begun}
-        waiting.now = START if settings.kafka is None else KAFKA
+        anew = await _not_begun(start, store)
+        metrics.waiting.now = START if settings.kafka is None else KAFKA
         letters = await resources.enter_async_context(letters_topic(settings, metrics.letters_unsent.inc))
-        adapters = Adapters(
-            settings, directory, new_store, store, witnesses, outside, keys, metrics, resources, letters
-        )
-        logs = [await _opened(streams, adapters) for streams in by_log(settings.streams)]
-        check_told_apart([strategy for log in logs for strategy in log.strategies])
-        waiting.now = START
-        measuring = _by_source(logs, adapters)
-        preparing = Preparing(stream.name for stream in settings.streams)
-        waiting.detail = preparing
-        async with preparing.said():
-            pipelines = [await _pipeline(log, measuring, adapters, preparing.opened) for log in logs]
-        deleting = [
-            delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us, store.load)
-            for streams in by_log(settings.streams)
-            if isinstance(streams[0].source, SourceSettings) and streams[0].source.keep_us is not None
-        ]
-        closing = [
-            pipeline.run(metrics.closes.labels(_label(log.streams, settings)).set)
-            for log, pipeline in zip(logs, pipelines, strict=True)
-        ]
-        work = until_all_end(*closing, *deleting)
-        if settings.operator is not None:
-            asked = new_store()
-            memory = follow_memory(partial(servers_memory, asked.connection), metrics)
-            work = until_one_ends(work, follow(asked, names, metrics.stored), memory)
-        waiting.now = None
+        adapters = Adapters(start, directory, new_store, store, metrics, resources, letters)
+        work = await _opened_work(adapters)
+        metrics.waiting.now = None
         exempt_live_objects()  # what is open now stays, until another start
         on_ready()
         again = False
 
         async def generation_begins() -> None:
             nonlocal again
-            await until_one_ends(turned.until_next(settings, wall), begins_elsewhere())
+            await until_one_ends(start.turned.until_next(start.settings, wall), begins_elsewhere())
             again = True
 
         async def begins_elsewhere() -> None:
-            elsewhere.update(await turned.until_begun_elsewhere(settings, store))
+            elsewhere.update(await start.turned.until_begun_elsewhere(start.settings, store))
 
         await until_one_ends(work, generation_begins())
         if not again:
-            _check_counted(settings, metrics, anew)
+            _check_counted(start.settings, metrics, anew)
         return again
 
 
-async def _has_begun(stream: str, store: RedisStore, witnesses: Mapping[str, Witness]) -> bool:
-    """Return whether an earlier process has begun a stream, so that this one may not read all of its log."""
-    return await store.load(stream) is not None or await witnesses[stream].head(stream) is not None
+def _stores(
+    settings: Settings, metrics: Metrics, live: Collection[str], resources: AsyncExitStack
+) -> Callable[[], RedisStore]:
+    """Return a function that connects to the store once more. Args: live, streams whose bins can be overdue.
+
+    Raises: OperatorError if the configuration names no store.
+    """
+    url = settings.redis.url
+    if url is None:
+        raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
+
+    def new_store() -> RedisStore:
+        store = watch_store(store_of(settings, url), metrics, live)
+        resources.push_async_callback(close_client, store.close)
+        return store
+
+    return new_store
+
+
+async def _opened_work(adapters: Adapters) -> Loop:
+    """Open all logs and streams; return what is to run until all streams have ended."""
+    settings, metrics, witnesses = adapters.start.settings, adapters.metrics, adapters.start.witnesses
+    logs = [await _opened(streams, adapters) for streams in by_log(settings.streams)]
+    check_told_apart([strategy for log in logs for strategy in log.strategies])
+    metrics.waiting.now = START
+    measuring = _by_source(logs, adapters)
+    preparing = Preparing(stream.name for stream in settings.streams)
+    metrics.waiting.detail = preparing
+    async with preparing.said():
+        pipelines = [await _pipeline(log, measuring, adapters, preparing.opened) for log in logs]
+    deleting = [
+        delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us, adapters.store.load)
+        for streams in by_log(settings.streams)
+        if isinstance(streams[0].source, SourceSettings) and streams[0].source.keep_us is not None
+    ]
+    closing = [
+        pipeline.run(metrics.closes.labels(_label(log.streams, settings)).set)
+        for log, pipeline in zip(logs, pipelines, strict=True)
+    ]
+    work = until_all_end(*closing, *deleting)
+    if settings.operator is None:
+        return work
+    asked, names = adapters.new_store(), [stream.name for stream in settings.streams]
+    memory = follow_memory(partial(servers_memory, asked.connection), metrics)
+    return until_one_ends(work, follow(asked, names, metrics.stored), memory)
+
+
+async def _not_begun(start: Start, store: RedisStore) -> set[str]:
+    """Return the streams that no earlier process has begun, so that this one may read all of their logs."""
+
+    async def has_begun(stream: str) -> bool:
+        return await store.load(stream) is not None or await start.witnesses[stream].head(stream) is not None
+
+    names = [stream.name for stream in start.settings.streams]
+    begun = await each_to_its_end(*map(has_begun, names))
+    return {name for name, has in zip(names, begun, strict=True) if not has}
 
 
 def _check_counted(settings: Settings, metrics: Metrics, anew: Container[str]) -> None:
@@ -276,7 +249,7 @@ def _label(streams: Sequence[StreamSettings], settings: Settings) -> str:
 
 async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _OpenLog:
     """Open the log that all of these streams read."""
-    settings, store = adapters.settings, adapters.store
+    start, settings, store = adapters.start, adapters.start.settings, adapters.store
     wall = LiveClock(store, settings.redis.largest_clock_skew_us, on_skew=adapters.metrics.clock_skew)
     clock = _clock(streams, wall)
     await wall.now_us()  # join the group only with a right clock: a member that leaves holds up the others
@@ -295,12 +268,12 @@ async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _Ope
         source=watch_source(log, label, adapters.metrics),
         clock=clock,
         wall=wall,
-        witnesses=adapters.witnesses,
+        witnesses=start.witnesses,
         dead_letters=watch_dead_letters(
             kept_in, label, [stream.name for stream in streams], adapters.metrics
         ),
-        noise=dict.fromkeys(adapters.witnesses, SystemNoise()),
-        keys=adapters.noise_keys,
+        noise=dict.fromkeys(start.witnesses, SystemNoise()),
+        keys=start.keys,
         new_store=adapters.new_store,
     )
     strategies = [named_by(log, planned(stream), settings.state_dir) for stream in streams]
@@ -328,7 +301,7 @@ async def _pipeline(
     clock, pairs = log.ports.clock, list(zip(log.streams, log.strategies, strict=True))
     for stream in log.streams:
         if stream.declared.privacy.per_user is not None:
-            adapters.noise_keys.user_key(stream.name)  # a file without a key ends the start
+            adapters.start.keys.user_key(stream.name)  # a file without a key ends the start
     pipeline = Pipeline.over(
         log.ports,
         [_stream(stream, strategy, measuring[strategy.source], adapters) for stream, strategy in pairs],
@@ -350,7 +323,7 @@ def _stream(
     stream: StreamSettings, strategy: Strategy, measuring: Sequence[Stream], adapters: Adapters
 ) -> Stream:
     """Return a stream as configured; other workers may close a stream over a topic, so it has a lease."""
-    settings, lease = adapters.settings, None
+    settings, lease = adapters.start.settings, None
     if isinstance(stream.source, TopicSettings):
         lease = Lease(adapters.store, stream.name, adapters.worker)
     return Stream(
@@ -367,7 +340,7 @@ def _stream(
 
 
 def _ledger(stream: StreamSettings, adapters: Adapters) -> SourceLedger:
-    return ledger_of(stream, adapters.settings, adapters.store, adapters.outside)
+    return ledger_of(stream, adapters.start.settings, adapters.store, adapters.start.outside)
 
 
 def _clock(streams: Sequence[StreamSettings], wall: Clock) -> Clock:
