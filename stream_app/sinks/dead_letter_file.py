@@ -74,7 +74,7 @@ class DeadLetterFiles(DeadLetters):
             except (OSError, OperatorError) as failure:
                 log.warning("dead letters: %s; records are refused without a letter", failure)
                 return 0
-            self._newer |= new.keys()
+            self._newer.update(new)  # in place; |= with keys would copy all of them
             if len(self._newer) >= _REMEMBERED:
                 self._older, self._newer = self._newer, set()
         return len(new)
