@@ -81,7 +81,7 @@ def _compiled() -> Path:
     program = TOOLS / "rdkafka_performance"
     if program.exists():
         return program
-    if not all(map(shutil.which, ("cc", "apt-get", "dpkg-source"))):
+    if not all(map(shutil.which, ("cc", "apt-get", "dpkg-source"))) or not _has_library():
         raise SystemExit("rdkafka_performance: apt-get install librdkafka-dev dpkg-dev build-essential")
     TOOLS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
@@ -90,6 +90,11 @@ def _compiled() -> Path:
         command = ["cc", "-O2", "-w", "-I../src", "rdkafka_performance.c", "-lrdkafka", "-lpthread"]
         subprocess.run([*command, "-o", str(program)], cwd=source / "examples", check=True)
     return program
+
+
+def _has_library() -> bool:
+    said = subprocess.run(["cc", "-print-file-name=librdkafka.so"], capture_output=True, text=True, check=True)
+    return "/" in said.stdout  # the name alone: the compiler knows no such file
 
 
 def _debian_source(folder: Path, package: str) -> list[Path]:
