@@ -93,7 +93,9 @@ def _compiled() -> Path:
 
 
 def _has_library() -> bool:
-    said = subprocess.run(["cc", "-print-file-name=librdkafka.so"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["cc", "-print-file-name=librdkafka.so"], capture_output=True, text=True, check=True
+    )
     return "/" in said.stdout  # the name alone: the compiler knows no such file
 
 
