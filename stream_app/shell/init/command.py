@@ -108,7 +108,7 @@ def init(config: Path, bootstrap_servers: str | None, kafka_from: Path | None, *
     click.echo(f"\n{config} is written. Next, check that its events can be read:")
     click.echo(f"  stream-app doctor --config {config}")
     if answers.user is not None and isinstance(answers.events, Path):
-        click.echo("A cap is fixed once the stream runs. To see what caps leave out of this file:")
+        click.echo("A cap may change later, for later events only. What caps leave out of this file:")
         click.echo(f"  stream-app plan --config {config} --caps {shlex.quote(str(answers.events))}")
 
 

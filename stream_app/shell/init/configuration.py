@@ -37,7 +37,7 @@ def configuration(answers: Answers, name: str, config: Path) -> str:
         "# Written by stream-app init. docs/configuration.md explains every key.",
         f"# Check it:  stream-app doctor --config {config}",
         f"# Count:     stream-app run --config {config}",
-        "# What is below streams is fixed once counting has begun, except epsilon and tree.",
+        "# Changes of a running stream hold from a later instant on: stream-app check-config says when.",
     ]
     lines = [
         *_clusters(answers, config),
