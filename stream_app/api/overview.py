@@ -37,7 +37,7 @@ def overview_of(view: StreamView, states: Mapping[str, State], publish_every_us:
     said = summary(view)
     epsilon, delta = so_far(view)
     return OverviewStream(
-        **said.model_dump(exclude={"start"}),
+        **said.model_dump(),
         epsilon_so_far=epsilon,
         delta_so_far=delta,
         sum=_sum(view),

@@ -61,12 +61,13 @@ class StreamCard {
     this.tick();
   }
 
-  // Return what the number is of: "Events", "Total amount" or "Users first seen since 1 Jan 2013, 00:00 UTC".
+  // Return what the number is of, and since when: retention, or another list of keys, may have moved its beginning.
   counted() {
-    const { counted, sum, this_epoch: epoch } = this.told;
-    if (sum) return `Total ${sum.amounts.field}`;
-    if (!epoch) return counted === "events" ? "Events" : "Counted events";
-    return words.sentence(epoch.counted.replace(epoch.start, this.times.onPage(this.times.from(seconds(epoch.start)))));
+    const { counted, sum, start, this_epoch: epoch } = this.told;
+    const from = (instant) => this.times.onPage(this.times.from(seconds(instant)));
+    if (epoch && !sum) return words.sentence(epoch.counted.replace(epoch.start, from(epoch.start)));
+    const what = sum ? `Total ${sum.amounts.field}` : counted === "events" ? "Events" : "Counted events";
+    return `${what} since ${from(start)}`;
   }
 
   showLast({ value, lower, upper, end }, numbers) {
@@ -148,7 +149,7 @@ function showSummary() {
   const alerts = firing ? `${firing} ${firing === 1 ? "alert fires" : "alerts fire"}.` : "No alert fires.";
   document.body.classList.remove("loading");
   say(at("summary"), told.length
-    ? `${told.length} ${told.length === 1 ? "stream" : "streams"}. Each large number is what was counted so far; the true number is in the interval below it with 95 % probability. ${alerts}`
+    ? `${told.length} ${told.length === 1 ? "stream" : "streams"}. Each large number is what was counted since the time above it; the true number is in the interval below it with 95 % probability. ${alerts}`
     : "No stream has begun yet. This page shows the first one as soon as a worker begins to count.");
 }
 

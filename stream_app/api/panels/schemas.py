@@ -118,6 +118,7 @@ class OverviewStream(Released, OfGeneration, PartlyMeasured):
     bin: str
     bin_seconds: float | None
     timezone: str | None
+    start: str = Field(description="start of the first bin that running counts, RFC 3339")
     running: EstimatedCount | None
     counted: str = Field(description="what running is a number of, in words")
     retired: str | None = Field(

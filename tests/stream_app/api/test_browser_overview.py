@@ -40,6 +40,8 @@ def test_every_stream_shows_its_number_with_its_error(browser: Browser, backstag
         expect(card(page, "plain")).to_contain_text("Not private")
         # A stream of the same events without noise is shown too.
         expect(card(page, "departures")).to_contain_text("Not private")
+        began = card(page, "departures").locator(".what")
+        expect(began).to_have_text("Events since 1 Jan 2013, 00:00 UTC", timeout=20_000)
         label = card(page, "departures").locator("canvas").get_attribute("aria-label")
         assert "The last 60 bins" in label
         card(page, "departures").get_by_role("link").click()
