@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
@@ -26,7 +25,8 @@ class LettersBeside:
 
     def __init__(self, dead_letters: DeadLetters) -> None:
         self._dead_letters = dead_letters
-        self._waiting: deque[tuple[Sequence[Refusal], str | None]] = deque()
+        # Streams that count alike share their refusals, so a thousand of them wait as one group.
+        self._waiting: dict[int, tuple[Sequence[Refusal], list[str | None]]] = {}
         self._bytes = 0
         self._changed = asyncio.Condition()
         self._writing: asyncio.Task[None] | None = None
@@ -35,7 +35,8 @@ class LettersBeside:
         """Queue letters for writing; wait only while ``MOST_WAITING_BYTES`` or more are queued."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._bytes < MOST_WAITING_BYTES)
-        self._waiting.append((refusals, stream))
+        _, streams = self._waiting.setdefault(id(refusals), (refusals, []))
+        streams.append(stream)
         self._bytes += _size(refusals)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
@@ -48,11 +49,10 @@ class LettersBeside:
     async def _write(self) -> None:
         outage = Outage(log, "dead letters")
         while self._waiting:
-            refusals, stream = self._waiting[0]
-            await outage.outlast(partial(self._dead_letters.write, refusals, stream))
+            refusals, streams = self._waiting.pop(next(iter(self._waiting)))
+            await outage.outlast(partial(self._dead_letters.write, refusals, tuple(streams)))
             outage.over()
-            self._waiting.popleft()
-            self._bytes -= _size(refusals)
+            self._bytes -= _size(refusals) * len(streams)
             async with self._changed:
                 self._changed.notify_all()
 

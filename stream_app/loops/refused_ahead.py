@@ -65,5 +65,5 @@ class RefusedAhead:
     async def _write(self, stream: str, partition: str) -> None:
         while positions := await self._store.refused_ahead(stream, partition, MOST_LETTERS):
             letters = [Refusal(partition, position, Reason.FUTURE, b"") for position in positions]
-            await self._dead_letters.write(letters, stream)
+            await self._dead_letters.write(letters, (stream,))
             await self._store.forget_refused(stream, partition, positions)

@@ -178,7 +178,10 @@ class _WatchedDeadLetters(_Watched[DeadLetters]):
         for stream in (*streams, ""):
             self._written.labels(name, stream)
 
-    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        written = await self._inner.write(refusals, stream)
-        self._written.labels(self._name, stream or "").inc(written)
+    async def write(
+        self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)
+    ) -> Sequence[int]:
+        written = await self._inner.write(refusals, streams)
+        for stream, number in zip(streams, written, strict=True):
+            self._written.labels(self._name, stream or "").inc(number)
         return written

@@ -391,9 +391,11 @@ class NoiseKeys(Protocol):
 class DeadLetters(Protocol):
     """Where refused records go. A letter is identified by its partition, position and stream."""
 
-    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        """Write durably the letters that were not written lately.
+    async def write(
+        self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)
+    ) -> Sequence[int]:
+        """Write durably the letters that were not written lately, one for each refusal and stream.
 
-        Args: stream, the stream that refused them; None if the source could not decode them.
-        Returns: how many letters were written now.
+        Args: streams, which refused all of them; None if the source could not decode them.
+        Returns: how many letters were written now, for each stream.
         """

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from stream_app.core.incoming import Refusal
 from stream_app.durable import LineLog
@@ -27,9 +28,11 @@ _SUFFIX = ".ndjson"
 LOOK_EVERY_S = 30.0  # for letters that are too old, also while none are written
 
 log = logging.getLogger(__name__)
+_json = msgspec.json.Encoder().encode
 
 _Place = tuple[str | None, str, int]  # stream, partition, position
-Copy = Callable[[Refusal, bytes], None]
+_New = Sequence[tuple[Refusal, Sequence[str | None]]]  # refusals, each with the streams that get a letter
+Copy = Callable[[Refusal, str | None, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,58 +67,75 @@ class DeadLetterFiles(DeadLetters):
         self._alone = threading.Lock()
 
     async def write(
-        self, refusals: Sequence[Refusal], stream: str | None = None, copy: Copy | None = None
-    ) -> int:
-        """Write letters. Args: copy, takes each record and its letter in the writing thread, on any disk."""
-        new = self._new(refusals, stream)
-        if new:
-            try:
-                await asyncio.to_thread(self._append, list(new.values()), stream, copy)
-            except (OSError, OperatorError) as failure:
-                log.warning("dead letters: %s; records are refused without a letter", failure)
-                return 0
-            self._newer.update(new)  # in place; |= with keys would copy all of them
-            if len(self._newer) >= _REMEMBERED:
-                self._older, self._newer = self._newer, set()
-        return len(new)
-
-    def _new(self, refusals: Sequence[Refusal], stream: str | None) -> dict[_Place, Refusal]:
-        placed = {(stream, refusal.partition, refusal.position): refusal for refusal in refusals}
-        return {
-            place: refusal
-            for place, refusal in placed.items()
-            if place not in self._newer and place not in self._older
-        }
+        self,
+        refusals: Sequence[Refusal],
+        streams: tuple[str | None, ...] = (None,),
+        copy: Copy | None = None,
+    ) -> Sequence[int]:
+        """Write letters. Args: copy, takes each letter in the writing thread, also if the disk fails."""
+        try:
+            return await asyncio.to_thread(self._write, refusals, streams, copy)
+        except (OSError, OperatorError) as failure:
+            log.warning("dead letters: %s; records are refused without a letter", failure)
+            return [0] * len(streams)
 
     def close(self) -> None:
         """Close the file."""
         with self._alone:
             self._close()
 
-    def _append(self, refusals: Sequence[Refusal], stream: str | None, copy: Copy | None) -> None:
-        lines = self._lines(refusals, stream, copy)
+    def _write(
+        self, refusals: Sequence[Refusal], streams: Sequence[str | None], copy: Copy | None
+    ) -> Sequence[int]:
         with self._alone:
-            try:
-                for part in self._parts(lines):
-                    self._file_for(sum(map(len, part)) + len(part)).append(part)
-            finally:
-                deque(lines, maxlen=0)  # a disk that fails keeps no letter from being copied
+            places, new = self._new(refusals, streams)
+            if new:
+                self._append(self._lines(new, copy))
+                self._newer |= places
+                if len(self._newer) >= _REMEMBERED:
+                    self._older, self._newer = self._newer, set()
+        written = Counter(stream for _, getting in new for stream in getting)
+        return [written[stream] for stream in streams]
 
-    def _lines(self, refusals: Sequence[Refusal], stream: str | None, copy: Copy | None) -> Iterator[bytes]:
+    def _new(self, refusals: Sequence[Refusal], streams: Sequence[str | None]) -> tuple[set[_Place], _New]:
+        """Return the places without a letter so far, and their refusals."""
+        places, new = set[_Place](), list[tuple[Refusal, Sequence[str | None]]]()
         for refusal in refusals:
-            line = self._line(refusal, stream)
-            if copy is not None:
-                copy(refusal, line)
-            yield line
+            getting = list[str | None]()
+            for stream in streams:
+                place = stream, refusal.partition, refusal.position
+                if not (place in self._newer or place in self._older or place in places):
+                    places.add(place)
+                    getting.append(stream)
+            if getting:
+                new.append((refusal, getting))
+        return places, new
 
-    def _line(self, refusal: Refusal, stream: str | None) -> bytes:
-        place = {"partition": refusal.partition, "position": refusal.position}
-        why = place | ({} if stream is None else {"stream": stream}) | {"reason": str(refusal.reason)}
-        if self._keeping.content:
-            line = _json(why | _text(refusal.record))
-            if len(line) < self._most_bytes:
-                return line
-        return _json(why | ({"bytes": len(refusal.record)} if refusal.record else {}))
+    def _append(self, lines: Iterator[bytes]) -> None:
+        try:
+            for part in self._parts(lines):
+                self._file_for(sum(map(len, part)) + len(part)).append(part)
+        finally:
+            deque(lines, maxlen=0)  # a disk that fails keeps no letter from being copied
+
+    def _lines(self, new: _New, copy: Copy | None) -> Iterator[bytes]:
+        names = {stream: _json({"stream": stream})[1:-1] for _, streams in new for stream in streams}
+        names[None] = b""
+        for refusal, streams in new:
+            for stream, line in zip(streams, self._of(refusal, map(names.__getitem__, streams)), strict=True):
+                if copy is not None:
+                    copy(refusal, stream, line)
+                yield line
+
+    def _of(self, refusal: Refusal, names: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield a refusal's letter for each stream. Args: names, the member that names each; may be empty."""
+        place = _json({"partition": refusal.partition, "position": refusal.position})[:-1] + b","
+        why = {"reason": str(refusal.reason)}
+        without = _json(why | ({"bytes": len(refusal.record)} if refusal.record else {}))[1:]
+        whole = _json(why | _text(refusal.record))[1:] if self._keeping.content else without
+        for name in names:
+            begin = place + name + b"," if name else place
+            yield begin + (whole if len(begin) + len(whole) < self._most_bytes else without)
 
     @property
     def _most_bytes(self) -> int:
@@ -200,10 +220,6 @@ def expire(directory: Path, keep_s: float, now_s: float) -> None:
 def _began_us(file: Path) -> int:
     """Return when a file was begun, by its name; if the name says nothing, when it was last written."""
     return int(file.stem) if file.stem.isdecimal() else file.stat().st_mtime_ns // 1_000
-
-
-def _json(letter: dict[str, object]) -> bytes:
-    return json.dumps(letter, ensure_ascii=False).encode()
 
 
 def _text(record: bytes) -> dict[str, str]:

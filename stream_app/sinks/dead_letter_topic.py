@@ -229,9 +229,11 @@ class LettersInBoth(DeadLetters):
     def __init__(self, files: DeadLetterFiles, topic: DeadLetterTopic, source: str) -> None:
         self._files, self._topic, self._source = files, topic, source
 
-    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
-        copies = Copies(self._source, stream, self._topic.room)
-        written = await self._files.write(refusals, stream, copies.add)
+    async def write(
+        self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)
+    ) -> Sequence[int]:
+        copies = Copies(self._source, self._topic.room)
+        written = await self._files.write(refusals, streams, copies.add)
         self._topic.put(copies.letters, copies.unsent)
         return written
 
@@ -242,15 +244,15 @@ class Copies:
     Guarantee: the letters have at most ``room`` bytes. One without room is not made, only counted.
     """
 
-    def __init__(self, source: str, stream: str | None, room: int) -> None:
+    def __init__(self, source: str, room: int) -> None:
         self.letters: list[Letter] = []
         self.unsent = 0
-        self._source, self._stream, self._room = source, stream or "", room
+        self._source, self._room = source, room
         self._begin = json.dumps({"source": source}, ensure_ascii=False)[:-1].encode() + b", "
 
-    def add(self, refusal: Refusal, line: bytes) -> None:
+    def add(self, refusal: Refusal, stream: str | None, line: bytes) -> None:
         """Copy a letter. Args: line, a JSON object with at least one member."""
-        key = f"{self._source}/{refusal.partition}/{refusal.position}/{self._stream}".encode()
+        key = f"{self._source}/{refusal.partition}/{refusal.position}/{stream or ''}".encode()
         size = _LETTER_BYTES + len(key) + len(self._begin) + len(line) - 1
         if size > self._room:
             self.unsent += 1

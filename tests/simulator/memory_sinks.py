@@ -47,12 +47,17 @@ class MemoryDeadLetters:
     def __init__(self) -> None:
         self.kept: dict[tuple[str | None, str, int], str] = {}
 
-    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
+    async def write(
+        self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)
+    ) -> Sequence[int]:
         """Keep the refusals in memory."""
-        before = len(self.kept)
-        for refusal in refusals:
-            self.kept[stream, refusal.partition, refusal.position] = refusal.reason
-        return len(self.kept) - before
+        written = list[int]()
+        for stream in streams:
+            before = len(self.kept)
+            for refusal in refusals:
+                self.kept[stream, refusal.partition, refusal.position] = refusal.reason
+            written.append(len(self.kept) - before)
+        return written
 
 
 class MemoryLedger:

@@ -71,12 +71,14 @@ class SlowLetters(MemoryDeadLetters):
         self.takes_s = 0.0
         self.failures: list[OSError] = []
 
-    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
+    async def write(
+        self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)
+    ) -> Sequence[int]:
         """Keep the refusals after that time."""
         await asyncio.sleep(self.takes_s)
         if self.failures:
             raise self.failures.pop()
-        return await super().write(refusals, stream)
+        return await super().write(refusals, streams)
 
 
 class Store(MemoryStore):

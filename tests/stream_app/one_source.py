@@ -52,13 +52,18 @@ class DeadLetterList:
     kept: list[Refusal] = field(default_factory=list)
     streams: list[str | None] = field(default_factory=list)
 
-    async def write(self, refusals: Sequence[Refusal], stream: str | None = None) -> int:
+    async def write(
+        self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)
+    ) -> Sequence[int]:
         """Keep new letters. A repeated letter is kept once."""
-        written = list(zip(self.kept, self.streams, strict=True))
-        new = [refusal for refusal in refusals if (refusal, stream) not in written]
-        self.kept += new
-        self.streams += [stream] * len(new)
-        return len(new)
+        numbers = list[int]()
+        for stream in streams:
+            written = list(zip(self.kept, self.streams, strict=True))
+            new = [refusal for refusal in refusals if (refusal, stream) not in written]
+            self.kept += new
+            self.streams += [stream] * len(new)
+            numbers.append(len(new))
+        return numbers
 
     def reasons(self) -> list[str]:
         """Return the letters' reasons."""

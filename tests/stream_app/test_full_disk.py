@@ -171,7 +171,8 @@ def test_dead_letters_are_lost_with_a_line_and_counting_goes_on(
     files = DeadLetterFiles(directory, Keeping(60, 10**6, content=True))
 
     def written(position: int) -> int:
-        return asyncio.run(files.write([Refusal("0", position, Reason.LATE, b"x" * 50_000)], "clicks"))
+        refusal = Refusal("0", position, Reason.LATE, b"x" * 50_000)
+        return sum(asyncio.run(files.write([refusal], ("clicks",))))
 
     assert written(0) == 1
     disk.fill()

@@ -166,8 +166,8 @@ def test_batch_is_timed_until_the_next_read() -> None:
 def test_dead_letters_are_counted_once_per_stream_from_zero(tmp_path: Path) -> None:
     async def write() -> None:
         for _ in range(3):
-            await letters.write([future, null], "visits")
-        await letters.write([future], "sales")
+            await letters.write([future, null], ("visits",))
+        await letters.write([future], ("sales",))
         await letters.write([undecodable])
 
     def counted() -> dict[str, float | None]:

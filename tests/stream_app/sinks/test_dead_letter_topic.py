@@ -19,7 +19,7 @@ from deploy.ports import free_port
 from stream_app.core.incoming import Reason, Refusal
 from stream_app.kafka_cluster import Cluster, TopicFacts, create_topic, topic_facts
 from stream_app.ports import OperatorError
-from stream_app.sinks import dead_letter_file, dead_letter_topic
+from stream_app.sinks import dead_letter_topic
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.sinks.dead_letter_topic import (
     Copies,
@@ -116,8 +116,8 @@ def test_letters_without_room_are_counted_and_logged_and_nothing_waits(
         files = DeadLetterFiles(tmp_path, Keeping(60, 10**6, content=False))
         both = LettersInBoth(files, topic, "file:clicks")
         async with sending(topic):
-            assert await both.write(refusals(*range(20)), "clicks") == 20
-            assert await both.write(refusals(19, 20), "clicks") == 1
+            assert await both.write(refusals(*range(20)), ("clicks",)) == [20]
+            assert await both.write(refusals(19, 20), ("clicks",)) == [1]
         with pytest.raises(OSError, match=r"127\.0\.0\.1"):
             await topic.close()
         files.close()
@@ -136,13 +136,13 @@ def test_letters_are_made_once_for_both_and_never_on_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_in, copied_in, unsent = list[int](), list[int](), list[int]()
-    monkeypatch.setattr(dead_letter_file, "_json", _noting(made_in, dead_letter_file._json))
+    monkeypatch.setattr(DeadLetterFiles, "_of", _noting(made_in, DeadLetterFiles._of))
     monkeypatch.setattr(Copies, "add", _noting(copied_in, Copies.add))
 
     async def run() -> None:
         topic = opened(Cluster(f"127.0.0.1:{free_port()}"), "letters", unsent)
         files = DeadLetterFiles(tmp_path, Keeping(60, 10**7, content=True))
-        await LettersInBoth(files, topic, "file:clicks").write(refusals(*range(200)), "clicks")
+        await LettersInBoth(files, topic, "file:clicks").write(refusals(*range(200)), ("clicks",))
         files.close()
         assert [json.loads(text)["position"] for _, text in topic._waiting] == list(range(200))
 
@@ -163,9 +163,9 @@ def _noting(threads: list[int], make: Callable[..., R]) -> Callable[..., R]:
 
 
 def test_a_letter_without_room_is_not_made() -> None:
-    copies = Copies("file:clicks", "clicks", 3_000)
+    copies = Copies("file:clicks", 3_000)
     for refusal in [*refusals(1), Refusal("0", 2, Reason.LATE, b"x" * 5_000), *refusals(*range(3, 50))]:
-        copies.add(refusal, b'{"position": %d}' % refusal.position)
+        copies.add(refusal, "clicks", b'{"position": %d}' % refusal.position)
     # Room for eleven: each takes 200 bytes of memory, beside a key of 22 or 23 and a text of 43 or 44.
     assert len(copies.letters) == 11
     assert sum(200 + len(key) + len(text) for key, text in copies.letters) <= 3_000
@@ -179,7 +179,7 @@ def test_a_disk_that_fails_keeps_no_letter_from_the_topic(tmp_path: Path) -> Non
         topic = opened(Cluster(f"127.0.0.1:{free_port()}"), "letters", unsent)
         (tmp_path / "file").touch()
         files = DeadLetterFiles(tmp_path / "file" / "none", Keeping(60, 10**7, content=False))
-        assert await LettersInBoth(files, topic, "file:clicks").write(refusals(1, 2), "clicks") == 0
+        assert await LettersInBoth(files, topic, "file:clicks").write(refusals(1, 2), ("clicks",)) == [0]
         assert [json.loads(text)["position"] for _, text in topic._waiting] == [1, 2]
 
     asyncio.run(run())
@@ -209,7 +209,7 @@ def test_letters_too_large_for_the_topic_leave_out_no_small_letter(
         both = LettersInBoth(files, topic, "file:clicks")
         large = Refusal("0", 50, Reason.LATE, b"x" * 4_000)
         # The small letters take more than one batch of the topic, and more than one part.
-        await both.write([*refusals(*range(50)), large, *refusals(*range(51, 100))], "clicks")
+        await both.write([*refusals(*range(50)), large, *refusals(*range(51, 100))], ("clicks",))
         async with sending(topic):
             found = await letters_in(bootstrap_servers, name, 99)
         await topic.close()
@@ -235,7 +235,7 @@ def test_letters_arrive_in_order_after_an_outage_in_a_topic_made_for_them(
         files = DeadLetterFiles(tmp_path, Keeping(60, 10**8, content=True))
         both = LettersInBoth(files, topic, "file:clicks")
         async with sending(topic):
-            await both.write(refusals(3, 5), "clicks")
+            await both.write(refusals(3, 5), ("clicks",))
             await both.write([Refusal("0", 6, Reason.LATE, b"x" * 2_000_000)])  # no record takes so much
             topic._cluster = Cluster(bootstrap_servers)  # the brokers are up
             found = await letters_when_there(name)

@@ -155,7 +155,8 @@ class Letters:
 
     def write(self, *refusals: Refusal, stream: str | None = None) -> int:
         """Write dead letters; return how many are new."""
-        return asyncio.run(self._files.write(refusals, stream))
+        [written] = asyncio.run(self._files.write(refusals, (stream,)))
+        return written
 
     def write_for(self, *positions: int, stream: str | None = None, size: int = 0) -> int:
         """Write one dead letter per position, each for a record of ``size`` bytes."""
@@ -200,6 +201,18 @@ def test_without_content_a_letter_says_where_and_why_only(tmp_path: Path) -> Non
         bytes_ = len(NULL.record)
         place = {"partition": "0", "position": 7, "stream": "visits"}
         assert letters.kept() == [place | {"reason": "null", "bytes": bytes_}]
+
+
+def test_streams_that_refuse_the_same_records_get_a_letter_each(tmp_path: Path) -> None:
+    with closing(DeadLetterFiles(tmp_path, Keeping(80, 10**6, content=False))) as files:
+        bad = Refusal("0", 8, Reason.BAD_TIME, b"")
+        assert asyncio.run(files.write([bad], ("sales",))) == [1]
+        assert asyncio.run(files.write([NULL, bad], ("visits", "sales", "orders"))) == [2, 1, 2]
+        [file] = tmp_path.iterdir()
+        kept = [json.loads(line) for line in file.read_bytes().splitlines()]
+    assert [(letter["position"], letter["stream"]) for letter in kept] == [
+        *((8, "sales"), (7, "visits"), (7, "sales"), (7, "orders"), (8, "visits"), (8, "orders")),
+    ]
 
 
 def test_a_letter_is_written_once_per_stream_and_again_only_after_a_restart(tmp_path: Path) -> None:
