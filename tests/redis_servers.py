@@ -108,11 +108,13 @@ class Cluster:
         return f"redis+cluster://{user}:{PASSWORDS[user]}@{hosts}"
 
     def primary_of(self, key: str) -> Node:
-        """Return the node that has a key's slot now."""
+        """Return the node that has a key's slot now. Raises: ConnectionError if none is known to have it."""
         slot = key_slot(key.encode())
-        told = next(answer for node in self.nodes if (answer := _slots(node)))
-        port = next(int(primary[1]) for first, last, primary, *_ in told if first <= slot <= last)
-        return next(node for node in self.nodes if node.port == port)
+        for first, last, primary, *_ in next(filter(None, map(_slots, self.nodes)), ()):
+            if first <= slot <= last:
+                return next(node for node in self.nodes if node.port == int(primary[1]))
+        # A StopIteration would be lost in a thread, and who waits for the thread would wait for ever.
+        raise ConnectionError(f"no node says who has slot {slot}")
 
 
 def _slots(node: Node) -> Any:
