@@ -76,6 +76,8 @@ def refusals(
         if stream.name not in begun and (stream.declared.source.name, stream.name) not in measured
     ]
     firsts = {stream.name: first_measurement(stream, now_us) for stream in new}
+    # Nothing here says when such a stream begins: it may have begun long ago, and the store was not asked.
+    assumed = {stream.name for stream in new if stream.declared.time.first_us is None}
     together = {source: list(entries) for source, entries in known.items()}
     for entry in firsts.values():
         together.setdefault(entry.source, []).append(entry)
@@ -86,7 +88,7 @@ def refusals(
         ledger = known[entry.source]
         try:
             if stream.accept != ACCEPTED or entry.source not in small:
-                check_measurement(ledger, entry, stream.accept)
+                check_measurement(ledger, entry, stream.accept, assumed)
             _check_total(stream, ledger, entry)
         except ValueError as refusal:
             yield stream.name, f"{stream.privacy_where}: {refusal}"

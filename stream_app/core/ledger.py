@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import chain
@@ -199,9 +199,12 @@ def place_of(entry: LedgerEntry) -> tuple[str, int, str, int]:
     return entry.stream, entry.epoch, entry.strategy_hash, entry.start_us
 
 
-def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: str | None) -> None:
+def check_measurement(
+    entries: Sequence[LedgerEntry], new: LedgerEntry, accept: str | None, assumed: Collection[str] = ()
+) -> None:
     """Raise if a period would be measured again and the operator has not accepted it.
 
+    Args: assumed, streams whose start in the entries is only assumed; the message leaves their start out.
     Raises: ValueError, one line, with the total cost if accepted.
     """
     if accept == ACCEPTED and certainly_small([*entries, new]):
@@ -212,10 +215,9 @@ def check_measurement(entries: Sequence[LedgerEntry], new: LedgerEntry, accept: 
     told = statement(new.source, [*entries, new])
     together = promise_in_words(told.epsilon, told.delta)
     key = key_of(new.stream, "privacy")
-    measured = (
-        f"{new.source} is already measured by {before[0].stream} from "
-        f"{format_instant(before[0].start_us)}; all together cost {together}"
-    )
+    first = before[0]
+    since = "" if first.stream in assumed else f" from {format_instant(first.start_us)}"
+    measured = f"{new.source} is already measured by {first.stream}{since}; all together cost {together}"
     if accept != ACCEPTED:
         written = "is missing" if accept is None else f'"{accept}" is not known'
         raise ValueError(f'{key}.accept {written}: {measured}; write accept: "{ACCEPTED}" to accept that')

@@ -100,9 +100,26 @@ def test_refusal_names_file_line_and_the_text_to_copy():
     with pytest.raises(ConfigError) as caught:
         check_measurements(settings(A, B).streams, NOW_US)
     assert str(caught.value) == (
-        "app.yaml:9: streams.b.privacy.accept is missing: file:events.ndjson is already measured by a from "
-        '2024-06-15T12:00:00Z; all together cost epsilon 2; write accept: "measured again" to accept that'
+        "app.yaml:9: streams.b.privacy.accept is missing: file:events.ndjson is already measured by a; "
+        'all together cost epsilon 2; write accept: "measured again" to accept that'
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "begun", "said"),
+    [
+        ("", None, "measured by a;"),  # a may have begun long ago
+        ("", "2024-06-15T11:00:00Z", "measured by a from 2024-06-15T11:00:00Z;"),
+        (EDGES[0], None, "measured by a from 2024-06-01T00:00:00Z;"),
+    ],
+)
+def test_refusal_names_a_start_only_if_ledger_or_configuration_knows_it(
+    written: str, begun: str | None, said: str
+) -> None:
+    streams = settings(stream("a", first=written), B).streams
+    ledger = [] if begun is None else [first_measurement(streams[0], parse_instant(begun))]
+    with pytest.raises(ConfigError, match=said):
+        check_measurements(streams, NOW_US, {"file:events.ndjson": ledger})
 
 
 def test_only_new_streams_need_consent():
