@@ -237,7 +237,7 @@ def key_reader(what: Production) -> Callable[[bytes], bytes | None]:
     if what.key is None:
         return lambda _record: None
     if what.is_csv:
-        with what.file.open(encoding="utf-8", newline="") as file:
+        with what.file.open(encoding="utf-8-sig", newline="") as file:
             header = next(csv.reader(file), [])
         if what.key not in header:
             raise OperatorError(f"produce: --key {what.key}: {what.file} has no such column")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -331,6 +332,11 @@ def _number(text: str) -> int | float | None:
     if not _NUMBER.fullmatch(text):
         return None
     return float(text) if "." in text else int(text)
+
+
+def csv_names(header: bytes) -> list[str]:
+    """Return the names of a file's columns, without the byte order mark before them; none if not valid."""
+    return csv_values(header.removeprefix(BOM_UTF8)) or []
 
 
 def csv_values(line: bytes) -> list[str] | None:

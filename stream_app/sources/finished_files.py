@@ -7,6 +7,7 @@ import gzip
 import os
 import shutil
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -88,12 +89,13 @@ def open_whole(
 
 
 def _pass_header(part: Path, content: IO[bytes], whole: IO[bytes], first: bytes) -> bytes:
-    """Read a CSV file's header; write it if it is the first. Return the first header."""
-    header = content.readline().rstrip(b"\r\n")
+    """Read a CSV file's header; write it if it is the first. Return the first header without its mark."""
+    written = content.readline().rstrip(b"\r\n")
+    header = written.removeprefix(BOM_UTF8)
     if not header:
         return first
     if not first:
-        whole.write(header + b"\n")
+        whole.write(written + b"\n")  # with its mark: positions stay what older versions stored
     elif header != first:
         raise OperatorError(f"{part}: its header is not that of the first file; give all files one header")
     return first or header

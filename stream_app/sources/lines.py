@@ -21,7 +21,7 @@ from stream_app.sources.decode import (
     Decoder,
     NdjsonDecoder,
     TimeField,
-    csv_values,
+    csv_names,
 )
 
 FileFormat = Literal["ndjson", "csv"]
@@ -73,7 +73,7 @@ def _decoder(
     if not line_end:
         raise OperatorError(f"{path}: no header line; a CSV file begins with the names of its columns")
     try:
-        return CsvDecoder(csv_values(header.rstrip(b"\r")) or (), time, others), len(header) + 1
+        return CsvDecoder(csv_names(header.rstrip(b"\r")), time, others), len(header) + 1
     except OperatorError as failure:
         raise OperatorError(f"{path}: {failure}") from None
 

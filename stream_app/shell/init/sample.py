@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.declaration import LogFormat
 from stream_app.ports import OperatorError
-from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField, csv_values
+from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField, csv_names, csv_values
 from stream_app.sources.file_list import GZIP, files_of, is_list
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.lines import MOST_BYTES, FileFormat
@@ -26,7 +27,6 @@ MOST_RECORDS = 2_000
 _DEEPEST = 4  # nested objects whose fields are named
 _MOST_FIELDS = 200
 _FIRST_LINES = 20  # that tell JSON from CSV; some may be damaged
-_BOM = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?", flags=re.ASCII)
 
 
@@ -87,6 +87,7 @@ def file_sample(file: Path) -> Sample:
     else:
         with first.open("rb") as content:
             start = content.read(MOST_BYTES)
+    has_mark, start = start.startswith(BOM_UTF8), start.removeprefix(BOM_UTF8)
     if why := _no_lines(start):
         raise OperatorError(f"{named}{why}")
     whole, line_end, rest = start.rpartition(b"\n")
@@ -96,8 +97,11 @@ def file_sample(file: Path) -> Sample:
     if not lines:
         raise OperatorError(f"{named}its first line is longer than {MOST_BYTES:,} bytes")
     if any(line.lstrip().startswith(b"{") for line in lines[:_FIRST_LINES]):
+        if has_mark:
+            why = "it begins with a byte order mark, so its first event would be refused; save it without one"
+            raise OperatorError(f"{named}{why}")
         return sample_of(first.name, "ndjson", lines)
-    names = csv_values(lines[0]) or []
+    names = csv_names(lines[0])
     if why := _no_header(lines[0], names):
         raise OperatorError(f"{named}{why}")
     return sample_of(first.name, "csv", lines[1:], names)
@@ -139,8 +143,6 @@ def _no_lines(start: bytes) -> str | None:
     """Return why the start of a file is not a file of lines, with the remedy; None if it may be one."""
     if not start.strip():
         return "it is empty; put one event into it, so that its fields can be seen"
-    if start.startswith(_BOM):
-        return "it begins with a byte order mark, which would be read as part of a name; save it without one"
     if start.lstrip().startswith(b"["):
         return "it is one JSON array; write one object a line, for example with: jq -c '.[]'"
     if b"\0" in start:

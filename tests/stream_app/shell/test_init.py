@@ -71,6 +71,19 @@ def test_answers_become_a_configuration_that_reads_the_file(folder: Path) -> Non
     assert (len(sample.positions), len(sample.refused)) == (len(ROWS), 0)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_column(folder: Path) -> None:
+    """Excel writes the mark and CRLF into its "CSV UTF-8"."""
+    (folder / "visits.csv").write_text("\r\n".join([HEADER, *ROWS, ""]), encoding="utf-8-sig", newline="")
+    made = init(**ANSWERS)
+    assert made.exit_code == 0, made.output
+    sample = file_sample(written(folder))
+    assert sample is not None
+    assert (len(sample.positions), len(sample.refused)) == (len(ROWS), 0)
+    checked = CliRunner().invoke(main, ["doctor", "--config", "stream-app.yaml"])
+    assert "can be read" in checked.output
+    assert "no column" not in checked.output
+
+
 def test_person_keys_and_sum_are_declared_as_answered(folder: Path) -> None:
     many = {"user": "visitor", "max_events": "5", "count": "sum of spent by town"}
     made = init(**ANSWERS | many | {"keys": "Ulm, NO,null", "range": "0 to 12.5"})
@@ -163,7 +176,8 @@ def test_an_answer_that_cannot_be_used_gets_one_line(
     ("content", "said"),
     [
         (b"", "it is empty"),
-        (b"\xef\xbb\xbfseen,a\n2026-01-05T00:00:00Z,1\n", "byte order mark"),
+        (b'\xef\xbb\xbf{"seen": "2026-01-05T00:00:00Z"}\n', "byte order mark, so its first event"),
+        (b"\xef\xbb\xbf", "it is empty"),
         (b'[{"seen": 1}]', "one JSON array"),
         (b"PAR1\0\0", "it is not text"),
         (b"seen;town\n1;2\n", "separated by ';'"),

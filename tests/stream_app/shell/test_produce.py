@@ -90,6 +90,12 @@ def test_events_whose_times_cannot_be_moved_are_refused(tmp_path: Path) -> None:
             live_pace("--as-live", pace)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_key_column(tmp_path: Path) -> None:
+    file = tmp_path / "e.csv"
+    file.write_text("who,at\nbob,2\n", encoding="utf-8-sig")
+    assert key_reader(Production(file, "t", "", key="who"))(b"bob,2") == b"bob"
+
+
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match=r"e\.ndjson does not exist"):
         produce(Production(tmp_path / "e.ndjson", "t", "127.0.0.1:1"))

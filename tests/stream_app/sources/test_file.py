@@ -189,6 +189,17 @@ def test_a_csv_header_is_no_record(tmp_path: Path) -> None:
     asyncio.run(source.close())
 
 
+def test_a_byte_order_mark_is_no_part_of_a_csv_column(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_bytes(b'\xef\xbb\xbf"at",id\r\n5,a\r\n6,b\r\n')
+    source = FileSource(path, "csv", AT, tmp_path / "notes")
+    [batch] = read(source, 0)
+    assert times([batch]) == [5, 6]
+    assert batch.positions.tolist() == [12, 17]
+    assert times(read(source, 17)) == [6]
+    asyncio.run(source.close())
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [(b"", "no header line"), (b"id,when\n", "no column at"), (None, "cannot be read")],

@@ -226,3 +226,13 @@ def test_a_list_of_csv_files_needs_one_header(tmp_path: Path) -> None:
     (tmp_path / "b-3.csv").write_text("n,at\n1,40\n")
     with pytest.raises(OperatorError, match=r"b-3.csv: its header is not that of the first file"):
         ReplaySource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "notes", lambda: 10**9)
+
+
+@pytest.mark.parametrize("marked", [(True, True), (True, False), (False, True)])
+def test_a_list_of_csv_files_may_have_byte_order_marks(tmp_path: Path, marked: tuple[bool, bool]) -> None:
+    for number, has_mark in enumerate(marked):
+        text = f"at,n\n{30 - number},1\n"
+        (tmp_path / f"b-{number}.csv").write_text(text, encoding="utf-8-sig" if has_mark else "utf-8")
+    source = ReplaySource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "notes", lambda: 10**9)
+    assert replayed(source) == [b"29,1\n", b"30,1\n"]
+    asyncio.run(source.close())

@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -228,6 +229,17 @@ def test_each_csv_file_has_its_header(folder: Folder) -> None:
     assert (times(batches), position) == ([10, 11, 20], 3 * FILE_SPAN)
     (folder.path / "clicks-4.csv").write_text("at\n40\n")
     assert times(read(source, position)[0]) == [40]
+
+
+def test_each_csv_file_may_begin_with_a_byte_order_mark(folder: Folder) -> None:
+    plain = b"at,n\n10,1\n11,2\n"
+    (folder.path / "clicks-1.csv").write_bytes(BOM_UTF8 + plain)
+    (folder.path / "clicks-2.csv.gz").write_bytes(gzip.compress(BOM_UTF8 + plain))
+    (folder.path / "clicks-3.csv").write_bytes(plain)
+    batches, position = read(folder.source("csv"))
+    assert times(batches) == [10, 11] * 3
+    assert [batch.positions[0] % FILE_SPAN for batch in batches] == [8, 8, 5]
+    assert position == 2 * FILE_SPAN + len(plain)
 
 
 def test_what_is_written_after_the_next_file_appeared_is_not_counted(
