@@ -143,8 +143,10 @@ def some_keys_agree(then: Strategy, now: Strategy) -> bool:
     )
 
 
-def keys_in_words(then: KeyList | None, now: KeyList | None) -> str:
+def keys_in_words(then: KeyList | None, now: KeyList | None, changed: str = "changed") -> str:
     """Return how a list of keys differs from the one before; empty if no key differs.
+
+    Args: changed, the verb.
 
     >>> keys_in_words(KeyList("c", ("FR", "DE"), False), KeyList("c", ("DE", "IT"), False))
     'the list of keys changed (with IT, without FR)'
@@ -154,7 +156,7 @@ def keys_in_words(then: KeyList | None, now: KeyList | None) -> str:
     if not added and not gone:
         return "" if was == is_now else "the list of keys is in another order"
     said = [f"{word} {_some(names)}" for word, names in (("with", added), ("without", gone)) if names]
-    return f"the list of keys changed ({', '.join(said)})"
+    return f"the list of keys {changed} ({', '.join(said)})"
 
 
 def _some(names: Sequence[str]) -> str:

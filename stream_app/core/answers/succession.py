@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 from stream_app.core.answers.parts import edge_us, keys_in_words, same_columns, some_keys_agree
 from stream_app.core.answers.query import StreamView
@@ -19,6 +20,19 @@ from stream_app.core.records import ENDED
 from stream_app.core.strategy import Strategy
 
 Found = Callable[[str], StreamView | None]
+
+
+class _Tense(NamedTuple):
+    """The words of an edge that depend on whether it may be still to come."""
+
+    before: str
+    after: str
+    changed: str
+    here: str
+
+
+_NOW = _Tense("before", "now", "changed", "here")
+_AHEAD = _Tense("until then", "from then on", "changes", "there")
 
 
 def continued(view: StreamView, found: Found) -> tuple[StreamView, ...]:
@@ -86,29 +100,31 @@ def names_of(parts: Sequence[StreamView]) -> list[str]:
     ]
 
 
-def edge_in_words(before: StreamView, after: StreamView, names_keys: bool = True) -> str:
+def edge_in_words(before: StreamView, after: StreamView, names_keys: bool = True, ahead: bool = False) -> str:
     """Return a sentence for the edge between two streams: which settings differ from there on.
 
-    Args: names_keys, whether it may name keys that only one of both lists holds.
+    Args: names_keys, whether it may name keys that only one of both lists holds; ahead, whether the sentence
+        is for readers of the stream before, or may be read before the edge.
     """
-    changes = list(_changes(before.strategy, after.strategy))
+    tense = _AHEAD if ahead else _NOW
+    changes = list(_changes(before.strategy, after.strategy, tense))
     names = f"{before.strategy.stream} ends, and {after.strategy.stream} goes on"
     if before.name == after.name and after.generation > 1:
         names = f"{after.name} goes on as generation {after.generation}"
     beyond = ""
     if not same_columns(before.strategy, after.strategy):
-        changes = [*_cells(before.strategy, after.strategy, names_keys), *changes]
+        changes = [*_cells(before.strategy, after.strategy, names_keys, tense), *changes]
         if some_keys_agree(before.strategy, after.strategy):
-            beyond = " Keys of both lists have one history; the total over all keys begins here."
+            beyond = f" Keys of both lists have one history; the total over all keys begins {tense.here}."
     otherwise = "other" if before.name == after.name and after.generation > 1 else "the same"
     return f"{names}: {'; '.join(changes)}.{beyond}" if changes else f"{names} with {otherwise} settings."
 
 
-def _cells(before: Strategy, after: Strategy, names_keys: bool) -> Iterator[str]:
+def _cells(before: Strategy, after: Strategy, names_keys: bool, tense: _Tense) -> Iterator[str]:
     """Yield how the cells of a bin differ between two streams."""
     was, now = before.axes, after.axes
-    if keys := keys_in_words(was.keys, now.keys):
-        yield keys if names_keys else "the list of keys changed"
+    if keys := keys_in_words(was.keys, now.keys, tense.changed):
+        yield keys if names_keys else f"the list of keys {tense.changed}"
     if was.buckets != now.buckets:
         yield "other buckets of the value"
     if was.amounts != now.amounts:
@@ -117,7 +133,7 @@ def _cells(before: Strategy, after: Strategy, names_keys: bool) -> Iterator[str]
         yield "the cells of a bin are released in other columns"
 
 
-def _changes(before: Strategy, after: Strategy) -> Iterator[str]:
+def _changes(before: Strategy, after: Strategy, tense: _Tense) -> Iterator[str]:
     then, now = before.declared, after.declared
     facts = {
         "epsilon": (in_words(before.epsilon), in_words(after.epsilon)),
@@ -128,7 +144,11 @@ def _changes(before: Strategy, after: Strategy) -> Iterator[str]:
         "late events": (then.late, now.late),
         "release": (before.kind.release, after.kind.release),
     }
-    told = [f"{name} {was} before, {now} now" for name, (was, now) in facts.items() if was != now]
+    told = [
+        f"{name} {was} {tense.before}, {now} {tense.after}"
+        for name, (was, now) in facts.items()
+        if was != now
+    ]
     others = (
         ("other caps for each user", then.privacy.per_user != now.privacy.per_user),
         ("other conditions on events", then.where != now.where),

@@ -165,3 +165,7 @@ def test_an_edge_says_which_keys_come_and_go() -> None:
         "Keys of both lists have one history; the total over all "
         "keys begins here."
     )
+    assert edge_in_words(a, b, ahead=True) == (
+        "a ends, and b goes on: the list of keys changes (without DE); epoch 3 bins until then, 4 bins from "
+        "then on. Keys of both lists have one history; the total over all keys begins there."
+    )

@@ -266,6 +266,14 @@ def test_an_edge_names_the_settings_that_differ() -> None:
     )
 
 
+def test_a_coming_edge_is_described_as_coming() -> None:
+    a, b, _ = chain("1", "2")
+    assert edge_in_words(a, b, ahead=True) == (
+        "a ends, and b goes on: epsilon 1 until then, 2 from then on; epoch 3 bins until then, 4 bins from "
+        "then on; release causal until then, anticipating from then on."
+    )
+
+
 def test_an_edge_names_other_conditions_and_caps() -> None:
     store, only = MemoryStore(), OneOf("country", ("FR",))
     cap = PerUser("user", 5)
