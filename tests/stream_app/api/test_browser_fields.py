@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from stream_app.core.counting.cells import Buckets, KeyField, KeyList
 from tests.stream_app.api.browsing import Backstage, eventually, fits, opened, panel, photograph, table, whole
 from tests.stream_app.published_axes import PublishedAxes, delays
+from tests.stream_app.published_keys import PublishedKeys
 
 pytestmark = pytest.mark.browser
 
@@ -40,6 +43,7 @@ def address() -> Iterator[str]:
     )
     behind.run(stream.open())
     behind.run(stream.close_cells(delays(stream, HOURS)))
+    behind.run(PublishedKeys(behind.store, epoch_bins=HOURS, carriers=("UA", "DL")).fill(np.full((3, 2), 5)))
     yield behind.start() + "/streams/clicks"
     behind.close()
 
@@ -98,3 +102,17 @@ def test_charts_are_by_one_field_or_by_each_combination(browser: Browser, addres
         expect(panel(page, "keys").get_by_role("button", name="DE", exact=True)).to_have_attribute(
             "aria-pressed", "true"
         )
+
+
+@pytest.mark.parametrize(("stream", "is_offered"), [("clicks", True), ("carriers", False)])
+def test_only_several_fields_offer_a_grouping_before_the_charts_come(
+    browser: Browser, address: str, stream: str, is_offered: bool
+) -> None:
+    waiting = list[Route]()  # requests that nobody answers
+
+    def leave_charts_unanswered(page: Page) -> None:
+        page.route(re.compile(r"/v1/streams/\w+/(series|keys)\?"), lambda route: waiting.append(route))
+
+    with opened(browser, address.replace("clicks", stream), before=leave_charts_unanswered) as page:
+        page.locator("#keys").wait_for()
+        assert page.locator("#keys-by").is_visible() is is_offered

@@ -16,7 +16,7 @@ export class Keys extends Panel {
     const fields = (page.detail.axes.key_fields ?? []).map(({ field }) => field);
     this.by = make("select", { id: page.place("keys-by") }, ...fields.map((field) => new Option(field, field)), new Option("each combination", "*"));
     this.by.addEventListener("change", () => page.choose({ by: this.by.value }));
-    this.grouping = make("label", { className: "picker" }, make("span", {}, "Group by"), this.by);
+    this.grouping = make("label", { className: "picker", hidden: !groups(page) }, make("span", {}, "Group by"), this.by);
     this.tools.append(this.grouping);
     this.small = make("div", { className: "multiples" });
     this.body.append(this.small);
@@ -30,7 +30,7 @@ export class Keys extends Panel {
 
   async ask(page) {
     const by = this.#field(page);
-    this.grouping.hidden = !page.detail.axes.key_fields || page.measure.name !== "count"; // sums are by key only
+    this.grouping.hidden = !groups(page);
     this.by.value = by ?? "*";
     const answer = await page.ask(page.measure.keys, { ...page.slices(SLICES), limit: MOST, key: null, by });
     return { ...answer, by };
@@ -143,6 +143,9 @@ export class Keys extends Panel {
     return this.answer.keys.map((one) => `${this.#name(one)}  ${numberOf(one, this.measure)} ${one.counts ? around(one.value, ...one.interval) : ""}`);
   }
 }
+
+// Return whether the keys can be grouped by their fields; sums are by key only.
+const groups = (page) => Boolean(page.detail.axes.key_fields) && page.measure.name === "count";
 
 // Return the text of a key's number.
 const numberOf = (one, { enough, numbers }) => (enough?.(one) === false ? numbers.none : numbers.value(one.value, one.interval));
