@@ -26,7 +26,7 @@ class LettersBeside:
     def __init__(self, dead_letters: DeadLetters) -> None:
         self._dead_letters = dead_letters
         # Streams that count alike share their refusals, so a thousand of them wait as one group.
-        self._waiting: dict[int, tuple[Sequence[Refusal], list[str | None]]] = {}
+        self._waiting: dict[int, tuple[Sequence[Refusal], dict[str | None, None]]] = {}
         self._bytes = 0
         self._changed = asyncio.Condition()
         self._writing: asyncio.Task[None] | None = None
@@ -35,9 +35,10 @@ class LettersBeside:
         """Queue letters for writing; wait only while ``MOST_WAITING_BYTES`` or more are queued."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._bytes < MOST_WAITING_BYTES)
-        _, streams = self._waiting.setdefault(id(refusals), (refusals, []))
-        streams.append(stream)
-        self._bytes += _size(refusals)
+        _, streams = self._waiting.setdefault(id(refusals), (refusals, {}))
+        if stream not in streams:  # a slice that is applied again refuses the same records
+            streams[stream] = None
+            self._bytes += _size(refusals)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
 

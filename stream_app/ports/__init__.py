@@ -394,8 +394,7 @@ class DeadLetters(Protocol):
     async def write(
         self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)
     ) -> Sequence[int]:
-        """Write durably the letters that were not written lately, one for each refusal and stream.
+        """Write durably the letters that were not written lately; return their number for each stream.
 
-        Args: streams, which refused all of them; None if the source could not decode them.
-        Returns: how many letters were written now, for each stream.
+        Args: streams, which refused all of them, each once; None if the source could not decode them.
         """

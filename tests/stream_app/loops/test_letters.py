@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -56,19 +57,30 @@ def test_letters_wait_for_room_and_are_written_in_order(monkeypatch: pytest.Monk
 def test_streams_that_refuse_the_same_records_wait_as_one_write() -> None:
     """A thousand streams over one topic refuse the same records, and each write takes its time."""
 
+    asked = list[tuple[str | None, ...]]()
+
+    class Noting(SlowLetters):
+        async def write(
+            self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)
+        ) -> Sequence[int]:
+            asked.append(streams)
+            return await super().write(refusals, streams)
+
     async def run() -> tuple[float, list[tuple[str | None, int]]]:
-        disk = SlowLetters()
+        disk = Noting()
         disk.takes_s = 1
         beside = LettersBeside(disk)
         shared, others = [refusal(0), refusal(1)], [refusal(2)]
         for stream in ("visits", "sales", "orders"):
             await beside.put(shared, stream)
             await beside.put(others, stream)
+            await beside.put(shared, stream)
         await beside.written()
         return asyncio.get_running_loop().time(), [(stream, at) for stream, _, at in disk.kept]
 
     took_s, kept = simulate(1, run())
     assert took_s == 2
+    assert asked == [("visits", "sales", "orders")] * 2
     assert sorted(kept) == [(stream, at) for stream in ("orders", "sales", "visits") for at in (0, 1, 2)]
 
 

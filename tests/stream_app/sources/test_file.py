@@ -178,25 +178,21 @@ def test_batch_of_many_short_lines_ends_early(path: Path, source: FileSource) ->
     assert batch.end == 2 * len(batch.refused)
 
 
-def test_a_csv_header_is_no_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "positions"),
+    [
+        (b"id,at\r\na,5\r\nb,6\r\n", [7, 12]),
+        (b'\xef\xbb\xbf"at",id\r\n5,a\r\n6,b\r\n', [12, 17]),  # a byte order mark is no part of a name
+    ],
+)
+def test_a_csv_header_is_no_record(tmp_path: Path, content: bytes, positions: list[int]) -> None:
     path = tmp_path / "events.csv"
-    path.write_bytes(b"id,at\r\na,5\r\nb,6\r\n")
+    path.write_bytes(content)
     source = FileSource(path, "csv", AT, tmp_path / "notes")
     [batch] = read(source, 0)
     assert times([batch]) == [5, 6]
-    assert batch.positions.tolist() == [7, 12]
-    assert times(read(source, 12)) == [6]
-    asyncio.run(source.close())
-
-
-def test_a_byte_order_mark_is_no_part_of_a_csv_column(tmp_path: Path) -> None:
-    path = tmp_path / "events.csv"
-    path.write_bytes(b'\xef\xbb\xbf"at",id\r\n5,a\r\n6,b\r\n')
-    source = FileSource(path, "csv", AT, tmp_path / "notes")
-    [batch] = read(source, 0)
-    assert times([batch]) == [5, 6]
-    assert batch.positions.tolist() == [12, 17]
-    assert times(read(source, 17)) == [6]
+    assert batch.positions.tolist() == positions
+    assert times(read(source, positions[1])) == [6]
     asyncio.run(source.close())
 
 
