@@ -43,6 +43,7 @@ COSTS = {
     },
     "redis_cpu_s": {
         "second": 0.015,
+        "worker_second": 2e-3,
         "piece": 5e-5,
         "call": 4e-5,
         "slice": 2e-5,

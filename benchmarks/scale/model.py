@@ -31,7 +31,10 @@ COSTS = {  # what each thing takes: seconds of processor time, or MB
         *("worker_second", "poll", "event", "event_with_key", "piece", "piece_with_key"),
         *("call", "slice", "cell_new", "closing", "closing_of_key"),
     ),
-    "redis_cpu_s": ("second", "piece", "call", "slice", "cell", "cell_new", "cell_passed", "cut"),
+    "redis_cpu_s": (
+        *("second", "worker_second", "piece", "call", "slice"),
+        *("cell", "cell_new", "cell_passed", "cut"),
+    ),
     "worker_mb": ("process", "stream", "key_of_stream", "noise_ahead", "drawing"),
     "redis_mb": (
         *("process", "worker", "stream_with_rows", "partition_of_stream"),

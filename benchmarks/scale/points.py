@@ -66,6 +66,11 @@ FITTED = (
     Point(2, 20, 1, 1, 100),
     Point(2, 1, 1, 1, 5_000),
     Point(2, 100, 1, 5, 50, 4),
+    Point(3, 20, 20, 5, 100, 6),
+    Point(3, 2, 5_000, 5, 300),
+    Point(4, 20, 1, 0, 1_000_000),
+    Point(4, 1, 1, 1, 400, 8),
+    Point(4, 100, 1, 5, 50, 8),
 )
 
 # Places that somebody chose, and whose ratios were known while terms of the model were chosen.
@@ -76,6 +81,9 @@ KNOWN = (
     Point(2, 50, 20, 5, 2_000),
     Point(1, 2, 20_000, 5, 500),
     Point(2, 30, 1, 2, 400),
+    Point(3, 10, 20, 2, 300, 6),
+    Point(4, 20, 1, 2, 400, 8),
+    Point(4, 40, 1, 5, 1_000, 8),
 )
 
 DELAYS = (  # those whose delays the page shows
@@ -105,7 +113,7 @@ def drawn(seed: int) -> Iterator[Point]:
         return round(least * math.exp(chance.random() * math.log(most / least)))
 
     while True:
-        workers, partitions, streams = chance.choice((1, 1, 2)), size(2, 24), size(1, 200)
+        workers, partitions, streams = chance.choice((1, 2, 3, 4)), size(2, 24), size(1, 200)
         bin_s = chance.choice([each for each in (1, 2, 5, 10) if streams <= MOST_CLOSINGS * each])
         keys = min(MOST_CLOSINGS_OF_KEYS, MOST_AHEAD // 3_600) * bin_s // streams
         keys = size(1, min(keys, 20_000))
