@@ -56,6 +56,7 @@ function second(load, workers, shards, partitions) {
     cell_new: bins * distinct(keys, eventsPerS / bins) * streams,
     cell_passed: passed(keys, cells / bins) * bins * streams,
     closing: closings,
+    closing_of_worker: closings * workers,
     cut: closings * partitions,
     closing_of_key: closings * keys,
   };

@@ -39,6 +39,7 @@ COSTS = {
         "slice": 5e-5,
         "cell_new": 4e-6,
         "closing": 2e-3,
+        "closing_of_worker": 1e-3,
         "closing_of_key": 3e-6,
     },
     "redis_cpu_s": {

@@ -58,9 +58,21 @@ def test_the_page_says_how_much_repeats_differ_and_when_there_are_none() -> None
     assert "13% for the processor time of the workers" in said  # log(1.2) / sqrt(2)
 
 
+def test_the_page_says_how_fast_waiting_events_are_read_and_what_that_costs() -> None:
+    text, found = PAGE.read_text(), measured()
+    waited = {"read": 900_000, "seconds": 2.0, "cpu_s": 1.8, "redis_cpu_s": 0.09}
+    rows = [row | waited if not row["bin_s"] and row["workers"] == 4 else row for row in found["fitted"]]
+    said = written(text, found | {"fitted": rows})
+    line = "| 4 workers, 20 streams, 1 key, 1,000,000 events, 12 partitions | 450,000 | 2.00 s | 0.10 s |"
+    assert line in said.splitlines()
+    costs = found["costs"] | {"cpu_s": COSTS["cpu_s"]}
+    each = "1.0 s on a million events of a stream without keys, 1.3 s with keys, 3.0 ms on a release"
+    assert each in written(text, found | {"costs": costs})
+
+
 def test_the_page_says_which_loads_did_not_keep_up() -> None:
     text, found = PAGE.read_text(), measured()
-    row = found["check"]["fresh"][0]
+    row = found["check"]["fresh"][0] | {"workers": 1}
     late = {"fresh": [row | {"behind": 3.0}], "known": [row | {"behind": 0.5}]}
     said = written(text, found | {"check": late, "missing": [row | {"streams": 777}]})
     assert said.split("| measured |")[-1].count("released 3 bins late") == 1

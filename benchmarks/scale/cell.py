@@ -88,9 +88,9 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
             found = asyncio.run(_live(point, names, url, workers, redis_pid, ports, seconds, first_s))
         else:
             found = asyncio.run(_reading(point, names, url, workers, redis_pid))
-        # The most so far: a worker takes more for a moment, while it draws the noise of an epoch.
-        most = [memory_mb(worker.pid, "VmHWM") for worker in workers]
-        found |= {"worker_mb": sum(most) / len(most), "redis_mb": _redis_mb(server.operator_url)}
+        # The most so far, of the worker that took most: one may draw the noise of an epoch for every stream.
+        most = max(memory_mb(worker.pid, "VmHWM") for worker in workers)
+        found |= {"worker_mb": most, "redis_mb": _redis_mb(server.operator_url)}
     _delete_topic(servers, topic)
     return asdict(point) | {"epoch_bins": 3_600 / point.bin_s if point.live else 24} | found
 

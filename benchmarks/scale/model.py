@@ -29,7 +29,7 @@ NUMBERS_AT_ONCE = 1_000_000  # that each of them draws and decodes (dphist/produ
 COSTS = {  # what each thing takes: seconds of processor time, or MB
     "cpu_s": (
         *("worker_second", "poll", "event", "event_with_key", "piece", "piece_with_key"),
-        *("call", "slice", "cell_new", "closing", "closing_of_key"),
+        *("call", "slice", "cell_new", "closing", "closing_of_worker", "closing_of_key"),
     ),
     "redis_cpu_s": (
         *("second", "worker_second", "piece", "call", "slice"),
@@ -69,6 +69,7 @@ def work(row: Row) -> dict[str, float]:
         "cell_new": bins * distinct(keys, row["read"] / bins) * streams,
         "cell_passed": passed(keys, cells / bins) * bins * streams,
         "closing": row["closings"],
+        "closing_of_worker": row["closings"] * row["workers"],  # one worker releases, and each looks
         "cut": row["closings"] * row["partitions"],
         "closing_of_key": row["closings"] * keys,
     }

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scale.points import DELAYS, Point
+from benchmarks.scale.points import DELAYS, WAITING, Point
+from benchmarks.scale.queueing import EVENTS
 from benchmarks.scale.repeats import noise
 from benchmarks.scale.sizing import table
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sizing.md"
-FORM, LOADS, LATE = '<div class="sizing"', "| events/s |", "| load |"
+FORM, EACH, LOADS = '<div class="sizing"', "Of its processor time", "| events/s |"
+READ, LATE = "| events that wait |", "| load |"
 CHECK, RATIOS = "On ", "| measured |"
 QUANTITIES = {
     "cpu_s": "the processor time of the workers",
@@ -26,7 +28,7 @@ LEAST, MOST = 0.75, 1.25  # the goal
 def written(page: str, result: Mapping[str, Any]) -> str:
     """Return the page with the figures of a result in place of those that it has.
 
-    Raises: ValueError if the page lacks one of the five blocks.
+    Raises: ValueError if the page lacks one of the seven blocks.
     """
     costs, check = result["costs"], result["check"]
     rows = [*result["fitted"], *result["known"], *result["fresh"]]
@@ -38,7 +40,9 @@ def written(page: str, result: Mapping[str, Any]) -> str:
     ]
     new = {
         FORM: f"{FORM} data-costs='{json.dumps(costs)}'></div>",
+        EACH: _each(costs["cpu_s"]),
         LOADS: "\n".join(table(costs)),
+        READ: "\n".join(_read(rows)),
         LATE: "\n".join(_delays(rows)),
         CHECK: " ".join([_checked(check, result["seed"]), *notes]),
         RATIOS: "\n".join(_ratios(check)),
@@ -52,14 +56,38 @@ def written(page: str, result: Mapping[str, Any]) -> str:
     return "\n\n".join(blocks)
 
 
+def _each(costs: Mapping[str, float]) -> str:
+    plain, keyed = (1e6 * sum(costs[name] for name in EVENTS[:count]) for count in (1, 2))
+    further_ms, key_us = 1e3 * costs["closing_of_worker"], 1e6 * costs["closing_of_key"]
+    return (
+        f"{EACH}, a worker spends {plain:.1f} s on a million events of a stream without keys, {keyed:.1f} s "
+        f"with keys, {1e3 * costs['closing'] + further_ms:.1f} ms on a release of a stream, and {key_us:.1f} "
+        f"microseconds more for each of its keys. Each other worker spends {further_ms:.1f} ms on the same "
+        "release. Reads, calls to Redis and idle seconds come on top."
+    )
+
+
+def _read(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield f"{READ} a second | workers, a million events | Redis, a million events |"
+    yield "|---|---|---|---|"
+    for row in _of(rows, WAITING):
+        each_s = (f"{1e6 * row[what] / row['read']:.2f} s" for what in ("cpu_s", "redis_cpu_s"))
+        load = _point(row).replace(" that wait", "")
+        yield f"| {load} | {row['read'] / row['seconds']:,.0f} | {' | '.join(each_s)} |"
+
+
+def _of(rows: Sequence[Mapping[str, Any]], points: Sequence[Point]) -> Iterator[Mapping[str, Any]]:
+    """Yield the measurements of some points, in the order of the points."""
+    for point in points:
+        yield from (row for row in rows if all(row[name] == getattr(point, name) for name in Point.__slots__))
+
+
 def _delays(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"{LATE} mean delay | measured |"
     yield "|---|---|---|"
-    for point in DELAYS:
-        for row in rows:
-            if all(row[name] == getattr(point, name) for name in Point.__slots__):
-                seen = [f"{one['delay_s']:.2f} s" for one in row["repeats"]]
-                yield f"| {_point(row)} | {row['delay_s']:.2f} s | {', '.join(seen)} |"
+    for row in _of(rows, DELAYS):
+        seen = [f"{one['delay_s']:.2f} s" for one in row["repeats"]]
+        yield f"| {_point(row)} | {row['delay_s']:.2f} s | {', '.join(seen)} |"
 
 
 def _checked(check: Mapping[str, Sequence[Mapping[str, Any]]], seed: int) -> str:

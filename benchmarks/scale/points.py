@@ -86,9 +86,24 @@ KNOWN = (
     Point(4, 40, 1, 5, 1_000, 8),
 )
 
+WAITING = (  # those whose speed of reading the page shows
+    Point(1, 1, 1, 0, 1_000_000),
+    Point(1, 20, 1, 0, 1_000_000),
+    Point(2, 20, 1, 0, 1_000_000),
+    Point(4, 20, 1, 0, 1_000_000),
+    Point(1, 200, 1, 0, 600_000),
+    Point(1, 10, 100, 0, 800_000),
+    Point(1, 20, 1_000, 0, 400_000),
+    Point(1, 1, 100_000, 0, 400_000),
+)
+
 DELAYS = (  # those whose delays the page shows
     Point(1, 1, 1, 1, 100),
     Point(1, 20, 1, 1, 100),
+    Point(2, 20, 1, 1, 100),
+    Point(4, 1, 1, 1, 400, 8),
+    Point(4, 20, 1, 2, 400, 8),
+    Point(4, 100, 1, 5, 50, 8),
     Point(1, 50, 1, 2, 1_000),
     Point(1, 50, 100, 10, 2_000),
     Point(1, 200, 1, 5, 100, 2),
