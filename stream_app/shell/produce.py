@@ -7,6 +7,7 @@ import csv
 import json
 import math
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -266,8 +267,9 @@ def _json_field(record: bytes, path: list[str]) -> bytes | None:
 def _lines(what: Production) -> Iterator[bytes]:
     """Yield the lines that hold events, without the header of a CSV file."""
     with what.file.open("rb") as lines:
-        if what.is_csv:
-            next(lines, None)
+        first = next(lines, b"")
+        if not what.is_csv:
+            yield first.removeprefix(BOM_UTF8)  # the mark is the file's, not the event's
         yield from lines
 
 

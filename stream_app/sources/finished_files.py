@@ -71,11 +71,11 @@ def open_whole(
         return open_lines(path, format, time, others)
     whole = TemporaryFile(dir=directory)  # noqa: SIM115 - it is returned
     try:
-        header = b""
+        names = b""
         for part in files_of(path).values():
             with decompressed(part, directory) if part.suffix == GZIP else part.open("rb") as content:
                 if format == "csv":
-                    header = _pass_header(part, content, whole, header)
+                    names = _pass_header(part, content, whole, names)
                 shutil.copyfileobj(content, whole, _COPIED_AT_ONCE)
             _end_line(whole)
         whole.seek(0)
@@ -88,17 +88,17 @@ def open_whole(
     return LineFile(path, whole, format, time, others)
 
 
-def _pass_header(part: Path, content: IO[bytes], whole: IO[bytes], first: bytes) -> bytes:
-    """Read a CSV file's header; write it if it is the first. Return the first header without its mark."""
-    written = content.readline().rstrip(b"\r\n")
-    header = written.removeprefix(BOM_UTF8)
-    if not header:
-        return first
-    if not first:
-        whole.write(written + b"\n")  # with its mark: positions stay what older versions stored
-    elif header != first:
+def _pass_header(part: Path, content: IO[bytes], whole: IO[bytes], first_names: bytes) -> bytes:
+    """Read a CSV file's header; write it if it is the first. Return the column names of the first header."""
+    line = content.readline().rstrip(b"\r\n")
+    names = line.removeprefix(BOM_UTF8)
+    if not names:
+        return first_names
+    if not first_names:
+        whole.write(line + b"\n")  # with its mark: positions stay what older versions stored
+    elif names != first_names:
         raise OperatorError(f"{part}: its header is not that of the first file; give all files one header")
-    return first or header
+    return first_names or names
 
 
 def _end_line(whole: IO[bytes]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,10 @@ LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
 
 
+class EmptyFileError(OperatorError):
+    """A CSV file has not even a header line."""
+
+
 class OneFile(Source):
     """The base of sources over a file: one partition, which keeps all its records."""
 
@@ -53,7 +58,7 @@ def open_lines(path: Path, format: FileFormat, time: TimeField, others: Sequence
     """Return an open file of records.
 
     Args: others, paths of the fields beside the time.
-    Raises: OperatorError if it cannot be read, or a CSV file's header lacks a field.
+    Raises: OperatorError, as ``LineFile``, or if it cannot be read.
     """
     try:
         file = path.open("rb", buffering=0)
@@ -71,7 +76,9 @@ def _decoder(
     start = file.read(MOST_BYTES)
     header, line_end, _ = start.partition(b"\n")
     if not line_end:
-        raise OperatorError(f"{path}: no header line; a CSV file begins with the names of its columns")
+        is_empty = not header.removeprefix(BOM_UTF8)
+        text = f"{path}: no header line; a CSV file begins with the names of its columns"
+        raise EmptyFileError(text) if is_empty else OperatorError(text)
     try:
         return CsvDecoder(csv_names(header.rstrip(b"\r")), time, others), len(header) + 1
     except OperatorError as failure:
@@ -82,7 +89,8 @@ class LineFile:
     """An open file whose complete lines are read from a position and decoded.
 
     Args: path, for messages; others, paths of the fields beside the time.
-    Raises: OperatorError if a CSV file's header lacks a field; the file is then closed.
+    Raises: OperatorError if a CSV file's header lacks a field; EmptyFileError if it lacks the header. The
+        file is then closed.
     """
 
     def __init__(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,7 +20,15 @@ from stream_app.sources.decode import NdjsonDecoder, TimeField
 from stream_app.sources.file_list import FIRST_BYTES, GZIP, FileList
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.growing import GrowingFile
-from stream_app.sources.lines import MOST_BYTES, PARTITION, FileFormat, LineFile, moved, open_lines
+from stream_app.sources.lines import (
+    MOST_BYTES,
+    PARTITION,
+    EmptyFileError,
+    FileFormat,
+    LineFile,
+    moved,
+    open_lines,
+)
 
 FILE_SPAN = 1 << 36  # positions of one file; 131,072 files stay below 2^53, which Lua counts exactly
 BATCH_BYTES = 1 << 18
@@ -158,7 +167,13 @@ class SegmentedSource(GrowingFile):
         finished = self._list.is_finished(number)
         if finished and self._list.files[number].ended_at == 0:
             return self._nothing(number)  # of CSV, an empty file has no header either
-        lines = await self._opened(number)
+        try:
+            lines = await self._opened(number)
+        except EmptyFileError:  # it is finished: the last file is opened once it has a header
+            known = self._list.files[number]
+            if known.first is not None or (known.ended_at or 0) > len(BOM_UTF8):
+                raise  # it had records
+            return self._nothing(number)
         limit = self._limit(number, lines, finished)
         if offset > limit:
             raise _another(self._list.path(number))

@@ -87,19 +87,16 @@ def file_sample(file: Path) -> Sample:
     else:
         with first.open("rb") as content:
             start = content.read(MOST_BYTES)
-    has_mark, start = start.startswith(BOM_UTF8), start.removeprefix(BOM_UTF8)
+    is_whole, start = len(start) < MOST_BYTES, start.removeprefix(BOM_UTF8)
     if why := _no_lines(start):
         raise OperatorError(f"{named}{why}")
     whole, line_end, rest = start.rpartition(b"\n")
     if not line_end:
-        whole = rest if len(start) < MOST_BYTES else b""
+        whole = rest if is_whole else b""
     lines = [line.rstrip(b"\r") for line in whole.split(b"\n") if line.strip()]
     if not lines:
         raise OperatorError(f"{named}its first line is longer than {MOST_BYTES:,} bytes")
     if any(line.lstrip().startswith(b"{") for line in lines[:_FIRST_LINES]):
-        if has_mark:
-            why = "it begins with a byte order mark, so its first event would be refused; save it without one"
-            raise OperatorError(f"{named}{why}")
         return sample_of(first.name, "ndjson", lines)
     names = csv_names(lines[0])
     if why := _no_header(lines[0], names):
@@ -172,7 +169,7 @@ def _of_csv(line: bytes, names: Sequence[str]) -> dict[str, Any] | None:
 
 def _of_json(line: bytes) -> dict[str, Any] | None:
     try:
-        event = msgspec.json.decode(line)
+        event = msgspec.json.decode(line.removeprefix(BOM_UTF8))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return dict(_flat(event, "", _DEEPEST)) if isinstance(event, dict) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -82,6 +83,6 @@ def _held(record: bytes) -> Held:
 
 def _is_object(record: bytes) -> bool:
     try:
-        return isinstance(msgspec.json.decode(record), dict)
+        return isinstance(msgspec.json.decode(record.removeprefix(BOM_UTF8)), dict)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False

@@ -84,6 +84,16 @@ def test_a_byte_order_mark_is_no_part_of_a_column(folder: Path) -> None:
     assert "no column" not in checked.output
 
 
+def test_a_byte_order_mark_is_no_part_of_an_event(folder: Path) -> None:
+    event = '{"seen": "2026-01-05T00:00:00Z"}\n'
+    (folder / "visits.ndjson").write_text(2 * event, encoding="utf-8-sig")
+    made = init(**ANSWERS | {"events": "visits.ndjson"})
+    assert made.exit_code == 0, made.output
+    sample = file_sample(written(folder))
+    assert sample is not None
+    assert (len(sample.positions), len(sample.refused)) == (2, 0)
+
+
 def test_person_keys_and_sum_are_declared_as_answered(folder: Path) -> None:
     many = {"user": "visitor", "max_events": "5", "count": "sum of spent by town"}
     made = init(**ANSWERS | many | {"keys": "Ulm, NO,null", "range": "0 to 12.5"})
@@ -176,7 +186,7 @@ def test_an_answer_that_cannot_be_used_gets_one_line(
     ("content", "said"),
     [
         (b"", "it is empty"),
-        (b'\xef\xbb\xbf{"seen": "2026-01-05T00:00:00Z"}\n', "byte order mark, so its first event"),
+        (b"\xef\xbb\xbf" + b"seen" * (1 << 18), "its first line is longer than 1,048,576 bytes"),
         (b"\xef\xbb\xbf", "it is empty"),
         (b'[{"seen": 1}]', "one JSON array"),
         (b"PAR1\0\0", "it is not text"),

@@ -19,7 +19,7 @@ from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
 from stream_app.shell.options import live_pace
-from stream_app.shell.produce import LiveTimes, Production, _pace, key_reader, produce
+from stream_app.shell.produce import LiveTimes, Production, _lines, _pace, key_reader, produce
 
 LINES = [
     '{"at":"2013-01-01T05:15:00Z","who":{"id":"ada"}}',
@@ -94,6 +94,12 @@ def test_a_byte_order_mark_is_no_part_of_a_key_column(tmp_path: Path) -> None:
     file = tmp_path / "e.csv"
     file.write_text("who,at\nbob,2\n", encoding="utf-8-sig")
     assert key_reader(Production(file, "t", "", key="who"))(b"bob,2") == b"bob"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path: Path) -> None:
+    file = tmp_path / "e.ndjson"
+    file.write_text("{}\n{}\n", encoding="utf-8-sig")
+    assert list(_lines(Production(file, "t", ""))) == [b"{}\n", b"{}\n"]
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:

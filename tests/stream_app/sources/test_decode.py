@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import time
+from codecs import BOM_UTF8
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
@@ -45,7 +46,8 @@ objects = st.fixed_dictionaries(
 broken = st.sampled_from(
     [b"", b"{", b"[]", b"7", b"null", b'{"at": 1} {"at": 2}', b'{"at": 01}', b"\xff", b"[" * 10**5]
 )
-records = st.lists(st.one_of(objects.map(lambda o: json.dumps(o).encode()), broken), max_size=8)
+texts = objects.map(lambda o: json.dumps(o).encode())
+records = st.lists(st.one_of(texts, texts.map(BOM_UTF8.__add__), broken), max_size=8)
 
 
 def outcomes(decoder: Decoder, records: list[bytes], path: str) -> list[int | Reason]:
@@ -87,6 +89,7 @@ def json_oracle(record: bytes, path: str) -> int | Reason:
 
 @given(records)
 @example([b'{"at": %d.0}' % time_us for time_us in (10**16 + 2, LAST_US + 64, FIRST_US - 64)])
+@example([BOM_UTF8 + b'{"at": 1}', BOM_UTF8, BOM_UTF8 + b"{"])
 @example([b'{"at": %d}' % time_us for time_us in (FIRST_US, FIRST_US - 1, LAST_US, LAST_US + 1)])
 def test_ndjson_as_the_json_module_reads_it(lines: list[bytes]) -> None:
     for field, other in ((AT, NESTED), (NESTED, AT)):

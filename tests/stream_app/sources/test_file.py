@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.ports import OperatorError
 from stream_app.sources import lines as lines_module
-from stream_app.sources.decode import BYTES_AT_ONCE, RECORDS_AT_ONCE
+from stream_app.sources.decode import BYTES_AT_ONCE, RECORDS_AT_ONCE, TimeField
 from stream_app.sources.file import FileSource
 from stream_app.sources.lines import ENOUGH_RECORDS, LineFile, open_lines
 from tests.stream_app.files import AT, event_line, write_events
@@ -193,6 +194,24 @@ def test_a_csv_header_is_no_record(tmp_path: Path, content: bytes, positions: li
     assert times([batch]) == [5, 6]
     assert batch.positions.tolist() == positions
     assert times(read(source, positions[1])) == [6]
+    asyncio.run(source.close())
+
+
+def test_a_field_configured_with_the_byte_order_mark_is_still_read(tmp_path: Path) -> None:
+    """Before the mark was passed over, this was the only way to read the first column."""
+    path, field = tmp_path / "events.csv", "\ufeffat"
+    path.write_text("at,id\n5,a\n", encoding="utf-8-sig")
+    source = FileSource(path, "csv", TimeField(field, "us"), tmp_path / "notes")
+    [batch] = read(source, 0)
+    assert batch.columns[field].tolist() == [5]
+    asyncio.run(source.close())
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_event(path: Path, tmp_path: Path) -> None:
+    path.write_bytes(BOM_UTF8 + path.read_bytes())
+    source = FileSource(path, "ndjson", AT, tmp_path / "notes")
+    [batch] = read(source, 0)
+    assert (times([batch]), batch.positions[0], batch.refused) == ([1, 2, 3], 0, [])
     asyncio.run(source.close())
 
 

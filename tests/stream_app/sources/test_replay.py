@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import os
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -211,7 +212,8 @@ def test_a_list_of_files_is_replayed_as_one(tmp_path: Path) -> None:
     write_events(tmp_path / "b-1.ndjson", [30, 10])
     (tmp_path / "b-1.ndjson.gz").write_bytes(gzip.compress((tmp_path / "b-1.ndjson").read_bytes().rstrip()))
     (tmp_path / "b-1.ndjson").unlink()
-    write_events(tmp_path / "b-2.ndjson", [20, 5])
+    second = write_events(tmp_path / "b-2.ndjson", [5, 20])
+    second.write_bytes(BOM_UTF8 + second.read_bytes())
     source = open_replay(tmp_path / "b-*.ndjson", tmp_path / "notes")
     assert [json.loads(line)["at"] for line in replayed(source)] == [5, 10, 20, 30]
     asyncio.run(source.close())

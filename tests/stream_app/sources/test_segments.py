@@ -242,6 +242,24 @@ def test_each_csv_file_may_begin_with_a_byte_order_mark(folder: Folder) -> None:
     assert position == 2 * FILE_SPAN + len(plain)
 
 
+def test_a_finished_csv_file_without_a_header_has_no_records(folder: Folder) -> None:
+    (folder.path / "clicks-1.csv").write_bytes(BOM_UTF8)
+    (folder.path / "clicks-2.csv.gz").write_bytes(gzip.compress(b""))
+    (folder.path / "clicks-3.csv").write_text("at\n30\n")
+    source = folder.source("csv")
+    batches, position = read(source)
+    assert (times(batches), position) == ([30], 2 * FILE_SPAN + 6)
+
+
+def test_a_csv_file_that_lost_its_header_is_refused(folder: Folder) -> None:
+    for number in (1, 2):
+        (folder.path / f"clicks-{number}.csv").write_text(f"at\n{number}0\n")
+    end_of(folder.source("csv"))
+    (folder.path / "clicks-1.csv").write_text("")
+    with pytest.raises(OperatorError, match=r"clicks-1\.csv: no header line"):
+        read(folder.source("csv"))
+
+
 def test_what_is_written_after_the_next_file_appeared_is_not_counted(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
