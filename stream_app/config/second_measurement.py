@@ -76,8 +76,8 @@ def refusals(
         if stream.name not in begun and (stream.declared.source.name, stream.name) not in measured
     ]
     firsts = {stream.name: first_measurement(stream, now_us) for stream in new}
-    # Nothing here says when such a stream begins: it may have begun long ago, and the store was not asked.
-    assumed = {stream.name for stream in new if stream.declared.time.first_us is None}
+    # Their start is a guess: a command that does not ask the store cannot know that a stream began long ago.
+    assumed = {firsts[stream.name] for stream in new if stream.declared.time.first_us is None}
     together = {source: list(entries) for source, entries in known.items()}
     for entry in firsts.values():
         together.setdefault(entry.source, []).append(entry)

@@ -200,11 +200,14 @@ def place_of(entry: LedgerEntry) -> tuple[str, int, str, int]:
 
 
 def check_measurement(
-    entries: Sequence[LedgerEntry], new: LedgerEntry, accept: str | None, assumed: Collection[str] = ()
+    entries: Sequence[LedgerEntry],
+    new: LedgerEntry,
+    accept: str | None,
+    assumed: Collection[LedgerEntry] = (),
 ) -> None:
     """Raise if a period would be measured again and the operator has not accepted it.
 
-    Args: assumed, streams whose start in the entries is only assumed; the message leaves their start out.
+    Args: assumed, entries whose start is a guess: the message does not name it.
     Raises: ValueError, one line, with the total cost if accepted.
     """
     if accept == ACCEPTED and certainly_small([*entries, new]):
@@ -216,7 +219,7 @@ def check_measurement(
     together = promise_in_words(told.epsilon, told.delta)
     key = key_of(new.stream, "privacy")
     first = before[0]
-    since = "" if first.stream in assumed else f" from {format_instant(first.start_us)}"
+    since = "" if first in assumed else f" from {format_instant(first.start_us)}"
     measured = f"{new.source} is already measured by {first.stream}{since}; all together cost {together}"
     if accept != ACCEPTED:
         written = "is missing" if accept is None else f'"{accept}" is not known'

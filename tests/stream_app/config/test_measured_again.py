@@ -122,6 +122,13 @@ def test_refusal_names_a_start_only_if_ledger_or_configuration_knows_it(
         check_measurements(streams, NOW_US, {"file:events.ndjson": ledger})
 
 
+def test_refusal_names_a_start_that_the_ledger_knows_also_if_the_stream_counts_another_source_now():
+    moved = settings(stream("a", file="other.ndjson"), B).streams
+    ledger = [first_measurement(settings(A).streams[0], parse_instant("2024-06-15T11:00:00Z"))]
+    with pytest.raises(ConfigError, match=r"measured by a from 2024-06-15T11:00:00Z;"):
+        check_measurements(moved, NOW_US, {"file:events.ndjson": ledger})
+
+
 def test_only_new_streams_need_consent():
     streams = settings(A, B).streams
     entries = [first_measurement(one, NOW_US) for one in streams]
