@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -109,20 +110,21 @@ class Cluster:
 
     def primary_of(self, key: str) -> Node:
         """Return the node that has a key's slot now. Raises: ConnectionError if none is known to have it."""
-        slot = key_slot(key.encode())
-        for first, last, primary, *_ in next(filter(None, map(_slots, self.nodes)), ()):
+        slot, by_port = key_slot(key.encode()), {node.port: node for node in self.nodes}
+        for first, last, primary, *_ in chain.from_iterable(map(_slots, self.nodes)):
             if first <= slot <= last:
-                return next(node for node in self.nodes if node.port == int(primary[1]))
-        # A StopIteration would be lost in a thread, and who waits for the thread would wait for ever.
+                return by_port[int(primary[1])]
+        # Not StopIteration: asyncio cannot pass it on from a thread, so the test would wait for ever.
         raise ConnectionError(f"no node says who has slot {slot}")
 
 
 def _slots(node: Node) -> Any:
+    """Return who has each range of slots, as a node says; nothing if it does not answer."""
     client = redis.Redis(port=node.port, username="operator", password=PASSWORDS["operator"], protocol=2)
     client.response_callbacks.clear()
     with client, suppress(redis.exceptions.RedisError, OSError):
         return client.execute_command("CLUSTER", "SLOTS")
-    return None
+    return ()
 
 
 @contextmanager
