@@ -20,8 +20,9 @@ REMEDIES: Mapping[str, tuple[str, str]] = {
     Reason.BEFORE_FIRST_BIN: (
         "they are dated before the first bin",
         (
-            "set time.first to count the past, or correct time.field or time.format; after a loss or a "
-            "restore of the store they are of bins that were released before, and there is nothing to do"
+            "nothing is wrong if the log is older than the stream, or if they were released before a loss or "
+            "a restore of the store; set time.first to count the past; if the events are newer, correct "
+            "time.field or time.format"
         ),
     ),
     Reason.FUTURE: ("they are dated in the future", "correct time.format, or the producers' clocks"),
