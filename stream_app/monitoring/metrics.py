@@ -21,7 +21,7 @@ from stream_app.core.records import Ending
 from stream_app.monitoring.late_share import LateShare
 from stream_app.monitoring.refused_share import RefusedShare
 from stream_app.monitoring.stored_counts import StoredCounts
-from stream_app.monitoring.waiting import CLOCK, KAFKA, REDIS, START, Waiting
+from stream_app.monitoring.waiting import CLOCK, KAFKA, OWN_START, REDIS, Waiting
 
 # A series beside every counter, which no rule reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -42,7 +42,7 @@ class Metrics:
     def __init__(self, wall_s: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self._wall_s = wall_s
-        self.waiting = Waiting(self.registry, (START, REDIS, KAFKA, CLOCK))
+        self.waiting = Waiting(self.registry, (OWN_START, REDIS, KAFKA, CLOCK))
         gauge = partial(Gauge, namespace="stream_app", registry=self.registry)
         counter = partial(Counter, namespace="stream_app", registry=self.registry)
         histogram = partial(Histogram, namespace="stream_app", registry=self.registry, buckets=_SECONDS)

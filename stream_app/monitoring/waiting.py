@@ -7,7 +7,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Gauge
 
-REDIS, KAFKA, CLOCK, START = "redis", "kafka", "clock", "own start"
+REDIS, KAFKA, CLOCK, OWN_START = "redis", "kafka", "clock", "own start"
 
 
 class Waiting:

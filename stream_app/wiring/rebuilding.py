@@ -25,7 +25,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import named_as_begun
 from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.histories import writing
-from stream_app.wiring.starting import check_start
+from stream_app.wiring.starting import check_measured_before
 from stream_app.wiring.storage import (
     file_witness,
     open_witnesses,
@@ -54,7 +54,7 @@ async def rebuild(settings: Settings) -> list[str]:
         # The first call has checked those of which it has put back a part.
         unchecked = tuple([one for one in settings.streams if not await _is_in_part(store, one.name)])
         now_us, outside = time.time_ns() // 1_000, outside_ledger(settings)
-        await check_start(replace(settings, streams=unchecked), store, witnesses, outside, now_us)
+        await check_measured_before(replace(settings, streams=unchecked), store, witnesses, outside, now_us)
         return [
             f"{one.name}: {await _rebuilt(one, settings, store, witnesses[one.name])}"
             for one in settings.streams

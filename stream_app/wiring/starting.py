@@ -1,8 +1,8 @@
 """What a worker runs, and the checks before any stream is opened.
 
-Were its events measured before, and were any releases lost? An entry that only the ledger outside the store
-has was lost: it stays in the total. A stream whose releases are lost does not continue under its name,
-because its nodes would get noise a second time.
+Were a stream's events measured before? Were any of its releases lost? An entry that only the ledger outside
+the store has was lost: it stays in the total. A stream whose releases are lost does not continue under its
+name, because its nodes would get noise a second time.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from stream_app.core.releases.release import RowLink
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted, running_strategy
 from stream_app.loops.ending import check_predecessor, end_to_store
+from stream_app.loops.generations import Witnessed
 from stream_app.loops.lease import Lease
 from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
 from stream_app.loops.unwitnessed import PATIENCE_S, check_witnessed
 from stream_app.monitoring.metrics import Metrics
-from stream_app.monitoring.waiting import KAFKA, REDIS, START
+from stream_app.monitoring.waiting import KAFKA, OWN_START, REDIS
 from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Store, Witness
 from stream_app.sinks.witness_file import first_witnessed, witnessed_rows
 from stream_app.source_ledger import SourceLedger, lost, measured, put_back
@@ -60,7 +61,7 @@ def ledger_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class CheckedStart:
     """What a start has checked. Args: settings, of what runs; turned, all generations; witnesses, by name."""
 
     settings: Settings
@@ -77,35 +78,35 @@ async def checked_start(
     metrics: Metrics,
     elsewhere: Collection[str],
     resources: AsyncExitStack,
-) -> Start | None:
-    """Check what is to run, then store the ends of generations that are due; None: start again.
+) -> CheckedStart | None:
+    """Check what is to run, then store the ends of generations that are due.
 
-    Another worker may store something else meanwhile: then what is to run has changed.
-    Args: wall, the store's clock, which decides what is due; elsewhere, as ``with_generations``.
+    Return None if another worker stored something else meanwhile; the caller then starts again.
+    Args: wall, the store's clock, which decides what is due; elsewhere, see ``with_generations``; resources,
+        which closes the witnesses when the caller leaves it.
     Raises: OperatorError, one line; OSError; ClockDoubt.
     """
     outside, now_us = outside_ledger(settings), await wall.now_us()
     metrics.waiting.now = KAFKA if settings.outputs else REDIS
     witnessed = Witnesses(settings, topics=True)
-    turned = await with_generations(settings, store, outside, now_us, witnessed, elsewhere)
-    turned = turned.without(await refused_generations(turned.everything, store, now_us))
-    metrics.waiting.now = KAFKA if settings.outputs else START
+    turned = await allowed_generations(settings, store, outside, now_us, witnessed, elsewhere)
+    metrics.waiting.now = KAFKA if settings.outputs else OWN_START
     turned = turned.without(await refused_topics(turned.beginning, turned.due))
     looked = zip(settings.streams, turned.found, strict=True)
     metrics.refuse_generations(stream.name for stream, found in looked if found.refused is not None)
     witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
     witnesses |= await open_witnesses(turned.beginning, resources, turned.notes())
-    await check_start(turned.everything, store, witnesses, outside, now_us)
+    await check_measured_before(turned.everything, store, witnesses, outside, now_us)
     turned.log()
     keys = noise_keys(settings)
     if turned.is_due:
         for stream in turned.running.streams:
             await check_own_witness(store, turned.running, stream, PATIENCE_S)
     stored = await turned.store_due(store) if await may_store_due(turned, store, keys) else None
-    return None if stored is None else Start(stored, turned, witnesses, outside, keys)
+    return None if stored is None else CheckedStart(stored, turned, witnesses, outside, keys)
 
 
-async def check_start(
+async def check_measured_before(
     settings: Settings,
     store: Store,
     witnesses: Mapping[str, Witness],
@@ -163,6 +164,22 @@ async def check_start(
             "now and restore it, or the same counts get noise twice, which weakens the promise. %s",
             *(some_of(unknown), SET_LEDGER),
         )
+
+
+async def allowed_generations(
+    settings: Settings,
+    store: Store,
+    outside: OutsideLedger | None,
+    now_us: int,
+    witnessed: Witnessed | None = None,
+    elsewhere: Collection[str] = (),
+) -> Turned:
+    """Return the generations of each stream, without those that the ledger or a total does not allow.
+
+    Args and Raises: as ``with_generations``; OperatorError if no stream is left.
+    """
+    turned = await with_generations(settings, store, outside, now_us, witnessed, elsewhere)
+    return turned.without(await refused_generations(turned.everything, store, now_us))
 
 
 async def refused_generations(settings: Settings, store: Store, now_us: int) -> dict[str, str]:

@@ -27,7 +27,7 @@ from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
 from stream_app.monitoring.redis_memory import follow_memory
 from stream_app.monitoring.stored_counts import follow
-from stream_app.monitoring.waiting import CLOCK, KAFKA, REDIS, START
+from stream_app.monitoring.waiting import CLOCK, KAFKA, OWN_START, REDIS
 from stream_app.ports import Clock, ClockDoubt, NothingCountedError, OperatorError
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expiring_letters
 from stream_app.source_ledger import SourceLedger
@@ -44,7 +44,7 @@ from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.preparing import Preparing
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
-from stream_app.wiring.starting import Start, checked_start, ledger_of
+from stream_app.wiring.starting import CheckedStart, checked_start, ledger_of
 from stream_app.wiring.storage import close_client, own_directory, store_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 class Adapters:
     """The adapters that all pipelines of a worker share; ``resources`` are closed when the worker ends."""
 
-    start: Start
+    start: CheckedStart
     directory: Path  # of this worker only
     new_store: Callable[[], RedisStore]  # for one loop, so that the loop notices a changed server process
     store: RedisStore
@@ -107,7 +107,7 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
 
 
 async def _start_and_run(
-    settings: Settings,
+    configured: Settings,
     directory: Path,
     metrics: Metrics,
     on_ready: Callable[[], None],
@@ -118,29 +118,30 @@ async def _start_and_run(
     Args: elsewhere, gets the streams that another worker has taken to a generation.
     """
     async with AsyncExitStack() as resources:
-        keep_s = settings.dead_letters.keep_us / 1e6
-        await resources.enter_async_context(expiring_letters(settings.state_dir, keep_s))
+        keep_s = configured.dead_letters.keep_us / 1e6
+        await resources.enter_async_context(expiring_letters(configured.state_dir, keep_s))
         metrics.waiting.now = REDIS
-        connected = await resources.enter_async_context(redis_server(settings))
+        connected = await resources.enter_async_context(redis_server(configured))
         live = set[str]()
         new_store = _stores(connected, metrics, live, resources)
         store = new_store()
         await store.need_format(FIRST)
 
         # Ends are stored by this clock, and cannot be taken back: a wrong one stops the start here.
-        wall = LiveClock(store, settings.redis.largest_clock_skew_us, on_skew=metrics.clock_skew)
-        start = await checked_start(settings, store, wall, metrics, elsewhere, resources)
+        wall = LiveClock(store, configured.redis.largest_clock_skew_us, on_skew=metrics.clock_skew)
+        start = await checked_start(configured, store, wall, metrics, elsewhere, resources)
         if start is None:
             await asyncio.sleep(START_AGAIN_S)
             return True
+        running = start.settings
         metrics.start_again()
         # A replay's bins are in the past and never overdue.
-        live |= {one.name for one in start.settings.streams if one.declared.source.replay is None}
-        if any(one.declared.privacy.per_user is not None for one in start.settings.streams):
+        live |= {one.name for one in running.streams if one.declared.source.replay is None}
+        if any(one.declared.privacy.per_user is not None for one in running.streams):
             await store.need_format(ENTRIES)
         anew = await _not_begun(start, store)
-        metrics.waiting.now = START if settings.kafka is None else KAFKA
-        letters = await resources.enter_async_context(letters_topic(settings, metrics.letters_unsent.inc))
+        metrics.waiting.now = OWN_START if configured.kafka is None else KAFKA
+        letters = await resources.enter_async_context(letters_topic(configured, metrics.letters_unsent.inc))
         adapters = Adapters(start, directory, new_store, store, metrics, resources, letters)
         work = await _opened_work(adapters)
         metrics.waiting.now = None
@@ -150,15 +151,15 @@ async def _start_and_run(
 
         async def generation_begins() -> None:
             nonlocal again
-            await until_one_ends(start.turned.until_next(start.settings, wall), begins_elsewhere())
+            await until_one_ends(start.turned.until_next(running, wall), begins_elsewhere())
             again = True
 
         async def begins_elsewhere() -> None:
-            elsewhere.update(await start.turned.until_begun_elsewhere(start.settings, store))
+            elsewhere.update(await start.turned.until_begun_elsewhere(running, store))
 
         await until_one_ends(work, generation_begins())
         if not again:
-            _check_counted(start.settings, metrics, anew)
+            _check_counted(running, metrics, anew)
         return again
 
 
@@ -186,7 +187,7 @@ async def _opened_work(adapters: Adapters) -> Loop:
     settings, metrics, witnesses = adapters.start.settings, adapters.metrics, adapters.start.witnesses
     logs = [await _opened(streams, adapters) for streams in by_log(settings.streams)]
     check_told_apart([strategy for log in logs for strategy in log.strategies])
-    metrics.waiting.now = START
+    metrics.waiting.now = OWN_START
     measuring = _by_source(logs, adapters)
     preparing = Preparing(stream.name for stream in settings.streams)
     metrics.waiting.detail = preparing
@@ -209,7 +210,7 @@ async def _opened_work(adapters: Adapters) -> Loop:
     return until_one_ends(work, follow(asked, names, metrics.stored), memory)
 
 
-async def _not_begun(start: Start, store: RedisStore) -> set[str]:
+async def _not_begun(start: CheckedStart, store: RedisStore) -> set[str]:
     """Return the streams that no earlier process has begun, so that this one may read all of their logs."""
 
     async def has_begun(stream: str) -> bool:

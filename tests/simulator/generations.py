@@ -102,15 +102,15 @@ class StartedByGenerations(Pipeline):
         while True:
             now_us = await ports.wall.now_us()
             configured, witnessed = self._settings(schedule), partial(self.witnessed, schedule, ports)
-            turned = await wiring.with_generations(
+            turned = await starting.allowed_generations(
                 *(configured, ports.store, self.outside, now_us, witnessed, elsewhere)
             )
-            refused = await starting.refused_generations(turned.everything, ports.store, now_us)
-            turned = turned.without(refused)
             if any("no bin begins where an epoch" in line for line in turned.refused):
                 schedule = self.put_back(schedule)  # after a loss, epochs may end inside longer bins for ever
                 continue
-            await starting.check_start(turned.everything, ports.store, ports.witnesses, self.outside, now_us)
+            await starting.check_measured_before(
+                *(turned.everything, ports.store, ports.witnesses, self.outside, now_us)
+            )
             may_store_due = await starting.may_store_due(turned, ports.store, ports.keys)
             for name, text in turned.notes().items():
                 if not await ports.witnesses[name].rows(name, 0):

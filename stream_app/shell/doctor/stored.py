@@ -21,8 +21,7 @@ from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.state.embedded import running_url
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import check_begun_file, id_of_state
-from stream_app.wiring.generations import with_generations
-from stream_app.wiring.starting import check_ends, check_own_witness, refused_generations
+from stream_app.wiring.starting import allowed_generations, check_ends, check_own_witness
 
 NOT_ASKED = "a start compares the streams with it"
 
@@ -63,8 +62,7 @@ async def check_stored(settings: Settings) -> Compared:
     try:
         await store.check_format()
         now_us, _ = await store.now_us()
-        turned = await with_generations(settings, store, None, now_us)
-        turned = turned.without(await refused_generations(turned.everything, store, now_us))
+        turned = await allowed_generations(settings, store, None, now_us)
         for line in turned.refused:
             raise OperatorError(f"stream {line}")
         changes += turned.lines()

@@ -27,7 +27,7 @@ from stream_app.loops.closer import Closer
 from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError
 from stream_app.wiring.generations import Turned, with_generations
-from stream_app.wiring.starting import check_start, check_streams, refused_generations
+from stream_app.wiring.starting import check_measured_before, check_streams, refused_generations
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import (
@@ -508,7 +508,7 @@ def test_a_generation_beside_another_stream_of_the_source_needs_no_second_consen
             assert all(str(line) in why for why in refused.values())
             witnesses = dict.fromkeys(found.names, MemoryWitness())
             with nullcontext() if line is None else pytest.raises(OperatorError, match=line):
-                await check_start(found, one.store, witnesses, None, one.clock.now_us)
+                await check_measured_before(found, one.store, witnesses, None, one.clock.now_us)
 
     asyncio.run(run())
 

@@ -21,7 +21,7 @@ from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.stored_format import GENERATIONS
 from stream_app.wiring.generations import Turned, with_generations
-from stream_app.wiring.starting import check_start
+from stream_app.wiring.starting import check_measured_before
 from stream_app.wiring.witnessed import notes_text, read_notes
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, NO_NOISE, SOURCE, STREAM
@@ -70,7 +70,7 @@ async def started(one: OneSource, stream: StreamSettings, kept: Mapping[str, byt
     """Start as ``wiring/workers.py`` does, over a witness that keeps these notes."""
     found = await found_by(one, stream, kept)
     witnesses = dict.fromkeys(found.everything.names, one.witness)
-    await check_start(found.everything, one.store, witnesses, None, one.clock.now_us)
+    await check_measured_before(found.everything, one.store, witnesses, None, one.clock.now_us)
     return await Worker.start(one, stream, found=found)
 
 

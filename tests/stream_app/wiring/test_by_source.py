@@ -14,7 +14,7 @@ from stream_app.monitoring.metrics import Metrics
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
 from stream_app.wiring.generations import Turned
-from stream_app.wiring.starting import Start
+from stream_app.wiring.starting import CheckedStart
 from stream_app.wiring.workers import Adapters, _by_source, _label, _OpenLog
 from tests.stream_app.one_source import OneSource
 
@@ -44,7 +44,7 @@ def test_a_worker_restores_streams_of_one_source_together(tmp_path: Path) -> Non
     settings, one = settings_of(tmp_path, SOURCES), OneSource(tmp_path)
     ports, keys = one.ports(one.source()), KeyFiles(tmp_path / "keys")
     store = RedisStore("redis://127.0.0.1:1")  # no server is asked
-    start = Start(settings, Turned(settings, (), 0), {}, None, keys)
+    start = CheckedStart(settings, Turned(settings, (), 0), {}, None, keys)
     adapters = Adapters(start, tmp_path, lambda: store, store, Metrics(), AsyncExitStack())
     logs = [_OpenLog(ports, group, list(map(planned, group))) for group in by_log(settings.streams)]
     found = _by_source(logs, adapters)

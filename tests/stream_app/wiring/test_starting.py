@@ -19,7 +19,7 @@ from stream_app.core.measured import ledger_entry
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Reply, WitnessRow
 from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import LedgerFile
-from stream_app.wiring.starting import check_start
+from stream_app.wiring.starting import check_measured_before
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 
@@ -73,7 +73,7 @@ class World:
         """Run the checks of a start."""
         read = settings(self.directory, *streams)
         witnesses = dict.fromkeys((stream.name for stream in read.streams), self.witness)
-        asyncio.run(check_start(read, self.store, witnesses, self.outside, NOW_US))
+        asyncio.run(check_measured_before(read, self.store, witnesses, self.outside, NOW_US))
 
     def measure(self, stream: str, epochs: int) -> None:
         """Reserve this many epochs of a stream, and put the first row of each into the witness."""
