@@ -152,7 +152,7 @@ async def check_measured_before(
             stream.name in opened or note_of(stream.name, settings.state_dir).exists()
         ):
             unknown.append(stream.name)
-    ledgers = await _measured(store, settings, settings.streams)
+    ledgers = await known_measurements(store, settings, settings.streams)
     for stream in settings.streams:
         await ledger_of(stream, settings, store, outside).check_remembered(
             stream.name, stream.declared.source.name
@@ -191,11 +191,11 @@ async def refused_generations(settings: Settings, store: Store, now_us: int) -> 
     first = {stream.name for stream in settings.streams if number_of(stream.name) == 1}
     about = {one.declared.source.name for one in settings.streams if one.name not in first}
     streams = [stream for stream in settings.streams if stream.declared.source.name in about]
-    ledgers = await _measured(store, settings, streams)
+    ledgers = await known_measurements(store, settings, streams)
     return dict(refusals(streams, now_us, ledgers, begun=first))
 
 
-async def _measured(
+async def known_measurements(
     store: Store, settings: Settings, streams: Sequence[StreamSettings]
 ) -> dict[str, tuple[LedgerEntry, ...]]:
     """Return every measurement of each stream's source, by the source's name."""

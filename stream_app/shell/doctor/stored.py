@@ -11,17 +11,23 @@ from msgspec import structs
 
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
+from stream_app.config.second_measurement import check_measurements
 from stream_app.config.settings import OutputSettings
 from stream_app.core.generations import generation
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import changes_in_words, running_strategy
 from stream_app.ports import OperatorError
-from stream_app.sinks.witness_file import witnessed_rows
+from stream_app.sinks.witness_file import first_witnessed, witnessed_rows
 from stream_app.state.embedded import running_url
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import check_begun_file, id_of_state
-from stream_app.wiring.starting import allowed_generations, check_ends, check_own_witness
+from stream_app.wiring.starting import (
+    allowed_generations,
+    check_ends,
+    check_own_witness,
+    known_measurements,
+)
 
 NOT_ASKED = "a start compares the streams with it"
 
@@ -73,6 +79,7 @@ async def check_stored(settings: Settings) -> Compared:
             if state is not None:
                 wanted = _as_a_start_plans(stream, settings, state)
                 changes += changes_in_words(running_strategy(state, wanted), wanted, state, now_us)
+        await _check_ledger(turned.running, store, now_us)
     except OSError as failure:
         return Compared([], [f"the store cannot be asked ({failure}); {NOT_ASKED}"])
     finally:
@@ -80,6 +87,14 @@ async def check_stored(settings: Settings) -> Compared:
     topics = [stream.name for stream in settings.streams if not isinstance(stream.source, SourceSettings)]
     said = "whether its topic was created anew was not checked; a start does"
     return Compared(changes, [f"{name}: {said}" for name in topics], turned.everything.outputs)
+
+
+async def _check_ledger(settings: Settings, store: RedisStore, now_us: int) -> None:
+    """Check that the ledger in the store allows each stream that would begin now. Raises: ConfigError."""
+    names = [stream.name for stream in settings.streams]
+    begun = {name for name in names if first_witnessed(settings.state_dir / "witness", name) is not None}
+    ledgers = await known_measurements(store, settings, settings.streams)
+    check_measurements(settings.streams, now_us, ledgers, begun)
 
 
 def _unlike_witnessed(settings: Settings) -> Iterator[str]:

@@ -103,6 +103,11 @@ def test_a_stream_that_was_changed_since_it_began_is_refused_or_goes_on_changed(
         status, said = checked(text.replace("epsilon: 1", "epsilon: 1, unit: {user: u, max_events: 1}"))
         assert (status, "stream clicks: privacy.unit was " in said) == (2, True), said
         assert "put it back, or give the new stream another name" in said
+        status, said = checked(text.replace("clicks:", "other:"))
+        refused = (
+            "streams.other.privacy.accept is missing: file:clicks.ndjson is already measured by clicks from"
+        )
+        assert (status, refused in said) == (2, True), said
         begun = format_instant((int(time.time()) - 3600) * 1_000_000)
         status, said = checked(text.replace("epoch: 60s", f'epoch: 60s, until: "{begun}"'))
         assert (status, "streams.clicks.time.until: clicks has already counted bins" in said) == (2, True), (
