@@ -75,7 +75,7 @@ class Metrics:
         self.refused_share = RefusedShare()
         self.dead_letters = counter(
             "dead_letters",
-            "Records refused to the dead letters, each once; without a stream: not decodable for any",
+            "Records that each stream refused to the dead letters; without a stream: not decodable for any",
             ["source", "stream"],
         )
         self.letters_unsent = counter(

@@ -389,12 +389,12 @@ class NoiseKeys(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Where refused records go. A letter is identified by its partition, position and stream."""
+    """Where refused records go. A letter names the streams that no earlier letter about its record names."""
 
     async def write(
         self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)
     ) -> Sequence[int]:
-        """Write durably the letters that were not written lately; return their number for each stream.
+        """Write durably one letter for each refusal; return how many of them name each stream.
 
-        Args: streams, which refused all of them, each once; None if the source could not decode them.
+        Args: streams, which refused all of them; ``(None,)`` if the source could not decode them.
         """

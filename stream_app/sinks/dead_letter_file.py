@@ -14,7 +14,10 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,16 +26,15 @@ from stream_app.durable import LineLog
 from stream_app.ports import DeadLetters, OperatorError
 
 _FILES = 8  # the longest age, and the size, are divided into this many files
-_REMEMBERED = 100_000  # letters, plus all letters of the last write
+_REMEMBERED = 100_000  # refused records, plus all records of the last write
 _SUFFIX = ".ndjson"
 LOOK_EVERY_S = 30.0  # for letters that are too old, also while none are written
 
 log = logging.getLogger(__name__)
 _json = msgspec.json.Encoder().encode
 
-_Place = tuple[str | None, str, int]  # stream, partition, position
-_New = Sequence[tuple[Refusal, Sequence[str | None]]]  # refusals, each with the streams that get a letter
-Copy = Callable[[Refusal, str | None, bytes], None]
+_Place = tuple[str, int]  # partition, position
+Copy = Callable[[Refusal, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,20 @@ class Keeping:
     content: bool  # whether letters contain the records, or only their positions and reasons
 
 
-class DeadLetterFiles(DeadLetters):
-    """One JSON line for each refused record, readable by its owner only.
+class _Letter(NamedTuple):
+    """A line about a record, and the streams that it names: one bit for each."""
 
-    A letter without a stream belongs to the source: no stream could count that record. A letter may be
-    written again after a crash, with the same partition, position and stream. Letters that were still waiting
-    are lost with the process.
+    place: _Place
+    streams: int
+    line: bytes
+
+
+class DeadLetterFiles(DeadLetters):
+    """One JSON line for each refused record and the streams that refused it, readable by its owner only.
+
+    A line without streams is about a record that the source could not decode. After a crash a stream may be
+    named again, with the same partition and position. Letters that were still waiting are lost with the
+    process.
     Guarantee: letters never delay counting. If the disk fails, that is logged and the records are lost.
     Args: directory, of this source only; it is made on the first refusal, and its files are named by the
         microsecond in which they begin.
@@ -60,10 +70,12 @@ class DeadLetterFiles(DeadLetters):
         self._keeping = keeping
         self._wall_s = wall_s
         self._file: LineLog | None = None
-        # The places of the last letters. The ingest loop reads a batch again if its outcome is unknown, or if
-        # one stream is behind the others. It does so soon, so the places of the oldest may be forgotten.
-        self._older: set[_Place] = set()
-        self._newer: set[_Place] = set()
+        self._bits: dict[str | None, int] = {}  # a bit for each stream
+        # The streams that the last letters name, by record. The ingest loop reads a batch again if its
+        # outcome is unknown, or if one stream is behind the others. It does so soon, so the oldest may be
+        # forgotten.
+        self._older: dict[_Place, int] = {}
+        self._newer: dict[_Place, int] = {}
         self._alone = threading.Lock()
 
     async def write(
@@ -72,12 +84,8 @@ class DeadLetterFiles(DeadLetters):
         streams: tuple[str | None, ...] = (None,),
         copy: Copy | None = None,
     ) -> Sequence[int]:
-        """Write letters. Args: copy, takes each letter in the writing thread, also if the disk fails."""
-        try:
-            return await asyncio.to_thread(self._write, refusals, streams, copy)
-        except (OSError, OperatorError) as failure:
-            log.warning("dead letters: %s; records are refused without a letter", failure)
-            return [0] * len(streams)
+        """Write letters. Args: copy, which gets each letter in the writing thread, also if the disk fails."""
+        return await asyncio.to_thread(self._write, refusals, streams, copy)
 
     def close(self) -> None:
         """Close the file."""
@@ -87,77 +95,93 @@ class DeadLetterFiles(DeadLetters):
     def _write(
         self, refusals: Sequence[Refusal], streams: Sequence[str | None], copy: Copy | None
     ) -> Sequence[int]:
+        written = Counter[int]()  # letters, by the streams that they name
         with self._alone:
-            places, new = self._new(refusals, streams)
-            if new:
-                self._append(self._lines(new, copy))
-                self._newer |= places
-                if len(self._newer) >= _REMEMBERED:
-                    self._older, self._newer = self._newer, set()
-        written = Counter(stream for _, getting in new for stream in getting)
-        return [written[stream] for stream in streams]
+            letters = self._letters_of(refusals, streams, copy)
+            try:
+                for part in self._parts(letters):
+                    self._append(part)
+                    written.update(letter.streams for letter in part)
+            except (OSError, OperatorError) as failure:
+                log.warning("dead letters: %s; records are refused without a letter", failure)
+            finally:
+                deque(letters, maxlen=0)  # a disk that fails keeps no letter from being copied
+            if len(self._newer) >= _REMEMBERED:
+                self._older, self._newer = self._newer, {}
+            own = [self._bit(stream) for stream in streams]
+        return [sum(number for named, number in written.items() if named & bit) for bit in own]
 
-    def _new(self, refusals: Sequence[Refusal], streams: Sequence[str | None]) -> tuple[set[_Place], _New]:
-        """Return the places without a letter so far, and their refusals."""
-        places, new = set[_Place](), list[tuple[Refusal, Sequence[str | None]]]()
+    def _bit(self, stream: str | None) -> int:
+        return self._bits.setdefault(stream, 1 << len(self._bits))
+
+    def _letters_of(
+        self, refusals: Sequence[Refusal], streams: Sequence[str | None], copy: Copy | None
+    ) -> Iterator[_Letter]:
+        """Yield a letter for each refusal, if some of the streams have none about it. It names these."""
+
+        @cache
+        def member(lacking: int) -> bytes:
+            names = [name for name in streams if name is not None and self._bit(name) & lacking]
+            return _json({"streams": names})[1:-1] + b"," if names else b""
+
+        for refusal, lacking in self._lacking(refusals, streams):
+            line = self._line(refusal, member(lacking))
+            if copy is not None:
+                copy(refusal, line)
+            yield _Letter((refusal.partition, refusal.position), lacking, line)
+
+    def _lacking(
+        self, refusals: Sequence[Refusal], streams: Sequence[str | None]
+    ) -> Iterator[tuple[Refusal, int]]:
+        """Yield refusals, each with those of the streams that have no letter about it."""
+        every = reduce(or_, map(self._bit, streams), 0)
+        seen = set[_Place]()
         for refusal in refusals:
-            getting = list[str | None]()
-            for stream in streams:
-                place = stream, refusal.partition, refusal.position
-                if not (place in self._newer or place in self._older or place in places):
-                    places.add(place)
-                    getting.append(stream)
-            if getting:
-                new.append((refusal, getting))
-        return places, new
+            place = refusal.partition, refusal.position
+            lacking = every & ~(self._newer.get(place, 0) | self._older.get(place, 0))
+            if lacking and place not in seen:
+                seen.add(place)
+                yield refusal, lacking
 
-    def _append(self, lines: Iterator[bytes]) -> None:
-        try:
-            for part in self._parts(lines):
-                self._file_for(sum(map(len, part)) + len(part)).append(part)
-        finally:
-            deque(lines, maxlen=0)  # a disk that fails keeps no letter from being copied
-
-    def _lines(self, new: _New, copy: Copy | None) -> Iterator[bytes]:
-        names = {stream: _json({"stream": stream})[1:-1] for _, streams in new for stream in streams}
-        names[None] = b""
-        for refusal, streams in new:
-            for stream, line in zip(streams, self._of(refusal, map(names.__getitem__, streams)), strict=True):
-                if copy is not None:
-                    copy(refusal, stream, line)
-                yield line
-
-    def _of(self, refusal: Refusal, names: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield a refusal's letter for each stream. Args: names, the member that names each; may be empty."""
-        place = _json({"partition": refusal.partition, "position": refusal.position})[:-1] + b","
+    def _line(self, refusal: Refusal, streams: bytes) -> bytes:
+        """Return a letter. Args: streams, the member that names them, with a comma; or empty."""
+        place = _json({"partition": refusal.partition, "position": refusal.position})[:-1] + b"," + streams
         why = {"reason": str(refusal.reason)}
-        without = _json(why | ({"bytes": len(refusal.record)} if refusal.record else {}))[1:]
-        whole = _json(why | _text(refusal.record))[1:] if self._keeping.content else without
-        for name in names:
-            begin = place + name + b"," if name else place
-            yield begin + (whole if len(begin) + len(whole) < self._most_bytes else without)
+        if self._keeping.content:
+            with_record = place + _json(why | _text(refusal.record))[1:]
+            if len(with_record) < self._most_bytes:
+                return with_record
+        return place + _json(why | ({"bytes": len(refusal.record)} if refusal.record else {}))[1:]
 
     @property
     def _most_bytes(self) -> int:
         return self._keeping.most_bytes // _FILES
 
-    def _parts(self, lines: Iterator[bytes]) -> Iterator[list[bytes]]:
-        """Yield the lines in parts that each have room in a file."""
-        part: list[bytes] = []
+    def _parts(self, letters: Iterable[_Letter]) -> Iterator[list[_Letter]]:
+        """Yield the letters in parts that each have room in a file."""
+        part: list[_Letter] = []
         size = 0
-        for line in lines:
-            if part and size + len(line) + 1 > self._most_bytes:
+        for letter in letters:
+            if part and size + len(letter.line) + 1 > self._most_bytes:
                 yield part
                 part, size = [], 0
-            part.append(line)
-            size += len(line) + 1
-        yield part
+            part.append(letter)
+            size += len(letter.line) + 1
+        if part:
+            yield part
+
+    def _append(self, part: Sequence[_Letter]) -> None:
+        """Write letters durably and remember them. Raises: OSError, OperatorError; none is then written."""
+        lines = [letter.line for letter in part]
+        self._file_for(sum(map(len, lines)) + len(lines)).append(lines)
+        for place, streams, _ in part:
+            self._newer[place] = self._newer.get(place, 0) | streams
 
     def _file_for(self, size: int) -> LineLog:
         """Return a file with room for ``size`` bytes; delete the oldest files beyond the limit."""
-        files = sorted(self._directory.glob(f"*{_SUFFIX}"))
-        last = files[-1] if files else None
-        if last is None or not self._takes(last, size):
+        sizes = self._sizes()
+        last = max(sizes, default=None)
+        if last is None or not self._takes(last, sizes[last] + size):
             self._close()
             began_us = max(int(self._wall_s() * 1e6), _began_us(last) + 1 if last else 0)
             last = self._directory / f"{began_us}{_SUFFIX}"
@@ -165,16 +189,24 @@ class DeadLetterFiles(DeadLetters):
             self._close()
             self._file = LineLog(last)
         left = self._keeping.most_bytes - size - self._file.size
-        for file in reversed(files):
+        for file in sorted(sizes, reverse=True):
             if file != last:
-                left -= file.stat().st_size
+                left -= sizes[file]
                 if left < 0:
-                    file.unlink()
+                    file.unlink(missing_ok=True)
         return self._file
+
+    def _sizes(self) -> dict[Path, int]:
+        """Return the size of each file, without files that are deleted meanwhile because they are too old."""
+        sizes = dict[Path, int]()
+        for file in self._directory.glob(f"*{_SUFFIX}"):
+            with suppress(FileNotFoundError):
+                sizes[file] = file.stat().st_size
+        return sizes
 
     def _takes(self, file: Path, size: int) -> bool:
         ends_s = _began_us(file) / 1e6 + self._keeping.keep_s / _FILES
-        return self._wall_s() < ends_s and file.stat().st_size + size <= self._most_bytes
+        return self._wall_s() < ends_s and size <= self._most_bytes
 
     def _close(self) -> None:
         if self._file is not None:

@@ -6,13 +6,13 @@ A topic shows to everybody who may read or describe it how many records were ref
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 
+import msgspec
 from aiokafka import AIOKafkaProducer, errors
 
 from stream_app.core.incoming import Refusal
@@ -32,8 +32,9 @@ _LOOKS, _LOOK_AGAIN_S = 6, 0.2
 _SEGMENTS = 8  # parts in which letters are deleted, as files of letters are
 
 log = logging.getLogger(__name__)
+_json = msgspec.json.Encoder().encode
 
-Letter = tuple[bytes, bytes]  # its place as the record's key, and its text
+Letter = tuple[bytes, bytes]  # the key, which is the place of the refused record, and the text
 
 
 def topic_settings(keep_us: int, most_bytes: int) -> dict[str, str]:
@@ -105,18 +106,15 @@ class DeadLetterTopic:
         """How many bytes of letters may still be queued."""
         return MOST_WAITING_BYTES - self._bytes
 
-    def put(self, letters: Sequence[Letter], unsent: int) -> None:
-        """Queue letters. Those without room are counted and logged. Args: unsent, were left out before."""
-        for letter in letters:
-            size = _size(letter)
-            if size > self.room:  # another source took it meanwhile
-                unsent += 1
-                continue
-            self._waiting.append(letter)
-            self._bytes += size
+    def put(self, copies: Copies) -> None:
+        """Queue letters. Those without room are counted and logged."""
+        while copies.bytes > self.room:  # another source took it meanwhile
+            copies.leave_out_last()
+        self._waiting.extend(copies.letters)
+        self._bytes += copies.bytes
         if self._waiting:
             self._has_letters.set()
-        self._leave_out(unsent)
+        self._leave_out(copies.unsent)
 
     async def run(self) -> None:
         """Send what waits until cancelled."""
@@ -234,31 +232,37 @@ class LettersInBoth(DeadLetters):
     ) -> Sequence[int]:
         copies = Copies(self._source, self._topic.room)
         written = await self._files.write(refusals, streams, copies.add)
-        self._topic.put(copies.letters, copies.unsent)
+        self._topic.put(copies)
         return written
 
 
 class Copies:
     """Makes letters for a topic from the lines of files, in the thread that writes the files.
 
-    Guarantee: the letters have at most ``room`` bytes. One without room is not made, only counted.
+    Guarantee: the letters have at most ``room`` bytes (``bytes``). One without room is not made, only counted
+    (``unsent``).
     """
 
     def __init__(self, source: str, room: int) -> None:
         self.letters: list[Letter] = []
-        self.unsent = 0
+        self.bytes = self.unsent = 0
         self._source, self._room = source, room
-        self._begin = json.dumps({"source": source}, ensure_ascii=False)[:-1].encode() + b", "
+        self._begin = _json({"source": source})[:-1] + b","
 
-    def add(self, refusal: Refusal, stream: str | None, line: bytes) -> None:
+    def add(self, refusal: Refusal, line: bytes) -> None:
         """Copy a letter. Args: line, a JSON object with at least one member."""
-        key = f"{self._source}/{refusal.partition}/{refusal.position}/{stream or ''}".encode()
+        key = f"{self._source}/{refusal.partition}/{refusal.position}".encode()
         size = _LETTER_BYTES + len(key) + len(self._begin) + len(line) - 1
-        if size > self._room:
+        if self.bytes + size > self._room:
             self.unsent += 1
             return
-        self._room -= size
+        self.bytes += size
         self.letters.append((key, self._begin + line[1:]))
+
+    def leave_out_last(self) -> None:
+        """Count the last letter among those without room."""
+        self.bytes -= _size(self.letters.pop())
+        self.unsent += 1
 
 
 def _size(letter: Letter) -> int:

@@ -136,7 +136,7 @@ def test_letters_are_made_once_for_both_and_never_on_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_in, copied_in, unsent = list[int](), list[int](), list[int]()
-    monkeypatch.setattr(DeadLetterFiles, "_of", _noting(made_in, DeadLetterFiles._of))
+    monkeypatch.setattr(DeadLetterFiles, "_line", _noting(made_in, DeadLetterFiles._line))
     monkeypatch.setattr(Copies, "add", _noting(copied_in, Copies.add))
 
     async def run() -> None:
@@ -165,11 +165,14 @@ def _noting(threads: list[int], make: Callable[..., R]) -> Callable[..., R]:
 def test_a_letter_without_room_is_not_made() -> None:
     copies = Copies("file:clicks", 3_000)
     for refusal in [*refusals(1), Refusal("0", 2, Reason.LATE, b"x" * 5_000), *refusals(*range(3, 50))]:
-        copies.add(refusal, "clicks", b'{"position": %d}' % refusal.position)
-    # Room for eleven: each takes 200 bytes of memory, beside a key of 22 or 23 and a text of 43 or 44.
+        copies.add(refusal, b'{"position":%d}' % refusal.position)
+    # Room for eleven: each takes 200 bytes of memory, beside a key of 15 or 16 and a text of 39 or 40.
     assert len(copies.letters) == 11
-    assert sum(200 + len(key) + len(text) for key, text in copies.letters) <= 3_000
+    assert sum(200 + len(key) + len(text) for key, text in copies.letters) == copies.bytes <= 3_000
     assert copies.unsent == 49 - 11
+    copies.leave_out_last()
+    assert (len(copies.letters), copies.unsent) == (10, 49 - 10)
+    assert sum(200 + len(key) + len(text) for key, text in copies.letters) == copies.bytes
 
 
 def test_a_disk_that_fails_keeps_no_letter_from_the_topic(tmp_path: Path) -> None:
@@ -258,9 +261,9 @@ def test_letters_arrive_in_order_after_an_outage_in_a_topic_made_for_them(
 
     found = asyncio.run(run())
     place = {"source": "file:clicks", "partition": "0"}
-    assert found[0] == {**place, "position": 3, "stream": "clicks", "reason": "late", "record": "{}"}
+    assert found[0] == {**place, "position": 3, "streams": ["clicks"], "reason": "late", "record": "{}"}
     assert [letter["position"] for letter in found] == [3, 5, 8]
-    assert "stream" not in found[2]
+    assert "streams" not in found[2]
     assert unsent == [1]
     assert letters_of(tmp_path) == [3, 5, 6, 8]
 

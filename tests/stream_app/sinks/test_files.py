@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 from stream_app.core.incoming import Reason, Refusal
 from stream_app.core.records import WitnessRow
+from stream_app.durable import LineLog
 from stream_app.ports import OperatorError
 from stream_app.sinks import dead_letter_file
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expire
@@ -199,19 +201,21 @@ def test_without_content_a_letter_says_where_and_why_only(tmp_path: Path) -> Non
     with closing(Letters(tmp_path, content=False)) as letters:
         letters.write(NULL, stream="visits")
         bytes_ = len(NULL.record)
-        place = {"partition": "0", "position": 7, "stream": "visits"}
+        place = {"partition": "0", "position": 7, "streams": ["visits"]}
         assert letters.kept() == [place | {"reason": "null", "bytes": bytes_}]
 
 
-def test_streams_that_refuse_the_same_records_get_a_letter_each(tmp_path: Path) -> None:
+def test_streams_that_refuse_the_same_record_share_a_letter_unless_they_have_one(tmp_path: Path) -> None:
     with closing(DeadLetterFiles(tmp_path, Keeping(80, 10**6, content=False))) as files:
         bad = Refusal("0", 8, Reason.BAD_TIME, b"")
         assert asyncio.run(files.write([bad], ("sales",))) == [1]
         assert asyncio.run(files.write([NULL, bad], ("visits", "sales", "orders"))) == [2, 1, 2]
         [file] = tmp_path.iterdir()
         kept = [json.loads(line) for line in file.read_bytes().splitlines()]
-    assert [(letter["position"], letter["stream"]) for letter in kept] == [
-        *((8, "sales"), (7, "visits"), (7, "sales"), (7, "orders"), (8, "visits"), (8, "orders")),
+    assert [(letter["position"], letter["streams"]) for letter in kept] == [
+        (8, ["sales"]),
+        (7, ["visits", "sales", "orders"]),
+        (8, ["visits", "orders"]),
     ]
 
 
@@ -222,11 +226,11 @@ def test_a_letter_is_written_once_per_stream_and_again_only_after_a_restart(tmp_
         assert letters.write_for(0, stream="sales") == 1
         assert letters.write_for(0) == 1
         assert letters.write_for(0, 1, 2, stream="visits") == 0
-    once = [(0, "visits"), (1, "visits"), (2, "visits"), (0, "sales"), (0, None)]
+    once = [(0, ["visits"]), (1, ["visits"]), (2, ["visits"]), (0, ["sales"]), (0, None)]
     with closing(Letters(tmp_path)) as letters:
         assert letters.write_for(0, stream="visits") == 1
-        places = [(letter["position"], letter.get("stream")) for letter in letters.kept()]
-    assert places == [*once, (0, "visits")]  # same position and stream: known as a repeat
+        places = [(letter["position"], letter.get("streams")) for letter in letters.kept()]
+    assert places == [*once, (0, ["visits"])]  # same position and stream: known as a repeat
 
 
 def test_the_last_letters_are_remembered_however_many_there_were(
@@ -238,6 +242,41 @@ def test_the_last_letters_are_remembered_however_many_there_were(
         assert [letters.write_for(*batch) for batch in batches for _ in range(2)] == [7, 0] * 9
         files = letters._files
         assert len(files._older) + len(files._newer) <= 2 * (5 + 7)
+
+
+def test_as_many_records_are_remembered_however_many_streams_refuse_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letter_file, "_REMEMBERED", 5)
+    refused = [Refusal("0", position, Reason.NULL, b"") for position in range(3)]
+    with closing(Letters(tmp_path)) as letters:
+        assert letters.write_for(9) == 1
+        assert asyncio.run(letters._files.write(refused, ("a", "b", "c", "d", "e"))) == [3] * 5
+        assert letters.write_for(9) == 0
+
+
+def test_letters_that_a_failing_disk_took_are_counted_and_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full, real = [False, True], LineLog.append
+
+    def append(file: LineLog, lines: Iterable[bytes]) -> None:
+        if full and full.pop(0):
+            raise OSError("the disk is full")
+        real(file, lines)
+
+    monkeypatch.setattr(LineLog, "append", append)
+    with closing(Letters(tmp_path, most_bytes=80_000)) as letters:
+        assert letters.write_for(*range(6), size=4_000) == 2, "a file has room for two"
+        assert caplog.messages == ["dead letters: the disk is full; records are refused without a letter"]
+        assert letters.write_for(*range(6), size=4_000) == 4
+        assert letters.positions() == list(range(6))
+
+
+def test_a_file_that_expires_meanwhile_loses_no_letter(tmp_path: Path) -> None:
+    with closing(Letters(tmp_path)) as letters:
+        (tmp_path / "1.ndjson").symlink_to(tmp_path / "gone")  # in the directory, and not there any more
+        assert letters.write_for(1) == 1
 
 
 def test_letters_are_deleted_at_their_age_and_not_much_earlier(tmp_path: Path) -> None:
