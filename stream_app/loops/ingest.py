@@ -107,6 +107,7 @@ class Ingest:
 
         Raises: OSError if it is unknown whether a call took effect; calling again is always safe.
         """
+        await self._letters.room()  # here, so that no record waits for its own letter
         partitions = await self._source.owned()
         if partitions != self._views.owned:
             self._views.forget()  # another worker may have moved the partitions that are owned now
@@ -120,7 +121,7 @@ class Ingest:
         for batch in batches:
             letters = [refusal for refusal in batch.refused if refusal.reason != Reason.TOMBSTONE]
             if letters:
-                await self._letters.put(letters)
+                self._letters.put(letters)
         await self._apply_to_all(streams, batches)
         return sum(len(batch.positions) + len(batch.refused) for batch in batches)
 
@@ -226,7 +227,7 @@ class Ingest:
         """Apply slices, each in order up to a reply that refuses; return these replies by partition."""
         for part in parts:
             if part.refusals:
-                await self._letters.put(part.refusals, stream.name)
+                self._letters.put(part.refusals, stream.name)
         refused: dict[str, Reply] = {}
         for call in calls_of(change for part in parts for change in part.changes):
             changes = [change for change in call if change.partition not in refused]

@@ -8,16 +8,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from stream_app.core.incoming import Refusal
 from stream_app.outage import Outage
 from stream_app.ports import DeadLetters
 
-MOST_WAITING_BYTES = 16 << 20  # letters that may wait for the disk, and those of one more slice
+MOST_WAITING_BYTES = 16 << 20  # of letters that wait for the disk, beside those of one more read
 LETTER_BYTES = 300  # of memory, for each letter beside its record
+STREAM_BYTES = 100  # of memory, for each stream of a group
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Group:
+    """Refusals whose letters wait, and the streams that refused all of them."""
+
+    refusals: Sequence[Refusal]
+    bytes: int
+    streams: dict[str | None, None] = field(default_factory=dict)
 
 
 class LettersBeside:
@@ -25,20 +36,33 @@ class LettersBeside:
 
     def __init__(self, dead_letters: DeadLetters) -> None:
         self._dead_letters = dead_letters
-        # Streams that count alike share their refusals, so a thousand of them wait as one group.
-        self._waiting: dict[int, tuple[Sequence[Refusal], dict[str | None, None]]] = {}
+        self._waiting: dict[int, _Group] = {}  # by the identity of the refusals
         self._bytes = 0
-        self._changed = asyncio.Condition()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._writing: asyncio.Task[None] | None = None
 
-    async def put(self, refusals: Sequence[Refusal], stream: str | None = None) -> None:
-        """Queue letters for writing; wait only while ``MOST_WAITING_BYTES`` or more are queued."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._bytes < MOST_WAITING_BYTES)
-        _, streams = self._waiting.setdefault(id(refusals), (refusals, {}))
-        if stream not in streams:  # a slice that is applied again refuses the same records
-            streams[stream] = None
-            self._bytes += _size(refusals)
+    async def room(self) -> None:
+        """Return once fewer than ``MOST_WAITING_BYTES`` are queued."""
+        await self._has_room.wait()
+
+    def put(self, refusals: Sequence[Refusal], stream: str | None = None) -> None:
+        """Queue a letter of a stream for each refusal.
+
+        Args: refusals, which must not change afterwards. A thousand streams that pass the same list, because
+            they refuse the same records, wait as one group and take the memory of one.
+        """
+        group = self._waiting.get(id(refusals))
+        if group is None:
+            size = sum(LETTER_BYTES + len(refusal.record) for refusal in refusals)
+            group = self._waiting[id(refusals)] = _Group(refusals, size)
+            self._bytes += size
+        if stream not in group.streams:  # a slice that is applied again refuses the same records
+            group.streams[stream] = None
+            group.bytes += STREAM_BYTES
+            self._bytes += STREAM_BYTES
+        if self._bytes >= MOST_WAITING_BYTES:
+            self._has_room.clear()
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
 
@@ -50,13 +74,15 @@ class LettersBeside:
     async def _write(self) -> None:
         outage = Outage(log, "dead letters")
         while self._waiting:
-            refusals, streams = self._waiting.pop(next(iter(self._waiting)))
-            await outage.outlast(partial(self._dead_letters.write, refusals, tuple(streams)))
-            outage.over()
-            self._bytes -= _size(refusals) * len(streams)
-            async with self._changed:
-                self._changed.notify_all()
-
-
-def _size(refusals: Sequence[Refusal]) -> int:
-    return sum(LETTER_BYTES + len(refusal.record) for refusal in refusals)
+            group = self._waiting.pop(next(iter(self._waiting)))
+            try:
+                write = partial(self._dead_letters.write, group.refusals, tuple(group.streams))
+                await outage.outlast(write)
+                outage.over()
+            except Exception as failure:  # such as a thread that cannot start: counting goes on
+                kind = type(failure).__name__  # its message may quote a record
+                log.error("dead letters: %s; records are refused without a letter", kind)
+            finally:
+                self._bytes -= group.bytes
+                if self._bytes < MOST_WAITING_BYTES:
+                    self._has_room.set()

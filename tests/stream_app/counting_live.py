@@ -69,7 +69,7 @@ class SlowLetters(MemoryDeadLetters):
     def __init__(self) -> None:
         super().__init__()
         self.takes_s = 0.0
-        self.failures: list[OSError] = []
+        self.failures: list[Exception] = []
 
     async def write(
         self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)

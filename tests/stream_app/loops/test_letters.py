@@ -14,6 +14,8 @@ from tests.simulator.loop import simulate
 from tests.stream_app.counting_live import Live, SlowLetters, broken, event, log_of
 from tests.stream_app.declared import BIN_US
 
+ONE_LETTER = letters.LETTER_BYTES + letters.STREAM_BYTES + 10
+
 
 def refusal(position: int) -> Refusal:
     """Return a refused record of ten bytes."""
@@ -35,8 +37,22 @@ def test_a_refused_record_is_passed_before_its_letter_is_written(
     assert [(stream, position) for stream, _, position in live.letters.kept] == [letter]
 
 
-def test_letters_wait_for_room_and_are_written_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters, "MOST_WAITING_BYTES", 3 * letters.LETTER_BYTES)
+def test_the_next_read_waits_while_letters_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "MOST_WAITING_BYTES", 1)
+
+    async def run() -> Live:
+        live = Live(log_of(p0=[event(0.5, -3), event(0.6, 0.6)]))
+        live.letters.takes_s = 4.5
+        await live.run(1.2)
+        return live
+
+    applied_s = simulate(1, run()).store.applied_s
+    assert applied_s["p0", 1] < 0.52 * BIN_US / 1e6
+    assert applied_s["p0", 2] >= 0.5 * BIN_US / 1e6 + 4.5
+
+
+def test_reading_waits_for_room_and_letters_are_written_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(letters, "MOST_WAITING_BYTES", 3 * ONE_LETTER)
 
     async def run() -> tuple[list[float], list[int]]:
         disk = SlowLetters()
@@ -44,7 +60,8 @@ def test_letters_wait_for_room_and_are_written_in_order(monkeypatch: pytest.Monk
         beside = LettersBeside(disk)
         returned = []
         for position in range(6):
-            await beside.put([refusal(position)])
+            await beside.room()
+            beside.put([refusal(position)])
             returned.append(asyncio.get_running_loop().time())
         await beside.written()
         return returned, [position for *_, position in disk.kept]
@@ -72,9 +89,9 @@ def test_streams_that_refuse_the_same_records_wait_as_one_write() -> None:
         beside = LettersBeside(disk)
         shared, others = [refusal(0), refusal(1)], [refusal(2)]
         for stream in ("visits", "sales", "orders"):
-            await beside.put(shared, stream)
-            await beside.put(others, stream)
-            await beside.put(shared, stream)
+            beside.put(shared, stream)
+            beside.put(others, stream)
+            beside.put(shared, stream)
         await beside.written()
         return asyncio.get_running_loop().time(), [(stream, at) for stream, _, at in disk.kept]
 
@@ -89,8 +106,41 @@ def test_a_letter_that_is_not_written_is_written_again() -> None:
         disk = SlowLetters()
         disk.failures = [OSError("the disk is full")] * 2
         beside = LettersBeside(disk)
-        await beside.put([refusal(0)])
+        beside.put([refusal(0)])
         await beside.written()
         return len(disk.kept)
 
     assert simulate(1, run()) == 1
+
+
+def test_letters_that_cannot_be_written_are_lost_with_a_line_and_leave_their_room(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(letters, "MOST_WAITING_BYTES", ONE_LETTER)
+
+    async def run() -> list[int]:
+        disk = SlowLetters()
+        disk.failures = [RuntimeError("can't start new thread")]
+        beside = LettersBeside(disk)
+        for position in range(3):
+            await beside.room()
+            beside.put([refusal(position)])
+        await beside.written()
+        return [position for *_, position in disk.kept]
+
+    assert simulate(1, run()) == [1, 2]
+    assert caplog.messages == ["dead letters: RuntimeError; records are refused without a letter"]
+
+
+def test_a_large_record_that_a_thousand_streams_refuse_delays_no_read() -> None:
+    async def run() -> float:
+        disk = SlowLetters()
+        disk.takes_s = 1
+        beside = LettersBeside(disk)
+        large = [Refusal("p0", 0, Reason.UNDECODABLE, bytes(1 << 20))]
+        for stream in range(1_000):
+            beside.put(large, f"s{stream}")
+            await beside.room()
+        return asyncio.get_running_loop().time()
+
+    assert simulate(1, run()) == 0
