@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from itertools import compress, islice
+from collections.abc import Sequence
+from itertools import islice
 
 from stream_app.core.incoming import Reason, Refusal
 from stream_app.loops.loaded_streams import LoadedStreams
@@ -16,7 +17,7 @@ from stream_app.outage import Outage
 from stream_app.ports import DeadLetters, Store
 from stream_app.together import each_to_its_end
 
-MOST_LETTERS = 1_000  # per write
+MOST_LETTERS = 1_000  # of a stream and partition, in one round trip and in one write
 MOST_PLACES = 64  # streams and partitions that are asked about in one round trip
 
 log = logging.getLogger(__name__)
@@ -52,18 +53,25 @@ class RefusedAhead:
             for place in places:
                 del self._expected[place]  # a cut that is stored meanwhile expects letters anew
             try:
-                asked = (self._store.refused_ahead(*place, 1) for place in places)
-                found = await each_to_its_end(*asked)  # together, because most places have no letters
-                for place in compress(places, found):
-                    await self._write(*place)
+                await self._write(places)
             except BaseException:
                 for place in places:
                     self.expect(place)
                 raise
         self._more.clear()
 
-    async def _write(self, stream: str, partition: str) -> None:
-        while positions := await self._store.refused_ahead(stream, partition, MOST_LETTERS):
+    async def _write(self, places: Sequence[tuple[str, str]]) -> None:
+        """Write letters of these streams and partitions: one write for all streams that refused alike."""
+        store = self._store
+        found = await each_to_its_end(*(store.refused_ahead(*place, MOST_LETTERS) for place in places))
+        alike = dict[tuple[str, tuple[int, ...]], list[str]]()
+        for (stream, partition), refused in zip(places, found, strict=True):
+            if refused:
+                alike.setdefault((partition, tuple(refused)), []).append(stream)
+        for (partition, positions), streams in alike.items():
             letters = [Refusal(partition, position, Reason.FUTURE, b"") for position in positions]
-            await self._dead_letters.write(letters, (stream,))
-            await self._store.forget_refused(stream, partition, positions)
+            await self._dead_letters.write(letters, tuple(streams))
+            await each_to_its_end(*(store.forget_refused(stream, partition, positions) for stream in streams))
+            if len(positions) == MOST_LETTERS:
+                for stream in streams:  # there may be more
+                    self.expect((stream, partition))

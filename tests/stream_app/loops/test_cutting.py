@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from stream_app.core.history import history_text
-from stream_app.core.incoming import Reason
+from stream_app.core.incoming import Reason, Refusal
 from stream_app.core.records import Cut, History, PartitionCuts, Reply
+from stream_app.loops import refused_ahead
 from stream_app.loops.cutting import MOST_CUTS, calls_of
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import OperatorError
@@ -104,12 +105,17 @@ def test_letters_of_records_from_the_future_delay_no_cut() -> None:
     assert counted(event(4.5, 900)) == ({FIRST_BIN: 1, FIRST_BIN + 6: 1}, 1)
 
 
-def test_each_record_that_is_refused_while_letters_are_written_gets_its_letter() -> None:
+@pytest.mark.parametrize("most", [1, 1_000])
+def test_each_record_that_is_refused_while_letters_are_written_gets_its_letter(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(refused_ahead, "MOST_LETTERS", most)
+
     async def run() -> Live:
         future = [event(bin + 0.5, 900) for bin in range(6)]
         live = Live(log_of(p0=future, p1=future))
         live.letters.takes_s = 1.3 * BIN_S
-        await live.run(14)
+        await live.run(20)
         return live
 
     live = simulate(1, run())
@@ -117,6 +123,29 @@ def test_each_record_that_is_refused_while_letters_are_written_gets_its_letter()
         (STREAM, partition, position): Reason.FUTURE for partition in ("p0", "p1") for position in range(6)
     }
     assert all(live.store._streams[STREAM].partitions[name].refused_ahead == [] for name in ("p0", "p1"))
+
+
+def test_streams_whose_cuts_refuse_the_same_records_share_their_letters() -> None:
+    streams = [f"s{number:02}" for number in range(40)]
+    calls: list[tuple[str | None, ...]] = []
+
+    async def run() -> Live:
+        live = Live(log_of(p0=[event(0.5, 900)]), streams)
+        live.letters.takes_s = 0.2 * BIN_S  # those of the first cuts; meanwhile all others are stored
+        write = live.letters.write
+
+        async def noting(refusals: Sequence[Refusal], streams: tuple[str | None, ...]) -> Sequence[int]:
+            calls.append(streams)
+            return await write(refusals, streams)
+
+        live.letters.write = noting  # type: ignore[assignment,method-assign]
+        await live.run(3.5)
+        return live
+
+    live = simulate(1, run())
+    assert live.letters.kept == {(stream, "p0", 0): Reason.FUTURE for stream in streams}
+    assert len(calls) <= 2
+    assert all(live.store._streams[name].partitions["p0"].refused_ahead == [] for name in streams)
 
 
 def test_letters_of_all_partitions_are_asked_for_together() -> None:
