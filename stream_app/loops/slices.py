@@ -7,7 +7,7 @@ records that match a condition. Everything here depends on the records, their po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
@@ -82,7 +82,7 @@ class Slices:
 
         def made() -> Slice:
             part = self._binned(stream, state)
-            refusals = list(_refusals(part, stream.rules))
+            refusals = self._refusals(part, stream.rules)
             return replace(part, changes=list(self._changes(stream, part)), refusals=refusals)
 
         return self._once(("slice", _alike(stream, state)), made)
@@ -143,6 +143,16 @@ class Slices:
     def _own_bins(self, time: Time) -> Int64Array:
         times, binning = self.batch.columns[time.field], time.binning
         return self._once(("bins", time.field, binning), lambda: binning.bin_of(times))
+
+    def _refusals(self, part: Slice, rules: BinRules) -> Sequence[Refusal]:
+        """Return the same list for all streams that refuse the same records for the same reasons."""
+        indices = dict[Reason, Int64Array]()
+        for reason, mask in part.assignment.refused.items():
+            if reason is Reason.LATE:  # the bin of a late record is the first one that was open
+                mask = mask & ~rules.late_is("drop", part.assignment.bins)
+            indices[reason] = np.flatnonzero(mask) + part.first
+        name = "refusals", *((reason, found.tobytes()) for reason, found in indices.items() if len(found))
+        return self._once(name, lambda: list(_refusals(self.batch, indices)))
 
     def _user_key(self, stream: LoadedStream, window: int) -> bytes:
         return self._keys.user_key(stream.name, stream.user_keys.of(window))
@@ -291,12 +301,9 @@ class _Rows:
         return self.bins[rows], self.places[rows], deltas, self.users.users(rows)
 
 
-def _refusals(part: Slice, rules: BinRules) -> Iterator[Refusal]:
-    """Yield a refusal for each record without a bin, except late records that are to be dropped silently."""
-    for reason, refused in part.assignment.refused.items():
-        mask = refused
-        if reason is Reason.LATE:  # the bin of a late record is the first one that was open
-            mask = refused & ~rules.late_is("drop", part.assignment.bins)
-        for index in (np.flatnonzero(mask) + part.first).tolist():
-            record = part.batch.records[index] if part.batch.records else b""
-            yield Refusal(part.batch.partition, int(part.batch.positions[index]), reason, record)
+def _refusals(batch: RecordBatch, indices: Mapping[Reason, Int64Array]) -> Iterator[Refusal]:
+    """Yield a refusal for each of these records. Args: indices, in the batch, by reason."""
+    for reason, found in indices.items():
+        for index in found.tolist():
+            record = batch.records[index] if batch.records else b""
+            yield Refusal(batch.partition, int(batch.positions[index]), reason, record)

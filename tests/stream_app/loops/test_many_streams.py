@@ -72,6 +72,24 @@ def test_records_are_assigned_once_for_all_streams_that_count_alike(
         asyncio.run(run(one))
 
 
+def test_streams_that_refuse_the_same_records_share_their_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also streams that count otherwise: every second one has another grace."""
+
+    async def run(one: OneSource) -> None:
+        ingest = await opened(one)
+        written = counted_calls(monkeypatch, one.letters, "write")
+        one.append(FIRST_BIN - 3, FIRST_BIN + 0.5)
+        await ingest.step()
+        [(refusals, streams)] = written
+        assert len(refusals) == 1
+        assert sorted(streams) == [strategy.stream for strategy in one.strategies]
+
+    with closing(OneSource(tmp_path, *strategies())) as one:
+        asyncio.run(run(one))
+
+
 @pytest.mark.parametrize(("facts", "at_once"), [({}, STREAMS), ({"max_events": 9}, 2)])
 def test_a_turn_packs_the_records_of_few_capped_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: dict[str, int], at_once: int
