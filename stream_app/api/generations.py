@@ -68,10 +68,9 @@ class Generations:
                 assert before.view is not None
                 assert after.view is not None
                 if not after.labels.changes or not before.labels.next_changes:
-                    now = edge_in_words(before.view, after.view)
-                    ahead = edge_in_words(before.view, after.view, ahead=True)
-                    after.say(replace(after.labels, changes=now, changes_ahead=ahead))
-                    before.say(replace(before.labels, next_changes=ahead))
+                    changes = edge_in_words(before.view, after.view)
+                    after.say(replace(after.labels, changes=changes))
+                    before.say(replace(before.labels, next_changes=changes))
                 goes_on = after.seq > 0 and is_complete(before.view, after.view)
                 before.go_on_in(after if goes_on else None)
 

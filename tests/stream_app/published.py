@@ -85,7 +85,10 @@ class Published:
         own: dict[str, Any] = {"source": self.source, "epoch_bins": self.epoch_bins}
         own |= {"user": self.user, "count": self.count, "where": self.where, "replay": self.replay}
         found = declared(self.epsilon, self.bin_us, self.timezone, **own, **axes)
-        return structs.replace(found, successor_of=self.successor_of)
+        if self.successor_of is None:
+            return found
+        begins = structs.replace(found.time, first_us=found.time.binning.start_us(self.first_bin))
+        return structs.replace(found, time=begins, successor_of=self.successor_of)
 
     def change(self, epsilon: str, branching: tuple[int, ...] | None = None) -> None:
         """Change the settings of the epochs that open from now on."""

@@ -213,11 +213,10 @@ def _summary(view: StreamView) -> dict[str, Any]:
     running = None if until is None else estimated(view.running(), DEFAULT_CONFIDENCE)
     binning = view.binning
     calendar = binning.timezone is not None
-    changes = view.labels.changes if view.visible_seq else view.labels.changes_ahead
     return released(view) | {
         "title": view.labels.title or view.name,
-        "generation_start": None if view.generation == 1 else _instant(view.own.start_us),
-        "changes": changes or None,
+        "generation_start": None if view.generation == 1 else _instant(view.declared.time.first_us),
+        "changes": view.labels.changes or None,
         "display_timezone": view.labels.timezone,
         "source": view.labels.source(view.strategy.source),
         "epsilon": in_words(view.strategy.epsilon),

@@ -231,7 +231,7 @@ function showSuccession() {
   for (const part of detail.history?.toReversed() ?? []) words.push("Events of ", times.onPage(times.period(seconds(part.start), seconds(part.end))), " are counted by ", link(part.stream), ". ");
   if (detail.history?.every((part) => part.in_total)) words.push("All counts and charts here include them; alert rules do not. ");
   else if (detail.history) words.push("Another list of keys was counted before: counts and charts of a key that both lists hold include them, the total and alert rules do not. ");
-  else if (detail.successor_of) words.push("Events before ", on(detail.start), " are counted by ", link(detail.successor_of), ". ");
+  else if (detail.successor_of) words.push("Events before it began are counted by ", link(detail.successor_of), ". ");
   if (detail.successor) words.push("Events from ", on(detail.ends), " on are counted by ", link(detail.successor), `. ${detail.successor_changes ?? ""}`);
   else if (detail.ends && detail.next_release) words.push("This stream ends at ", on(detail.ends), ".");
   if (detail.announced) words.push(" From ", on(detail.announced.start), ` on: ${detail.announced.changes}.`);

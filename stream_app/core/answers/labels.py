@@ -21,9 +21,8 @@ class Labels:
     Args: title, empty for a stream without one; timezone, in which pages show instants; total, what its
         epochs may cost together, None for no limit; annotations, of its charts; until_us, where it ends,
         None if the configuration names no end; changes, a sentence on what differs from the generation
-        before, empty for the first one; changes_ahead, the same in words for readers before the edge;
-        next_changes, the changes_ahead of the next one, empty until it is announced; coming, an announced
-        change of what arrival decides.
+        before, empty for the first one; next_changes, the changes of the next one, empty until it is
+        announced; coming, an announced change of what arrival decides.
     """
 
     title: str = ""
@@ -32,7 +31,6 @@ class Labels:
     annotations: tuple[Annotation, ...] = ()
     until_us: int | None = None
     changes: str = ""
-    changes_ahead: str = ""
     next_changes: str = ""
     coming: ArrivalChange | None = None
 

@@ -143,20 +143,18 @@ def some_keys_agree(then: Strategy, now: Strategy) -> bool:
     )
 
 
-def keys_in_words(then: KeyList | None, now: KeyList | None, changed: str = "changed") -> str:
+def keys_in_words(then: KeyList | None, now: KeyList | None) -> str:
     """Return how a list of keys differs from the one before; empty if no key differs.
 
-    Args: changed, the verb.
-
     >>> keys_in_words(KeyList("c", ("FR", "DE"), False), KeyList("c", ("DE", "IT"), False))
-    'the list of keys changed (with IT, without FR)'
+    'the list of keys changes (with IT, without FR)'
     """
     was, is_now = (() if one is None else one.labels for one in (then, now))
     added, gone = sorted(set(is_now) - set(was)), sorted(set(was) - set(is_now))
     if not added and not gone:
         return "" if was == is_now else "the list of keys is in another order"
     said = [f"{word} {_some(names)}" for word, names in (("with", added), ("without", gone)) if names]
-    return f"the list of keys {changed} ({', '.join(said)})"
+    return f"the list of keys changes ({', '.join(said)})"
 
 
 def _some(names: Sequence[str]) -> str:

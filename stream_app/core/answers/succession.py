@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
 from stream_app.core.answers.parts import edge_us, keys_in_words, same_columns, some_keys_agree
 from stream_app.core.answers.query import StreamView
@@ -20,19 +19,6 @@ from stream_app.core.records import ENDED
 from stream_app.core.strategy import Strategy
 
 Found = Callable[[str], StreamView | None]
-
-
-class _Tense(NamedTuple):
-    """The words of an edge that depend on whether it may be still to come."""
-
-    before: str
-    after: str
-    changed: str
-    here: str
-
-
-_NOW = _Tense("before", "now", "changed", "here")
-_AHEAD = _Tense("until then", "from then on", "changes", "there")
 
 
 def continued(view: StreamView, found: Found) -> tuple[StreamView, ...]:
@@ -100,31 +86,31 @@ def names_of(parts: Sequence[StreamView]) -> list[str]:
     ]
 
 
-def edge_in_words(before: StreamView, after: StreamView, names_keys: bool = True, ahead: bool = False) -> str:
+def edge_in_words(before: StreamView, after: StreamView, names_keys: bool = True) -> str:
     """Return a sentence for the edge between two streams: which settings differ from there on.
 
-    Args: names_keys, whether it may name keys that only one of both lists holds; ahead, whether the sentence
-        is for readers of the stream before, or may be read before the edge.
+    The sentence is true before the edge and after it.
+    Args: names_keys, whether it may name keys that only one of both lists holds.
     """
-    tense = _AHEAD if ahead else _NOW
-    changes = list(_changes(before.strategy, after.strategy, tense))
-    names = f"{before.strategy.stream} ends, and {after.strategy.stream} goes on"
+    then, now = before.strategy, after.first_strategy
+    changes = list(_changes(then, now))
+    names = f"{then.stream} ends, and {now.stream} goes on"
     if before.name == after.name and after.generation > 1:
         names = f"{after.name} goes on as generation {after.generation}"
     beyond = ""
-    if not same_columns(before.strategy, after.strategy):
-        changes = [*_cells(before.strategy, after.strategy, names_keys, tense), *changes]
-        if some_keys_agree(before.strategy, after.strategy):
-            beyond = f" Keys of both lists have one history; the total over all keys begins {tense.here}."
+    if not same_columns(then, now):
+        changes = [*_cells(then, now, names_keys), *changes]
+        if some_keys_agree(then, now):
+            beyond = " Keys of both lists have one history; the total over all keys begins there."
     otherwise = "other" if before.name == after.name and after.generation > 1 else "the same"
     return f"{names}: {'; '.join(changes)}.{beyond}" if changes else f"{names} with {otherwise} settings."
 
 
-def _cells(before: Strategy, after: Strategy, names_keys: bool, tense: _Tense) -> Iterator[str]:
+def _cells(before: Strategy, after: Strategy, names_keys: bool) -> Iterator[str]:
     """Yield how the cells of a bin differ between two streams."""
     was, now = before.axes, after.axes
-    if keys := keys_in_words(was.keys, now.keys, tense.changed):
-        yield keys if names_keys else f"the list of keys {tense.changed}"
+    if keys := keys_in_words(was.keys, now.keys):
+        yield keys if names_keys else "the list of keys changes"
     if was.buckets != now.buckets:
         yield "other buckets of the value"
     if was.amounts != now.amounts:
@@ -133,7 +119,7 @@ def _cells(before: Strategy, after: Strategy, names_keys: bool, tense: _Tense) -
         yield "the cells of a bin are released in other columns"
 
 
-def _changes(before: Strategy, after: Strategy, tense: _Tense) -> Iterator[str]:
+def _changes(before: Strategy, after: Strategy) -> Iterator[str]:
     then, now = before.declared, after.declared
     facts = {
         "epsilon": (in_words(before.epsilon), in_words(after.epsilon)),
@@ -145,9 +131,7 @@ def _changes(before: Strategy, after: Strategy, tense: _Tense) -> Iterator[str]:
         "release": (before.kind.release, after.kind.release),
     }
     told = [
-        f"{name} {was} {tense.before}, {now} {tense.after}"
-        for name, (was, now) in facts.items()
-        if was != now
+        f"{name} {was} until then, {now} from then on" for name, (was, now) in facts.items() if was != now
     ]
     others = (
         ("other caps for each user", then.privacy.per_user != now.privacy.per_user),

@@ -52,6 +52,11 @@ class VisibleEpochs:
         return self.epochs[-1].record.epoch if self.epochs else 0
 
     @property
+    def first_strategy(self) -> Strategy:
+        """Return the strategy of the first visible epoch: later epochs may have other settings."""
+        return strategy_of(self._texts, self.epochs[0].record) if self.epochs else self.strategy
+
+    @property
     def span(self) -> Span:
         """Return all visible bins, absolute; bins between two epochs may never have been measured.
 

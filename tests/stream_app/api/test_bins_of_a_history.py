@@ -73,7 +73,7 @@ def test_a_range_may_begin_at_any_edge_of_the_bins_that_it_lies_in(address: str)
     [part] = told(address, "then-hours")["history"]
     assert (part["bin"], part["bin_seconds"], part["timezone"]) == ("1 day", 86_400.0, None)
     [mark] = told(address, "then-hours")["annotations"]
-    assert (mark["start"], "bins 1 day before, 1 hour now" in mark["text"]) == (AT_EDGE, True)
+    assert (mark["start"], "bins 1 day until then, 1 hour from then on" in mark["text"]) == (AT_EDGE, True)
 
 
 def test_a_finer_step_is_refused_with_one_that_fits(address: str) -> None:

@@ -80,7 +80,7 @@ def test_a_successor_answers_with_the_history_before_its_edge(behind: Backstage)
     assert [(one["start"], one["bins_released"]) for one in detail["epochs"]] == [(EDGE_TEXT, 5)]
     [mark] = detail["annotations"]
     assert (mark["start"], mark["end"]) == (EDGE_TEXT, None)
-    assert mark["text"] == "departures ends, and later goes on: epsilon 1 before, 2 now."
+    assert mark["text"] == "departures ends, and later goes on: epsilon 1 until then, 2 from then on."
     bins = told(address, "later", what="/series?kind=bin")
     assert bins["value"][:10] == told(address, "departures", what="/series?kind=bin")["value"]
     assert len(bins["value"]) == 15
@@ -198,7 +198,7 @@ def test_a_key_of_both_lists_has_one_history_and_the_total_begins_at_the_edge(be
     detail = told(address, "new")
     assert (detail["start"], detail["history"][0]["in_total"]) == (EDGE_TEXT, False)
     [mark] = detail["annotations"]
-    assert "the list of keys changed (with B6, without DL)." in mark["text"]
+    assert "the list of keys changes (with B6, without DL)." in mark["text"]
     assert len(told(address, "new", what="/keys?step=1")["start"]) == 5
     assert told(address, "new", what="/preview?epsilon=0.5&key=UA")["half_width"]
 
@@ -234,7 +234,7 @@ def test_a_page_shows_a_chosen_key_before_the_edge_and_the_total_from_there(
         expect(page.locator("#succession")).to_contain_text("the total and alert rules do not")
         page.locator("#bins").scroll_into_view_if_needed()
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "15")
-        expect(page.locator("#annotations li")).to_contain_text(["the list of keys changed"])
+        expect(page.locator("#annotations li")).to_contain_text(["the list of keys changes"])
         expect(page.locator("#stream-about")).to_contain_text("since 1 Jan 2013, 00:00")
         expect(page.locator("#unmeasured")).to_be_hidden()
     with opened(browser, address + "/streams/new?key=B6") as page:

@@ -252,4 +252,4 @@ def test_distributions_go_on_over_other_bins() -> None:
 
 def test_an_edge_names_both_bins() -> None:
     a, b, _ = chain("1")
-    assert "bins 6 hours before, 1 day now;" in edge_in_words(a, b)
+    assert "bins 6 hours until then, 1 day from then on;" in edge_in_words(a, b)

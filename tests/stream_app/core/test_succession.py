@@ -257,21 +257,30 @@ def test_a_stream_that_has_not_ended_is_not_part_of_a_history() -> None:
 def test_an_edge_names_the_settings_that_differ() -> None:
     a, b, c = chain("1", "2")
     assert edge_in_words(a, b) == (
-        "a ends, and b goes on: epsilon 1 before, 2 now; epoch 3 bins before, 4 bins now; "
-        "release causal before, anticipating now."
-    )
-    assert edge_in_words(a, a) == "a ends, and a goes on with the same settings."
-    assert edge_in_words(b, c).endswith(
-        "epoch 4 bins before, 2 bins now; release anticipating before, causal now."
-    )
-
-
-def test_a_coming_edge_is_described_as_coming() -> None:
-    a, b, _ = chain("1", "2")
-    assert edge_in_words(a, b, ahead=True) == (
         "a ends, and b goes on: epsilon 1 until then, 2 from then on; epoch 3 bins until then, 4 bins from "
         "then on; release causal until then, anticipating from then on."
     )
+    assert edge_in_words(a, a) == "a ends, and a goes on with the same settings."
+    assert edge_in_words(b, c).endswith(
+        "epoch 4 bins until then, 2 bins from then on; release anticipating until then, causal from then on."
+    )
+
+
+def test_an_edge_has_the_settings_of_the_epochs_beside_it() -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        old = Published(store, "a", "1", 3)
+        new = Published(store, "b", "2", 3, FIRST_BIN + 3, successor_of="a")
+        await released(store, old, [1, 2, 3])
+        await released(store, new, [4, 5, 6])
+        new.change("3")
+        await new.open(1, FIRST_BIN + 6)
+        await new.close([7])
+        a, b = await read(None, store, "a"), await read(None, store, "b")
+        assert b.strategy.epsilon == 3
+        assert edge_in_words(a, b) == "a ends, and b goes on: epsilon 1 until then, 2 from then on."
+
+    asyncio.run(run())
 
 
 def test_an_edge_names_other_conditions_and_caps() -> None:
