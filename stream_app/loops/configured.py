@@ -51,8 +51,16 @@ def check_change(running: Strategy, planned: Strategy) -> None:
             )
         raise OperatorError(
             f"stream {planned.stream}: {key} was {before} when the stream began and is {after} now; put it "
-            "back, or give the new stream another name, with successor_of to continue this one"
+            f"back, or give the new stream another name{_continuing(running, planned)}"
         )
+
+
+def _continuing(running: Strategy, planned: Strategy) -> str:
+    """Return how the new stream continues the running one; empty if it cannot."""
+    before, after = running.declared, planned.declared
+    if after.until_us is not None or after.cannot_succeed(planned.stream, before) is not None:
+        return ""
+    return ", with successor_of to continue this one"
 
 
 def needs_generation(running: Strategy, planned: Strategy) -> bool:

@@ -51,9 +51,7 @@ _AGAIN = "count the file again with another --state DIR, which costs its epsilon
 # Remedies that a configuration has and the command line has not, and what to do instead.
 _REMEDIES = {
     "put that back, or give the new stream another name": f"put that back, or {_AGAIN}",
-    "put it back, or give the new stream another name, with successor_of to continue this one": (
-        f"put it back, or {_AGAIN}"
-    ),
+    "put it back, or give the new stream another name": f"put it back, or {_AGAIN}",
     f'; write accept: "{ACCEPTED}" to accept that': f"; serve that with its options and --serve, or {_AGAIN}",
     "privacy.accept is missing: ": "FILE: ",
     f" {SET_LEDGER}": "",

@@ -128,7 +128,7 @@ def uneven_in_words(slices: Sequence[Span]) -> str:
 
 def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     """Return the keys with the largest estimates, with counts over the whole range and in every slice."""
-    declared = declared_keys(view.strategy, "configure keys, and start another stream")
+    declared = declared_keys(view.strategy, "configure keys")
     rows, slices = key_rows_of(view, query, declared), slices_of(view, query)
     totals, listed = rows.over(span_of(view, query)), rows.listed
     largest_first = listed[np.argsort(-np.asarray(totals.value)[listed], kind="stable")]

@@ -16,7 +16,7 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import mean_over, sums_of_keys
 from stream_app.core.meaning import OfAmounts, meaning_of_amounts
 
-_REMEDY = "configure keys, and start another stream"
+_REMEDY = "configure keys"
 
 
 def sums_by_key(view: StreamView, query: KeysQuery) -> SumKeysAnswer:

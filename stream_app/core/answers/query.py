@@ -166,7 +166,7 @@ class StreamView(VisibleEpochs):
         Raises: QueryError if none of the bins was measured, or the stream has no keys and values.
         """
         if self.strategy.kind.axes is None:
-            raise QueryError("this stream has no values; configure value, and start another stream", "stream")
+            raise QueryError("this stream has no values; configure value", "stream")
         if span is not None:
             self._check_some_measured(span)
         parts = self.parts(self.span if span is None else span)

@@ -28,7 +28,7 @@ def declared_sum(view: StreamView) -> Amounts:
     """Return what the stream adds up. Raises: QueryError if it adds up nothing."""
     amounts = view.declared.amounts
     if amounts is None:
-        raise QueryError("this stream has no sum; configure sum, and start another stream", "stream")
+        raise QueryError("this stream has no sum; configure sum", "stream")
     return amounts
 
 

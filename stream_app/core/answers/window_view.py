@@ -32,7 +32,7 @@ def windows_of(view: StreamView) -> WindowDesign:
     """Return the design of a stream's windows. Raises: QueryError if it has none."""
     design = view.strategy.kind.windows
     if design is None:
-        raise QueryError("this stream has no windows; write mode: window, and start another stream", "stream")
+        raise QueryError("this stream has no windows; write mode: window", "stream")
     return design
 
 
