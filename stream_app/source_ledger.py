@@ -304,7 +304,7 @@ def lost(entry: LedgerEntry, outside: OutsideLedger | None) -> OperatorError:
     name = "the ledger outside the store" if outside is None else outside.name
     return OperatorError(
         f"stream {entry.stream}: {name} knows that it measured {entry.source} (epoch {entry.epoch}, from "
-        f"{format_instant(entry.start_us)}), and neither the store nor the witness does; restore both, or "
-        f"give stream {base_of(entry.stream)} another name, whose privacy.accept then says that it measures "
-        "again"
+        f"{format_instant(entry.start_us)}), and neither the store nor the witness does; restore a "
+        "copy of the store from after this epoch began, or give stream "
+        f"{base_of(entry.stream)} another name, whose privacy.accept then says that it measures again"
     )

@@ -155,7 +155,7 @@ def of_limits() -> list[str]:
         answers[name] for name in ("the panel of keys (/keys)", "the stream (/v1/streams/clicks)")
     )
     return [
-        f"since the start | {many['open_s']:.1f} s, {many['all_released_s']:.1f} s |",
+        f"until all have released | {many['open_s']:.1f} s, {many['all_released_s']:.1f} s |",
         f"with 1,000 | {alone['rss_mb']} MB, {many['rss_mb']} MB |",
         f"everything included | {many['open_cpu_s']} s; {many['cpu_ms_per_closing']:.1f} ms |",
         f"one worker | {ingest['events_per_s']:,} |",

@@ -204,7 +204,7 @@ class StreamSettings:
 
     Args:
         source: where its log is.
-        declared: the public part, which cannot change during the stream's life.
+        declared: the public part, which is what the stream promises.
         accept: the text that accepts a second measurement of the same events.
         title: what readers see in place of the name; empty: the name.
         total: what all epochs together may cost; None: no limit.

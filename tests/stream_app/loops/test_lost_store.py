@@ -384,7 +384,7 @@ def test_a_stream_that_only_the_ledger_outside_knows_does_not_begin_anew(
         lose(one, EMPTIED, one.store)
         one.witness.kept.clear()
         with pytest.raises(
-            OperatorError, match=r"knows that it measured .* \(epoch 0, from .*; restore both"
+            OperatorError, match=r"knows that it measured .* \(epoch 0, from .*; restore a copy of the store"
         ):
             await one.closer(ledger=ledger).reconcile()
 
