@@ -142,6 +142,8 @@ def differences(pair: Pair, without: Seen, with_it: Seen) -> list[str]:
     moved = [more - less for less, more in pairs if more != less]
     if moved not in ([], [1]) and not form.max_events:
         found.append(f"others of the hostile record's key moved: {moved}")
+    if kind is Hostile.FUTURE_YEAR and (HOSTILE, "future") not in with_it.letters:
+        found.append("the hostile record has no dead letter")
     letters = {letter for letter in with_it.letters if letter[0] != HOSTILE}
     if letters != without.letters:
         found.append(f"{len(letters ^ without.letters)} dead letters of others differ")
@@ -242,8 +244,8 @@ def _cells(port: int, stream: str, bins: range, bin_s: int) -> dict[str, list[in
 
 def _letters(folder: Path, stream: str, writer: Writer) -> set[Letter]:
     """Return the dead letters of a topic as (record's name, reason). A repeated letter is there once."""
-    file = folder / "state" / "dead_letters" / f"{stream}.ndjson"
-    letters = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    files = (folder / "state" / "dead_letters" / stream).glob("*.ndjson")
+    letters = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return {
         (writer.name(stream, int(letter["partition"]), letter["position"]), letter["reason"])
         for letter in letters
