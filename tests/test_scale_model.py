@@ -100,6 +100,16 @@ def test_fitted_costs_predict_points_that_were_not_fitted() -> None:
     assert all(0.9 < ratio < 1.1 for ratio in ratios), table
 
 
+@pytest.mark.parametrize("point", [Point(3, 4, 46, 1, 90, 3), Point(1, 20, 1, 5, 4, 1)])
+def test_a_worker_without_a_partition_reads_nothing(point: Point) -> None:
+    noise = random.Random(4)
+    few = work(made_up(point, noise))
+    many = work(made_up(replace(point, workers=point.workers + 2), noise))
+    reads = ("poll", "event", "piece", "call", "slice", "cell")
+    assert [many[name] for name in reads] == [few[name] for name in reads]
+    assert many["worker_second"] > few["worker_second"]
+
+
 def test_a_row_has_the_medians_of_its_repeats_and_the_noise_is_their_deviation() -> None:
     chance = random.Random(8)
     rows = []

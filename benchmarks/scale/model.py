@@ -85,11 +85,11 @@ def pieces_of(row: Row) -> tuple[float, float]:
         of_partition = math.ceil(row["events"] / partitions / RECORDS_OF_PIECE)
         pieces = partitions * of_partition * row["read"] / row["events"]
         return pieces, row["read"] / pieces
-    per_s, own = row["events"] / row["workers"], _own(row)
+    per_s, own = row["events"] / _readers(row), row["partitions"] / _readers(row)
     most = max(
         own / read_every_s(row["streams"]) + ROUNDS_TO_CUT * own / row["bin_s"], per_s / RECORDS_OF_PIECE
     )
-    pieces = min(most, per_s) * row["workers"] * row["seconds"]  # no piece is empty
+    pieces = min(most, per_s) * _readers(row) * row["seconds"]  # no piece is empty
     return pieces, row["read"] / pieces
 
 
@@ -101,15 +101,15 @@ def polls_of(row: Row, pieces: float) -> float:
     """
     if not row["bin_s"]:
         return pieces  # a full piece is all that one read returns
-    every_s, per_s = read_every_s(row["streams"]), row["events"] / row["workers"]
+    every_s, per_s = read_every_s(row["streams"]), row["events"] / _readers(row)
     multiples = range(2, 2 + int(READ_TIMEOUT_S / every_s + 1e-9))
     between_s = every_s * (1 + sum(math.exp(-per_s * every_s * multiple) for multiple in multiples))
     at_cuts = min(ROUNDS_TO_CUT / row["bin_s"], per_s)
-    return (1 / between_s + at_cuts) * row["workers"] * row["seconds"]
+    return (1 / between_s + at_cuts) * _readers(row) * row["seconds"]
 
 
-def _own(row: Row) -> float:
-    return max(row["partitions"] / row["workers"], 1.0)
+def _readers(row: Row) -> float:
+    return min(row["workers"], row["partitions"])  # a worker without a partition reads nothing
 
 
 def read_every_s(streams: float) -> float:
