@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +28,6 @@ class _Group:
     """Refusals whose letters wait, and the streams that refused all of them."""
 
     refusals: Sequence[Refusal]
-    bytes: int
     streams: dict[str | None, None] = field(default_factory=dict)
 
 
@@ -37,6 +37,7 @@ class LettersBeside:
     def __init__(self, dead_letters: DeadLetters) -> None:
         self._dead_letters = dead_letters
         self._waiting: dict[int, _Group] = {}  # by the identity of the refusals
+        self._records = Counter[int]()  # how often a record waits, by its identity
         self._bytes = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -54,17 +55,34 @@ class LettersBeside:
         """
         group = self._waiting.get(id(refusals))
         if group is None:
-            size = sum(LETTER_BYTES + len(refusal.record) for refusal in refusals)
-            group = self._waiting[id(refusals)] = _Group(refusals, size)
-            self._bytes += size
+            group = self._waiting[id(refusals)] = _Group(refusals)
+            self._bytes += self._held(refusals)
         if stream not in group.streams:  # a slice that is applied again refuses the same records
             group.streams[stream] = None
-            group.bytes += STREAM_BYTES
             self._bytes += STREAM_BYTES
         if self._bytes >= MOST_WAITING_BYTES:
             self._has_room.clear()
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write())
+
+    def _held(self, refusals: Sequence[Refusal]) -> int:
+        """Return the memory that these take beside those that wait, which may hold the same records."""
+        size = LETTER_BYTES * len(refusals)
+        for refusal in refusals:
+            self._records[id(refusal.record)] += 1
+            if self._records[id(refusal.record)] == 1:
+                size += len(refusal.record)
+        return size
+
+    def _freed(self, refusals: Sequence[Refusal]) -> int:
+        """Return the memory that these took alone."""
+        size = LETTER_BYTES * len(refusals)
+        for refusal in refusals:
+            self._records[id(refusal.record)] -= 1
+            if not self._records[id(refusal.record)]:
+                del self._records[id(refusal.record)]
+                size += len(refusal.record)
+        return size
 
     async def written(self) -> None:
         """Return when no letter waits."""
@@ -83,6 +101,6 @@ class LettersBeside:
                 kind = type(failure).__name__  # its message may quote a record
                 log.error("dead letters: %s; records are refused without a letter", kind)
             finally:
-                self._bytes -= group.bytes
+                self._bytes -= self._freed(group.refusals) + STREAM_BYTES * len(group.streams)
                 if self._bytes < MOST_WAITING_BYTES:
                     self._has_room.set()

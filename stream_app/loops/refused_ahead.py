@@ -70,7 +70,10 @@ class RefusedAhead:
                 alike.setdefault((partition, tuple(refused)), []).append(stream)
         for (partition, positions), streams in alike.items():
             letters = [Refusal(partition, position, Reason.FUTURE, b"") for position in positions]
-            await self._dead_letters.write(letters, tuple(streams))
+            try:
+                await self._dead_letters.write(letters, tuple(streams))
+            except RuntimeError as failure:  # no thread could start: the store keeps the positions
+                raise OSError(f"{type(failure).__name__} while dead letters were written") from None
             await each_to_its_end(*(store.forget_refused(stream, partition, positions) for stream in streams))
             if len(positions) == MOST_LETTERS:
                 for stream in streams:  # there may be more

@@ -57,9 +57,9 @@ class _Letter(NamedTuple):
 class DeadLetterFiles(DeadLetters):
     """One JSON line for each refused record and the streams that refused it, readable by its owner only.
 
-    A line without streams is about a record that the source could not decode. After a crash a stream may be
-    named again, with the same partition and position. Letters that were still waiting are lost with the
-    process.
+    A line without streams is about a record that the source could not decode. After a restart or a
+    rebalance a stream may be named again, with the same partition and position. Letters that were still
+    waiting are lost in a crash.
     Guarantee: letters never delay counting. If the disk fails, that is logged and the records are lost.
     Args: directory, of this source only; it is made on the first refusal, and its files are named by the
         microsecond in which they begin.

@@ -125,6 +125,16 @@ def test_each_record_that_is_refused_while_letters_are_written_gets_its_letter(
     assert all(live.store._streams[STREAM].partitions[name].refused_ahead == [] for name in ("p0", "p1"))
 
 
+def test_a_letter_ahead_for_which_no_thread_starts_is_written_later() -> None:
+    async def run() -> Live:
+        live = Live(log_of(p0=[event(0.5, 900)]))
+        live.letters.failures = [RuntimeError("can't start new thread")]
+        await live.run(20)
+        return live
+
+    assert simulate(1, run()).letters.kept == {(STREAM, "p0", 0): Reason.FUTURE}
+
+
 def test_streams_whose_cuts_refuse_the_same_records_share_their_letters() -> None:
     streams = [f"s{number:02}" for number in range(40)]
     calls: list[tuple[str | None, ...]] = []

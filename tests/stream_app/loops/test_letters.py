@@ -18,8 +18,8 @@ ONE_LETTER = letters.LETTER_BYTES + letters.STREAM_BYTES + 10
 
 
 def refusal(position: int) -> Refusal:
-    """Return a refused record of ten bytes."""
-    return Refusal("p0", position, Reason.UNDECODABLE, b"0123456789")
+    """Return a refused record of ten bytes of its own."""
+    return Refusal("p0", position, Reason.UNDECODABLE, bytes(bytearray(10)))
 
 
 @pytest.mark.parametrize(("refused", "letter"), [(broken(0.5), (None, 0)), (event(0.5, -3), ("visits", 0))])
@@ -142,5 +142,23 @@ def test_a_large_record_that_a_thousand_streams_refuse_delays_no_read() -> None:
             beside.put(large, f"s{stream}")
             await beside.room()
         return asyncio.get_running_loop().time()
+
+    assert simulate(1, run()) == 0
+
+
+def test_a_large_record_that_streams_refuse_beside_different_ones_takes_its_bytes_once() -> None:
+    async def run() -> float:
+        disk = SlowLetters()
+        disk.takes_s = 1
+        beside = LettersBeside(disk)
+        record = bytes(1 << 20)
+        for stream in range(1_000):
+            own = [Refusal("p0", 0, Reason.UNDECODABLE, record), Refusal("p0", 1, Reason.LATE, b"x")]
+            beside.put(own, f"s{stream}")
+            await beside.room()
+        at_s = asyncio.get_running_loop().time()
+        await beside.written()
+        assert (beside._bytes, beside._records) == (0, {})
+        return at_s
 
     assert simulate(1, run()) == 0
