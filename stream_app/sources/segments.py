@@ -9,6 +9,7 @@ import asyncio
 import logging
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +219,9 @@ class SegmentedSource(GrowingFile):
     def _open_file(self, path: Path) -> LineFile:
         if path.suffix != GZIP:
             return open_lines(path, *self._how)
+        with suppress(OSError):  # ``decompressed`` says it
+            if not path.stat().st_size:
+                raise OperatorError(f"{path}: it is empty; put a whole file there, under its final name")
         return LineFile(path, decompressed(path, self._directory), *self._how)
 
     def _take(self, number: int, lines: LineFile) -> LineFile:

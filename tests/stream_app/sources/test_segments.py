@@ -251,6 +251,13 @@ def test_a_finished_csv_file_without_a_header_has_no_records(folder: Folder) -> 
     assert (times(batches), position) == ([30], 2 * FILE_SPAN + 6)
 
 
+@pytest.mark.parametrize("format", ["csv", "ndjson"])
+def test_an_empty_gzip_file_is_refused_because_it_is_not_whole(folder: Folder, format: str) -> None:
+    (folder.path / f"clicks-1.{format}.gz").write_bytes(b"")
+    with pytest.raises(OperatorError, match=r"\.gz: it is empty; put a whole file there"):
+        read(folder.source(format))
+
+
 def test_a_csv_file_that_lost_its_header_is_refused(folder: Folder) -> None:
     for number in (1, 2):
         (folder.path / f"clicks-{number}.csv").write_text(f"at\n{number}0\n")
