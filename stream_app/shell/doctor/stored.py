@@ -79,14 +79,17 @@ async def check_stored(settings: Settings) -> Compared:
             if state is not None:
                 wanted = _as_a_start_plans(stream, settings, state)
                 changes += changes_in_words(running_strategy(state, wanted), wanted, state, now_us)
-        await _check_ledger(turned.running, store, now_us)
+        await _check_ledger(turned.everything, store, now_us)
     except OSError as failure:
         return Compared([], [f"the store cannot be asked ({failure}); {NOT_ASKED}"])
     finally:
         await store.close()
     topics = [stream.name for stream in settings.streams if not isinstance(stream.source, SourceSettings)]
     said = "whether its topic was created anew was not checked; a start does"
-    return Compared(changes, [f"{name}: {said}" for name in topics], turned.everything.outputs)
+    unasked = [f"{name}: {said}" for name in topics]
+    if settings.ledger is not None:
+        unasked.append("what only the ledger outside the store knows was not checked; a start does")
+    return Compared(changes, unasked, turned.everything.outputs)
 
 
 async def _check_ledger(settings: Settings, store: RedisStore, now_us: int) -> None:

@@ -95,6 +95,12 @@ def test_a_stream_that_was_changed_since_it_began_is_refused_or_goes_on_changed(
     with Service(["run", "--config", "app.yaml"], tmp_path) as service:
         service.until("released until")
         assert checked(text) == (0, f"{tmp_path}/app.yaml: good; 1 stream(s): clicks\n")
+        outside = text + "ledger: {file: ledger}\n"
+        assert checked(outside)[0] == 2
+        CliRunner().invoke(main, ["new-ledger", "--config", str(tmp_path / "app.yaml")])
+        status, said = checked(outside)
+        lines = "what only the ledger outside the store knows was not checked; a start does"
+        assert (status, lines in said) == (0, True), said
         status, said = checked(changed)
         assert (status, "on, as generation 2: time.epoch 30s instead of 1m; a start stores" in said) == (
             0,
