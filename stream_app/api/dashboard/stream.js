@@ -227,7 +227,7 @@ function showSuccession() {
   const on = (instant) => times.onPage(times.moment(seconds(instant)));
   const link = (stream) => make("a", { href: `/streams/${encodeURIComponent(stream)}` }, stream);
   const words = [];
-  if (detail.generation) words.push(`This is generation ${detail.generation} of the stream, from `, on(detail.generation_start), ` on. ${detail.history ? "" : `${detail.changes} `}`);
+  if (detail.generation) words.push(`This is generation ${detail.generation} of the stream, from `, on(detail.generation_start), ` on. ${detail.history || !detail.changes ? "" : `${detail.changes} `}`);
   for (const part of detail.history?.toReversed() ?? []) words.push("Events of ", times.onPage(times.period(seconds(part.start), seconds(part.end))), " are counted by ", link(part.stream), ". ");
   if (detail.history?.every((part) => part.in_total)) words.push("All counts and charts here include them; alert rules do not. ");
   else if (detail.history) words.push("Another list of keys was counted before: counts and charts of a key that both lists hold include them, the total and alert rules do not. ");

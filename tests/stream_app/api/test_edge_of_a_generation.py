@@ -34,6 +34,7 @@ def test_a_generation_keeps_its_beginning_when_its_first_epoch_leaves(browser: B
         behind.stream([40] * 10)
         later = following(behind, epoch_bins=4)
         behind.run(later.close([30] * 4))
+        later.change("7")
         behind.run(later.open(1, EDGE + 4))
         behind.run(later.close([30] * 2))
         assert behind.run(behind.store.trim("departures@2", (EDGE + 4) * HOUR_US)) == 1
@@ -41,6 +42,7 @@ def test_a_generation_keeps_its_beginning_when_its_first_epoch_leaves(browser: B
         kept = asked(address, "/v1/streams/departures")
         starts = kept["generation_start"], kept["kept_from"]
         assert starts == (EDGE_TEXT, format_instant((EDGE + 4) * HOUR_US))
+        assert kept["changes"] == "departures goes on as generation 2 with other settings."
         with opened(browser, f"{address}/streams/departures") as page:
             expect(page.locator("#succession")).to_contain_text(
                 "Events before it began are counted by departures@1."
