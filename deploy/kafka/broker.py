@@ -221,8 +221,8 @@ def main() -> int:
         return 2
     except KeyboardInterrupt:
         return 0
-    print(f"Kafka 4.3.0 on {broker.bootstrap_servers}, data in {folder}; Ctrl-C ends it", flush=True)
     try:
+        print(f"Kafka 4.3.0 on {broker.bootstrap_servers}, data in {folder}; Ctrl-C ends it", flush=True)
         if command:
             return _run(command, broker.bootstrap_servers)
         broker.process.wait()

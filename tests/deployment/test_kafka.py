@@ -108,3 +108,21 @@ def test_ending_the_command_ends_the_broker(
         process.send_signal(ending)
         assert process.wait(PATIENCE_S) == status
     assert not answers("127.0.0.1", port)
+
+
+IMPATIENT = """
+import os, signal, sys
+from deploy.kafka import broker
+broker.print = lambda *words, **how: (print(*words, **how), os.kill(os.getpid(), signal.SIGHUP))
+sys.exit(broker.main())
+"""
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_signal_right_after_the_line_ends_the_broker(stopped: tuple[Path, int]) -> None:
+    folder, port = stopped
+    running = [sys.executable, "-c", IMPATIENT, str(folder)]
+    done = subprocess.run(running, cwd=DEPLOY.parent, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not answers("127.0.0.1", port)
