@@ -1,4 +1,4 @@
-"""``POST /v1/ingest/NAME``: NDJSON in, 200 once it is on the disk. Nothing can be read here."""
+"""``POST /v1/ingest/NAME``: JSON objects in, 200 once they are on the disk. Nothing can be read here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,6 +20,7 @@ from stream_app.api.admission.connections import client_of
 from stream_app.api.admission.hosts import Hosts
 from stream_app.ports.access import ApiKey, digest_of
 from stream_app.receiving.arriving import ArrivingBytes
+from stream_app.receiving.body import lines_of
 from stream_app.receiving.group_commit import GroupCommit, TooManyKeysError
 from stream_app.receiving.known_keys import Stored, digest, mark
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError
@@ -112,7 +113,7 @@ class Listener:
             return {"status": "ok"}
         found = _PATH.fullmatch(scope["path"])
         if found is None or scope["method"] != "POST":
-            raise _RefusedError(404, "nothing is here; POST NDJSON to /v1/ingest/NAME")
+            raise _RefusedError(404, "nothing is here; POST JSON objects to /v1/ingest/NAME, one per line")
         name, address = found[1], client_of(scope["client"][0] if scope.get("client") else "")
         sender = self._sender(headers, address, name)
         if name not in self._spools:
@@ -124,7 +125,12 @@ class Listener:
                 parts.append(part)
                 if not self._arriving.take(who, len(part)):
                     raise _RefusedError(429, "too many bytes of unanswered requests; send it again later")
-            return await self._store(name, sender, headers.get("idempotency-key"), _lines(parts))
+            try:
+                data, others = lines_of(b"".join(parts))
+            except ValueError as refusal:
+                raise _RefusedError(400, f"the body is not stored: {refusal}") from None
+            answer = await self._store(name, sender, headers.get("idempotency-key"), data)
+            return {**answer, "undecodable": others} if others else answer
         finally:
             self._arriving.give_back(who, sum(map(len, parts)))
 
@@ -222,9 +228,3 @@ class _Body:
             with suppress(_RefusedError):
                 while await self.next() is not None:
                     pass
-
-
-def _lines(parts: Iterable[bytes]) -> bytes:
-    """Return a body as whole lines."""
-    data = b"".join(parts)
-    return data if not data or data.endswith(b"\n") else data + b"\n"

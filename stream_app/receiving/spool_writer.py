@@ -19,6 +19,7 @@ from pathlib import Path
 
 from stream_app.durable import secret_directory, sync_directory, waited_for
 from stream_app.ports import OperatorError
+from stream_app.receiving.body import lines_in
 from stream_app.receiving.known_keys import KnownKeys, Stored
 from stream_app.spool import (
     Batch,
@@ -125,7 +126,7 @@ class SpoolWriter:
                     replies.append(known)
                     continue
                 end += len(batch.data)
-                noted = Batch(end, _records(batch.data), zlib.crc32(batch.data), at_us, key, sender)
+                noted = Batch(end, len(lines_in(batch.data)), zlib.crc32(batch.data), at_us, key, sender)
                 new.append((noted, batch.data))
                 stored = Stored(noted.records, noted.crc, len(batch.data), is_new=True)
                 replies.append(stored)
@@ -265,11 +266,6 @@ class SpoolWriter:
         return OperatorError(
             f"{self.directory}: this spool cannot be used ({failure.strerror}); check its rights and the disk"
         )
-
-
-def _records(data: bytes) -> int:
-    """Return how many lines are not blank: blank lines are not records."""
-    return sum(1 for line in data.split(b"\n") if line and not line.isspace())
 
 
 def _sizes(opened: OpenSegment) -> tuple[int, int]:

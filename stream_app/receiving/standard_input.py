@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 
+from stream_app.receiving.body import lines_in, no_objects
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 
 BATCH_BYTES = 1 << 20
@@ -12,14 +13,16 @@ LONGEST_LINE_BYTES = 1 << 24
 _KEPT_OF_LONG_LINE = 1 << 10
 
 
-def store_lines(writer: SpoolWriter, descriptor: int) -> int:
-    """Store lines until the input ends; return their number. A last line without an end is stored, too.
+def store_lines(writer: SpoolWriter, descriptor: int) -> tuple[int, int]:
+    """Store lines until the input ends; return their number, and how many of them are no JSON object.
+
+    A last line without an end is stored, too.
 
     Lines are durable once no more are waiting, and after each ``BATCH_BYTES``. Of a line that is too long
     its beginning is stored, which becomes a dead letter: an end here would keep all later lines out.
     Raises: OSError if they cannot be stored.
     """
-    unfinished, records, open_ = _UnfinishedLine(), 0, True
+    unfinished, records, others, open_ = _UnfinishedLine(), 0, 0, True
     while open_:
         data, open_ = _available(descriptor)
         first, line_end, rest = data.partition(b"\n")
@@ -33,7 +36,8 @@ def store_lines(writer: SpoolWriter, descriptor: int) -> int:
             lines += unfinished.taken() + b"\n"
         if lines:
             records += sum(stored.records for stored in writer.append([Incoming(lines)]) if stored)
-    return records
+            others += no_objects(lines_in(lines))
+    return records, others
 
 
 class _UnfinishedLine:

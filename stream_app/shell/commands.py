@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from stream_app.config import load
+from stream_app.ports import OperatorError
 from stream_app.shell.event_commands import demo, produce, replay
 from stream_app.shell.options import STREAM, Finite, config_option, load_to_begin
 from stream_app.shell.processes import MEANINGS, STOP_S, exit_status, until_stopped
@@ -254,7 +255,13 @@ def ingest(config: Path, stdin: str | None) -> None:
     if stdin is None:
         asyncio.run(until_stopped(run_ingest(load(config)), within_s=STOP_S))
     else:
-        click.echo(f"{receive_lines(load(config), stdin, 0):,} lines are stored")
+        lines, others = receive_lines(load(config), stdin, 0)
+        click.echo(f"{lines:,} lines are stored")
+        if others:
+            said = f"{others:,} of them are no JSON objects, and counting refuses them as undecodable"
+            if others == lines:
+                raise OperatorError(f"--stdin {stdin}: {said}; write one JSON object per line")
+            click.echo(f"warning: {said}", err=True)
 
 
 @main.command("check-config")

@@ -132,8 +132,8 @@ def _only_listener(directory: Path) -> int:
     return lock
 
 
-def receive_lines(settings: Settings, name: str, descriptor: int) -> int:
-    """Store the lines of an open file, such as standard input, in a spool; return their number.
+def receive_lines(settings: Settings, name: str, descriptor: int) -> tuple[int, int]:
+    """Store the lines of an open file, such as standard input, in a spool; return what ``store_lines`` does.
 
     Raises: OperatorError if there is no such spool, or it cannot be written.
     """

@@ -51,14 +51,28 @@ class Request:
 
 
 def draw_requests(entries: Sequence[Entry], rng: random.Random) -> list[Request]:
-    """Draw which of these records are sent together; each request is sent when its last record is due."""
+    """Draw which of these records are sent together; each request is sent when its last record is due.
+
+    A record that is no JSON object is sent beside one that is: a request without an object is refused.
+    """
     requests, first = list[Request](), 0
     while first < len(entries):
-        together = tuple(entries[first : first + rng.randint(1, MOST_RECORDS)])
+        size = rng.randint(1, MOST_RECORDS)
+        while first + size < len(entries) and _is_refused(entries[first : first + size]):
+            size += 1
+        together = tuple(entries[first : first + size])
+        if _is_refused(together):
+            together = (*requests[-1].entries, *together)
+            first -= len(requests.pop().entries)
         number = len(requests)
         requests.append(Request(number, number % SENDERS, together[-1].arrival_us, together))
         first += len(together)
     return requests
+
+
+def _is_refused(entries: Sequence[Entry]) -> bool:
+    kinds = {entry.kind for entry in entries}
+    return Kind.UNDECODABLE in kinds and kinds <= {Kind.UNDECODABLE, Kind.GAP}
 
 
 def _line(entry: Entry, name: str) -> bytes:

@@ -30,7 +30,7 @@ from tests.stream_app.receiving.running import HEAD, Running, settings_of
 def _running(tmp_path: Path) -> Iterator[Running]:
     with Running(settings_of(tmp_path)) as running:
         yield running
-        assert running.send(b"good\n")[0] == 200  # whatever came before, the next sender is served
+        assert running.send(b"{}\n")[0] == 200  # whatever came before, the next sender is served
 
 
 def test_a_large_body_gets_its_refusal_although_its_sender_reads_only_at_the_end(running: Running) -> None:
@@ -45,9 +45,9 @@ def test_a_sender_that_waits_for_permission_is_refused_before_it_sends(running: 
     with running.connection() as connection:
         connection.sendall(f"{HEAD}Content-Length: 2\r\nExpect: 100-continue\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 100")
-        connection.sendall(b"1\n")
+        connection.sendall(b"{}")
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
-    assert running.stored() == b"1\n"
+    assert running.stored() == b"{}\n"
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_half_a_body_is_not_stored(tmp_path: Path) -> None:
 
 
 def test_pipelined_requests_are_stored_in_their_order(running: Running) -> None:
-    one = HEAD + "Content-Length: 2\r\nIdempotency-Key: {key}\r\n\r\n{body}\n"
-    sent = "".join(one.format(key=key, body=body) for key, body in ((1, "a"), (2, "b"), (1, "a"), (1, "c")))
+    one = HEAD + 'Content-Length: 8\r\nIdempotency-Key: {}\r\n\r\n{{"n":{}}}\n'
+    sent = "".join(one.format(key, body) for key, body in ((1, 1), (2, 2), (1, 1), (1, 3)))
     answers = running.exchange(sent.encode())
     assert [answers.count(b"HTTP/1.1 %d" % status) for status in (200, 422)] == [3, 1]
-    assert running.stored() == b"a\nb\n"
+    assert running.stored() == b'{"n":1}\n{"n":2}\n'
 
 
 def test_one_address_has_so_many_connections_and_learns_the_limit(running: Running) -> None:
@@ -121,7 +121,7 @@ def test_one_address_has_so_many_connections_and_learns_the_limit(running: Runni
 
     def is_free() -> bool:
         with contextlib.suppress(ConnectionError):  # refused while it was sending
-            return running.send(b"free\n")[0] == 200
+            return running.send(b"{}\n")[0] == 200
         return False
 
     eventually(is_free, "their places are free")
@@ -146,12 +146,12 @@ def test_bodies_that_wait_do_not_fill_the_memory(running: Running, monkeypatch: 
 def test_a_sender_with_a_key_cannot_store_for_another_one(tmp_path: Path) -> None:
     keys = [add_key(tmp_path / "writers.ndjson", name, ["clicks"]) for name in ("shop", "other")]
     with Running(settings_of(tmp_path, ", keys: writers.ndjson")) as running:
-        for key, body in zip(keys, (b"1\n", b"2\n"), strict=True):
+        for key, body in zip(keys, (b"{}\n", b"{ }\n"), strict=True):
             status, text = running.send(body, f"Authorization: Bearer {key}", "Idempotency-Key: 1")
             assert (status, json.loads(text)["duplicate"]) == (200, False)
         for wrong in ("", keys[0][:-1], keys[0] + "x", "é"):
             status, text = running.send(b"3\n", f"Authorization: Bearer {wrong}")
-            assert (status, running.stored()) == (401, b"1\n2\n")
+            assert (status, running.stored()) == (401, b"{}\n{ }\n")
 
 
 def test_events_arrive_over_tls(tmp_path: Path) -> None:
@@ -160,12 +160,12 @@ def test_events_arrive_over_tls(tmp_path: Path) -> None:
     with Running(settings) as running:
         trust = ssl.create_default_context(cafile=tmp_path / "ca.pem")
         with trust.wrap_socket(running.connection(), server_hostname="127.0.0.1") as connection:
-            connection.sendall(f"{HEAD}Content-Length: 2\r\n\r\n1\n".encode())
+            connection.sendall(f"{HEAD}Content-Length: 2\r\n\r\n{{}}".encode())
             assert connection.recv(1000).startswith(b"HTTP/1.1 200")
         with running.connection() as plain, contextlib.suppress(OSError):
-            plain.sendall(f"{HEAD}Content-Length: 2\r\n\r\n2\n".encode())
+            plain.sendall(f"{HEAD}Content-Length: 2\r\n\r\n{{}}".encode())
             assert not plain.recv(1000).startswith(b"HTTP")
-        assert running.stored() == b"1\n"
+        assert running.stored() == b"{}\n"
         write_certificates(tmp_path, "server")  # by another authority
 
         def trusted() -> bool:
@@ -187,7 +187,7 @@ def test_a_stop_answers_the_requests_in_progress(tmp_path: Path, monkeypatch: py
 
     with Running(settings_of(tmp_path)) as running:
         monkeypatch.setattr(os, "fdatasync", slow)
-        head = f"{HEAD}Content-Length: 2\r\n\r\n1\n".encode()
+        head = f"{HEAD}Content-Length: 2\r\n\r\n{{}}".encode()
         sender = threading.Thread(target=lambda: answers.append(running.exchange(head)))
         sender.start()
         time.sleep(0.1)
@@ -199,7 +199,7 @@ def test_the_operator_sees_what_arrives_and_nobody_else(tmp_path: Path) -> None:
     port = free_port()
     own = f", operator_port: {port}, max_size: 1GB}}\noperator: {{port: 1, token: {'t' * 20}"
     with Running(settings_of(tmp_path, own)) as running:
-        for body in (b"1\n2\n", b"1\n2\n", b"3\n"):
+        for body in (b"{}\n{}\n", b"{}\n{}\n", b"{}\n"):
             running.send(body, "Idempotency-Key: " + str(len(body)))
         running.send(b"4\n", "Content-Encoding: gzip")
         running.exchange(b"POST /v1/ingest/other HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -217,7 +217,7 @@ def test_the_operator_sees_what_arrives_and_nobody_else(tmp_path: Path) -> None:
         'ingest_answers_total{spool="",status="400"}': 1,
         'ingest_answers_total{spool="clicks",status="507"}': 0,
         'ingest_records_total{spool="clicks"}': 3,
-        'ingest_bytes_total{spool="clicks"}': 6,
+        'ingest_bytes_total{spool="clicks"}': 9,
         'ingest_duplicates_total{spool="clicks"}': 1,
         'ingest_seconds_count{spool="clicks"}': 4,
         'spool_bytes{spool="clicks"}': kept,
@@ -231,19 +231,19 @@ def test_a_spool_has_one_listener_and_standard_input_may_join_it(tmp_path: Path)
     with Running(settings_of(tmp_path)) as running:
         with pytest.raises(OperatorError, match="another process receives events for it"):
             asyncio.run(run_ingest(settings_of(tmp_path)))
-        (tmp_path / "lines").write_bytes(b"2\n3\n")
-        assert running.send(b"1\n", "Idempotency-Key: 1")[0] == 200
+        (tmp_path / "lines").write_bytes(b"2\n{}\n")
+        assert running.send(b"{}\n", "Idempotency-Key: 1")[0] == 200
         with (tmp_path / "lines").open("rb") as lines:
-            assert receive_lines(running.settings, "clicks", lines.fileno()) == 2
-        assert running.send(b"4\n")[0] == 200
-        assert json.loads(running.send(b"1\n", "Idempotency-Key: 1")[1])["duplicate"] is True
-        assert running.stored() == b"1\n2\n3\n4\n"
+            assert receive_lines(running.settings, "clicks", lines.fileno()) == (2, 1)
+        assert running.send(b"{ }\n")[0] == 200
+        assert json.loads(running.send(b"{}\n", "Idempotency-Key: 1")[1])["duplicate"] is True
+        assert running.stored() == b"{}\n2\n{}\n{ }\n"
 
 
 def test_directories_that_others_may_enter_are_closed(tmp_path: Path) -> None:
     """The names of the segments say how many bytes arrived."""
     (tmp_path / "spool").mkdir(mode=0o755)
     with Running(settings_of(tmp_path)) as running:
-        running.send(b"1\n")
+        running.send(b"{}\n")
     modes = {path.stat().st_mode & 0o077 for path in (tmp_path / "spool", *(tmp_path / "spool").rglob("*"))}
     assert modes == {0}

@@ -1,0 +1,89 @@
+"""What a body holds: JSON objects, one per line, or in an array. Only the body itself decides."""
+
+from __future__ import annotations
+
+from codecs import BOM_UTF8
+from collections.abc import Iterable
+from itertools import islice
+
+import msgspec
+
+MOST_OTHERS = (
+    10_000  # records of a body that may be no objects: finding one costs more than reading ten objects
+)
+MOST_ARRAY_BYTES = 4 << 20  # an array is read at once, and nothing else runs meanwhile
+HINT = (
+    "send one JSON object per line, or one array of objects, uncompressed and in UTF-8 "
+    "(curl --data-binary @FILE keeps lines; -d joins them)"
+)
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class _Object(msgspec.Struct):
+    """Any JSON object."""
+
+
+_object = msgspec.json.Decoder(_Object).decode
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def lines_of(body: bytes) -> tuple[bytes, int]:
+    """Return the records of a body as whole lines, and the number of records that are no JSON object.
+
+    Lines stay as they are. Each element of an array becomes a line, in order. So does an object that fills
+    the whole body.
+    Raises: ValueError, one line, if no record is an object, or too many are none.
+
+    >>> lines_of(b'{"a": 1}'), lines_of(b'[{"a": 1},\\n{"a": 2}, 3]')
+    ((b'{"a": 1}\\n', 0), (b'{"a": 1}\\n{"a": 2}\\n3\\n', 1))
+    """
+    lines = lines_in(body)
+    others = no_objects(lines, MOST_OTHERS)
+    if others and len(body) > MOST_ARRAY_BYTES and body.lstrip().startswith(b"["):
+        raise ValueError(f"an array may have {MOST_ARRAY_BYTES:,} bytes; send parts, or one object per line")
+    if others and (whole := _whole(body)) is not None:
+        lines, body = whole, b"".join(line + b"\n" for line in whole)
+        others = no_objects(lines, MOST_OTHERS)
+    if others > MOST_OTHERS:
+        raise ValueError(f"more than {MOST_OTHERS:,} lines of it are no JSON object; {HINT}")
+    if lines and others == len(lines):
+        raise ValueError(f"no line of it is a JSON object; {HINT}")
+    return body if not body or body.endswith(b"\n") else body + b"\n", others
+
+
+def lines_in(data: bytes) -> list[bytes]:
+    """Return the lines that are not blank: blank lines are not records."""
+    return [line for line in data.split(b"\n") if line and not line.isspace()]
+
+
+def no_objects(lines: Iterable[bytes], most: int | None = None) -> int:
+    """Return how many lines are no JSON object: counting refuses them as undecodable.
+
+    Args: most, after one more than so many the rest is not looked at.
+    """
+    found = (1 for line in lines if not _is_object(line))
+    return sum(found if most is None else islice(found, most + 1))
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        _object(line.removeprefix(BOM_UTF8))
+    except _UNDECODABLE:
+        return False
+    return True
+
+
+def _whole(body: bytes) -> list[bytes] | None:
+    """Return the records of a body that is one JSON text: an array, or an object. None if it is neither."""
+    text = body.removeprefix(BOM_UTF8).strip()
+    if not text.startswith(b"["):
+        return [_on_one_line(text)] if _is_object(text) else None
+    try:
+        return list(map(_on_one_line, _elements(text)))
+    except _UNDECODABLE:
+        return None
+
+
+def _on_one_line(element: msgspec.Raw | bytes) -> bytes:
+    """Return a JSON text without line ends, which are between its tokens only."""
+    return bytes(element).replace(b"\n", b" ").replace(b"\r", b" ")
