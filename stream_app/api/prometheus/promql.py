@@ -11,18 +11,29 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-NAME_LABEL = "__name__"
-LONGEST_QUERY = 2_000
+from stream_app.api.prometheus.patterns import Pattern, PatternError, parse_pattern
 
+NAME_LABEL = "__name__"
+LONGEST_QUERY = 20_000
+
+# Grafana may leave quotes inside a text as they are. A quote that ends a text has a sign or a label after it.
 _TOKEN = re.compile(
     r"""\s*(?:
         (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
       | (?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)
-      | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+      | (?P<text>(?P<quote>["'])
+            (?:(?!(?P=quote))[^\\] | \\. | (?P=quote)(?!\s*(?:[,}]|\w+\s*[=!]|\Z)))*
+            (?P=quote) | `[^`]*`)
       | (?P<sign>=~|!~|!=|[={},+\-*/()\[\]])
+      | (?P<end>\Z)
     )""",
-    re.VERBOSE,
+    re.VERBOSE | re.DOTALL,
 )
+_ESCAPE = re.compile(
+    r"\\(?:(?P<octal>[0-7]{3})|(?P<digits>x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})|(?P<sign>.))",
+    re.DOTALL,
+)
+_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
 _REMEDY = 'ask for one series, for example private_counts_running{stream="clicks"}'
 
 
@@ -35,15 +46,12 @@ class Matcher:
     """One condition on a label; a missing label counts as the empty text, as in Prometheus."""
 
     label: str
-    operator: str
-    value: str
+    wanted: Pattern
+    negated: bool = False
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether a series with these labels matches."""
-        has = labels.get(self.label, "")
-        if self.operator in ("=", "!="):
-            return (has == self.value) == (self.operator == "=")
-        return (re.fullmatch(self.value, has) is not None) == (self.operator == "=~")
+        return self.wanted.matches(labels.get(self.label, "")) != self.negated
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +126,7 @@ class _Reader:
         kind, text, position = self._peek()
         if kind == "name":
             self._next()
-            matchers.append(Matcher(NAME_LABEL, "=", text))
+            matchers.append(Matcher(NAME_LABEL, Pattern(frozenset([text]))))
         elif not self._is("{"):
             raise self._outside(text, position)
         if self._is("{"):
@@ -128,7 +136,7 @@ class _Reader:
                 if not self._is("}"):
                     self._expect(",")
             self._next()
-        if not any(matcher.value and matcher.operator in ("=", "=~") for matcher in matchers):
+        if all(one.negated or one.wanted.texts == {""} for one in matchers):
             raise PromQLError(f"{self._query!r} matches every series; {_REMEDY}")
         return Selector(tuple(matchers))
 
@@ -142,21 +150,23 @@ class _Reader:
         kind, value, position = self._next()
         if kind != "text":
             raise self._outside(value, position)
-        plain = re.sub(r"\\(.)", r"\1", value[1:-1])
-        if operator in ("=~", "!~"):
-            _check_pattern(plain, position)
-        return Matcher(label, operator, plain)
+        text = _unquoted(value, position)
+        try:
+            wanted = parse_pattern(text) if operator in ("=~", "!~") else Pattern(_spellings(text))
+        except PatternError as failure:
+            raise PromQLError(f"pattern at character {position + 1}: {failure}") from None
+        return Matcher(label, wanted, operator in ("!=", "!~"))
 
     def _split(self, query: str) -> list[tuple[str, str, int]]:
-        tokens, at = [], 0
-        while query[at:].strip():
+        tokens, at, kind = [], 0, ""
+        while kind != "end":
             match = _TOKEN.match(query, at)
             if match is None or match.lastgroup is None:
                 start = at + len(query[at:]) - len(query[at:].lstrip())
                 raise self._outside(query[start], start)
-            tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
-            at = match.end()
-        return [*tokens, ("end", "the end", len(query))]
+            kind, at = match.lastgroup, match.end()
+            tokens.append((kind, match[kind] or "the end", match.start(kind)))
+        return tokens
 
     def _peek(self) -> tuple[str, str, int]:
         return self._tokens[self._at]
@@ -181,19 +191,29 @@ class _Reader:
         )
 
 
-# Alternatives of plain words with stars, as Grafana generates them. At most one pair of parentheses, so that
-# matching cannot backtrack for long.
-_PATTERN = re.compile(r"[\w\-. :/|()]*(?:\.[*+][\w\-. :/|()]*){0,3}")
+def _spellings(text: str) -> frozenset[str]:
+    """Return the labels that a text is equal to. Grafana writes two backslashes before an apostrophe."""
+    return frozenset([text, text.replace("\\'", "'")])
 
 
-def _check_pattern(pattern: str, position: int) -> None:
-    """Refuse patterns whose matching could take long."""
-    if not _PATTERN.fullmatch(pattern) or len(pattern) > 500 or pattern.count("(") > 1:
-        raise PromQLError(
-            f"pattern at character {position + 1}: words, |, one pair of parentheses and at most three .* or "
-            ".+ are understood; write it that way"
-        )
-    try:
-        re.compile(pattern)
-    except re.error as failure:
-        raise PromQLError(f"pattern at character {position + 1}: {failure.msg}; mend it") from None
+def _unquoted(written: str, position: int) -> str:
+    """Return what a string in quotes means; backticks keep backslashes. Raises: PromQLError."""
+    quote, inner = written[0], written[1:-1]
+    if quote == "`":
+        return inner
+
+    def meant(match: re.Match[str]) -> str:
+        sign, octal, digits = match["sign"], match["octal"], match["digits"]
+        if sign in (quote, *_ESCAPES):
+            return _ESCAPES.get(sign, sign)
+        code = int(octal, 8) if octal else int(digits[1:], 16) if digits else -1
+        as_byte = octal is not None or (digits or "").startswith("x")
+        if not 0 <= code <= (0xFF if as_byte else 0x10FFFF) or 0xD800 <= code < 0xE000:
+            raise PromQLError(
+                f"{match[0]!r} in the text at character {position + 1} means nothing; write two backslashes "
+                "for a backslash"
+            )
+        return chr(code + 0xDC00) if as_byte and code > 0x7F else chr(code)
+
+    found = _ESCAPE.sub(meant, inner)  # bytes of UTF-8 may be written one by one
+    return found.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
