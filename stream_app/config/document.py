@@ -179,7 +179,8 @@ def parse_document(text: str, file: str) -> Section:
         line = mark.line + 1 if mark else None if position is None else 1 + text.count("\n", 0, position)
         where = file if line is None else f"{file}:{line}"
         problem = getattr(failure, "problem", None) or "it holds a control character"
-        raise ConfigError(f"{where}: not YAML: {problem}; check the spaces and the colons there") from None
+        remedy = "" if ";" in problem else "; check the spaces and the colons there"
+        raise ConfigError(f"{where}: not YAML: {problem}{remedy}") from None
     if node is None:
         raise ConfigError(f"{file}: the file is empty; start from examples/flights.yaml")
     return Section(file, "", node)

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
+from yaml.scanner import ScannerError
 
 DEEPEST = 50
 _TAG = "tag:yaml.org,2002:"
@@ -43,6 +44,29 @@ class Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        """Return a text whose pairs of escapes, with which JSON writes an emoji, are one character each.
+
+        Raises: ComposerError for half of a pair, which no file and no answer could hold.
+        """
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
+        try:
+            node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            problem = (
+                r"half of a character; write both of its escapes, such as \ud83d\ude42, or the character"
+            )
+            raise ComposerError(None, None, problem, node.start_mark) from None
+        return node
+
+    def scan_flow_scalar_non_spaces(self, double: Any, start_mark: Any) -> Any:
+        """Return a part of a text in quotes. Raises: ScannerError for an escape beyond all characters."""
+        try:
+            return super().scan_flow_scalar_non_spaces(double, start_mark)
+        except (ValueError, OverflowError):
+            problem = "an escape of no character; write at most \\U0010FFFF"
+            raise ScannerError(None, None, problem, start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Return the value of a mapping. Raises: WrittenTwiceError."""

@@ -183,3 +183,48 @@ def test_password_is_the_text_as_written(password: str) -> None:
     kafka = read(PASSWORD=password).kafka
     assert kafka is not None
     assert kafka.clusters[""].security["sasl.password"] == password
+
+
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [
+        (r'"\ud83d\ude42"', "🙂"),
+        (r'"\uD83D\uDE42"', "🙂"),
+        (r'"a \ud83d\ude42\ud83d\udc69 b"', "a 🙂👩 b"),
+        (r'"\ud83d\udc69\u200d\ud83d\udc67"', "👩\u200d👧"),
+        (r'"\U0001F642"', "🙂"),
+        (r'"\U0000D83D\U0000DE42"', "🙂"),
+        ('"🙂"', "🙂"),
+        ("🙂", "🙂"),
+        (r"'\ud83d\ude42'", r"\ud83d\ude42"),
+        (r'"e\u0301"', "e\u0301"),
+        (r'"\ud83c\uddeb\ud83c\uddf7"', "🇫🇷"),
+        (r'"\/\u002f"', "//"),
+        (r'"\udbff\udfff"', "\U0010ffff"),
+    ],
+)
+def test_escapes_of_json_are_read_as_one_character(written: str, key: str) -> None:
+    assert visits(KEYS=f"{written}, b").declared.keys.labels[:2] == (key, "b")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (r'"\ud83d"', "half of a character"),
+        (r'"\ude42"', "half of a character"),
+        (r'"\ude42\ud83d"', "half of a character"),
+        (r'"\ud83d \ude42"', "half of a character"),
+        (r'"\ud83d\ud83d\ude42"', "half of a character"),
+        (r'"\U0000d83d"', "half of a character"),
+        (r'"\U00110000"', "an escape of no character"),
+        (r'"\UFFFFFFFF"', "an escape of no character"),
+        (r'"\ud83"', "expected escape sequence of 4 hexadecimal"),
+    ],
+)
+@pytest.mark.parametrize("place", ["KEYS", "OTHER", "PASSWORD", "EPSILON"])
+def test_half_a_character_is_refused_in_one_line(written: str, words: str, place: str) -> None:
+    with pytest.raises(ConfigError, match=words) as refusal:
+        read(**{place: written})
+    line = 2 if place == "PASSWORD" else 8 if place in ("KEYS", "OTHER") else 7
+    assert str(refusal.value).startswith(f"app.yaml:{line}: not YAML: ")
+    str(refusal.value).encode()
