@@ -1,4 +1,4 @@
-"""``stream-app produce``: send the lines of a file to a Kafka topic, unchanged or with times moved to now."""
+"""``stream-app produce``: send the lines of a file to a Kafka topic, with their times or moved to now."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import csv
 import json
 import math
+import os
 import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 from kafka import KafkaAdminClient, KafkaProducer, codec
@@ -23,14 +24,20 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from stream_app.config.source import format_of
 from stream_app.config.values import format_duration
 from stream_app.core.instants import format_instant
 from stream_app.kafka_cluster import Cluster, reach
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
+from stream_app.sources.decode import csv_names, csv_values
+from stream_app.sources.file_list import GZIP
+from stream_app.sources.finished_files import decompressed
+from stream_app.sources.starts import has_objects, is_object, lines_in, start_of, why_no_header, why_no_lines
 from stream_app.sources.times import TimeFormat, times_us
 
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EVENT = {False: "a JSON object", True: "a line of CSV with a value for each column"}
 _SHOW_EVERY_S = 0.1
 _LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate
 
@@ -71,15 +78,16 @@ class Production:
     @property
     def is_csv(self) -> bool:
         """Whether the file is CSV, by its name; otherwise it is NDJSON."""
-        return self.file.suffix.lower() == ".csv"
+        return format_of(self.file) == "csv"
 
 
 @dataclass(slots=True)
 class Tally:
-    """The progress of sending; ``acknowledged`` records are on all replicas."""
+    """Progress: ``acknowledged`` records are on all replicas, ``undecodable`` ones are no events."""
 
     sent: int = 0
     acknowledged: int = 0
+    undecodable: int = 0
     failed: str | None = None
 
     def on_sent(self, _record: object) -> None:
@@ -95,22 +103,20 @@ def produce(what: Production, console: Console | None = None) -> Tally:
     """Send every line of the file in order; return how many are on the brokers.
 
     Ctrl-C ends it early, after the records sent so far are acknowledged. Progress is not stored, so another
-    start sends everything again.
+    start sends everything again. A file of which nothing could be counted is refused, and nothing is sent.
 
     Raises: OperatorError for a file, a topic or an option that cannot be used, and if Kafka refuses.
     Cost: about 20,000 records a second (one Python thread).
     """
-    if not what.file.is_file():
-        raise OperatorError(f"produce: {what.file} does not exist; name a file with one event per line")
     console = console or Console()
     tally, began_s = Tally(), time.monotonic()
     behind = Behind(partial(click.echo, err=True))
-    with _one_line(what):
+    with _opened(what) as content, _one_line(what):
         _find_topic(what)
         producer = _producer(what)
         try:
-            with suppress(KeyboardInterrupt), _bar(what, console, tally) as show:
-                _send(what, producer, tally, behind, show)
+            with suppress(KeyboardInterrupt), _bar(what, content, console, tally) as show:
+                _send(what, _lines(what, content), producer, tally, behind, show)
         finally:
             producer.flush()
             producer.close()
@@ -119,14 +125,73 @@ def produce(what: Production, console: Console | None = None) -> Tally:
             f"produce: {tally.acknowledged:,} of {tally.sent:,} records reached topic {what.topic} "
             f"({tally.failed or 'no answer'}); look at the broker, then send the rest"
         )
+    if tally.undecodable and tally.undecodable == tally.sent:
+        raise OperatorError(
+            f"produce: none of the {tally.sent:,} records that are now in topic {what.topic} is "
+            f"{_EVENT[what.is_csv]}, so none can be counted; correct {what.file}"
+        )
     seconds = max(time.monotonic() - began_s, 1e-3)
     sent = f"{tally.acknowledged:,} records of {what.file.name} are in topic {what.topic}"
-    console.print(f"{sent} ({tally.acknowledged / seconds:,.0f} per second)", highlight=False)
+    console.print(f"{sent} ({tally.acknowledged / seconds:,.0f} per second)", highlight=False, soft_wrap=True)
+    if tally.undecodable:
+        console.print(
+            f"{tally.undecodable:,} of them are not {_EVENT[what.is_csv]}; counting refuses them",
+            soft_wrap=True,
+        )
     return tally
+
+
+def _opened(what: Production) -> IO[bytes]:
+    """Return the content of the file, decompressed.
+
+    Raises: OperatorError if it cannot be read, or its first lines show that nothing of it can be counted.
+    """
+    if not what.file.is_file():
+        how = "is no file" if what.file.exists() else "does not exist"
+        raise OperatorError(f"produce: {what.file} {how}; name a file with one event per line")
+    try:
+        if what.limit != 0 and (why := _why_no_events(what)):
+            raise OperatorError(f"produce: {what.file}: {why}")
+        return decompressed(what.file) if what.file.suffix == GZIP else what.file.open("rb")
+    except OSError as failure:
+        raise OperatorError(f"produce: {what.file}: cannot be read: {failure.strerror}") from None
+
+
+def _why_no_events(what: Production) -> str | None:
+    start = start_of(what.file)
+    if why := why_no_lines(start):
+        return why
+    if not (lines := lines_in(start)):
+        return None  # the first line is long
+    if not what.is_csv:
+        return (
+            None
+            if has_objects(lines)
+            else (
+                "none of its first lines is a JSON object; write one object per line (CSV has a name in .csv)"
+            )
+        )
+    if why := why_no_header(lines[0]):
+        return why
+    return None if len(lines) > 1 else "it has a header line and no event; there is nothing to send"
+
+
+def _event_check(what: Production) -> Callable[[bytes], bool]:
+    """Return a function that tells whether a record can be decoded."""
+    if not what.is_csv:
+        return is_object
+    width = len(_header(what))
+    return lambda record: len(csv_values(record) or ()) == width
+
+
+def _header(what: Production) -> list[str]:
+    """Return the names of the columns of a CSV file."""
+    return csv_names(next(iter(lines_in(start_of(what.file))), b""))
 
 
 def _send(
     what: Production,
+    lines: Iterator[bytes],
     producer: KafkaProducer,
     tally: Tally,
     behind: Behind,
@@ -134,13 +199,14 @@ def _send(
 ) -> None:
     pace, read = _pace(what.rate, behind), 0
     moved = LiveTimes(what, behind=behind) if what.as_live is not None else None
-    key_of = key_reader(what)
-    for line in islice(_lines(what), what.limit):
+    key_of, is_event = key_reader(what), _event_check(what)
+    for line in islice(lines, what.limit):
         read += len(line)
         record = line.rstrip(b"\r\n")
         if not record:
             continue
         key = key_of(record)
+        tally.undecodable += not is_event(record)
         if moved is not None:
             record = moved.move(record)
         pace()
@@ -238,8 +304,7 @@ def key_reader(what: Production) -> Callable[[bytes], bytes | None]:
     if what.key is None:
         return lambda _record: None
     if what.is_csv:
-        with what.file.open(encoding="utf-8-sig", newline="") as file:
-            header = next(csv.reader(file), [])
+        header = _header(what)
         if what.key not in header:
             raise OperatorError(f"produce: --key {what.key}: {what.file} has no such column")
         column = header.index(what.key)
@@ -264,13 +329,12 @@ def _json_field(record: bytes, path: list[str]) -> bytes | None:
     return value.encode() if isinstance(value, str) else json.dumps(value).encode()
 
 
-def _lines(what: Production) -> Iterator[bytes]:
+def _lines(what: Production, content: IO[bytes]) -> Iterator[bytes]:
     """Yield the lines that hold events, without the header of a CSV file."""
-    with what.file.open("rb") as lines:
-        first = next(lines, b"")
-        if not what.is_csv:
-            yield first.removeprefix(BOM_UTF8)  # the mark is the file's, not the event's
-        yield from lines
+    first = next((line for line in content if line.strip()), b"")
+    if not what.is_csv:
+        yield first.removeprefix(BOM_UTF8)  # the mark is the file's, not the event's
+    yield from content
 
 
 def _pace(rate: float | None, behind: Behind) -> Callable[[], None]:
@@ -335,7 +399,9 @@ def _one_line(what: Production) -> Iterator[None]:
 
 
 @contextmanager
-def _bar(what: Production, console: Console, tally: Tally) -> Iterator[Callable[[int], None]]:
+def _bar(
+    what: Production, content: IO[bytes], console: Console, tally: Tally
+) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal. Yield a function that takes the number of bytes read."""
     columns = (
         TextColumn("{task.description}"),
@@ -344,8 +410,9 @@ def _bar(what: Production, console: Console, tally: Tally) -> Iterator[Callable[
         TextColumn("{task.fields[sent]:,} sent"),
         TimeRemainingColumn(),
     )
+    length = os.fstat(content.fileno()).st_size
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(f"{what.file.name} ▶ {what.topic}", total=what.file.stat().st_size, sent=0)
+        bar = progress.add_task(f"{what.file.name} ▶ {what.topic}", total=length, sent=0)
         shown_s = 0.0
 
         def show(read: int) -> None:
@@ -355,4 +422,4 @@ def _bar(what: Production, console: Console, tally: Tally) -> Iterator[Callable[
                 progress.update(bar, completed=read, sent=tally.sent)
 
         yield show
-        progress.update(bar, completed=what.file.stat().st_size, sent=tally.sent)
+        progress.update(bar, completed=length, sent=tally.sent)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -99,12 +101,59 @@ def test_a_byte_order_mark_is_no_part_of_a_key_column(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path: Path) -> None:
     file = tmp_path / "e.ndjson"
     file.write_text("{}\n{}\n", encoding="utf-8-sig")
-    assert list(_lines(Production(file, "t", ""))) == [b"{}\n", b"{}\n"]
+    with file.open("rb") as content:
+        assert list(_lines(Production(file, "t", ""), content)) == [b"{}\n", b"{}\n"]
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(OperatorError, match=r"e\.ndjson does not exist"):
         produce(Production(tmp_path / "e.ndjson", "t", "127.0.0.1:1"))
+
+
+EVENTS = b'{"at":1}\n{"at":2}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("e.ndjson", b"", "it is empty"),
+        ("e.ndjson", b"\n \r\n", "it is empty"),
+        ("e.csv", b"\xef\xbb\xbf", "it is empty"),
+        ("e.ndjson", EVENTS.decode().encode("utf-16"), "not UTF-8 but UTF-16; write it as UTF-8, for"),
+        ("e.csv", "at,k\n1,a\n".encode("utf-16-le"), "not UTF-8 but UTF-16; write it as UTF-8, for"),
+        ("e.ndjson", b'[{"at":1},\n{"at":2}\n]\n', "one JSON array; write one object per line, for"),
+        ("e.json", b'{\n "at": 1\n}\n', "none of its first lines is a JSON object; write one object per"),
+        ("e.ndjson", b'{"at":1}\r{"at":2}\r', "its lines end with CR alone; write LF"),
+        ("e.ndjson", gzip.compress(EVENTS), "a file of gzip has a name that ends in .gz"),
+        ("e.ndjson.gz", EVENTS, "cannot be decompressed"),
+        ("e.ndjson.gz", gzip.compress(EVENTS * 999)[:-20], "cannot be decompressed"),
+        ("e.ndjson.gz", gzip.compress(b""), "it is empty"),
+        ("e.csv", b"PK\x03\x04\x14\0\n", "an archive or a spreadsheet"),
+        ("e.csv", b"2026-03-01T00:00:00Z,a\n2026-03-02T00:00:00Z,b\n", "first line looks like an event"),
+        ("e.csv", b"1767571200,a\n1767571201,b\n", "first line looks like an event"),
+        ("e.csv", b"at;k\n1;a\n", "separated by ';'; separate them by commas"),
+        ("e.csv", b"at\tk\n1\ta\n", "separated by tabs; separate them by commas"),
+        ("e.csv", b"at,k\r\n", "a header line and no event; there is nothing to send"),
+        ("e.csv", EVENTS, "its first lines are no header of CSV but"),
+        ("e.tsv", b"at\tk\n1\ta\n", "none of its first lines is a JSON object"),
+        ("e.txt", b"at,k\n1,a\n", r"CSV has a name in \.csv"),
+    ],
+)
+def test_a_file_of_which_nothing_could_count_is_refused_before_a_broker_is_asked(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(OperatorError, match=said) as told:
+        produce(Production(tmp_path / name, "t", "127.0.0.1:1"))
+    assert f"{tmp_path / name}: " in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_directory_or_a_pipe_is_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for file in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(OperatorError, match="is no file; name a file with one event per line"):
+            produce(Production(file, "t", "127.0.0.1:1"))
 
 
 @pytest.mark.parametrize(
@@ -163,6 +212,51 @@ class TestOverABroker:
         assert read_all(bootstrap_servers, topic) == [(b"ada, l", b'1,"ada, l"'), (b"bob", b"2,bob")]
         with pytest.raises(OperatorError, match=r"--key other: .* has no such column"):
             produce(replace(what, key="other"), Console(file=io.StringIO()))
+
+    @pytest.mark.parametrize(
+        ("name", "content", "key", "sent"),
+        [
+            ("e.ndjson.gz", gzip.compress(EVENTS), "at", [(b"1", b'{"at":1}'), (b"2", b'{"at":2}')]),
+            ("e.csv.gz", gzip.compress(b"at,who\r\n1,a\r\n2,b"), "who", [(b"a", b"1,a"), (b"b", b"2,b")]),
+            ("e.csv", b"\xef\xbb\xbfwho,2fa,,who\na,,,\n", "who", [(b"a", b"a,,,")]),
+            (
+                "e.json",
+                b'\xef\xbb\xbf{"at":1}\r\n\r\n{"at":2}',
+                "at",
+                [(b"1", b'{"at":1}'), (b"2", b'{"at":2}')],
+            ),
+        ],
+    )
+    def test_events_arrive_from_every_kind_of_file(
+        self,
+        tmp_path: Path,
+        bootstrap_servers: str,
+        name: str,
+        content: bytes,
+        key: str,
+        sent: list[tuple[bytes, bytes]],
+    ) -> None:
+        (tmp_path / name).write_bytes(content)
+        what = Production(tmp_path / name, f"clicks-{uuid4().hex}", bootstrap_servers, key=key, partitions=1)
+        said = io.StringIO()
+        produce(what, Console(file=said))
+        assert read_all(bootstrap_servers, what.topic) == sent
+        assert "counting refuses them" not in said.getvalue()
+
+    def test_records_that_are_no_events_are_said(self, tmp_path: Path, bootstrap_servers: str) -> None:
+        said = io.StringIO()
+        for name, content in (
+            ("e.ndjson", b'{"at":1}\nlost\n'),
+            ("e.csv", b'at,text\n1,"one\nline"\n2,a\n'),  # a text over two lines is two broken records
+        ):
+            (tmp_path / name).write_bytes(content)
+            topic = f"clicks-{uuid4().hex}"
+            produce(Production(tmp_path / name, topic, bootstrap_servers, partitions=1), Console(file=said))
+        refused = [line for line in said.getvalue().splitlines() if "counting refuses them" in line]
+        assert refused == [
+            "1 of them are not a JSON object; counting refuses them",
+            "2 of them are not a line of CSV with a value for each column; counting refuses them",
+        ]
 
     def test_missing_topic_is_not_created_unasked(
         self,

@@ -1,0 +1,101 @@
+"""What the first bytes of a file say about it: why it is no file of events, with the remedy."""
+
+from __future__ import annotations
+
+import re
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from stream_app.sources.decode import csv_names
+from stream_app.sources.file_list import GZIP
+from stream_app.sources.finished_files import decompressed
+from stream_app.sources.lines import MOST_BYTES
+
+_FIRST_LINES = 20  # that tell JSON from other files; some may be damaged
+_SEPARATORS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
+_PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
+_ARCHIVE = b"PK\x03\x04"
+_ARRAY = re.compile(rb"\[\s*[]{[\"]")
+# A date or a number of seconds, or smaller units, since 1970: a value, and not the name of a column.
+_TIME = re.compile(
+    r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})(?!\d).*|\s*\d{9,19}(\.\d*)?\s*", re.ASCII
+)
+
+
+def start_of(file: Path) -> bytes:
+    """Return the first bytes of a file, decompressed, at most ``MOST_BYTES``.
+
+    Raises: OSError; OperatorError if it cannot be decompressed.
+    """
+    with decompressed(file, most=MOST_BYTES) if file.suffix == GZIP else file.open("rb") as content:
+        return content.read(MOST_BYTES)
+
+
+def lines_in(start: bytes) -> list[bytes]:
+    """Return the whole lines at the start of a file, without blank ones. Args: start, from ``start_of``."""
+    start = start.removeprefix(BOM_UTF8)
+    whole = start if len(start) < MOST_BYTES - len(BOM_UTF8) else start.rpartition(b"\n")[0]
+    return [line.rstrip(b"\r") for line in whole.split(b"\n") if line.strip()]
+
+
+def is_object(line: bytes) -> bool:
+    """Return whether a line is a JSON object."""
+    try:
+        return isinstance(msgspec.json.decode(line.removeprefix(BOM_UTF8)), dict)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def has_objects(lines: Sequence[bytes]) -> bool:
+    """Return whether some of the first lines are JSON objects."""
+    return any(map(is_object, lines[:_FIRST_LINES]))
+
+
+def why_no_lines(start: bytes) -> str | None:
+    """Return why a file is not one of lines of text; None if it may be. Args: start, its first bytes.
+
+    >>> why_no_lines(b'["a"'), why_no_lines(b"at,page")
+    ("it is one JSON array; write one object per line, for example with: jq -c '.[]'", None)
+    """
+    text = start.removeprefix(BOM_UTF8).lstrip()
+    if not text:
+        return "it is empty"
+    if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or (text[:2].count(0) == 1):
+        return "it is not UTF-8 but UTF-16; write it as UTF-8, for example with: iconv -f UTF-16 -t UTF-8"
+    if start.startswith(_PACKED):
+        return "it is compressed; a file of gzip has a name that ends in .gz, and others are not read"
+    if start.startswith(_ARCHIVE):
+        return "it is an archive or a spreadsheet; unpack it, or save it as CSV in UTF-8"
+    if b"\r" in text and b"\n" not in start:
+        return r"its lines end with CR alone; write LF, for example with: tr '\r' '\n'"
+    if _ARRAY.match(text):
+        return "it is one JSON array; write one object per line, for example with: jq -c '.[]'"
+    return None
+
+
+def why_no_header(line: bytes) -> str | None:
+    """Return why a line is not the header of a CSV file, with the remedy; None if it may be one.
+
+    A column without a name, a name twice, or a name that begins with a digit is no fault: such a column
+    cannot be chosen, and the others can.
+
+    >>> why_no_header(b"at;page"), why_no_header(b",at,2fa,at,")
+    ("its columns are separated by ';'; separate them by commas", None)
+    """
+    if b"\0" in line:
+        return "it is not text; only CSV and JSON lines can be read, plain or .gz"
+    names = csv_names(line)
+    if not names:
+        return (
+            "its first line is neither a JSON object nor a header of CSV in UTF-8; write one event per line"
+        )
+    if line.lstrip().startswith((b"{", b"[")):
+        return "its first lines are no header of CSV but JSON; write one object per line, and name it .ndjson"
+    if len(names) == 1 and (other := next((said for one, said in _SEPARATORS.items() if one in line), None)):
+        return f"its columns are separated by {other}; separate them by commas"
+    if any(map(_TIME.fullmatch, names)):
+        return "its first line looks like an event; a CSV file begins with the names of its columns"
+    return None
