@@ -16,7 +16,7 @@ from stream_app.sources.growing import GrowingFile
 from stream_app.sources.lines import PARTITION, FileFormat, open_lines
 
 BATCH_BYTES = 1 << 18
-_NOTED_BYTES = 4096
+_NOTED_BYTES = 4096  # behind a header
 
 
 class FileSource(GrowingFile):
@@ -39,7 +39,7 @@ class FileSource(GrowingFile):
         self._lines = open_lines(path, format, time, others)
         self._note = directory / "first_bytes.json"
         self._complete = 0  # the position after the last complete line that was seen
-        self._same_file = False  # whether the first bytes have been compared with the note
+        self._noted = 0  # how many of the first bytes are in the note, which the file was compared with
         self._position_checked = False
         try:
             self._advance()
@@ -75,11 +75,11 @@ class FileSource(GrowingFile):
         opened = self._lines.stat()
         if (named.st_ino, named.st_dev) != (opened.st_ino, opened.st_dev):
             raise OperatorError(f"{self._path}: it was replaced; put the first file back, it may only grow")
-        if opened.st_size < self._complete:
-            raise OperatorError(f"{self._path}: it was truncated; put its records back, it may only grow")
-        self._complete = self._lines.after_last_line(self._complete)
-        if self._complete and not self._same_file:
-            self._check_first_bytes()
+        self._complete = self._lines.grown_to(self._complete)
+        most = self._lines.first_position + _NOTED_BYTES
+        wanted = min(self._complete, most)
+        if wanted >= max(2 * self._noted, 1) or self._noted < wanted == most:
+            self._check_first_bytes(wanted)
         return self._complete
 
     def _check_position(self, position: int) -> None:
@@ -90,16 +90,18 @@ class FileSource(GrowingFile):
                 raise OperatorError(f"{self._path}: this is not the file counted so far; put that back")
             self._position_checked = True
 
-    def _check_first_bytes(self) -> None:
-        """Compare the file's first bytes with the note from the first start, which writes this note."""
-        if self._note.exists():
-            noted = json.loads(self._note.read_bytes())
-        else:
-            noted = self._first_bytes(min(self._complete, _NOTED_BYTES))
-            write_durably(self._note, [json.dumps(noted).encode()])
+    def _check_first_bytes(self, wanted: int) -> None:
+        """Compare the file's first bytes with the note of earlier looks, then note more of them if there are.
+
+        A first line alone would not recognise a file of CSV.
+        """
+        noted = json.loads(self._note.read_bytes()) if self._note.exists() else self._first_bytes(0)
         if self._first_bytes(noted["bytes"]) != noted:
             raise OperatorError(f"{self._path}: this is not the file counted so far; put that back")
-        self._same_file = True
+        if noted["bytes"] < wanted:
+            noted = self._first_bytes(wanted)
+            write_durably(self._note, [json.dumps(noted).encode()])
+        self._noted = noted["bytes"]
 
     def _first_bytes(self, count: int) -> dict[str, Any]:
         return {"bytes": count, "sha256": hashlib.sha256(self._lines.bytes_at(0, count)).hexdigest()}

@@ -17,9 +17,17 @@ from typing import Any
 
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError
+from stream_app.sources.copies import (
+    COMPARED_BYTES,
+    GZIP,
+    Copies,
+    check_links,
+    first_records,
+    is_a_copy,
+)
+from stream_app.sources.lines import LineFile
 
-GZIP = ".gz"
-FIRST_BYTES = 4096  # that identify a file
+FIRST_BYTES = COMPARED_BYTES  # behind a header, that identify a file
 _NUMBERED = re.compile(r"\d+([-_.]\d+)*", re.ASCII)
 _OTHER_PATTERN = re.compile(r"[?\[]")
 _SETTLED_NS = 2_000_000_000  # a directory's time has coarse ticks: a younger one is listed again
@@ -38,7 +46,7 @@ def files_of(pattern: Path) -> dict[str, Path]:
     """Return the existing files of a list in order: each file by its name without ``.gz``.
 
     A plain file is preferred to its compressed copy, which may still be written.
-    Raises: OSError if the directory cannot be read.
+    Raises: OSError if the directory cannot be read; OperatorError if two names lead to one file.
     """
     wanted = pattern.name.removesuffix(GZIP)
     found: dict[str, Path] = {}
@@ -47,7 +55,9 @@ def files_of(pattern: Path) -> dict[str, Path]:
             name = entry.name.removesuffix(GZIP)
             if fnmatchcase(name, wanted) and entry.is_file() and (name not in found or name == entry.name):
                 found[name] = pattern.parent / entry.name
-    return dict(sorted(found.items()))
+    files = dict(sorted(found.items()))
+    check_links(files.values())
+    return files
 
 
 def in_order(pattern: Path, names: Iterable[str], known: Sequence[str] = ()) -> list[str]:
@@ -122,14 +132,16 @@ class ListedFile:
 class FileList:
     """The known files of a log. Each fact is durable before the caller learns it.
 
-    Args: pattern, a path with ``*`` in its name; directory, of this log only, for the notes.
+    Args: pattern, a path with ``*`` in its name; directory, of this log only, for the notes; csv, whether the
+        files begin with a header.
     Raises (every method): OperatorError if the files cannot be the log that the notes describe.
     """
 
-    def __init__(self, pattern: Path, directory: Path) -> None:
+    def __init__(self, pattern: Path, directory: Path, csv: bool = False) -> None:
         self.pattern = pattern
         self.files: list[ListedFile] = []
         self.paths: dict[str, Path] = {}  # of the files that exist now
+        self._copies, self._compared = Copies(csv), 0  # the files that a new one is compared with
         self._listed_ns = -1  # the directory's time of modification when it was listed
         self._notes = LineLog(directory / "files.ndjson")
         for line in self._notes.lines():
@@ -183,20 +195,48 @@ class FileList:
             self._add(name)
         self._listed_ns = changed_ns if listed_ns - changed_ns > _SETTLED_NS else -1
 
-    def recognise(self, number: int, start: bytes, *, complete: int) -> None:
-        """Compare a file's first bytes with its note, or write the note.
+    def recognise(self, number: int, lines: LineFile, complete: int) -> bool:
+        """Compare a file's first bytes with its note, or write the note; return False if it may be a copy.
 
-        Args: start, the file's first ``FIRST_BYTES`` bytes; complete, the length of its complete lines.
+        The note of a file that grows is written again with more bytes, up to ``FIRST_BYTES`` of records.
+        Args: complete, the length of its complete lines, of a finished file of all.
         """
-        file = self.files[number]
-        if file.first is None:
-            if not complete:
-                return
-            self._note({"number": number, "first": _digest(start, min(complete, FIRST_BYTES))})
-        elif _digest(start, file.first["bytes"]) != file.first:
+        file, most = self.files[number], lines.first_position + FIRST_BYTES
+        start = lines.bytes_at(0, most)
+        if file.first is not None and _digest(start, file.first["bytes"]) != file.first:
             raise OperatorError(
                 f"{self.paths[file.name]}: this is not the file counted so far; put that back"
             )
+        noted, wanted = 0 if file.first is None else file.first["bytes"], min(complete, most)
+        is_new = noted <= lines.first_position < complete  # no record was read
+        if is_new and self._may_be_copied(number, lines, complete):
+            return False
+        if wanted >= max(2 * noted, 1) or noted < wanted == most:
+            self._note({"number": number, "first": _digest(start, wanted)})
+        return True
+
+    def _may_be_copied(self, number: int, lines: LineFile, complete: int) -> bool:
+        """Refuse a new file with the records of an earlier one; return whether it may still become one."""
+        for place in range(self._compared, number):
+            if (here := self.paths.get(self.files[place].name)) is not None:
+                self._copies.add(place, here)
+        self._compared = max(self._compared, number)
+        path, header = self.path(number), lines.first_position
+
+        def records(most: int) -> bytes:
+            return lines.bytes_at(header, min(complete - header, most))
+
+        known, undecided = self._copies.copied(number, records, finished=self.is_finished(number))
+        if known is not None:
+            raise is_a_copy(path, known)
+        start = lines.bytes_at(0, min(complete, header + FIRST_BYTES))
+        for earlier in self.files[:number]:  # those that were deleted, renamed or truncated since
+            noted = 0 if earlier.first is None else earlier.first["bytes"]
+            if header < noted <= len(start) and _digest(start, noted) == earlier.first:
+                now = self.paths.get(earlier.name)
+                if now is None or _digest(first_records(now, False, noted), noted) != earlier.first:
+                    raise is_a_copy(path, earlier.name)
+        return undecided
 
     def _add(self, name: str) -> None:
         """Note a new file, and thereby the end of the file before it."""

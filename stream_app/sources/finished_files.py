@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import errno
 import gzip
+import logging
 import os
 import shutil
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
 from stream_app.ports import OperatorError
+from stream_app.sources.copies import GZIP, check_copies
 from stream_app.sources.decode import TimeField
-from stream_app.sources.file_list import GZIP, files_of, is_list
+from stream_app.sources.file_list import files_of, is_list
 from stream_app.sources.lines import MOST_BYTES, FileFormat, LineFile, open_lines
 
 _COPIED_AT_ONCE = 1 << 20
+_MAGIC = b"\x1f\x8b"  # begins each member of a gzip file
+
+log = logging.getLogger(__name__)
 
 
 def decompressed(path: Path, directory: Path | None = None, most: int | None = None) -> IO[bytes]:
@@ -29,11 +34,10 @@ def decompressed(path: Path, directory: Path | None = None, most: int | None = N
     """
     copy = TemporaryFile(dir=directory)  # noqa: SIM115 - it is returned
     try:
-        with gzip.open(path) as packed:
-            if most is None:
-                shutil.copyfileobj(packed, copy, _COPIED_AT_ONCE)
-            else:
-                copy.write(packed.read(most))
+        for part in _unpacked(path):
+            copy.write(part[: None if most is None else most - copy.tell()])
+            if most is not None and copy.tell() >= most:
+                break
         copy.flush()
         copy.seek(0)
     except (OSError, EOFError, zlib.error) as failure:
@@ -46,6 +50,29 @@ def decompressed(path: Path, directory: Path | None = None, most: int | None = N
             f"{path}: cannot be decompressed ({failure}); put a whole file there, under its final name"
         ) from None
     return copy
+
+
+def _unpacked(path: Path) -> Iterator[bytes]:
+    """Yield the content of the members of a gzip file; log a warning if other bytes follow them.
+
+    Zeros behind the last member, as tapes have them, are passed over. Raises: as ``gzip``, if a member has no
+    end, or none begins the file.
+    """
+    with path.open("rb") as file:
+        begins = file.read(len(_MAGIC)) == _MAGIC
+        file.seek(0)
+        with gzip.GzipFile(fileobj=file) as packed:
+            while True:
+                try:
+                    part = packed.read1(_COPIED_AT_ONCE)  # ``read`` would lose what precedes a failure
+                except gzip.BadGzipFile as failure:
+                    if not begins or not str(failure).startswith("Not a gzipped file"):
+                        raise
+                    log.warning("%s: bytes follow the end of its gzip data; they are not read", path)
+                    return
+                if not part:
+                    return
+                yield part
 
 
 def open_sample(path: Path, format: FileFormat, time: TimeField, others: Sequence[str] = ()) -> LineFile:
@@ -65,14 +92,16 @@ def open_whole(
     """Return a file of records, or the records of a list of files as one file without a name.
 
     Args: directory, with space for the records of the whole list.
-    Raises: OperatorError if a file cannot be read, or two CSV files have different headers.
+    Raises: OperatorError if a file cannot be read, two CSV files have different headers, or two files have
+        the same records.
     """
     if not is_list(path):
         return open_lines(path, format, time, others)
     whole = TemporaryFile(dir=directory)  # noqa: SIM115 - it is returned
     try:
-        names = b""
-        for part in files_of(path).values():
+        names, parts = b"", list(files_of(path).values())
+        check_copies(parts, format == "csv")
+        for part in parts:
             with decompressed(part, directory) if part.suffix == GZIP else part.open("rb") as content:
                 if format == "csv":
                     names = _pass_header(part, content, whole, names)

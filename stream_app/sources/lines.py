@@ -32,6 +32,7 @@ MOST_BYTES = 1 << 20  # per batch
 ENOUGH_RECORDS = 16_000  # a batch with so many records ends, whatever its bytes
 LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
+_COMPARED_BYTES = 1 << 10  # at both ends of the lines that were seen
 
 
 class EmptyFileError(OperatorError):
@@ -96,8 +97,10 @@ class LineFile:
     def __init__(
         self, path: Path, file: IO[bytes], format: FileFormat, time: TimeField, others: Sequence[str]
     ) -> None:
-        self._file = file
+        self._path, self._file = path, file
         self._line_end = self._searched = 0  # no line ends between the two
+        self._seen: tuple[int, int] | None = None  # size and time of change at the last look
+        self._lines_seen: list[tuple[int, bytes]] = []  # the first and the last bytes of complete lines
         try:
             self._decoder, self.first_position = _decoder(path, file, format, time, others)
         except BaseException:
@@ -130,6 +133,30 @@ class LineFile:
     def stat(self) -> os.stat_result:
         """Return the system's facts about the open file, which may have been deleted."""
         return os.fstat(self.fileno())
+
+    def grown_to(self, before: int) -> int:
+        """Return the position after the last complete line. Args: before, what the look before this returned.
+
+        Raises: OperatorError if lines of that look are gone, also if the file is longer than it was.
+        """
+        now = self.stat()
+        self.check_kept(before)
+        after = self.after_last_line(before)
+        if self._seen != (now.st_size, now.st_mtime_ns):
+            self._seen, size = (now.st_size, now.st_mtime_ns), min(after, _COMPARED_BYTES)
+            self._lines_seen = [(at, self.bytes_at(at, size)) for at in {0, after - size}]
+        return after
+
+    def check_kept(self, before: int) -> None:
+        """Check that the lines of the last look are still there. Args: before, their length.
+
+        Raises: OperatorError. Cost: reads nothing while the system says that the file has not changed.
+        """
+        now = self.stat()
+        if now.st_size >= before and self._seen in (None, (now.st_size, now.st_mtime_ns)):
+            return
+        if now.st_size < before or any(self.bytes_at(at, len(seen)) != seen for at, seen in self._lines_seen):
+            raise OperatorError(f"{self._path}: it was truncated; put its records back, it may only grow")
 
     def after_last_line(self, from_position: int) -> int:
         """Return the position after the last complete line, at least ``from_position``.

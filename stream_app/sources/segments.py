@@ -17,8 +17,9 @@ import numpy as np
 from stream_app.core.incoming import RecordBatch
 from stream_app.durable import secret_directory
 from stream_app.ports import OperatorError
+from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import NdjsonDecoder, TimeField
-from stream_app.sources.file_list import FIRST_BYTES, GZIP, FileList
+from stream_app.sources.file_list import FIRST_BYTES, FileList
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.growing import GrowingFile
 from stream_app.sources.lines import (
@@ -61,7 +62,7 @@ class SegmentedSource(GrowingFile):
         self._how = (format, time, others)
         self._format = format
         self._directory = secret_directory(directory)
-        self._list = FileList(pattern, directory)
+        self._list = FileList(pattern, directory, format == "csv")
         self._open: dict[int, LineFile] = {}  # the file that is read, and the last file
         self._grown_to: dict[int, int] = {}  # of open plain files: the position after the last complete line
         self._read_at = 0  # the position of the last read, for the lag
@@ -153,13 +154,12 @@ class SegmentedSource(GrowingFile):
         lines, before, opened = self._open[number], self._grown_to[number], self._open[number].stat()
         if (named.st_ino, named.st_dev) != (opened.st_ino, opened.st_dev):
             raise OperatorError(f"{path}: it was replaced; put the first file back, it may only grow")
-        if opened.st_size < before:
-            raise OperatorError(f"{path}: it was truncated; put its records back, it may only grow")
-        after = lines.after_last_line(before)
+        after = lines.grown_to(before)
         if after > FILE_SPAN:
             raise OperatorError(f"{path}: it is larger than 64 GiB; begin a new file earlier")
-        if not before:
-            self._recognise(number, lines, after)
+        is_short = not before or before < min(after, lines.first_position + FIRST_BYTES)
+        if is_short and not self._list.recognise(number, lines, after):
+            return 0  # so far it has only records of an earlier file: its writer may be copying it
         self._grown_to[number] = after
         return after
 
@@ -213,7 +213,9 @@ class SegmentedSource(GrowingFile):
                 self._list.refresh(certainly=True)  # it may have been compressed just now
                 lines = await asyncio.to_thread(self._open_file, self._list.path(number))
             self._take(number, lines)
-            self._recognise(number, lines, lines.stat().st_size)
+            self._list.recognise(number, lines, lines.stat().st_size)
+        else:
+            self._open[number].check_kept(self._grown_to[number])
         return self._open[number]
 
     def _open_file(self, path: Path) -> LineFile:
@@ -241,13 +243,9 @@ class SegmentedSource(GrowingFile):
             raise OperatorError(
                 f"{self._list.path(number)}: it holds more than 64 GiB; split it into smaller files"
             )
-        if ended_at is not None and size < ended_at:
-            path = self._list.path(number)
-            raise OperatorError(f"{path}: it was truncated; put its records back, it may only grow")
+        if ended_at is not None:
+            lines.check_kept(ended_at)
         return size if ended_at is None else ended_at
-
-    def _recognise(self, number: int, lines: LineFile, complete: int) -> None:
-        self._list.recognise(number, lines.bytes_at(0, FIRST_BYTES), complete=complete)
 
     def _check_position(self, number: int, lines: LineFile, offset: int) -> None:
         """Refuse a first position inside a line: it belongs to a different file."""

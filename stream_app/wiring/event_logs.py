@@ -161,6 +161,8 @@ def _why_unreadable_list(pattern: Path) -> str | None:
         files = files_of(pattern)
     except OSError as failure:
         return f"{pattern.parent} cannot be read ({failure.strerror}); create it or correct the path"
+    except OperatorError as refusal:
+        return str(refusal)
     if not files:
         return f"{pattern} names no file; create the first one or correct the path"
     return next(filter(None, map(_why_closed, files.values())), None)

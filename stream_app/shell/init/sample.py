@@ -17,8 +17,9 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.declaration import LogFormat
 from stream_app.ports import OperatorError
+from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField, csv_names, csv_values
-from stream_app.sources.file_list import GZIP, files_of, is_list
+from stream_app.sources.file_list import files_of, is_list
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.lines import MOST_BYTES, FileFormat
 from stream_app.wiring.event_logs import why_unreadable

@@ -253,6 +253,7 @@ def test_a_compressed_file_that_counts_as_another_one_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_list, "files_of", _with_the_ending)
+    monkeypatch.setattr(file_list.FileList, "_may_be_copied", lambda *_: False)  # would refuse the file
     assert _is_caught(tmp_path, "files")
 
 

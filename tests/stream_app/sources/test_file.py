@@ -18,7 +18,7 @@ from stream_app.ports import OperatorError
 from stream_app.sources import lines as lines_module
 from stream_app.sources.decode import BYTES_AT_ONCE, RECORDS_AT_ONCE, TimeField
 from stream_app.sources.file import FileSource
-from stream_app.sources.lines import ENOUGH_RECORDS, LineFile, open_lines
+from stream_app.sources.lines import ENOUGH_RECORDS, FileFormat, LineFile, open_lines
 from tests.stream_app.files import AT, event_line, write_events
 
 
@@ -151,7 +151,8 @@ def test_others_run_while_lines_are_decoded(
     path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch, line: bytes
 ) -> None:
     """A due cut waits for one turn of decoding, not for the whole batch."""
-    path.write_bytes(line * (250_000 // len(line)))
+    start = path.stat().st_size
+    append(path, line * (250_000 // len(line)))
     seen: list[tuple[int, int]] = []  # lines and bytes decoded since other tasks ran
     decode = LineFile.decode
 
@@ -161,7 +162,7 @@ def test_others_run_while_lines_are_decoded(
         return decode(lines, start, data)
 
     async def both() -> None:
-        reading = asyncio.create_task(source.read({"0": 0}, 0.0))
+        reading = asyncio.create_task(source.read({"0": start}, 0.0))
         while not reading.done():
             seen.append((0, 0))
             await asyncio.sleep(0)
@@ -173,10 +174,11 @@ def test_others_run_while_lines_are_decoded(
 
 
 def test_batch_of_many_short_lines_ends_early(path: Path, source: FileSource) -> None:
-    path.write_bytes(b"?\n" * 100_000)
-    [batch] = read(source, 0)
+    start = path.stat().st_size
+    append(path, b"?\n" * 100_000)
+    [batch] = read(source, start)
     assert ENOUGH_RECORDS <= len(batch.refused) < ENOUGH_RECORDS + RECORDS_AT_ONCE
-    assert batch.end == 2 * len(batch.refused)
+    assert batch.end - start == 2 * len(batch.refused)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +250,51 @@ def test_a_truncated_file_is_refused(path: Path, source: FileSource) -> None:
     os.truncate(path, path.stat().st_size - 5)
     with pytest.raises(OperatorError, match="it was truncated"):
         asyncio.run(source.positions_at(["0"], [10]))
+
+
+CSV = b"at,n\n"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after", "format"),
+    [
+        (b"".join(map(event_line, range(10))), b"".join(map(event_line, range(20, 35))), "ndjson"),
+        (event_line(1) * 10, event_line(2) * 15, "ndjson"),
+        (event_line(1) * 500, event_line(2) * 501, "ndjson"),
+        (event_line(1), event_line(2), "ndjson"),  # as long as before
+        (event_line(1), event_line(2) + event_line(1), "ndjson"),
+        (event_line(1) + b'{"at"', event_line(2) * 9, "ndjson"),
+        (b"\n" + event_line(1), b"\n" + event_line(2) * 2, "ndjson"),
+        (b'{"log": 1}\n' * 9 + event_line(1), b'{"log": 1}\n' * 9 + event_line(2) * 2, "ndjson"),
+        (CSV + b"1,0\n", CSV + b"2,0\n3,0\n", "csv"),
+        (CSV + b"1,0\n" * 2_000, CSV + b"2,0\n" * 2_001, "csv"),
+        (b"at," + b"n" * 5_000 + b"\n1,0\n", b"at," + b"n" * 5_000 + b"\n2,0\n3,0\n", "csv"),
+    ],
+)
+def test_a_file_that_is_truncated_and_regrown_between_two_looks_is_refused(
+    tmp_path: Path, before: bytes, after: bytes, format: FileFormat, restart: bool
+) -> None:
+    path, notes = tmp_path / "events", tmp_path / "notes"
+    path.write_bytes(before)
+    source = FileSource(path, format, AT, notes)
+    [batch] = read(source, 0)
+    path.write_bytes(after)  # the same inode, as copytruncate leaves it
+    later = path.stat().st_mtime_ns + 10**7
+    os.utime(path, ns=(later, later))  # the system's clock is coarse
+    with pytest.raises(OperatorError, match=r"it was truncated|not the file counted so far"):
+        read(FileSource(path, format, AT, notes) if restart else source, batch.end)
+    asyncio.run(source.close())
+
+
+def test_a_look_at_a_file_that_has_not_changed_reads_nothing(
+    path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [batch] = read(source, 0)
+    read(source, batch.end)
+    monkeypatch.setattr(LineFile, "bytes_at", None)
+    monkeypatch.setattr(source, "_check_position", lambda position: None)
+    assert read(source, batch.end) == []
 
 
 def test_another_file_after_a_restart_is_refused(path: Path, source: FileSource, tmp_path: Path) -> None:

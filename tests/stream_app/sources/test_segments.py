@@ -22,6 +22,7 @@ from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.sources import file_list
 from stream_app.sources.file_list import FileList, in_order
+from stream_app.sources.finished_files import open_whole
 from stream_app.sources.segments import FILE_SPAN, SegmentedSource
 from tests.stream_app.files import AT, event_line, write_events
 
@@ -232,14 +233,14 @@ def test_each_csv_file_has_its_header(folder: Folder) -> None:
 
 
 def test_each_csv_file_may_begin_with_a_byte_order_mark(folder: Folder) -> None:
-    plain = b"at,n\n10,1\n11,2\n"
-    (folder.path / "clicks-1.csv").write_bytes(BOM_UTF8 + plain)
-    (folder.path / "clicks-2.csv.gz").write_bytes(gzip.compress(BOM_UTF8 + plain))
-    (folder.path / "clicks-3.csv").write_bytes(plain)
+    plain = [b"at,n\n%d0,1\n%d1,2\n" % (day, day) for day in (1, 2, 3)]
+    (folder.path / "clicks-1.csv").write_bytes(BOM_UTF8 + plain[0])
+    (folder.path / "clicks-2.csv.gz").write_bytes(gzip.compress(BOM_UTF8 + plain[1]))
+    (folder.path / "clicks-3.csv").write_bytes(plain[2])
     batches, position = read(folder.source("csv"))
-    assert times(batches) == [10, 11] * 3
+    assert times(batches) == [10, 11, 20, 21, 30, 31]
     assert [batch.positions[0] % FILE_SPAN for batch in batches] == [8, 8, 5]
-    assert position == 2 * FILE_SPAN + len(plain)
+    assert position == 2 * FILE_SPAN + len(plain[2])
 
 
 def test_a_finished_csv_file_without_a_header_has_no_records(folder: Folder) -> None:
@@ -416,9 +417,91 @@ def test_a_changed_file_is_refused(
         read(folder.source() if restart else source, (day - 1) * FILE_SPAN)
 
 
+@pytest.mark.parametrize("followed", [False, True])
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("regrown", [3, 4, 2_000])
+def test_a_file_that_is_truncated_and_regrown_between_two_looks_is_refused(
+    folder: Folder, followed: bool, restart: bool, regrown: int
+) -> None:
+    folder.events(1, 10, 11, 12)
+    path = folder.events(2, 20, 21, 22)
+    source = folder.source()
+    _, position = read(source)
+    path.write_bytes(b"".join(event_line(time_us, n=9) for time_us in range(30, 30 + regrown)))
+    later = path.stat().st_mtime_ns + 10**7
+    os.utime(path, ns=(later, later))
+    if followed:
+        folder.events(3, 40)
+    with pytest.raises(OperatorError, match=r"it was truncated|not the file counted so far"):
+        read(folder.source() if restart else source, position)
+
+
 def test_a_damaged_gzip_file_is_refused(folder: Folder) -> None:
     packed = pack(folder.events(1, *range(100)))
     packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(OperatorError, match=r"clicks-01.ndjson.gz: cannot be decompressed .*; put a"):
+        read(folder.source())
+
+
+TEXT = b"".join(event_line(time_us, n=0) for time_us in range(9))
+PACKED = gzip.compress(TEXT)
+FLIPPED = PACKED[:30] + bytes([PACKED[30] ^ 255]) + PACKED[31:]
+
+
+@pytest.mark.parametrize(
+    ("content", "warns"),
+    [
+        (PACKED, False),
+        (gzip.compress(TEXT[:20]) + gzip.compress(TEXT[20:]), False),
+        (gzip.compress(TEXT[:20]) + gzip.compress(b"") + gzip.compress(TEXT[20:]), False),
+        (gzip.compress(b"") + PACKED, False),
+        (PACKED + bytes(700), False),  # as tapes pad it
+        (gzip.compress(TEXT[:20]) + bytes(5) + gzip.compress(TEXT[20:]), False),
+        (PACKED + b"garbage at the end", True),
+        (PACKED + b"x", True),
+        (PACKED + b"\n", True),
+        (PACKED + bytes(9) + b"signature", True),
+        (PACKED + TEXT, True),
+        (PACKED + b"\x1f", True),
+        (gzip.compress(TEXT[:20]) + gzip.compress(TEXT[20:]) + b"tail" * 9_000, True),
+    ],
+)
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_follows_the_end_of_a_gzip_file_is_not_read(
+    folder: Folder, caplog: pytest.LogCaptureFixture, content: bytes, warns: bool, whole: bool
+) -> None:
+    path = folder.path / "clicks-01.ndjson.gz"
+    path.write_bytes(content)
+    if whole:
+        with open_whole(folder.path / "clicks-*.ndjson", "ndjson", AT, folder.path) as lines:
+            assert lines.bytes_at(0, 10_000) == TEXT
+    else:
+        assert times(read(folder.source())[0]) == list(range(9))
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"{path}: bytes follow the end of its gzip data; they are not read"] * warns
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PACKED[:-1],
+        PACKED[:-9],
+        PACKED[:12],
+        PACKED[:1],
+        PACKED + PACKED[:-1],
+        PACKED + PACKED[:7],
+        PACKED + PACKED[:2],
+        PACKED + b"\x1f\x8bgarbage",
+        FLIPPED,
+        PACKED + FLIPPED,
+        PACKED[:-8] + bytes(8),
+        TEXT,
+        b"garbage" + PACKED,
+        bytes(9) + PACKED,
+    ],
+)
+def test_half_a_gzip_file_is_refused(folder: Folder, content: bytes) -> None:
+    (folder.path / "clicks-01.ndjson.gz").write_bytes(content)
     with pytest.raises(OperatorError, match=r"clicks-01.ndjson.gz: cannot be decompressed .*; put a"):
         read(folder.source())
 
@@ -429,7 +512,7 @@ def test_a_log_without_files_is_refused(folder: Folder) -> None:
 
 
 def test_lag_counts_bytes_of_later_files(folder: Folder) -> None:
-    sizes = [folder.events(day, *range(day)).stat().st_size for day in (1, 2, 3, 4)]
+    sizes = [folder.events(day, *range(day, 2 * day)).stat().st_size for day in (1, 2, 3, 4)]
     source = folder.source()
     position = 0
     for number in range(4):

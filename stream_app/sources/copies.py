@@ -1,0 +1,120 @@
+"""Recognises a file whose events another file of the same list has: another name of it, or a copy."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from stream_app.ports import OperatorError
+
+GZIP = ".gz"
+COMPARED_BYTES = 4096  # of records: a file that begins with so many bytes of an earlier one is a copy
+MOST_COMPARED = 1 << 20  # if both files have more
+
+
+def check_links(paths: Iterable[Path]) -> None:
+    """Check that no two names lead to one file, by a symbolic link, a hard link or a mount.
+
+    Raises: OperatorError, one line.
+    """
+    names: dict[tuple[int, int], Path] = {}
+    for path in paths:
+        with suppress(FileNotFoundError):  # renamed just now
+            found = path.stat()
+            first = names.setdefault((found.st_dev, found.st_ino), path)
+            if first is not path:
+                link, target = (first, path) if first.is_symlink() else (path, first)
+                raise OperatorError(
+                    f"{link}: it is another name of {target}, whose events would count twice; move one of "
+                    "the names away, or write a list that names the file once"
+                )
+
+
+def first_records(path: Path, csv: bool, most: int = COMPARED_BYTES) -> bytes:
+    """Return the first bytes of a file's records, decompressed; nothing if the file cannot be read."""
+    if not path.exists():
+        path = path.with_name(path.name + GZIP)  # it was compressed meanwhile
+    try:
+        with gzip.open(path) if path.suffix == GZIP else path.open("rb") as file:
+            if csv:
+                file.readline(MOST_COMPARED)
+            return file.read(most)
+    except (OSError, EOFError, zlib.error):
+        return b""  # whoever counts the file says it
+
+
+def is_copy(known: bytes, new: bytes, *, finished: bool) -> bool | None:
+    """Return whether a file has the records of an earlier one; None: so far it has, and it may grow.
+
+    Args: known, new, the first bytes of their records; finished, whether the new file has its last byte.
+
+    >>> is_copy(b"a b c ", b"a b c d ", finished=False), is_copy(b"a b c ", b"a x ", finished=True)
+    (True, False)
+    >>> is_copy(b"a b c ", b"a b ", finished=True), is_copy(b"a b c ", b"a b ", finished=False)
+    (True, None)
+    """
+    common = min(len(known), len(new))
+    if not common or known[:common] != new[:common]:
+        return False
+    return True if finished or len(new) >= min(len(known), COMPARED_BYTES) else None
+
+
+class Copies:
+    """The finished files of a list, in its order, by the first line of their records."""
+
+    def __init__(self, csv: bool) -> None:
+        self._csv = csv
+        self._by_line: dict[bytes, list[tuple[int, Path]]] = defaultdict(list)
+
+    def add(self, number: int, path: Path) -> None:
+        """Add a file. Args: number, its place in the list."""
+        if records := first_records(path, self._csv):
+            plain = path.with_suffix("") if path.suffix == GZIP else path
+            self._by_line[_first_line(records)].append((number, plain))
+
+    def copied(self, number: int, new: Callable[[int], bytes], *, finished: bool) -> tuple[Path | None, bool]:
+        """Return the earlier file that a new one is a copy of, and whether this is still open.
+
+        Args: number, the place of the new file; new, returns so many of the first bytes of its records;
+            finished, whether it has its last byte.
+        """
+        undecided, records = False, new(COMPARED_BYTES)
+        for place, path in self._by_line.get(_first_line(records), ()):
+            if place >= number:
+                break
+            known = first_records(path, self._csv)
+            if known == records and len(known) == COMPARED_BYTES:
+                known, records = first_records(path, self._csv, MOST_COMPARED), new(MOST_COMPARED)
+            same = is_copy(known, records, finished=finished)
+            if same:
+                return path, False
+            undecided |= same is None
+        return None, undecided
+
+
+def check_copies(paths: Sequence[Path], csv: bool) -> None:
+    """Check that no finished file of a list begins as one before it. Raises: OperatorError, one line."""
+    copies = Copies(csv)
+    for number, path in enumerate(paths if len(paths) > 1 else ()):
+        known, _ = copies.copied(number, partial(first_records, path, csv), finished=True)
+        if known is not None:
+            raise is_a_copy(path, known)
+        copies.add(number, path)
+
+
+def is_a_copy(path: Path, known: os.PathLike[str] | str) -> OperatorError:
+    """Return the error for a file with the records of another one."""
+    return OperatorError(
+        f"{path}: it begins with the records of {known}, as a copy does, and they would count twice; move it "
+        "away, or, if these are other events, write an empty line before its first record"
+    )
+
+
+def _first_line(records: bytes) -> bytes:
+    return records[:COMPARED_BYTES].partition(b"\n")[0]

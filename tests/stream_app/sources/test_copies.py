@@ -1,0 +1,289 @@
+"""A list refuses a file whose events another of its files has: a link, a copy, a file that was renamed."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from stream_app.ports import OperatorError
+from stream_app.sources.copies import MOST_COMPARED, check_copies
+from stream_app.sources.file_list import files_of
+from stream_app.sources.finished_files import open_whole
+from stream_app.sources.lines import FileFormat
+from stream_app.sources.segments import SegmentedSource
+from tests.stream_app.files import AT, event_line, write_events
+
+LINES = [event_line(time_us, n=time_us) for time_us in range(200)]
+HEADER = b"at,n\n"
+
+
+def packed(path: Path) -> Path:
+    """Compress a file in its place."""
+    target = path.with_name(f"{path.name}.gz")
+    target.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return target
+
+
+class Log:
+    """A list ``a-*`` that a worker follows, and what it has read of it."""
+
+    def __init__(self, path: Path, format: FileFormat = "ndjson") -> None:
+        self.path, self.format = path, format
+        self.pattern = path / f"a-*.{format}"
+        self.times: list[int] = []
+        self.position = 0
+        self._source: SegmentedSource | None = None
+
+    def file(self, number: int, *parts: bytes) -> Path:
+        """Write a file."""
+        path = self.path / f"a-{number}.{self.format}"
+        path.write_bytes(b"".join(parts))
+        return path
+
+    def read(self) -> list[int]:
+        """Read all there is; return the times of everything that was read."""
+        if self._source is None:
+            self._source = SegmentedSource(self.pattern, self.format, AT, self.path / "notes")
+        while found := asyncio.run(self._source.read({"0": self.position}, 0.0)):
+            self.times += found[0].columns["at"].tolist()
+            self.position = found[0].end
+        return self.times
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._source is not None:
+            asyncio.run(self._source.close())
+        self._source = None
+
+
+@pytest.fixture
+def log(tmp_path: Path):
+    log = Log(tmp_path)
+    yield log
+    log.close()
+
+
+def soft(target: Path, name: Path) -> None:
+    name.symlink_to(target.name)
+
+
+def absolute(target: Path, name: Path) -> None:
+    name.symlink_to(target.absolute())
+
+
+def chain(target: Path, name: Path) -> None:
+    name.with_name("other").symlink_to(target)
+    name.symlink_to("other")
+
+
+def through_a_folder(target: Path, name: Path) -> None:
+    name.with_name("folder").symlink_to(".")
+    name.symlink_to(Path("folder") / target.name)
+
+
+def of_a_compressed_file(target: Path, name: Path) -> None:
+    name.with_name(f"{name.name}.gz").symlink_to(packed(target).name)
+
+
+LINKS = [
+    soft,
+    absolute,
+    chain,
+    through_a_folder,
+    of_a_compressed_file,
+    lambda target, name: os.link(target, name),
+]
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("when", ["from the start", "live", "a replay"])
+@pytest.mark.parametrize("name", ["a-current.ndjson", "a-3.ndjson"])
+def test_two_names_of_one_file_are_refused(
+    log: Log, link: Callable[[Path, Path], None], when: str, name: str
+) -> None:
+    log.file(1, *LINES[:5])
+    target = log.file(2, *LINES[5:9])
+    if when == "live":
+        assert log.read() == list(range(9))
+    link(target, log.path / name)
+    with pytest.raises(OperatorError, match=r": it is another name of .*, whose events would count twice"):
+        open_whole(log.pattern, "ndjson", AT, log.path) if when == "a replay" else log.read()
+
+
+def test_links_to_files_elsewhere_are_one_name_each(log: Log, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for number in (1, 2):
+        write_events(elsewhere / f"{number}", range(10 * number, 10 * number + 2))
+        (tmp_path / f"a-{number}.ndjson").symlink_to(elsewhere / f"{number}")
+    assert log.read() == [10, 11, 20, 21]
+
+
+def copied(log: Log, of: Path) -> None:
+    shutil.copy(of, log.path / f"a-3.{log.format}")
+
+
+def copied_and_grown(log: Log, of: Path) -> None:
+    log.file(3, of.read_bytes(), LINES[150])
+
+
+def copied_and_compressed(log: Log, of: Path) -> None:
+    copied(log, of)
+    packed(log.path / f"a-3.{log.format}")
+
+
+def compressed_and_copied(log: Log, of: Path) -> None:
+    log.file(3, of.read_bytes())
+    packed(of)
+
+
+def copied_in_part_and_followed(log: Log, of: Path) -> None:
+    log.file(3, *of.read_bytes().splitlines(keepends=True)[:2])
+    log.file(4, LINES[190])
+
+
+def copied_without_a_line_end(log: Log, of: Path) -> None:
+    log.file(3, of.read_bytes()[:-1])
+    log.file(4, LINES[190])
+
+
+def renamed(log: Log, of: Path) -> None:
+    of.rename(log.path / f"a-3.{log.format}")
+
+
+def copied_and_truncated(log: Log, of: Path) -> None:
+    copied(log, of)
+    of.write_bytes(b"")
+
+
+def copied_and_deleted(log: Log, of: Path) -> None:
+    copied(log, of)
+    of.unlink()
+
+
+def copied_and_followed(log: Log, of: Path) -> None:
+    copied(log, of)
+    log.file(4, LINES[190])
+
+
+COPIES = [
+    copied,
+    copied_and_grown,
+    copied_and_compressed,
+    compressed_and_copied,
+    copied_in_part_and_followed,
+    copied_without_a_line_end,
+    renamed,
+    copied_and_truncated,
+    copied_and_deleted,
+    copied_and_followed,
+]
+
+
+@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("records", [1, 5, 150])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_later_file_with_the_records_of_an_earlier_one_is_refused(
+    log: Log, copy: Callable[[Log, Path], None], records: int, restart: bool
+) -> None:
+    first = log.file(1, *LINES[:records])
+    log.file(2, LINES[180])
+    assert log.read() == [*range(records), 180]
+    if restart:
+        log.close()
+    copy(log, first)
+    if copy is copied_in_part_and_followed and records == 1:
+        copy = copied
+    with pytest.raises(OperatorError, match=r"a-3.*: it begins with the records of .*a-1.*; move it"):
+        log.read()
+    assert log.times[: records + 1] == [*range(records), 180]
+    assert not set(log.times[records + 1 :]) & set(range(records))
+
+
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_copy_of_csv_is_refused_and_a_common_header_is_not(tmp_path: Path, last: int) -> None:
+    log = Log(tmp_path, "csv")
+    for number in (1, 2):
+        log.file(number, HEADER, b"%d,0\n" % number * 3)
+    assert log.read() == [1, 1, 1, 2, 2, 2]
+    log.file(3, HEADER)
+    assert log.read()[6:] == []
+    log.file(3, HEADER, b"3,0\n")
+    assert log.read()[6:] == [3]
+    log.file(4, HEADER, b"%d,0\n" % last * 3)
+    with pytest.raises(OperatorError, match=rf"a-4.csv: it begins with the records of .*a-{last}.csv"):
+        log.read()
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("files", "counted", "format"),
+    [
+        ([LINES[:4], LINES[:1] + LINES[5:9]], [0, 1, 2, 3, 0, 5, 6, 7, 8], "ndjson"),
+        ([[b'{"log": "begins"}\n', LINES[1]], [b'{"log": "begins"}\n', LINES[2]]], [1, 2], "ndjson"),
+        ([LINES[:3], LINES[1:3]], [0, 1, 2, 1, 2], "ndjson"),
+        ([LINES[:3], [b"\n", *LINES[:3]]], [0, 1, 2] * 2, "ndjson"),  # as the refusal says
+        ([[b"\n", LINES[1]], [b"\n", LINES[2]]], [1, 2], "ndjson"),
+        ([[], LINES[:1]], [0], "ndjson"),
+        ([[HEADER, b"1,0\n"], [HEADER]], [1], "csv"),
+        ([[HEADER], [HEADER], [HEADER, b"1,0\n"]], [1], "csv"),
+        ([[HEADER, b"1,0\n"], [HEADER, b"\n1,0\n"]], [1, 1], "csv"),
+        ([[HEADER, b"1,0\n1,1\n"], [HEADER, b"1,0\n1,2\n"]], [1, 1, 1, 1], "csv"),
+        ([[b"at,", b"n" * 9_000, b"\n1,0\n"], [b"at,", b"n" * 9_000, b"\n2,0\n"]], [1, 2], "csv"),
+        (
+            [[LINES[0] * 300, LINES[1]], [LINES[0] * 300, LINES[2]]],
+            [0] * 300 + [1] + [0] * 300 + [2],
+            "ndjson",
+        ),
+    ],
+)
+@pytest.mark.parametrize("pack", [False, True])
+def test_files_of_different_events_are_not_refused(
+    tmp_path: Path, files: Sequence[Sequence[bytes]], counted: list[int], format: FileFormat, pack: bool
+) -> None:
+    log = Log(tmp_path, format)
+    for number, parts in enumerate(files):
+        path = log.file(number, *parts)
+        if pack:
+            packed(path)
+    check_copies(list(files_of(log.pattern).values()), format == "csv")
+    assert log.read() == counted
+    log.close()
+    assert log.read() == counted
+    log.close()
+
+
+def test_a_file_that_may_become_a_copy_waits_until_it_differs(log: Log) -> None:
+    log.file(1, *LINES[:5])
+    log.file(2, LINES[180])
+    log.read()
+    third = log.file(3, *LINES[:2])
+    assert log.read()[6:] == []
+    with third.open("ab") as file:
+        file.write(LINES[9])
+    assert log.read()[6:] == [0, 1, 9]
+
+
+def test_large_files_are_compared_beyond_their_first_bytes(log: Log) -> None:
+    first = log.file(1, LINES[0] * (MOST_COMPARED // len(LINES[0])))
+    log.file(2, first.read_bytes(), LINES[1])
+    with pytest.raises(OperatorError, match="it begins with the records"):
+        open_whole(log.pattern, "ndjson", AT, log.path)
+
+
+@pytest.mark.parametrize(
+    "copy", [one for one in COPIES if one not in (renamed, copied_and_truncated, copied_and_deleted)]
+)
+def test_a_replay_refuses_copies(log: Log, copy: Callable[[Log, Path], None]) -> None:
+    first = log.file(1, *LINES[:3])
+    log.file(2, LINES[180])
+    copy(log, first)
+    with pytest.raises(OperatorError, match=r"a-3.*: it begins with the records of .*a-1"):
+        open_whole(log.pattern, "ndjson", AT, log.path)
