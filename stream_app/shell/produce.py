@@ -30,8 +30,8 @@ from stream_app.core.instants import format_instant
 from stream_app.kafka_cluster import Cluster, reach
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
-from stream_app.sources.decode import csv_names, csv_values
 from stream_app.sources.copies import GZIP
+from stream_app.sources.decode import csv_names, csv_values
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.starts import has_objects, is_object, lines_in, start_of, why_no_header, why_no_lines
 from stream_app.sources.times import TimeFormat, times_us
