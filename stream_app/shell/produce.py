@@ -33,7 +33,8 @@ from stream_app.shell.behind import Behind
 from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import csv_names, csv_values
 from stream_app.sources.finished_files import decompressed
-from stream_app.sources.starts import has_objects, is_object, lines_in, start_of, why_no_header, why_no_lines
+from stream_app.sources.shapes import why_no_lines
+from stream_app.sources.starts import has_objects, is_object, lines_in, start_of, why_no_header
 from stream_app.sources.times import TimeFormat, times_us
 
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

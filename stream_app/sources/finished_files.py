@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import gzip
+import io
 import logging
 import os
 import shutil
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
 from stream_app.ports import OperatorError
 from stream_app.sources.copies import GZIP, check_copies
-from stream_app.sources.decode import TimeField
+from stream_app.sources.decode import TimeField, csv_names, csv_values
 from stream_app.sources.file_list import files_of, is_list
-from stream_app.sources.lines import MOST_BYTES, FileFormat, LineFile, open_lines
+from stream_app.sources.lines import (
+    LINE_END,
+    MOST_BYTES,
+    EmptyFileError,
+    FileFormat,
+    LineFile,
+    csv_decoder,
+    open_lines,
+)
 
 _COPIED_AT_ONCE = 1 << 20
+_MOST_UNPACKED = 1 << 28  # of compressed bytes that a check reads
 _MAGIC = b"\x1f\x8b"  # begins each member of a gzip file
 
 log = logging.getLogger(__name__)
@@ -34,14 +46,25 @@ def decompressed(path: Path, directory: Path | None = None, most: int | None = N
     """
     copy = TemporaryFile(dir=directory)  # noqa: SIM115 - it is returned
     try:
-        for part in _unpacked(path):
-            copy.write(part[: None if most is None else most - copy.tell()])
-            if most is not None and copy.tell() >= most:
-                break
-        copy.flush()
-        copy.seek(0)
-    except (OSError, EOFError, zlib.error) as failure:
+        with _naming_damage(path, directory):
+            for part in _unpacked(path):
+                copy.write(part[: None if most is None else most - copy.tell()])
+                if most is not None and copy.tell() >= most:
+                    break
+            copy.flush()
+            copy.seek(0)
+    except OperatorError:
         copy.close()
+        raise
+    return copy
+
+
+@contextmanager
+def _naming_damage(path: Path, directory: Path | None = None) -> Iterator[None]:
+    """Turn the errors of a block that decompresses a file into an OperatorError, one line."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as failure:
         if isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT):
             where = directory or "the folder of temporary files"
             text = f"{path}: no room is left to decompress it; make room in {where}"
@@ -49,7 +72,6 @@ def decompressed(path: Path, directory: Path | None = None, most: int | None = N
         raise OperatorError(
             f"{path}: cannot be decompressed ({failure}); put a whole file there, under its final name"
         ) from None
-    return copy
 
 
 def _unpacked(path: Path) -> Iterator[bytes]:
@@ -91,21 +113,29 @@ def open_whole(
 ) -> LineFile:
     """Return a file of records, or the records of a list of files as one file without a name.
 
+    CSV files may have their columns in different orders: each is read by the names in its own header.
     Args: directory, with space for the records of the whole list.
-    Raises: OperatorError if a file cannot be read, two CSV files have different headers, or two files have
-        the same records.
+    Raises: OperatorError if a file cannot be read, a CSV file lacks a field, or two files have the same
+        records.
     """
     if not is_list(path):
         return open_lines(path, format, time, others)
     whole = TemporaryFile(dir=directory)  # noqa: SIM115 - it is returned
     try:
-        names, parts = b"", list(files_of(path).values())
-        check_copies(parts, format == "csv")
-        for part in parts:
-            with decompressed(part, directory) if part.suffix == GZIP else part.open("rb") as content:
-                if format == "csv":
-                    names = _pass_header(part, content, whole, names)
-                shutil.copyfileobj(content, whole, _COPIED_AT_ONCE)
+        first: list[str] = []
+        for part, content in _parts(path, format, directory):
+            with content:
+                names = _names(part, content, time, others) if format == "csv" else []
+                if names and not first:
+                    first = names
+                    content.seek(0)
+                    header = content.readline()
+                    # With its mark: positions stay what older versions stored.
+                    whole.write(header.rstrip(b"\r\n") + LINE_END)
+                if names in ([], first):
+                    shutil.copyfileobj(content, whole, _COPIED_AT_ONCE)
+                else:
+                    whole.writelines(_in_order(content, names, first))
             _end_line(whole)
         whole.seek(0)
     except OSError as failure:
@@ -117,21 +147,72 @@ def open_whole(
     return LineFile(path, whole, format, time, others)
 
 
-def _pass_header(part: Path, content: IO[bytes], whole: IO[bytes], first_names: bytes) -> bytes:
-    """Read a CSV file's header; write it if it is the first. Return the column names of the first header."""
-    line = content.readline().rstrip(b"\r\n")
-    names = line.removeprefix(BOM_UTF8)
-    if not names:
-        return first_names
-    if not first_names:
-        whole.write(line + b"\n")  # with its mark: positions stay what older versions stored
-    elif names != first_names:
-        raise OperatorError(f"{part}: its header is not that of the first file; give all files one header")
-    return first_names or names
+def check_whole(path: Path, format: FileFormat, time: TimeField, others: Sequence[str] = ()) -> int:
+    """Check that ``open_whole`` can open a file or a list, without copying it.
+
+    Returns: how many bytes of compressed files were not read, because that would take long.
+    Raises: as ``open_whole``.
+    """
+    if not is_list(path):
+        open_lines(path, format, time, others).close()
+        return 0
+    found, left, unread = 0, _MOST_UNPACKED, 0
+    for part, content in _parts(path, format, None, MOST_BYTES):
+        with content:
+            found += bool(_names(part, content, time, others)) if format == "csv" else 1
+        size = part.stat().st_size if part.suffix == GZIP else 0
+        if size > left:
+            unread += size
+        elif size:
+            left -= size
+            with _naming_damage(part):
+                for _ in _unpacked(part):
+                    pass
+    if not found:
+        raise EmptyFileError(f"{path}: no header line; a CSV file begins with the names of its columns")
+    return unread
+
+
+def _parts(
+    path: Path, format: FileFormat, directory: Path | None, most: int | None = None
+) -> Iterator[tuple[Path, IO[bytes]]]:
+    """Yield the files of a list in order, each with its content. Args: as for ``decompressed``."""
+    parts = list(files_of(path).values())
+    check_copies(parts, format == "csv")
+    for part in parts:
+        yield part, decompressed(part, directory, most) if part.suffix == GZIP else part.open("rb")
+
+
+def _names(part: Path, content: IO[bytes], time: TimeField, others: Sequence[str]) -> list[str]:
+    """Read a CSV file's header; return the names of its columns, none for an empty file."""
+    line = content.readline(MOST_BYTES)
+    if not line.removeprefix(BOM_UTF8).rstrip(b"\r\n"):
+        return []
+    csv_decoder(part, line, time, others)
+    return csv_names(line.rstrip(b"\r\n"))
+
+
+def _in_order(lines: Iterable[bytes], names: Sequence[str], wanted: Sequence[str]) -> Iterator[bytes]:
+    """Yield the lines of a CSV file with their values in the order of other names; what it lacks is empty.
+
+    A line that is not valid stays invalid: it gets more values than there are names.
+    """
+    places = [names.index(name) if name in names else None for name in wanted]
+    for line in lines:
+        record = line.rstrip(b"\r\n")
+        values = csv_values(record)
+        if not record.strip():
+            yield LINE_END
+        elif values is None or len(values) != len(names):
+            yield record + b"," * len(wanted) + LINE_END
+        else:
+            text = io.StringIO()
+            csv.writer(text, lineterminator="").writerow(["" if at is None else values[at] for at in places])
+            yield text.getvalue().encode() + LINE_END
 
 
 def _end_line(whole: IO[bytes]) -> None:
     """End the last line, so that the next file's first record does not continue it."""
     whole.flush()
-    if (length := whole.tell()) and os.pread(whole.fileno(), 1, length - 1) != b"\n":
-        whole.write(b"\n")
+    if (length := whole.tell()) and os.pread(whole.fileno(), 1, length - 1) != LINE_END:
+        whole.write(LINE_END)

@@ -24,6 +24,7 @@ from stream_app.sources.decode import (
     TimeField,
     csv_names,
 )
+from stream_app.sources.shapes import why_no_lines
 
 FileFormat = Literal["ndjson", "csv"]
 
@@ -33,6 +34,8 @@ ENOUGH_RECORDS = 16_000  # a batch with so many records ends, whatever its bytes
 LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
 _COMPARED_BYTES = 1 << 10  # at both ends of the lines that were seen
+LINE_END = b"\n"
+_NO_HEADER = "no header line; a CSV file begins with the names of its columns"
 
 
 class EmptyFileError(OperatorError):
@@ -76,14 +79,22 @@ def _decoder(
         return NdjsonDecoder(time, others), 0
     start = file.read(MOST_BYTES)
     header, line_end, _ = start.partition(b"\n")
+    if not line_end and not header.removeprefix(BOM_UTF8):
+        raise EmptyFileError(f"{path}: {_NO_HEADER}")
     if not line_end:
-        is_empty = not header.removeprefix(BOM_UTF8)
-        text = f"{path}: no header line; a CSV file begins with the names of its columns"
-        raise EmptyFileError(text) if is_empty else OperatorError(text)
+        raise OperatorError(f"{path}: {why_no_lines(start) or _NO_HEADER}")
+    return csv_decoder(path, header, time, others), len(header) + 1
+
+
+def csv_decoder(path: Path, header: bytes, time: TimeField, others: Sequence[str]) -> CsvDecoder:
+    """Return the decoder of a CSV file. Args: header, its first line; path, for messages.
+
+    Raises: OperatorError if a field has no column, or the line is no text that can be read.
+    """
     try:
-        return CsvDecoder(csv_names(header.rstrip(b"\r")), time, others), len(header) + 1
+        return CsvDecoder(csv_names(header.rstrip(b"\r\n")), time, others)
     except OperatorError as failure:
-        raise OperatorError(f"{path}: {failure}") from None
+        raise OperatorError(f"{path}: {why_no_lines(header + LINE_END) or failure}") from None
 
 
 class LineFile:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import csv_names
-from stream_app.sources.file_list import GZIP
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.lines import MOST_BYTES
 
 _FIRST_LINES = 20  # that tell JSON from other files; some may be damaged
 _SEPARATORS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
-_PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
-_ARCHIVE = b"PK\x03\x04"
-_ARRAY = re.compile(rb"\[\s*[]{[\"]")
 # A date or a number of seconds, or smaller units, since 1970: a value, and not the name of a column.
 _TIME = re.compile(
     r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})(?!\d).*|\s*\d{9,19}(\.\d*)?\s*", re.ASCII
@@ -52,28 +49,6 @@ def is_object(line: bytes) -> bool:
 def has_objects(lines: Sequence[bytes]) -> bool:
     """Return whether some of the first lines are JSON objects."""
     return any(map(is_object, lines[:_FIRST_LINES]))
-
-
-def why_no_lines(start: bytes) -> str | None:
-    """Return why a file is not one of lines of text; None if it may be. Args: start, its first bytes.
-
-    >>> why_no_lines(b'["a"'), why_no_lines(b"at,page")
-    ("it is one JSON array; write one object per line, for example with: jq -c '.[]'", None)
-    """
-    text = start.removeprefix(BOM_UTF8).lstrip()
-    if not text:
-        return "it is empty"
-    if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or (text[:2].count(0) == 1):
-        return "it is not UTF-8 but UTF-16; write it as UTF-8, for example with: iconv -f UTF-16 -t UTF-8"
-    if start.startswith(_PACKED):
-        return "it is compressed; a file of gzip has a name that ends in .gz, and others are not read"
-    if start.startswith(_ARCHIVE):
-        return "it is an archive or a spreadsheet; unpack it, or save it as CSV in UTF-8"
-    if b"\r" in text and b"\n" not in start:
-        return r"its lines end with CR alone; write LF, for example with: tr '\r' '\n'"
-    if _ARRAY.match(text):
-        return "it is one JSON array; write one object per line, for example with: jq -c '.[]'"
-    return None
 
 
 def why_no_header(line: bytes) -> str | None:

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 from stream_app.ports import OperatorError
 from stream_app.sources import sort
+from stream_app.sources.finished_files import check_whole
 from stream_app.sources.replay import ReplaySource
+from stream_app.sources.segments import SegmentedSource
 from stream_app.sources.sort import in_order_of_time
 from tests.examples import examples
 from tests.stream_app.files import AT, event_line, write_events
@@ -219,15 +221,64 @@ def test_a_list_of_files_is_replayed_as_one(tmp_path: Path) -> None:
     asyncio.run(source.close())
 
 
-def test_a_list_of_csv_files_needs_one_header(tmp_path: Path) -> None:
-    for number, text in enumerate(["at,n\n30,1", "", "at,n\n10,2\n"]):
-        (tmp_path / f"b-{number}.csv").write_text(text)
-    source = ReplaySource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "notes", lambda: 10**9)
-    assert replayed(source) == [b"10,2\n", b"30,1\n"]
-    asyncio.run(source.close())
-    (tmp_path / "b-3.csv").write_text("n,at\n1,40\n")
-    with pytest.raises(OperatorError, match=r"b-3.csv: its header is not that of the first file"):
-        ReplaySource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "notes", lambda: 10**9)
+FIRST = "at,n\n30,1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "refused"),
+    [
+        ("at,n\n10,2\n", [(10, "2")], 0),
+        ("", [], 0),
+        ("at,n\n", [], 0),
+        ('"at","n"\n"10","2"\n', [(10, "2")], 0),
+        ("n,at\n2,10\n", [(10, "2")], 0),
+        ('"n","at"\n"2","10"\n3,11', [(10, "2"), (11, "3")], 0),
+        ("n,at\r\n2,10\r\n", [(10, "2")], 0),
+        ("\ufeffn,at\n2,10\n", [(10, "2")], 0),
+        ("id,n,more,at\n7,2,x,10\n8,3,,11\n", [(10, "2"), (11, "3")], 0),
+        ('n,at\n"2,5",10\n"say ""x""",11\n', [(10, "2,5"), (11, 'say "x"')], 0),
+        ("n,at\n\n2,10\n  \n", [(10, "2")], 0),
+        ('n,at\n2\n2,10,5\n"2,10\n2,10\n', [(10, "2")], 3),
+        ("at,n,more\n10,2\n11,3,\n", [(11, "3")], 1),  # valid in the first file, and not in this one
+        ("n,at\n,10\n2,\n", [(10, None)], 1),
+    ],
+)
+def test_files_of_a_list_are_read_by_the_names_in_their_headers(
+    tmp_path: Path, text: str, kept: list[tuple[int, str | None]], refused: int
+) -> None:
+    """A replay counts what a live list counts, whatever the order and the quotes of the headers."""
+    for number, content in enumerate([FIRST, text]):
+        (tmp_path / f"b-{number}.csv").write_bytes(content.encode())
+    replay = ReplaySource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "replay", lambda: 10**9, ["n"])
+    live = SegmentedSource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "live", ["n"])
+    for source in (live, replay):
+        found, lost, position = list[tuple[int, str | None]](), 0, 0
+        while batches := asyncio.run(source.read({"0": position}, 0.0)):
+            [batch] = batches
+            found += zip(batch.columns["at"].tolist(), batch.columns["n"].tolist(), strict=True)
+            lost, position = lost + len(batch.refused), batch.end
+        if source is replay or text.endswith("\n") or not text:  # of a list that grows, a last line may grow
+            assert (sorted(found), lost) == (sorted([(30, "1"), *kept]), refused)
+        asyncio.run(source.close())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("n,when\n1,40\n", "b-1.csv: the header line has no column at; correct time.field"),
+        ("at,m\n40,1\n", "b-1.csv: the header line has no column n; correct keys.field"),
+        ("at;n\n40;1\n", "b-1.csv: the header line has no column at"),
+    ],
+)
+def test_a_file_without_a_field_is_refused_before_a_list_is_replayed(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    for number, content in enumerate([FIRST, text]):
+        (tmp_path / f"b-{number}.csv").write_text(content)
+    with pytest.raises(OperatorError, match=said):
+        ReplaySource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "notes", lambda: 10**9, ["n"])
+    with pytest.raises(OperatorError, match=said):
+        check_whole(tmp_path / "b-*.csv", "csv", AT, ["n"])
 
 
 @pytest.mark.parametrize("marked", [(True, True), (True, False), (False, True)])
