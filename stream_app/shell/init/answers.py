@@ -21,6 +21,7 @@ from stream_app.sources.times import TimeFormat
 TOPIC = "topic:"
 RECORD_TIME = "@timestamp"  # of a topic
 NOBODY, NOW = "none", "now"
+_YES_OR_NO = {"yes": True, "y": True, "no": False, "n": False}
 _LARGEST_EPSILON = 20
 _STEPS = 1_000  # at least, between the ends of a sum's range
 
@@ -45,7 +46,8 @@ class Counted:
 class Answers:
     """All answers.
 
-    Args: events, a file or a topic; form, None without a sample; clusters, by name, the topic's and the main
+    Args: events, a file or a topic; form, None without a sample; to, where the replay of a file ends that no
+        longer grows, None for a log that is followed; clusters, by name, the topic's and the main
         one; told, what its records do not say.
     """
 
@@ -53,6 +55,7 @@ class Answers:
     form: LogFormat | None
     time: TimeField
     first: str | None
+    to: str | None
     user: str | None
     max_events: int
     counted: Counted
@@ -113,7 +116,7 @@ def read_time(sample: Sample | None, *, of_topic: bool) -> Callable[[str], TimeF
             if not form:
                 raise ValueError(f"there is no sample; add the format: {field} in {', '.join(FORMATS)}")
             return TimeField(field, cast("TimeFormat", form))
-        _known(field, sample.columns)
+        field = _known(field, sample.columns)
         found = time_in(sample, field)
         if found is None and is_without_offset(sample, field):
             found = TimeField(field, "iso8601")  # with a zone
@@ -142,20 +145,49 @@ def read_zone(sample: Sample | None, field: TimeField) -> Callable[[str], TimeFi
     return read
 
 
-def read_first(sample: Sample | None, field: TimeField) -> Callable[[str], str | None]:
-    """Return a reader of the instant or day from which events count; None for ``now``."""
+def read_grows(text: str) -> bool:
+    """Read yes or no. Raises: ValueError.
+
+    >>> read_grows("yes"), read_grows("N")
+    (True, False)
+    """
+    if text.lower() not in _YES_OR_NO:
+        raise ValueError("must be yes or no")
+    return _YES_OR_NO[text.lower()]
+
+
+def read_first(sample: Sample | None, field: TimeField, *, is_live: bool) -> Callable[[str], str | None]:
+    """Return a reader of the instant or day from which events count; None for ``now``, of a live log."""
 
     def read(text: str) -> str | None:
-        if text == NOW:
+        if text == NOW and is_live:
             return None
-        if not re.match(r"\d{4}-\d\d-\d\d", text):
-            raise ValueError("must be an instant such as 2026-01-01T00:00:00Z, or now")
-        first_us = values.instant_us(f"{text}T00:00:00Z" if len(text) == len("2026-01-01") else text)
-        if sample is not None and not (sample.times_us(field) >= first_us).any():
+        first_us = _instant_us(text, ", or now" if is_live else "")
+        if sample is not None and not (sample.times_us(field, with_later=True) >= first_us).any():
             raise ValueError("all events of the sample are earlier, so none would count; name an earlier one")
         return format_instant(first_us)
 
     return read
+
+
+def read_to(sample: Sample | None, field: TimeField, first: str) -> Callable[[str], str]:
+    """Return a reader of the instant or day until which events count."""
+
+    def read(text: str) -> str:
+        to_us = _instant_us(text)
+        if to_us <= values.instant_us(first):
+            raise ValueError(f"must be later than {first}, from when on events count")
+        if sample is not None and not (sample.times_us(field, with_later=True) < to_us).any():
+            raise ValueError("all events of the sample are later, so none would count; name a later one")
+        return format_instant(to_us)
+
+    return read
+
+
+def _instant_us(text: str, other: str = "") -> int:
+    if not re.match(r"\d{4}-\d\d-\d\d", text):
+        raise ValueError(f"must be an instant such as 2026-01-01T00:00:00Z{other}")
+    return values.instant_us(f"{text}T00:00:00Z" if len(text) == len("2026-01-01") else text)
 
 
 def read_user(sample: Sample | None) -> Callable[[str], str | None]:
@@ -216,15 +248,16 @@ def read_epsilon(text: str) -> str:
     return text
 
 
-def read_bin(first: str | None) -> Callable[[str], str]:
-    """Return a reader of the length of a bin. Args: first, from when on events count; None for now."""
+def read_bin(first: str | None, to: str | None = None) -> Callable[[str], str]:
+    """Return a reader of the length of a bin. Args: where events begin and end to count; None for now."""
 
     def read(text: str) -> str:
         bin_us = values.positive_duration_us(text)
-        if first is not None and values.instant_us(first) % bin_us:
-            raise ValueError(
-                f"no bin of {text} begins at {first}; take another length, for example 5m, 1h or 1d"
-            )
+        for edge in (one for one in (first, to) if one is not None):
+            if values.instant_us(edge) % bin_us:
+                raise ValueError(
+                    f"no bin of {text} begins at {edge}; take another length, for example 5m, 1h or 1d"
+                )
         return values.format_duration(bin_us)
 
     return read
@@ -254,5 +287,7 @@ def _known(field: str, fields: Collection[str] | None) -> str:
     if not field:
         raise ValueError("must name a field")
     if fields is not None and field not in fields:
+        if len(spaced := [one for one in fields if one.strip() == field]) == 1:
+            return spaced[0]  # spaces around a name are easily overlooked
         raise ValueError(f"no event of the sample has the field {field}; they have {', '.join(fields)}")
     return field

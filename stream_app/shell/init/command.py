@@ -12,10 +12,12 @@ import click
 
 from stream_app.config import ConfigError, Settings, load_text
 from stream_app.config.second_measurement import check_measurements
+from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.init import proposals
 from stream_app.shell.init.answers import (
     NOBODY,
+    NOW,
     RECORD_TIME,
     Answers,
     Counted,
@@ -25,9 +27,11 @@ from stream_app.shell.init.answers import (
     read_epsilon,
     read_events,
     read_first,
+    read_grows,
     read_keys,
     read_span,
     read_time,
+    read_to,
     read_user,
     read_whole,
     read_zone,
@@ -39,7 +43,9 @@ from stream_app.shell.init.sample import NOTHING, Sample, file_sample
 from stream_app.shell.options import CONFIG, bootstrap_option
 from stream_app.shell.planning.shown import print_plan
 from stream_app.shell.working import working
+from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import TimeField
+from stream_app.sources.file_list import files_of, is_list
 
 _FILES = (".csv", ".ndjson", ".jsonl", ".csv.gz", ".ndjson.gz", ".jsonl.gz")
 _MOST_NAMED = 12  # fields, at a question
@@ -57,7 +63,14 @@ _MOST_NAMED = 12  # fields, at a question
 @click.option("--events", help="A file, a list such as 'clicks-*.csv', topic:NAME, or topic:CLUSTER/NAME.")
 @click.option("--time", help="Field with the event's time; FIELD in ms, if no sample tells the format.")
 @click.option("--zone", help="Time zone of times without an offset, for example Europe/Paris.")
+@click.option(
+    "--grows",
+    help="With a file: yes or no, whether events are still added.  [default: by its newest event]",
+)
 @click.option("--first", help="With a file: the instant from which events count, RFC 3339, or now.")
+@click.option(
+    "--to", help="With a file that no longer grows: until when events count.  [default: until today]"
+)
 @click.option("--user", help="Field that names the person of an event, or none.")
 @click.option("--max-events", help="With --user: how many events of a person count in an epoch.")
 @click.option("--count", help="all, by FIELD, sum of FIELD, or sum of FIELD by FIELD.")
@@ -79,8 +92,10 @@ def init(config: Path, bootstrap_servers: str | None, kafka_from: Path | None, *
 
     It asks questions in five steps, with proposals from a sample of your own events. Each question has an
     option, which takes the same words. Without a terminal all options that matter are needed. The sample is
-    private: proposals on the terminal show names of fields, and the month in which the sample begins. No
-    value of an event is written into the file except this month, if you accept it for time.first.
+    private: proposals on the terminal show names of fields, and the months in which it begins and ends. No
+    value of an event is written into the file except these months, if you accept them.
+
+    A file that no longer grows becomes a replay: it is counted once, from --first to --to.
 
     A cluster with TLS or passwords: name a configuration that reaches it with --kafka-from. Passwords come
     from there, or from the environment (STREAM_APP_KAFKA_SASL_PASSWORD), and are not written.
@@ -105,6 +120,11 @@ def init(config: Path, bootstrap_servers: str | None, kafka_from: Path | None, *
         click.echo("\nnothing was written", err=True)
         raise
     _write(config, text)
+    if answers.to is not None and isinstance(answers.events, Path) and not questions.has("grows"):
+        click.echo(
+            f"\n{answers.events.name} seems to grow no more: it is counted once, until {answers.to}, which "
+            "readers see. --to names another end, and --grows yes follows new lines"
+        )
     click.echo(f"\n{config} is written. Next, check that its events can be read:")
     click.echo(f"  stream-app doctor --config {config}")
     if answers.user is not None and isinstance(answers.events, Path):
@@ -120,16 +140,18 @@ def _asked(questions: Questions, reach: Reach) -> Answers:
     sample = of_file if isinstance(events, Path) else _of_topic(questions, events, reach)
     _say_sample(questions, sample)
     field = _asked_time(questions, events, sample)
-    first = _asked_first(questions, field, sample) if isinstance(events, Path) else None
-    user, most = _asked_user(questions, sample, field.path)
+    first, to = _asked_range(questions, events, field, sample) if isinstance(events, Path) else (None, None)
+    user, most = _asked_user(questions, sample, field.path, None if to is None else f"from {first} to {to}")
     counted, keys, span = _asked_counted(questions, sample, field.path, user)
     questions.head("5. How private, and how fine? A smaller epsilon is more private, and errors are larger")
     epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon)
-    bin_length = questions.ask("bin", "length of a bin", "1h" if first is not None else "1m", read_bin(first))
+    bin_length = questions.ask(
+        "bin", "length of a bin", "1h" if first is not None else "1m", read_bin(first, to)
+    )
     form, told = (None, NOTHING) if sample is None else (sample.form, sample.told)
     clusters = {} if isinstance(events, Path) else reach.to(events.cluster)
     return Answers(
-        events, form, field, first, user, most, counted, keys, span, epsilon, bin_length, clusters, told
+        events, form, field, first, to, user, most, counted, keys, span, epsilon, bin_length, clusters, told
     )
 
 
@@ -190,16 +212,56 @@ def _asked_time(questions: Questions, events: Path | Topic, sample: Sample | Non
     return field
 
 
-def _asked_first(questions: Questions, field: TimeField, sample: Sample | None) -> str | None:
+def _asked_range(
+    questions: Questions, events: Path, field: TimeField, sample: Sample | None
+) -> tuple[str | None, str | None]:
+    """Ask from when on events count, and until when if the file no longer grows."""
+    now_us = time.time_ns() // 1_000
+    grows = questions.given("first") == NOW or (
+        not questions.has("to")
+        and sample is not None
+        and (events.suffix != GZIP or "*" in events.name)
+        and proposals.grows(sample, field, _written_us(events), now_us)
+    )
+    questions.say("Are events still added to the file? no: it is counted once. yes: new lines are followed")
+    words = "yes" if grows else "no"
+    is_live = questions.ask("grows", "still grows", words, read_grows, stands_in=words)
+    if is_live and questions.has("to"):
+        raise OperatorError("--to: a file that grows has no end; leave it out, or write --grows no")
+    first = _asked_first(questions, field, sample, is_live=is_live)
+    if is_live or first is None:
+        return first, None
+    questions.say(
+        "Until when do events count? Readers see this instant, too. The proposal is the end of the month in "
+        "which the sample ends: name another one if nobody may know it, for example today"
+    )
+    today = format_instant(proposals.tomorrow(now_us))
+    end = today if sample is None else proposals.ends(sample, field, now_us)
+    return first, questions.ask("to", "until", end, read_to(sample, field, first), stands_in=today)
+
+
+def _written_us(events: Path) -> int:
+    """Return when a file was last written, or any of a list."""
+    files = list(files_of(events).values()) if is_list(events) else [events]
+    return max(file.stat().st_mtime_ns for file in files) // 1_000
+
+
+def _asked_first(
+    questions: Questions, field: TimeField, sample: Sample | None, *, is_live: bool
+) -> str | None:
     proposal = None if sample is None else proposals.begins(sample, field)
     questions.say(
         "From when on do events count? Readers see this instant. The proposal is the month in which the "
-        "sample begins: name another one if nobody may know it. now: the past does not count"
+        "sample begins: name another one if nobody may know it"
+        + (". now: the past does not count" if is_live else "")
     )
-    return questions.ask("first", "from", proposal, read_first(sample, field))
+    return questions.ask("first", "from", proposal, read_first(sample, field, is_live=is_live))
 
 
-def _asked_user(questions: Questions, sample: Sample | None, time_field: str) -> tuple[str | None, int]:
+def _asked_user(
+    questions: Questions, sample: Sample | None, time_field: str, replayed: str | None
+) -> tuple[str | None, int]:
+    """Ask for the field of a person, and for a cap. Args: replayed, the range of a replay."""
     questions.head("3. Which field names the person of an event? none: each event is protected by itself")
     questions.say("Without it, somebody with n events is protected only at n times epsilon")
     proposal = (None if sample is None else proposals.person(sample)) or NOBODY
@@ -208,7 +270,8 @@ def _asked_user(questions: Questions, sample: Sample | None, time_field: str) ->
     user = questions.ask("user", "person", proposal, read_user(sample))
     if user is None:
         return None, 0
-    questions.say("How many events of one person count in an epoch (30 days)? Errors grow with the number")
+    when = replayed or "in an epoch (30 days)"
+    questions.say(f"How many events of one person count {when}? Errors grow with the number")
     return user, questions.ask("max-events", "events of a person", "10", read_whole)
 
 
@@ -247,7 +310,10 @@ def _named(fields: object) -> str:
 
 def _only_file() -> str | None:
     """Return the only file of events in the current directory; None if there are several."""
-    found = [entry.name for entry in os.scandir() if entry.name.lower().endswith(_FILES)]
+    try:
+        found = [entry.name for entry in os.scandir() if entry.name.lower().endswith(_FILES)]
+    except OSError:  # nobody may list it
+        return None
     return found[0] if len(found) == 1 else None
 
 
@@ -264,19 +330,25 @@ def _checked(text: str, config: Path) -> Settings:
 def _refuse_existing(config: Path) -> None:
     if os.path.lexists(config):
         raise OperatorError(f"{config} is there already and is not changed; name another file with --config")
-    if not config.absolute().parent.is_dir():
+    if not (directory := config.absolute().parent).is_dir():
         raise OperatorError(f"{config}: its directory is not there; create it, or name another file")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise OperatorError(f"{config}: {directory} cannot be written; name another file with --config")
 
 
 def _write(config: Path, text: str) -> None:
     """Create the file whole, or not at all."""
-    unfinished = config.with_name(f".{config.name}.{os.getpid()}")
     try:
-        unfinished.write_text(text, encoding="utf-8")
-        os.link(unfinished, config)  # unlike a rename, it refuses a file that appeared meanwhile
+        with config.open("x", encoding="utf-8") as file:
+            try:
+                file.write(text)
+                file.flush()
+            except BaseException:
+                config.unlink(missing_ok=True)
+                raise
     except FileExistsError:
         raise OperatorError(f"{config} was created meanwhile and is not changed; name another file") from None
     except OSError as failure:
-        raise OperatorError(f"{config}: cannot be written: {failure.strerror}") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
+        raise OperatorError(
+            f"{config}: cannot be written: {failure.strerror}; name another file with --config"
+        ) from None

@@ -116,9 +116,14 @@ def _source(answers: Answers, config: Path) -> Iterator[Line]:
         yield from _format(answers.form or "json", answers.told, config)
         return
     file = _beside(answers.events, config)
-    yield f"      file: {quoted(file)}", "one event a line; new lines are followed"
+    how = "new lines are followed" if answers.to is None else "read once, because it no longer grows"
+    yield f"      file: {quoted(file)}", f"one event a line; {how}"
     if answers.form != format_of(answers.events):
         yield f"      format: {answers.form}", ""
+    if answers.to is not None:
+        yield "      replay:", "take it out to follow new lines; time.first and grace are then needed"
+        yield f"        from: {answers.first}", "earlier events are refused. Public"
+        yield f"        to: {answers.to}", "events from then on are refused. Public"
 
 
 def _format(form: LogFormat, told: Told, config: Path) -> Iterator[Line]:
@@ -142,6 +147,8 @@ def _beside(file: Path, config: Path) -> str:
 def _time(answers: Answers) -> Iterator[Line]:
     bin_us = values.duration_us(answers.bin)
     epoch_us = _SHORT_US if bin_us < _SHORT_BIN_US else _LONG_US
+    if answers.to is not None and answers.first is not None:  # all of a replay is one epoch
+        epoch_us = values.instant_us(answers.to) - values.instant_us(answers.first)
     epoch = values.format_duration(max(epoch_us // bin_us, 1) * bin_us)
     live = isinstance(answers.events, Topic)
     yield "    time:", ""
@@ -155,6 +162,9 @@ def _time(answers: Answers) -> Iterator[Line]:
     if answers.time.zone is not None:
         yield f"      zone: {answers.time.zone}", "of times without an offset"
     yield f"      bin: {answers.bin}", "the finest time that readers can ask about"
+    if answers.to is not None:
+        yield f"      epoch: {epoch}", "all of the replay: its last count is the count of all events"
+        return
     yield f"      grace: {'10s' if live else '1m'}", "how long a bin waits for late events"
     yield f"      epoch: {epoch}", "noise is planned for this long; the page adds epochs up"
     if answers.first is not None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from stream_app.core.instants import parse_instant
+from stream_app.core.instants import format_instant, parse_instant
 from stream_app.shell.init.sample import Sample, number_in
 from stream_app.sources.decode import TimeField
 from stream_app.sources.times import TimeFormat
@@ -20,8 +20,10 @@ FORMATS: Final[tuple[TimeFormat, ...]] = ("iso8601", "s", "ms", "us", "ns")
 _OF_NUMBERS: Final[tuple[TimeFormat, ...]] = ("ms", "us", "ns", "s", "iso8601")
 _MOST = 0.9  # of the events must have a field that is proposed
 _EARLIEST_US = parse_instant("1990-01-01T00:00:00Z")
-_AHEAD_US = 2 * 86_400_000_000
-_EARLY_PART = 0.05  # of the events may be earlier than the proposed beginning: dirty times
+_DAY_US = 86_400_000_000
+_AHEAD_US = 2 * _DAY_US
+_FEW = 0.05  # of the events may be dirty times, far before or after all others
+_FAR_US = 30 * 86_400_000_000
 _MOST_KEYS = 50
 _EVENTS_OF_KEY = 5  # at least, on average
 _TIME_WORDS = ("time", "timestamp", "ts", "at", "date", "datetime", "when", "occurred", "created")
@@ -85,9 +87,46 @@ def dated(sample: Sample) -> list[str]:
 
 def begins(sample: Sample, field: TimeField) -> str:
     """Return the start of the month of a sample's first events, RFC 3339."""
-    early_us = float(np.quantile(sample.times_us(field), _EARLY_PART, method="lower"))
-    first = datetime.fromtimestamp(early_us / 1e6, UTC)
-    return f"{first.year:04d}-{first.month:02d}-01T00:00:00Z"
+    return format_instant(_month(_ends_us(sample, field)[0]))
+
+
+def ends(sample: Sample, field: TimeField, now_us: int) -> str:
+    """Return the end of the month of a sample's last events, or of today if that is earlier, RFC 3339."""
+    next_us = _month(_month(_ends_us(sample, field)[1]) + 31 * _DAY_US)
+    return format_instant(min(next_us, tomorrow(now_us)))
+
+
+def tomorrow(now_us: int) -> int:
+    """Return the end of the current day of UTC."""
+    return now_us // _DAY_US * _DAY_US + _DAY_US
+
+
+def grows(sample: Sample, field: TimeField, written_us: int, now_us: int) -> bool:
+    """Return whether a file seems to grow still: it was written lately, with an event of lately.
+
+    Args: written_us, when it was last written.
+    """
+    times_us = sample.times_us(field, with_later=True)
+    is_new = (times_us >= now_us - _DAY_US) & (times_us < now_us + _AHEAD_US)
+    return now_us - written_us <= _DAY_US and bool(is_new.any())
+
+
+def _month(at_us: int) -> int:
+    """Return the start of an instant's month."""
+    at = datetime.fromtimestamp(at_us / 1e6, UTC)
+    return parse_instant(f"{at.year:04d}-{at.month:02d}-01T00:00:00Z")
+
+
+def _ends_us(sample: Sample, field: TimeField) -> tuple[int, int]:
+    """Return the first and the last time of a sample, without the few that are far from all others."""
+    times_us = np.sort(sample.times_us(field, with_later=True))
+    few = int(_FEW * len(times_us))
+    far_us = max(int(times_us[-1 - few] - times_us[few]), _FAR_US)
+    gaps = np.flatnonzero(np.diff(times_us) > far_us) + 1
+    before, after = gaps[gaps <= few], gaps[gaps >= len(times_us) - few]
+    first = int(before[-1]) if len(before) else 0
+    last = int(after[0]) - 1 if len(after) else -1
+    return int(times_us[first]), int(times_us[last])
 
 
 def person(sample: Sample) -> str | None:

@@ -38,18 +38,32 @@ class Questions:
         if self.at_terminal:
             click.echo(_wrapped(f"   {text}"))
 
+    def given(self, option: str) -> str | None:
+        """Return the answer that an option gives; None if it is not there."""
+        return self._given.get(option.replace("-", "_"))
+
     def has(self, option: str) -> bool:
         """Return whether an option gives an answer."""
-        return self._given.get(option.replace("-", "_")) is not None
+        return self.given(option) is not None
 
-    def ask(self, option: str, asked: str, proposal: str | None, read: Callable[[str], T]) -> T:
+    def ask(
+        self,
+        option: str,
+        asked: str,
+        proposal: str | None,
+        read: Callable[[str], T],
+        stands_in: str | None = None,
+    ) -> T:
         """Return an answer, read by ``read``, which raises ValueError for one that cannot be used.
 
+        Args: stands_in, the answer without a terminal; None if the option is then needed.
         Raises: OperatorError for an option that cannot be used, or without a terminal if no proposal can
             stand in for an answer. click.Abort at Ctrl-C.
         """
-        if (given := self._given.get(option.replace("-", "_"))) is not None:
+        if (given := self.given(option)) is not None:
             return _read_once(option, given, read)
+        if not self.at_terminal and stands_in is not None:
+            return _read_once(option, stands_in, read)
         if not self.at_terminal:
             self._missing.append(f"--{option} {'...' if proposal is None else shlex.quote(proposal)}")
             if proposal is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +18,11 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.declaration import LogFormat
 from stream_app.ports import OperatorError
-from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField, csv_names, csv_values
 from stream_app.sources.file_list import files_of, is_list
-from stream_app.sources.finished_files import decompressed
 from stream_app.sources.lines import MOST_BYTES, FileFormat
+from stream_app.sources.shapes import why_no_lines
+from stream_app.sources.starts import later_lines, lines_in, start_of, why_no_header
 from stream_app.wiring.event_logs import why_unreadable
 
 MOST_RECORDS = 2_000
@@ -58,6 +59,7 @@ class Sample:
         decoder: of a time in them, as the service decodes it.
         columns: the values of each field that are not null, by path; dots name nested fields.
         undecodable: the number of records that cannot be decoded.
+        later: records from later places of the file; some may not be decodable.
     """
 
     where: str
@@ -67,10 +69,12 @@ class Sample:
     columns: Mapping[str, Sequence[Any]]
     undecodable: int
     told: Told = NOTHING
+    later: Sequence[bytes] = ()
 
-    def times_us(self, time: TimeField) -> Int64Array:
+    def times_us(self, time: TimeField, *, with_later: bool = False) -> Int64Array:
         """Return the times that the service would read from a field, in microseconds since 1970."""
-        return np.asarray(self.decoder(time).decode(self.lines).columns[time.path], np.int64)
+        lines = [*self.lines, *(self.later if with_later else ())]
+        return np.asarray(self.decoder(time).decode(lines).columns[time.path], np.int64)
 
 
 def file_sample(file: Path) -> Sample:
@@ -78,39 +82,47 @@ def file_sample(file: Path) -> Sample:
 
     Raises: OperatorError if it cannot be read, or is no file of CSV or JSON lines.
     """
+    if file.is_dir():
+        raise OperatorError(f"{file} is a directory; name its files, for example '{file}/*.csv'")
     if why := why_unreadable(file):
         raise OperatorError(why)
-    first = next(iter(files_of(file).values())) if is_list(file) else file
-    named = f"{first}: " if is_list(file) else ""
-    if first.suffix == GZIP:
-        with decompressed(first, most=MOST_BYTES) as content:
-            start = content.read()
-    else:
-        with first.open("rb") as content:
-            start = content.read(MOST_BYTES)
-    is_whole, start = len(start) < MOST_BYTES, start.removeprefix(BOM_UTF8)
-    if why := _no_lines(start):
+    files = list(files_of(file).values()) if is_list(file) else [file]
+    files = [one for one in files if one.stat().st_size] or files
+    named = f"{files[0]}: " if is_list(file) else ""
+    try:
+        start = start_of(files[0])
+        later = later_lines(files)
+    except OSError as failure:
+        raise OperatorError(f"{files[0]} cannot be read: {failure.strerror}; correct the path") from None
+    if why := why_no_lines(start):
         raise OperatorError(f"{named}{why}")
-    whole, line_end, rest = start.rpartition(b"\n")
-    if not line_end:
-        whole = rest if is_whole else b""
-    lines = [line.rstrip(b"\r") for line in whole.split(b"\n") if line.strip()]
+    lines = lines_in(start)
     if not lines:
         raise OperatorError(f"{named}its first line is longer than {MOST_BYTES:,} bytes")
     if any(line.lstrip().startswith(b"{") for line in lines[:_FIRST_LINES]):
-        return sample_of(first.name, "ndjson", lines)
-    names = csv_names(lines[0])
-    if why := _no_header(lines[0], names):
+        return sample_of(files[0].name, "ndjson", lines, later=later)
+    if why := why_no_header(lines[0]):
         raise OperatorError(f"{named}{why}")
-    return sample_of(first.name, "csv", lines[1:], names)
+    return sample_of(files[0].name, "csv", lines[1:], csv_names(lines[0]), later=later)
 
 
-def sample_of(where: str, form: FileFormat, lines: Sequence[bytes], names: Sequence[str] = ()) -> Sample:
-    """Return a sample of records. Raises: OperatorError if none of them can be decoded."""
+def sample_of(
+    where: str,
+    form: FileFormat,
+    lines: Sequence[bytes],
+    names: Sequence[str] = (),
+    later: Sequence[bytes] = (),
+) -> Sample:
+    """Return a sample of records. Raises: OperatorError if none of them can be decoded.
+
+    Args: names, of the columns of CSV; later, as in ``Sample``.
+    """
     columns: dict[str, list[Any]] = {}
-    good = []
+    good, of_name = [], Counter(names)
+    # A column without a name, or one of several with one name, cannot be chosen.
+    chosen = [name if of_name[name] == 1 else "" for name in names]
     for line in islice(lines, MOST_RECORDS):
-        fields = _of_csv(line, names) if form == "csv" else _of_json(line)
+        fields = _of_csv(line, chosen) if form == "csv" else _of_json(line)
         if fields is None:
             continue
         good.append(line)
@@ -121,7 +133,8 @@ def sample_of(where: str, form: FileFormat, lines: Sequence[bytes], names: Seque
         what = "has a header line and no event" if form == "csv" else "has no line with a JSON object"
         raise OperatorError(f"{where} {what}; one event a line is needed to see its fields")
     decoder = partial(CsvDecoder, names) if form == "csv" else NdjsonDecoder
-    return Sample(where, form, good, decoder, columns, min(len(lines), MOST_RECORDS) - len(good))
+    undecodable = min(len(lines), MOST_RECORDS) - len(good)
+    return Sample(where, form, good, decoder, columns, undecodable, later=later)
 
 
 def number_in(value: Any) -> float | None:
@@ -137,35 +150,11 @@ def number_in(value: Any) -> float | None:
     return float(value)
 
 
-def _no_lines(start: bytes) -> str | None:
-    """Return why the start of a file is not a file of lines, with the remedy; None if it may be one."""
-    if not start.strip():
-        return "it is empty; put one event into it, so that its fields can be seen"
-    if start.lstrip().startswith(b"["):
-        return "it is one JSON array; write one object a line, for example with: jq -c '.[]'"
-    if b"\0" in start:
-        return "it is not text; only CSV and JSON lines can be read, plain or .gz"
-    return None
-
-
-def _no_header(line: bytes, names: Sequence[str]) -> str | None:
-    """Return why a line is not the header of a CSV file, with the remedy; None if it may be one."""
-    if not names:
-        return "its first line is neither JSON nor a header of CSV; write one event a line"
-    if len(names) == 1 and (other := next((one for one in (b";", b"\t", b"|") if one in line), None)):
-        return f"its columns are separated by {other.decode()!r}; separate them by commas"
-    if "" in names or len(set(names)) < len(names):
-        return "its header has a column without a name, or a name twice; correct the first line"
-    if any(name[0].isdigit() for name in names):
-        return "its first line looks like an event; a CSV file begins with the names of its columns"
-    return None
-
-
 def _of_csv(line: bytes, names: Sequence[str]) -> dict[str, Any] | None:
     values = csv_values(line)
     if values is None or len(values) != len(names):
         return None
-    return {name: value for name, value in zip(names, values, strict=True) if value}
+    return {name: value for name, value in zip(names, values, strict=True) if value and name}
 
 
 def _of_json(line: bytes) -> dict[str, Any] | None:

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sys
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_app.config import StreamSettings, load, load_text
+from stream_app.config import SourceSettings, StreamSettings, load, load_text
+from stream_app.core.instants import parse_instant
 from stream_app.shell.capped import file_sample
 from stream_app.shell.commands import main
+from stream_app.shell.init import proposals
 from stream_app.shell.init.answers import Answers, Counted, read_bin, read_keys
 from stream_app.shell.init.configuration import configuration
 from stream_app.shell.init.questions import Questions
+from stream_app.shell.init.sample import sample_of
 from stream_app.shell.processes import INTERRUPTED
 from stream_app.sources.decode import TimeField
+from stream_app.sources.finished_files import open_whole
+from stream_app.wiring.event_logs import file_format, other_fields, time_field
 from tests.terminal import CTRL_C, in_terminal
 
 ANSWERS = {
@@ -49,6 +59,25 @@ def init(**answers: str | None) -> Result:
         f"--{name.replace('_', '-')}={answer}" for name, answer in answers.items() if answer is not None
     ]
     return CliRunner().invoke(main, ["init", *options])
+
+
+def counted(stream: StreamSettings) -> int:
+    """Return how many events of its whole file a replay counts."""
+    source, replay = stream.source, stream.declared.source.replay
+    assert isinstance(source, SourceSettings)
+    assert replay is not None
+    with TemporaryDirectory() as directory:
+        time, others = time_field(stream), other_fields([stream])
+        with open_whole(source.file, file_format(stream), time, Path(directory), others) as lines:
+            end = lines.after_last_line(lines.first_position)
+            batches, start = [], lines.first_position
+            while batch := lines.read(start, end):
+                batches.append(batch)
+                start = batch.end
+            if end < lines.stat().st_size:
+                batches.append(lines.unfinished_line(end, lines.stat().st_size))
+    times_us = np.concatenate([batch.columns[time.path] for batch in batches])
+    return int(((times_us >= replay.from_us) & (times_us < replay.to_us)).sum())
 
 
 def written(folder: Path) -> StreamSettings:
@@ -192,7 +221,6 @@ def test_an_answer_that_cannot_be_used_gets_one_line(
         (b"PAR1\0\0", "it is not text"),
         (b"seen;town\n1;2\n", "separated by ';'"),
         (b"2026-01-05T00:00:00Z,1\n", "looks like an event"),
-        (b"seen,,b\n1,2,3\n", "without a name"),
         (b"seen,town\n", "a header line and no event"),
         (b'{"seen": \n', "no line with a JSON object"),
         (b"seen,ip\n01.05.2026 04:14,10.0.0.1\n", "since 1970; seen looks like a time; write the times so"),
@@ -247,7 +275,13 @@ def test_questions_at_a_terminal_and_enter_take_the_proposals(folder: Path) -> N
         terminal.answer("time [seen]:", "town")
         terminal.await_text("the events have no times in town")
         terminal.answer("time [seen]:")
+        terminal.answer("still grows [no]:", "perhaps")
+        terminal.await_text("must be yes or no")
+        terminal.answer("still grows [no]:")
+        terminal.answer("from [2026-01-01T00:00:00Z]:", "now")
+        terminal.await_text("must be an instant such as 2026-01-01T00:00:00Z\n")
         terminal.answer("from [2026-01-01T00:00:00Z]:")
+        terminal.answer("until [2026-02-01T00:00:00Z]:")
         terminal.answer("person [visitor]:", "none")
         terminal.await_text("possible: by town, by spent\n   possible: sum of spent")
         terminal.answer("count [all]:")
@@ -273,6 +307,7 @@ def test_a_text_that_comes_back_is_asked_about(folder: Path) -> None:
     with in_terminal([sys.executable, "-m", "stream_app", "init"], folder) as terminal:
         terminal.answer("events [visits.csv]:")
         terminal.answer("time [seen]:")
+        terminal.answer("still grows [no]:", "yes")
         terminal.answer("from [2026-01-01T00:00:00Z]:")
         terminal.await_text("values come back in: card.")
         terminal.await_text("person [none]:")
@@ -309,6 +344,234 @@ def test_zone_belongs_to_the_field_that_is_chosen(folder: Path) -> None:
     assert sample.columns["seen"].tolist()[0] == 1_767_603_600_000_000
 
 
+INSTANTS = [f"2026-03-{1 + n:02d}T{n:02d}:07:00Z" for n in range(20)]
+PANDAS = ",at,k,amount\n" + "".join(f"{n},{at},a,{n}\n" for n, at in enumerate(INSTANTS))
+LINES = [f'{{"at": "{at}", "k": "a", "n": {n}}}' for n, at in enumerate(INSTANTS)]
+NULS = bytes(300)
+SECONDS = [1_772_323_200 + 3_607 * n for n in range(20)]
+
+
+def csv(header: str, row: str, end: str = "\n", last: str = "\n") -> str:
+    """Return a file of CSV. Args: row, with {n} and {at}; end, of a line; last, of the last line."""
+    rows = [row.format(n=n, at=at, s=SECONDS[n]) for n, at in enumerate(INSTANTS)]
+    return end.join([header, *rows]) + last
+
+
+def marked(text: str) -> bytes:
+    """Return a text as Excel writes it."""
+    return text.encode("utf-8-sig")
+
+
+WIDE = ",".join(f"c{n}" for n in range(300))
+FIRST_NINE, OTHERS = "\n".join(LINES[:9]).encode(), "\n".join(["", *LINES[9:]]).encode()
+SHAPES: dict[
+    str, tuple[str, str | bytes, str]
+] = {  # of files with 20 events: name, content, field of the time
+    "the index column of pandas": ("e.csv", PANDAS, "at"),
+    "a trailing comma": ("e.csv", csv("id,at,k,", "{n},{at},a,"), "at"),
+    "names that begin with a digit": ("e.csv", csv("2fa,at,3", "{n},{at},a"), "at"),
+    "names that are numbers": ("e.csv", csv("0,1,2", "{n},{at},a"), "1"),
+    "a name twice": ("e.csv", csv("id,at,k,k", "{n},{at},a,b"), "at"),
+    "Excel's mark and CRLF": ("e.csv", csv("at,k", "{at},ü", "\r\n").encode("utf-8-sig"), "at"),
+    "quotes": ("e.csv", csv('"at","k, l"', '"{at}","a, b"'), "at"),
+    "spaces around a name": ("e.csv", csv(" at ,k", "{at},a"), "at"),
+    "no last line end": ("e.CSV", csv("at,k", "{at},a", last=""), "at"),
+    "commas in .tsv": ("e.tsv", csv("at,k", "{at},a"), "at"),
+    "JSON lines in .csv": ("e.csv", "\n".join(LINES), "at"),
+    "seconds as text": ("e.csv", csv("at,k", "{s},a"), "at"),
+    "milliseconds as text": ("e.csv", csv("at,k", "{s}000,a"), "at"),
+    "seconds with a fraction": ("e.csv", csv("at,k", "{s}.25,a"), "at"),
+    "local times": ("e.csv", csv("at,k", "2026-03-01 10:00:{n:02d},a"), "at"),
+    "days": ("e.csv", csv("day,k", "2026-03-02,a"), "day"),
+    "JSON with mark and CRLF": ("e.ndjson", "\r\n".join(LINES).encode("utf-8-sig"), "at"),
+    "nested JSON": ("e.json", "".join(f'{{"m": {{"t": {s}.5}}}}\n' for s in SECONDS), "m.t"),
+    "gzip": ("e.ndjson.gz", gzip.compress("\n".join(LINES).encode()), "at"),
+    "gzip of pandas": ("e.csv.gz", gzip.compress(PANDAS.encode()), "at"),
+    "a broken line": ("e.ndjson", FIRST_NINE + b"\nlost" + OTHERS, "at"),
+    "a hole that takes an event": ("e.ndjson", FIRST_NINE + NULS + b"\n" + LINES[0].encode() + OTHERS, "at"),
+    "a hole at the start": ("e.ndjson", NULS + b"\n" + FIRST_NINE + OTHERS, "at"),
+    "names that YAML would misread": ("e.csv", csv("at,a b,k:#,'x", "{at},1,2,3"), "at"),
+    "many columns": ("e.csv", csv(f"at,{WIDE}", f"{{at}},{WIDE}"), "at"),
+    "a name with spaces": ("my clicks (1).csv", PANDAS, "at"),
+    "a name with signs": ("a=b,c;d.csv", PANDAS, "at"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_file_of_any_shape_is_counted_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    name, content, field = SHAPES[shape]
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    monkeypatch.chdir(tmp_path)
+    zone = "UTC" if shape in ("days", "local times") else None
+    made = init(**ANSWERS | {"events": name, "time": field, "first": "2026-03-01", "zone": zone})
+    assert made.exit_code == 0, made.output
+    checked = CliRunner().invoke(main, ["check-config", "--config", "stream-app.yaml"])
+    assert checked.exit_code == 0, checked.output
+    assert counted(written(tmp_path)) == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("e.csv", csv("at;k", "{at};a"), "separated by ';'; separate them by commas"),
+        ("e.tsv", csv("at\tk", "{at}\ta"), "separated by tabs; separate them by commas"),
+        ("e.csv", "\n".join(f"{at},a" for at in INSTANTS), "first line looks like an event"),
+        ("e.csv", "\n".join(f"{s}000,a" for s in SECONDS), "first line looks like an event"),
+        ("e.csv", "\n".join(f"a,{s}.25" for s in SECONDS), "first line looks like an event"),
+        ("e.csv", csv("at,k", "{at},a").encode("utf-16"), "not UTF-8 but UTF-16"),
+        ("e.csv", csv("at,k", "{at},a").encode("utf-16-le"), "not UTF-8 but UTF-16"),
+        ("e.csv", csv("at,größe", "{at},1").encode("latin-1"), "nor a header of CSV in UTF-8"),
+        ("e.csv", csv("at,k", "{at},a", "\r", "\r"), "lines end with CR alone"),
+        ("e.xlsx", b"PK\x03\x04" + bytes(99), "an archive or a spreadsheet"),
+        ("e.csv", gzip.compress(PANDAS.encode()), "a file of gzip has a name that ends in .gz"),
+        ("e.csv.gz", gzip.compress(b""), "it is empty"),
+        ("e.csv.gz", gzip.compress(PANDAS.encode())[:-30], "cannot be decompressed"),
+        ("e.json", "[\n" + ",\n".join(LINES) + "\n]\n", "it is one JSON array"),
+        ("e.json", '{\n  "at": 1\n}\n', "no line with a JSON object"),
+        ("e.csv", NULS * 99 + b"\n" + PANDAS.encode(), "it is not text"),
+        ("e.bin", b"\x89PNG\r\n\x1a\n" + bytes(99), "nor a header of CSV in UTF-8"),
+        ("e.log", "GET / 200\nGET / 404\n", "none of the fields"),
+    ],
+)
+def test_a_file_of_another_shape_gets_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | bytes, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    monkeypatch.chdir(tmp_path)
+    refused = init(**ANSWERS | {"events": name, "time": "at", "first": "2026-03-01"})
+    assert refused.exit_code == 2, refused.output
+    [line] = refused.output.splitlines()
+    assert said in line
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_place_that_is_no_file_gets_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.csv")
+    (tmp_path / "logs").mkdir()
+    for events, said in (
+        ("pipe.csv", "is no file; create it or correct the path"),
+        ("logs", "is a directory; name its files, for example 'logs/*.csv'"),
+        ("logs/*.csv", "names no file; create the first one or correct the path"),
+        ("nowhere/*.csv", "cannot be read (No such file or directory)"),
+    ):
+        refused = init(**ANSWERS | {"events": events})
+        assert (refused.exit_code, len(refused.output.splitlines())) == (2, 1), refused.output
+        assert said in refused.output
+
+
+def test_a_large_file_with_a_hole_is_sampled_quickly(folder: Path) -> None:
+    with (folder / "big.ndjson").open("wb") as file:
+        file.truncate(2 << 30)
+        file.seek(0, os.SEEK_END)
+        file.write(("\n" + "\n".join(LINES)).encode())
+    began_s = time.monotonic()
+    made = init(**ANSWERS | {"events": "big.ndjson", "time": "at", "first": "2026-03-01"})
+    assert made.exit_code == 0, made.output
+    assert time.monotonic() - began_s < 10
+
+
+@pytest.mark.parametrize("how", ["no rights", "no longer there"])
+def test_a_folder_that_cannot_be_written_is_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    config = Path("/proc/stream-app.yaml") if how == "no longer there" else folder / "stream-app.yaml"
+    if how == "no rights":  # tests run as root, whom no rights hold back
+        monkeypatch.setattr("os.access", lambda *_: False)
+    refused = CliRunner().invoke(
+        main, ["init", f"--config={config}", *(f"--{name}={answer}" for name, answer in ANSWERS.items())]
+    )
+    assert refused.exit_code == 2
+    assert not isinstance(refused.exception, OSError)
+    assert "cannot be written" in refused.output.splitlines()[-1]
+
+
+NOW = datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "written_ago", "more", "is_live"),
+    [
+        ("e.ndjson", timedelta(hours=2), timedelta(hours=1), {}, True),
+        ("e-*.ndjson", timedelta(hours=2), timedelta(hours=1), {}, True),
+        ("e.ndjson", timedelta(days=300), timedelta(hours=1), {}, False),
+        ("e.ndjson", timedelta(hours=2), timedelta(days=3), {}, False),
+        ("e.ndjson.gz", timedelta(hours=2), timedelta(hours=1), {}, False),
+        ("e.ndjson", timedelta(days=300), timedelta(hours=1), {"grows": "yes"}, True),
+        ("e.ndjson", timedelta(hours=2), timedelta(hours=1), {"grows": "no"}, False),
+        ("e.ndjson", timedelta(hours=2), timedelta(hours=1), {"to": f"{NOW:%Y-%m-%d}"}, False),
+        ("e.ndjson", timedelta(days=300), timedelta(hours=1), {"first": "now", "grows": None}, True),
+    ],
+)
+def test_a_file_that_no_longer_grows_is_replayed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    last: timedelta,
+    written_ago: timedelta,
+    more: dict[str, str],
+    is_live: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = NOW - timedelta(days=400)
+    lines = [f'{{"at": "{first:%Y-%m-%dT%H:%M:%SZ}"}}'] * 3_000  # more than the sample at the start
+    lines += [f'{{"at": "{NOW - last:%Y-%m-%dT%H:%M:%SZ}"}}']
+    data = ("\n".join(lines) + "\n").encode()
+    file = tmp_path / name.replace("*", "1")
+    file.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    os.utime(file, (0, (NOW - written_ago).timestamp()))
+    answers = ANSWERS | {"events": name, "time": "at", "first": f"{first:%Y-%m-%d}"}
+    made = init(**answers | more)
+    assert made.exit_code == 0, made.output
+    stream = written(tmp_path)
+    assert (stream.declared.source.replay is None) == is_live
+    assert ("seems to grow no more" in made.output) == (not is_live and "grows" not in more)
+    if not is_live:
+        replay = stream.declared.source.replay
+        assert replay is not None
+        assert stream.declared.time.epoch_bins * stream.declared.time.bin_us == replay.to_us - replay.from_us
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"grows": "maybe"}, "must be yes or no"),
+        ({"grows": "no", "first": "now"}, "--first now: must be an instant such as 2026-01-01T00:00:00Z"),
+        ({"grows": "yes", "to": "2026-02-01"}, "--to: a file that grows has no end; leave it out"),
+        ({"to": "2026-01-01"}, "must be later than 2026-01-01T00:00:00Z"),
+        ({"first": "2025-01-01", "to": "2025-02-01"}, "all events of the sample are later, so none would"),
+        ({"to": "now"}, "must be an instant such as 2026-01-01T00:00:00Z"),
+        ({"to": "2026-02-01T00:30:00Z"}, "no bin of 1h begins at 2026-02-01T00:30:00Z"),
+    ],
+)
+def test_a_range_that_cannot_be_used_gets_one_line(folder: Path, changed: dict[str, str], said: str) -> None:
+    refused = init(**ANSWERS | changed)
+    assert (refused.exit_code, len(refused.output.splitlines())) == (2, 1), refused.output
+    assert said in refused.output
+
+
+@pytest.mark.parametrize(
+    ("days", "begins", "ends"),
+    [
+        ([*range(450)], "2025-01-01T00:00:00Z", "2026-04-01T00:00:00Z"),
+        ([*range(450), -9_000], "2025-01-01T00:00:00Z", "2026-04-01T00:00:00Z"),  # one dirty time
+        ([*range(450), 600], "2025-01-01T00:00:00Z", "2026-09-01T00:00:00Z"),  # far, but less than all others
+        ([0] * 99 + [300], "2025-01-01T00:00:00Z", "2025-02-01T00:00:00Z"),
+        ([0, 60], "2025-01-01T00:00:00Z", "2025-04-01T00:00:00Z"),
+        ([16], "2025-01-01T00:00:00Z", "2025-02-01T00:00:00Z"),
+        ([699], "2026-12-01T00:00:00Z", "2026-12-05T00:00:00Z"),  # at most the end of today
+    ],
+)
+def test_the_proposed_range_has_all_months_of_the_events(days: list[int], begins: str, ends: str) -> None:
+    start = datetime(2025, 1, 3, tzinfo=UTC)
+    lines = [f'{{"at": "{(start + timedelta(days=day)).isoformat()}"}}'.encode() for day in days]
+    sample, field = sample_of("e", "ndjson", lines), TimeField("at", "iso8601")
+    now_us = parse_instant("2026-12-04T10:00:00Z")
+    assert (proposals.begins(sample, field), proposals.ends(sample, field, now_us)) == (begins, ends)
+
+
 @settings(max_examples=40)
 @given(
     st.text(min_size=1, max_size=12),
@@ -322,6 +585,7 @@ def test_names_and_keys_are_read_back_as_they_were(field: str, keys: list[str]) 
         form="csv",
         time=TimeField("at", "ms"),
         first=None,
+        to=None,
         user=None,
         max_events=0,
         counted=Counted(key="k" + field),

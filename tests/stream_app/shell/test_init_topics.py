@@ -166,6 +166,7 @@ def test_passwords_are_neither_taken_as_options_nor_written(folder: Path, cluste
         form="avro",
         time=TimeField("at", "ms"),
         first=None,
+        to=None,
         user=None,
         max_events=0,
         counted=Counted(),
