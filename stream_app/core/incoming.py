@@ -19,6 +19,7 @@ class Reason(StrEnum):
     MISSING_FIELD = "missing_field"
     NULL = "null"
     BAD_TIME = "bad_time"
+    LOCAL_TIME = "local_time"  # a time without an offset, of a stream without a time zone
     BEFORE_FIRST_BIN = "before_first_bin"
     FUTURE = "future"
     LATE = "late"

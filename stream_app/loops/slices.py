@@ -28,6 +28,7 @@ from stream_app.core.counting.bins import (
 from stream_app.core.counting.bounding import UserRecords
 from stream_app.core.counting.cells import Cells
 from stream_app.core.counting.outcomes import Outcomes, outcomes
+from stream_app.core.counting.read_values import users_in
 from stream_app.core.declaration import Time
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.core.records import Ahead, Apply, Cut, PartitionState, Users
@@ -163,7 +164,7 @@ class Slices:
         counted = assignment.kept | assignment.ahead
         rows = _Rows(assignment.bins[counted], part.places[counted], stream.declared.cells)
         if part.users is not None:
-            names = [str(user) for user in part.users[counted].tolist()]
+            names = users_in(part.users[counted].tolist())
             users_of = UserRecords.of(names, stream.windows.of(rows.bins), partial(self._user_key, stream))
             rows = replace(rows, users=users_of)
         ahead = assignment.ahead[counted]

@@ -10,6 +10,7 @@ import numpy as np
 from dphist.arrays import BoolArray
 from stream_app.config import SourceSettings, StreamSettings
 from stream_app.core.counting.left_out import LeftOut, Owner, left_out
+from stream_app.core.counting.read_values import users_in
 from stream_app.core.declaration import Declaration
 from stream_app.core.incoming import RecordBatch
 from stream_app.core.records import EpochRecord
@@ -99,7 +100,7 @@ def records_of_users(
     first = int(bins.min()) if declared.time.first_us is None else declared.first_bin(0)
     horizon = declared.time.epoch_bins
     windows = declared.cap_windows(EpochRecord(0, first, horizon, 1, ""), horizon).of(bins)
-    owners = zip(windows.tolist(), map(str, of_user[named].tolist()), strict=True)
+    owners = zip(windows.tolist(), users_in(of_user[named].tolist()), strict=True)
     in_order, keys = np.argsort(bins, kind="stable"), places[named] // declared.cells.key_places
     each = list(owners)
     return [each[record] for record in in_order.tolist()], keys[in_order].tolist()

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from dphist.caps import Caps
+from stream_app.core.counting.read_values import users_in
 from stream_app.core.records import Users
 from stream_app.core.user_keys import mark_of_users
 
@@ -93,13 +94,12 @@ class PerUser(
     def without_user(self, column: NDArray[np.object_]) -> NDArray[np.bool_]:
         """Return which records name no user. They are refused, because no cap could apply to them.
 
-        Args: column, the users as read; only texts and whole numbers name a user.
+        Args: column, the users as read; ``read_values.users_in`` says which of them name a user.
 
-        >>> PerUser("u", 1).without_user(np.array(["ann", 7, None, "", True, 1.5], dtype=object)).tolist()
-        [False, False, True, True, True, True]
+        >>> PerUser("u", 1).without_user(np.array(["ann", 7, 7.0, None, "", True], dtype=object)).tolist()
+        [False, False, False, True, True, True]
         """
-        kinds = [type(user) is int or (type(user) is str and user != "") for user in column.tolist()]
-        return ~np.array(kinds, dtype=np.bool_)
+        return np.array([not user for user in users_in(column.tolist())], dtype=np.bool_)
 
 
 def user_ids(

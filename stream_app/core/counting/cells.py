@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from dphist.product.sums import AmountRange
 from stream_app.core.counting.bins import aggregate
-from stream_app.core.counting.read_values import as_text, numbers
+from stream_app.core.counting.read_values import comparable, listed_as, numbers
 from stream_app.core.incoming import Reason
 
 OTHER = "other"  # the key for all events whose key is not on the list
 ANY = "*"  # in a pattern of keys: any value of a field
 _PARTS = re.compile(r"((?:[^/\\]|\\.)*)/", re.DOTALL)  # the parts of a label, which each end with a slash
 _NONE = -1
+_PLAIN_TYPES = {str, int, float, type(None)}
 _NOTHING = Fraction(0)
 Option = bool | int | float | str | list[int] | None  # a JSON value that a mechanism's option may have
 
@@ -68,26 +69,18 @@ class KeyField(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return (*self.names, OTHER) if self.other else self.names
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.names)}
+    def _places(self) -> dict[str | int | float, int]:
+        return listed_as(self.names)
 
     def places(self, column: Sequence[Any]) -> Int64Array:
         """Return the place in the list of each event's value, -1 if it has none.
 
-        Args: column, the values as read; only texts, whole numbers and truth values are on a list.
+        Args: column, the values as read; ``read_values.listed_as`` says which of them are on a list.
         """
         missing = len(self.names) if self.other else _NONE
-        known = self._places
-        if set(map(type, column)) <= {str}:
-            return np.fromiter(map(known.get, column, repeat(missing)), np.int64, len(column))
-        try:
-            found = [known.get(key, _NONE) for key in column]
-        except TypeError:  # a key that cannot be hashed is on no list
-            found = [known.get(key, _NONE) if isinstance(key, str) else _NONE for key in column]
-        places = np.array(found, dtype=np.int64)
-        for index in np.flatnonzero(places == _NONE).tolist():
-            places[index] = known.get(as_text(column[index]), missing)
-        return places
+        if not set(map(type, column)) <= _PLAIN_TYPES:
+            column = list(map(comparable, column))
+        return np.fromiter(map(self._places.get, column, repeat(missing)), np.int64, len(column))
 
 
 class KeyList(Axis, frozen=True, rename={"names": "list"}):
@@ -196,10 +189,10 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
     def places(self, *columns: Sequence[Any]) -> Int64Array:
         """Return the place in the list of each event's key, -1 if it has none.
 
-        Args: for each field the values as read; only texts, whole numbers and truth values are keys.
+        Args: for each field the values as read.
 
-        >>> KeyList("c", ("UA", "7"), False, False).places(["UA", 7, "AA", None]).tolist()
-        [0, 1, -1, -1]
+        >>> KeyList("c", ("UA", "7"), False, False).places(["UA", 7, 7.0, "7.0", "AA", None]).tolist()
+        [0, 1, 1, -1, -1, -1]
         """
         first, *others = (part.places(column) for part, column in zip(self.parts, columns, strict=True))
         for size, places in zip(self.sizes[1:], others, strict=True):

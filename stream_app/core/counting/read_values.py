@@ -1,44 +1,110 @@
-"""Values as they were read, as numbers and as texts of keys."""
+"""Values as they were read: what is a number, which listed value a value equals, and the name of a user.
+
+All formats follow these rules, and so do keys, users, amounts and conditions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.privacy import is_plain
+
 _NUMBERS = {int, float}
 _LONGEST_NUMBER = 40
+_LARGEST_EXACT = 2**53  # up to here a double says which whole number was written
 
 
 def numbers(column: Sequence[Any]) -> NDArray[np.float64]:
     """Return the values as doubles, NaN where there is no number. Args: numbers, or their texts.
 
-    >>> numbers([1, "2.5", True, None, 10**400]).tolist()
-    [1.0, 2.5, nan, nan, inf]
+    >>> numbers([1, "2.5", True, None, 10**400, "1_000"]).tolist()
+    [1.0, 2.5, nan, nan, inf, nan]
     """
     if set(map(type, column)) <= _NUMBERS:
         with suppress(OverflowError):  # of a whole number that is larger than every double
             return np.array(column, dtype=np.float64)
-    return np.array([_as_number(value) for value in column], dtype=np.float64)
+    return np.array([_as_double(value) for value in column], dtype=np.float64)
 
 
-def as_text(key: object) -> str:
-    """Return a key as it is written in a list; empty if it is no text, whole number or truth value."""
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return str(key) if isinstance(key, str | int) else ""
+def number_in(text: str) -> int | float | None:
+    """Return the number that a text is; None if it is none. Spaces around it are no part of it.
+
+    >>> [number_in(text) for text in ("200", " -2.5 ", "2e2", "1_000", "0x10", "", "Paris")]
+    [200, -2.5, 200.0, None, None, None, None]
+    """
+    if len(text) > _LONGEST_NUMBER or "_" in text or not text.isascii():
+        return None
+    for read in (int, float):
+        with suppress(ValueError):
+            return read(text)
+    return None
 
 
-def _as_number(value: object) -> float:
+def comparable(value: object) -> str | int | float | None:
+    """Return a value of a record as what equals a listed value (``listed_as``) if it matches; else None.
+
+    >>> [comparable(value) for value in ("FR", 7, 200.0, True, None, ["FR"])]
+    ['FR', 7, 200.0, 'true', None, None]
+    """
+    if isinstance(value, bool):  # which Python holds equal to 1 and 0
+        return "true" if value else "false"
+    return value if isinstance(value, str | int | float) else None
+
+
+def listed_as(values: Iterable[str]) -> dict[str | int | float, int]:
+    """Return the place of each listed value, by what equals it.
+
+    A text equals the same text. A number equals a listed number of equal value, so 200.0 equals 200. The
+    truth values equal ``true`` and ``false``.
+
+    >>> [listed_as(["200", "1e1"]).get(comparable(value)) for value in ("200", 200.0, 10, "200.0", True)]
+    [0, 0, 1, None, None]
+    """
+    places: dict[str | int | float, int] = {}
+    for place, value in enumerate(values):
+        number = _listed_number(value)
+        if number is not None and (number not in places or str(number) == value):
+            places[number] = place
+        places[value] = place
+    return places
+
+
+def users_in(column: Iterable[Any]) -> list[str]:
+    """Return the name of the user that each value is; empty if it names none.
+
+    A user has one name, whether a producer writes 7 or 7.0. A double that is too large to say which whole
+    number was written names nobody.
+
+    >>> users_in(["ann", 7, 7.0, "", 1.5, 1e300, True, None])
+    ['ann', '7', '7', '', '', '', '', '']
+    """
+    return [value if type(value) is str else _as_user(value) for value in column]
+
+
+def _listed_number(text: str) -> int | float | None:
+    """Return the number that a configuration writes so; None if the text is no number."""
+    if not is_plain(text) or "/" in text:
+        return None
+    number = number_in(text)
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _as_user(value: object) -> str:
+    if type(value) is float and value.is_integer() and abs(value) <= _LARGEST_EXACT:
+        value = int(value)
+    return str(value) if type(value) is int else ""
+
+
+def _as_double(value: object) -> float:
     """Return the value as a number, NaN if it is not a number."""
-    if isinstance(value, str) and len(value) <= _LONGEST_NUMBER:
-        try:
-            value = float(value)
-        except ValueError:
-            return np.nan
+    if isinstance(value, str):
+        value = number_in(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return np.nan
     try:

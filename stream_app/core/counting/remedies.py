@@ -6,17 +6,20 @@ from collections.abc import Mapping
 
 from stream_app.core.incoming import Reason
 
-_FORMAT = "correct source.format"
 _FIELD = "correct time.field"
 
 # (what these records are, the remedy)
 REMEDIES: Mapping[str, tuple[str, str]] = {
-    Reason.UNDECODABLE: ("they are not in the format of the source", _FORMAT),
+    Reason.UNDECODABLE: (
+        "they are not in the format of the source",
+        "correct source.format, or write each event as one JSON object or one row on one line",
+    ),
     Reason.UNREADABLE_BATCH: ("their batch of the topic is damaged", "see what its producer sent"),
     Reason.UNKNOWN_SCHEMA: ("the registry has no such schema", "register it before events are sent"),
     Reason.MISSING_FIELD: ("they have no such time field", _FIELD),
     Reason.NULL: ("their time is null", _FIELD),
     Reason.BAD_TIME: ("their time cannot be read", "correct time.field or time.format"),
+    Reason.LOCAL_TIME: ("their time does not say its offset from UTC", "name its zone in time.zone"),
     Reason.BEFORE_FIRST_BIN: (
         "they are dated before the first bin",
         (

@@ -6,7 +6,6 @@ condition changes no sensitivity.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property, reduce
@@ -16,8 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dphist.privacy import is_plain
-from stream_app.core.counting.read_values import numbers
+from stream_app.core.counting.read_values import comparable, listed_as, numbers
 
 Columns = Mapping[str, Any]
 Mask = NDArray[np.bool_]
@@ -36,10 +34,7 @@ class _Test(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class OneOf(_Test, frozen=True, tag="one_of"):
-    """The field has one of these values.
-
-    A text matches the same text. A number matches a listed number of equal value, so 200.0 matches 200. The
-    truth values match ``true`` and ``false``.
+    """The field has one of these values, as ``read_values.listed_as`` says.
 
     >>> OneOf("status", ("200", "ok", "true")).matches({"status": [200, 200.0, "ok", "200.0", True, 1, None]})
     array([ True,  True,  True, False,  True, False, False])
@@ -51,13 +46,12 @@ class OneOf(_Test, frozen=True, tag="one_of"):
         """Return whether each record matches."""
         column, known = columns[self.field], self._known
         if not set(map(type, column)) <= _PLAIN_TYPES:
-            column = [_comparable(value) for value in column]
+            column = list(map(comparable, column))
         return np.array([value in known for value in column], dtype=np.bool_)
 
     @cached_property
     def _known(self) -> frozenset[str | int | float]:
-        listed = (_number(value) for value in self.values)
-        return frozenset((*self.values, *(number for number in listed if number is not None)))
+        return frozenset(listed_as(self.values))
 
     def __str__(self) -> str:
         one, *more = self.values
@@ -184,21 +178,3 @@ def in_words(condition: Condition, longest: int = 240) -> str:
 
 def _grouped(part: Condition) -> str:
     return f"({part})" if isinstance(part, _Group) else str(part)
-
-
-def _comparable(value: object) -> str | int | float | None:
-    """Return a value of a record as something that equals a listed value if it matches; None otherwise."""
-    if isinstance(value, bool):  # which Python holds equal to 1 and 0
-        return "true" if value else "false"
-    return value if isinstance(value, str | int | float) else None
-
-
-def _number(text: str) -> int | float | None:
-    """Return the number that a configuration writes so; None if the text is no number."""
-    if not is_plain(text) or "/" in text:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        number = float(text)
-        return number if math.isfinite(number) else None

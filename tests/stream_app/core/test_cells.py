@@ -21,8 +21,8 @@ values = st.sampled_from(
 
 
 def expected(key: Any, value: Any) -> int | Reason:
-    place = {"UA": 0, "7": 1, "true": 2}.get("true" if key is True else str(key))
-    if isinstance(key, float | list | dict) or key is None or place is None:
+    place = {"UA": 0, "7": 1, "true": 2}.get("true" if key is True else "7" if key == 7.0 else str(key))
+    if isinstance(key, list | dict) or key is None or place is None:
         return Reason.UNKNOWN_KEY
     try:
         number = (
