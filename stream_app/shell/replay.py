@@ -54,6 +54,7 @@ _REMEDIES = {
     "put it back, or give the new stream another name": f"put it back, or {_AGAIN}",
     f'; write accept: "{ACCEPTED}" to accept that': f"; serve that with its options and --serve, or {_AGAIN}",
     "privacy.accept is missing: ": "FILE: ",
+    "name its zone in time.zone": "write its offset, or name its zone in time.zone of a configuration",
     f" {SET_LEDGER}": "",
 }
 

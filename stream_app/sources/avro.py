@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import fastavro
@@ -11,9 +10,9 @@ import fastavro
 from stream_app.core.incoming import Reason
 from stream_app.sources.avro_bounds import MOST_VALUES, within_bounds
 from stream_app.sources.avro_schema import Schema
-from stream_app.sources.decode import TimeField, nested_value
+from stream_app.sources.decode import TimeField
+from stream_app.sources.json_fields import nested_value
 from stream_app.sources.registered import HEADER_BYTES, Fields, RegisteredDecoder, timed
-from stream_app.sources.schema_registry import SchemaRegistry
 from stream_app.sources.times import TimeFormat
 
 
@@ -28,13 +27,6 @@ class AvroDecoder(RegisteredDecoder[Schema]):
     size ensures these bounds, one or two microseconds more per value.
     """
 
-    def __init__(
-        self, registry: SchemaRegistry[Schema], field: TimeField | None, others: Sequence[str] = ()
-    ) -> None:
-        super().__init__(registry, field, others)
-        self._keys = [] if field is None else field.path.split(".")
-        self._other_keys = [path.split(".") for path in others]
-
     def _fields(self, schema: Schema, value: bytes) -> Fields | Reason:
         record = _decoded(schema, value)
         if isinstance(record, Reason):
@@ -42,12 +34,12 @@ class AvroDecoder(RegisteredDecoder[Schema]):
         time = None if self._field is None else self._time(schema, record, self._field)
         if isinstance(time, Reason):
             return time
-        return time, [_plain(record, keys) for keys in self._other_keys]
+        return time, [_plain(nested_value(record, path)) for path in self._others]
 
     def _time(
         self, schema: Schema, record: dict[str, Any], field: TimeField
     ) -> tuple[TimeFormat, Any] | Reason:
-        value = nested_value(record, self._keys)
+        value = nested_value(record, field.path)
         if isinstance(value, Reason):
             return value
         unit = schema.unit(field.path)
@@ -71,7 +63,5 @@ def _decoded(schema: Schema, value: bytes) -> dict[str, Any] | Reason:
     return record
 
 
-def _plain(record: Any, keys: Sequence[str]) -> Any:
-    for key in keys:
-        record = record.get(key) if isinstance(record, dict) else None
-    return None if isinstance(record, bytes) else record
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, bytes | Reason) else value

@@ -85,7 +85,8 @@ def _units(schema: Any, keys: Sequence[str], named: Mapping[str, Any]) -> set[Un
     if not keys:
         return {_UNITS.get(schema.get(_MARK))} if kind in ("int", "long", "float", "double") else set()
     if kind == "map":
-        return _units(schema["values"], keys[1:], named)
+        rests = (keys[at:] for at in range(1, len(keys) + 1))  # a map's key may have dots
+        return set().union(*(_units(schema["values"], rest, named) for rest in rests))
     inside = [member["type"] for member in schema.get("fields", ()) if member["name"] == keys[0]]
     return set().union(*(_units(member, keys[1:], named) for member in inside))
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
@@ -24,21 +23,24 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from stream_app.core.incoming import Reason
 from stream_app.ports import OperatorError
-from stream_app.sources.times import Bools, TimeFormat, times_us
+from stream_app.sources.json_fields import record_type
+from stream_app.sources.times import Bools, TimeFormat, times_us, why_no_time
 
 RECORDS_AT_ONCE = 2_000
 BYTES_AT_ONCE = 1 << 16
 MOST_VALUES = 1 << 16  # of a text record with more bytes than this, estimated from its punctuation
 
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_NUMBER = re.compile(r"[+-]?\d{1,19}(\.\d{1,19})?", flags=re.ASCII)
+_LOST = re.compile("[\udc80-\udcff]")  # what ``surrogateescape`` makes of bytes that are not UTF-8
+# The escapes of a text; those of half a character, which JSON cannot hold but JavaScript writes, in a group.
+_ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", flags=re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class TimeField:
     """An event time.
 
-    Args: path, in a record (dots for nested objects), or a CSV column; zone, of texts without an offset.
+    Args: path, in a record (``json_fields``), or a CSV column; zone, of texts without an offset.
     """
 
     path: str
@@ -104,24 +106,22 @@ def _has_too_many_values(record: bytes) -> bool:
     return len(record) > MOST_VALUES and sum(map(record.count, (b",", b"[", b"{"))) > MOST_VALUES
 
 
-def nested_value(record: Any, keys: Sequence[str]) -> Any:
-    """Return the value under the keys of nested objects, or the reason why a record has none."""
-    for key in keys:
-        if record is None:
-            return Reason.NULL
-        if not isinstance(record, dict) or key not in record:
-            return Reason.MISSING_FIELD
-        record = record[key]
-    return Reason.NULL if record is None else record
+def bare(record: bytes) -> bytes:
+    """Return a record without what is not part of it: a byte order mark before it, line ends and zeros.
+
+    Such zeros end texts of C. They are also what a file has where it was truncated under its writer.
+    """
+    return record.strip(b"\0\r\n").removeprefix(BOM_UTF8)
 
 
 class NdjsonDecoder(Decoder):
     """Decodes JSON objects, one per line.
 
     Args: time, None to decode the other fields only: every object is then kept.
-    Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable. A byte order mark
-        before a record is passed over: where it begins a file, it would cost the file its first record.
-    Cost: about half a microsecond per record; a batch with an undecodable record takes a little longer.
+    Guarantee: which records are decodable depends on their bytes alone, not on the fields that are read. A
+        field that cannot be read (not UTF-8, for instance) has no value. A record that may hold more than
+        ``MOST_VALUES`` values is undecodable.
+    Cost: about half a microsecond per record; a batch with an unusual record takes three times as long.
 
     >>> decoder = NdjsonDecoder(TimeField("at.s", "s"))
     >>> decoded = decoder.decode([b'{"at": {"s": 1.5}}', b'{"at": {"s": null}}', b'{"at'])
@@ -131,13 +131,11 @@ class NdjsonDecoder(Decoder):
 
     def __init__(self, time: TimeField | None, others: Sequence[str] = ()) -> None:
         self._time = time
-        types: dict[str, Any] = dict.fromkeys(others, Any)
-        if time is not None:
-            types[time.path] = str if time.format == "iso8601" else int | float
-        typed, places = _record_type(types)
+        timed = None if time is None else time.path
+        typed, self._columns = record_type(timed, others)
         self._decode = msgspec.json.Decoder(typed).decode
-        self._time_of = None if time is None else attrgetter(places[time.path][0])
-        self._others = {path: _column_getter(*places[path]) for path in others}
+        self._decode_nothing = msgspec.json.Decoder(record_type(None, ())[0]).decode
+        self._alone = {path: _FieldAlone(path, path == timed) for path in self._columns}
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         refused: list[tuple[int, Reason]] = []
@@ -145,47 +143,76 @@ class NdjsonDecoder(Decoder):
             if max(map(len, records), default=0) > MOST_VALUES and any(map(_has_too_many_values, records)):
                 raise msgspec.MsgspecError
             found, kept = list(map(self._decode, records)), list(range(len(records)))
+            columns = {path: column(found) for path, column in self._columns.items()}
         except _UNDECODABLE:
-            found, kept = self._decode_each(records, refused)
-        others = {path: column(found) for path, column in self._others.items()}
-        if self._time is None or self._time_of is None:
-            return untimed_columns(kept, others, refused)
-        times = times_us(list(map(self._time_of, found)), self._time.format, self._time.zone)
-        return decoded_columns(kept, self._time.path, times, others, refused)
+            kept, columns = self._decode_each(records, refused)
+        if self._time is None:
+            return untimed_columns(kept, columns, refused)
+        return timed_columns(kept, self._time, columns.pop(self._time.path), columns, refused)
 
     def _decode_each(
         self, records: Sequence[bytes], refused: list[tuple[int, Reason]]
-    ) -> tuple[list[Any], list[int]]:
-        found, kept = [], []
-        for index, record in enumerate(record.removeprefix(BOM_UTF8) for record in records):
-            if _has_too_many_values(record):
+    ) -> tuple[list[int], dict[str, list[Any]]]:
+        kept, rows = [], []
+        for index, record in enumerate(map(bare, records)):
+            row = None if _has_too_many_values(record) else self._row(record)
+            if row is None:
                 refused.append((index, Reason.UNDECODABLE))
-                continue
-            try:
-                found.append(self._decode(record))
+            else:
                 kept.append(index)
-            except _UNDECODABLE:
-                refused.append((index, self._why(record)))
-        return found, kept
+                rows.append(row)
+        return kept, {path: [row[path] for row in rows] for path in self._columns}
 
-    def _why(self, record: bytes) -> Reason:
-        """Return the reason why a record could not be decoded as the configured type."""
+    def _row(self, record: bytes) -> dict[str, Any] | None:
+        """Return the values of one record; None if it is no JSON object."""
+        for one in (record, _mended(record)):
+            with suppress(*_UNDECODABLE):
+                found = [self._decode(one)]
+                return {path: column(found)[0] for path, column in self._columns.items()}
+            with suppress(*_UNDECODABLE):
+                self._decode_nothing(one)
+                return {path: alone.value(one) for path, alone in self._alone.items()}
+        return None
+
+
+class _FieldAlone:
+    """Decodes one field, so that no other field of a record can fail.
+
+    Args: is_time, whether it is the time's field.
+    """
+
+    def __init__(self, path: str, is_time: bool) -> None:
+        typed, columns = record_type(path if is_time else None, () if is_time else (path,))
+        # By the hook a number beyond all doubles is infinite, as in CSV.
+        self._decode = msgspec.json.Decoder(typed, float_hook=float).decode
+        self._column = columns[path]
+        self._unreadable = Reason.BAD_TIME if is_time else None
+
+    def value(self, record: bytes) -> Any:
+        """Return the field's value; for a time that cannot be read the reason, else None."""
         try:
-            whole = msgspec.json.decode(record)
+            return self._column([self._decode(record)])[0]
         except _UNDECODABLE:
-            return Reason.UNDECODABLE
-        if self._time is None or not isinstance(whole, dict):
-            return Reason.UNDECODABLE
-        value = nested_value(whole, self._time.path.split("."))
-        return value if isinstance(value, Reason) else Reason.BAD_TIME
+            return self._unreadable
+
+
+def _mended(record: bytes) -> bytes:
+    """Return a record with halves of characters replaced, as they arise where a program cuts a text.
+
+    A long record stays as it is, because this could delay a cut.
+    """
+    if len(record) > MOST_VALUES:
+        return record
+    return _ESCAPES.sub(lambda found: b"\\ufffd" if found[1] else found[0], record)
 
 
 class CsvDecoder(Decoder):
-    """Comma-separated values with a header line; a record is one line, so no value holds a line end.
+    """Comma-separated values with a header line; a record is one line, or one record of a topic.
 
-    Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable.
+    Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable. A value that is not
+        UTF-8 is no value; the others of its record are read.
     Args: names, of all columns in order; time, as in ``NdjsonDecoder``.
-    Raises: OperatorError if a field has no column.
+    Raises: OperatorError if a field has no column, or two.
     Cost: about a microsecond per record.
 
     >>> decoder = CsvDecoder(["id", "at"], TimeField("at", "iso8601"))
@@ -194,50 +221,59 @@ class CsvDecoder(Decoder):
     """
 
     def __init__(self, names: Sequence[str], time: TimeField | None, others: Sequence[str] = ()) -> None:
-        timed = [] if time is None else [time.path]
         self._width = len(names)
-        self._time, self._others = time, others
-        self._places = []
-        for path in (*timed, *others):
-            # Streams that began with an older version have the file's byte order mark in this name.
-            name = path if path in names else path.removeprefix(BOM_UTF8.decode())
-            if name not in names:
-                key = "time.field" if path in timed else "keys.field, value.field or where"
-                raise OperatorError(f"the header line has no column {path}; correct {key}")
-            self._places.append(names.index(name))
+        self._time = time
+        self._paths = ([] if time is None else [time.path]) + list(others)
+        self._places = [_place_of(path, names, time) for path in self._paths]
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         refused: list[tuple[int, Reason]] = []
-        columns: list[list[Any]] = [[] for _ in self._places]
+        rows: list[list[Any]] = []
         kept = []
         for index, record in enumerate(records):
-            found = self._found(record)
-            if isinstance(found, Reason):
-                refused.append((index, found))
+            values = csv_values(bare(record))
+            if values is None or len(values) != self._width:
+                refused.append((index, Reason.UNDECODABLE))
                 continue
             kept.append(index)
-            for column, value in zip(columns, found, strict=True):
-                column.append(value)
+            rows.append(values)
+        columns = {
+            path: [values[place] or None for values in rows]
+            for path, place in zip(self._paths, self._places, strict=True)
+        }
         if self._time is None:
-            return untimed_columns(kept, dict(zip(self._others, columns, strict=True)), refused)
-        written, *others = columns
-        times = times_us(written, self._time.format, self._time.zone)
-        by_path = dict(zip(self._others, others, strict=True))
-        return decoded_columns(kept, self._time.path, times, by_path, refused)
+            return untimed_columns(kept, columns, refused)
+        return timed_columns(kept, self._time, columns.pop(self._time.path), columns, refused)
 
-    def _found(self, record: bytes) -> list[Any] | Reason:
-        """Return the fields' values of one record, or the reason for its refusal."""
-        values = csv_values(record)
-        if values is None or len(values) != self._width:
-            return Reason.UNDECODABLE
-        found = [values[place] or None for place in self._places]
-        if self._time is None:
-            return found
-        text, *others = found
-        if text is None:
-            return Reason.NULL
-        time = text if self._time.format == "iso8601" else _number(text)
-        return Reason.BAD_TIME if time is None else [time, *others]
+
+def _place_of(path: str, names: Sequence[str], time: TimeField | None) -> int:
+    """Return the place of a field's column; spaces around a name count only if a name has no others."""
+    # Streams that began with an older version have the file's byte order mark in this path.
+    known = (path, path.removeprefix(BOM_UTF8.decode()))
+    places = [place for place, name in enumerate(names) if name in known] or [
+        place for place, name in enumerate(names) if name.strip() in known
+    ]
+    if len(places) == 1:
+        return places[0]
+    if places:
+        raise OperatorError(f"the header line has the column {path} {len(places)} times; rename all but one")
+    key = "time.field" if time is not None and path == time.path else "keys.field, value.field or where"
+    raise OperatorError(f"the header line has no column {path}; correct {key}")
+
+
+def timed_columns(
+    kept: Sequence[int],
+    time: TimeField,
+    written: Sequence[Any],
+    others: Mapping[str, Iterable[Any]],
+    refused: Sequence[tuple[int, Reason]],
+) -> Decoded:
+    """Return decoded records; refuse those without a valid time. Args: written, the n times as read."""
+
+    def why(row: int) -> Reason:
+        return why_no_time(written[row], time.format, time.zone)
+
+    return decoded_columns(kept, time.path, times_us(written, time.format, time.zone), others, refused, why)
 
 
 def decoded_columns(
@@ -246,16 +282,18 @@ def decoded_columns(
     times: tuple[Int64Array, Bools],
     others: Mapping[str, Iterable[Any]],
     refused: Sequence[tuple[int, Reason]],
+    why: Callable[[int], Reason],
 ) -> Decoded:
     """Return decoded records; refuse those without a valid time.
 
     Args: kept, the indices of n decoded records; times, the result of ``times_us`` for these records; others,
-        n values for each path.
+        n values for each path; why, returns the reason for the refusal of one of the n.
     """
     indices, columns = np.array(kept, dtype=np.int64), _objects(others, len(kept))
     columns[time_path], good = times
     if not good.all():
-        refused = sorted([*refused, *((index, Reason.BAD_TIME) for index in indices[~good].tolist())])
+        bad = np.flatnonzero(~good).tolist()
+        refused = sorted([*refused, *((kept[row], why(row)) for row in bad)])
         columns = {path: values[good] for path, values in columns.items()}
         indices = indices[good]
     return Decoded(indices, columns, refused)
@@ -272,85 +310,29 @@ def _objects(others: Mapping[str, Iterable[Any]], size: int) -> dict[str, NDArra
     return {path: np.fromiter(values, dtype=object, count=size) for path, values in others.items()}
 
 
-# Every JSON value but an object, which is decoded as a struct: only the fields that are read cost time.
-_NO_OBJECT = str | int | float | bool | list[Any] | None
-# A field's place: the attribute path in a struct, and the keys further inside.
-_Place = tuple[str, tuple[str, ...]]
-
-
-def _record_type(types: Mapping[str, Any]) -> tuple[type[msgspec.Struct], dict[str, _Place]]:
-    """Return a struct type that has only these paths, and each path's place in the struct.
-
-    A path with the type Any may have any value or be missing.
-    """
-    below: dict[str, dict[str, Any]] = {}
-    for path, typed in types.items():
-        key, _, rest = path.partition(".")
-        below.setdefault(key, {})[rest] = typed
-    members: list[tuple[str, Any, Any]] = []
-    places: dict[str, _Place] = {}
-    for number, (key, inside) in enumerate(below.items()):
-        name = f"field_{number}"
-        optional = all(typed is Any for typed in inside.values())
-        if "" in inside and optional:
-            members.append((name, Any, msgspec.field(name=key, default=None)))
-            for path in inside:
-                places[f"{key}.{path}" if path else key] = (name, tuple(path.split(".")) if path else ())
-        elif "" in inside:
-            members.append((name, inside[""], msgspec.field(name=key)))
-            places[key] = (name, ())
-        else:
-            member, inner = _record_type(inside)
-            if optional:
-                typed, missing = member | _NO_OBJECT, msgspec.field(name=key, default_factory=member)
-            else:
-                typed, missing = member, msgspec.field(name=key)
-            members.append((name, typed, missing))
-            places |= {f"{key}.{path}": (f"{name}.{at}", keys) for path, (at, keys) in inner.items()}
-    return msgspec.defstruct("Record", members, gc=False, frozen=True, kw_only=True), places
-
-
-def _column_getter(attributes: str, keys: tuple[str, ...]) -> Callable[[Sequence[Any]], list[Any]]:
-    """Return a function from records to their values at a place, None for each record without one."""
-    get = attrgetter(attributes)
-
-    def value(record: Any) -> Any:
-        try:
-            found = get(record)
-        except AttributeError:  # another JSON value is where the path needs an object
-            return None
-        for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
-
-    def column(records: Sequence[Any]) -> list[Any]:
-        if not keys:
-            with suppress(AttributeError):
-                return list(map(get, records))
-        return list(map(value, records))
-
-    return column
-
-
-def _number(text: str) -> int | float | None:
-    if not _NUMBER.fullmatch(text):
-        return None
-    return float(text) if "." in text else int(text)
-
-
 def csv_names(header: bytes) -> list[str]:
     """Return the names of a file's columns, without the byte order mark before them; none if not valid."""
     return csv_values(header.removeprefix(BOM_UTF8)) or []
 
 
 def csv_values(line: bytes) -> list[str] | None:
-    """Return the values of one line; None if it is not valid, or may have too many values."""
+    """Return the values of one line; None if it is not valid, or may have too many values.
+
+    A value that is not UTF-8 is empty.
+    """
     if _has_too_many_values(line):
         return None
     try:
-        text = line.decode()
-        if '"' not in text:
-            return text.split(",")
+        return _split(line.decode())
+    except UnicodeDecodeError:
+        values = _split(line.decode(errors="surrogateescape"))
+        return None if values is None else ["" if _LOST.search(value) else value for value in values]
+
+
+def _split(text: str) -> list[str] | None:
+    if '"' not in text:
+        return text.split(",")
+    try:
         [values] = csv.reader([text], strict=True)
         return values
     except (ValueError, csv.Error):

@@ -31,21 +31,23 @@ class ProtobufDecoder(RegisteredDecoder[ProtobufSchema]):
         self, registry: SchemaRegistry[ProtobufSchema], field: TimeField | None, others: Sequence[str] = ()
     ) -> None:
         super().__init__(registry, field, others)
-        self._paths = ([] if field is None else [field.path]) + list(others)
+        self._paths = (() if field is None else (field.path,)) + tuple(others)
 
     def _fields(self, schema: ProtobufSchema, value: bytes) -> Fields | Reason:
         found = _indexes(value)
         if found is None or len(value) > MOST_BYTES:
             return Reason.UNDECODABLE
         indexes, body = found
-        reader = self._reader(schema, indexes)
-        if reader is None:
+        if indexes not in schema.messages:
             return Reason.UNDECODABLE
+        reader = _reader(schema, indexes, self._paths)
         try:
             message = reader.decode(value[body:])
             values = [read(message) for read in reader.values]
         except (DecodeError, UnicodeDecodeError):
-            return Reason.UNDECODABLE
+            values = self._each_alone(schema, indexes, value[body:])
+            if not values:
+                return Reason.UNDECODABLE
         if self._field is None:
             return None, [_plain(other) for other in values]
         time, *others = values
@@ -55,14 +57,27 @@ class ProtobufDecoder(RegisteredDecoder[ProtobufSchema]):
         in_format = time if isinstance(time, Reason) else timed(time, self._field.format)
         return in_format if isinstance(in_format, Reason) else (in_format, plain)
 
-    def _reader(self, schema: ProtobufSchema, indexes: tuple[int, ...]) -> MessageReader | None:
-        """Return the reader of a message; None if the schema does not have it."""
-        if indexes not in schema.messages:
-            return None
-        if indexes not in schema.readers:
-            schema.readers[indexes] = message_reader(schema.messages[indexes], self._paths)
-        reader: MessageReader = schema.readers[indexes]
-        return reader
+    def _each_alone(self, schema: ProtobufSchema, indexes: tuple[int, ...], body: bytes) -> list[Any]:
+        """Return the values of a damaged record; none if it is no message. A damaged field has no value."""
+        found: list[Any] = []
+        for paths in ((), *((path,) for path in self._paths)):
+            alone = _reader(schema, indexes, paths)
+            try:
+                whole = alone.decode(body)
+                found += [read(whole) for read in alone.values]
+            except (DecodeError, UnicodeDecodeError):
+                if not paths:
+                    return []
+                found.append(Reason.BAD_TIME)
+        return found
+
+
+def _reader(schema: ProtobufSchema, indexes: tuple[int, ...], paths: tuple[str, ...]) -> MessageReader:
+    """Return the reader of these paths in a message that the schema has."""
+    if (indexes, paths) not in schema.readers:
+        schema.readers[indexes, paths] = message_reader(schema.messages[indexes], paths)
+    reader: MessageReader = schema.readers[indexes, paths]
+    return reader
 
 
 def _plain(value: Any) -> Any:

@@ -105,12 +105,19 @@ class _Grown:
             return _always(Reason.MISSING_FIELD if keys else None)
         entry = self._member_type(member, is_map=True)
         entry._add(key, FieldDescriptorProto.TYPE_STRING)
-        inside = entry.reader(inner, ["value", *keys[1:]])
-        name, wanted, value_name = _name(member), keys[0], _name(value)
+        name, value_name = _name(member), _name(value)
+        # A key may have dots: the longest one counts (``json_fields``).
+        wanted = [
+            (".".join(keys[:end]), entry.reader(inner, ["value", *keys[end:]]))
+            for end in range(len(keys), 0, -1)
+        ]
 
         def read(found: Message) -> Any:
             entries = getattr(found, name)
-            return inside(_Entry(value_name, entries[wanted])) if wanted in entries else Reason.NULL
+            for one, inside in wanted:
+                if one in entries:
+                    return inside(_Entry(value_name, entries[one]))
+            return Reason.NULL
 
         return read
 

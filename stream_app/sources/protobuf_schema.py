@@ -53,10 +53,10 @@ _NOT_SERIALIZED = (
 
 @dataclass(frozen=True)
 class ProtobufSchema:
-    """The messages of one schema; ``readers`` holds what a decoder makes of them, by message indexes."""
+    """The messages of one schema; ``readers`` holds what a decoder makes of them, by indexes and paths."""
 
     messages: Mapping[tuple[int, ...], Descriptor]
-    readers: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    readers: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
 
 def _messages(

@@ -15,7 +15,7 @@ import numpy as np
 
 from stream_app.core.incoming import Reason
 from stream_app.sources.decode import Decoded, Decoder, TimeField, decoded_columns, untimed_columns
-from stream_app.sources.times import TimeFormat, times_us
+from stream_app.sources.times import TimeFormat, times_us, why_no_time
 
 if TYPE_CHECKING:
     from stream_app.sources.schema_registry import SchemaRegistry  # its HTTP client takes a while to import
@@ -74,7 +74,8 @@ class RegisteredDecoder(Generic[S]):
         """Decode records whose schemas are fetched."""
         refused: list[tuple[int, Reason]] = []
         kept: list[int] = []
-        times: dict[TimeFormat, tuple[list[int], list[Any]]] = {}  # by format: rows of kept, values
+        written: list[Any] = []  # the time of each row, and its format
+        formats: list[TimeFormat] = []
         rows: list[list[Any]] = []
         for index, value in enumerate(values):
             found = self._record(value)
@@ -83,19 +84,23 @@ class RegisteredDecoder(Generic[S]):
                 continue
             timed, row = found
             if timed is not None:
-                time_format, time = timed
-                at, written = times.setdefault(time_format, ([], []))
-                at.append(len(kept))
-                written.append(time)
+                formats.append(timed[0])
+                written.append(timed[1])
             kept.append(index)
             rows.append(row)
         others = {path: [row[place] for row in rows] for place, path in enumerate(self._others)}
-        if self._field is None:
+        field = self._field
+        if field is None:
             return untimed_columns(kept, others, refused)
         found_us, good = np.zeros(len(kept), dtype=np.int64), np.zeros(len(kept), dtype=np.bool_)
-        for time_format, (at, written) in times.items():
-            found_us[at], good[at] = times_us(written, time_format, self._field.zone)
-        return decoded_columns(kept, self._field.path, (found_us, good), others, refused)
+        for form in set(formats):
+            at = [row for row, found in enumerate(formats) if found == form]
+            found_us[at], good[at] = times_us([written[row] for row in at], form, field.zone)
+
+        def why(row: int) -> Reason:
+            return why_no_time(written[row], formats[row], field.zone)
+
+        return decoded_columns(kept, field.path, (found_us, good), others, refused, why)
 
     def _record(self, value: bytes) -> Fields | Reason:
         number = schema_id(value)
@@ -137,8 +142,8 @@ def timed(
 
     Args: declared, the configured format; unit, what the schema says instead, None if it says nothing.
     """
-    if type(value) is str and declared == "iso8601":
-        return "iso8601", value
+    if type(value) is str:
+        return declared, value
     time_format = unit or declared
     if type(value) not in (int, float) or time_format == "iso8601":
         return Reason.BAD_TIME

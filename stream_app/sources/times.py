@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -10,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
+from stream_app.core.counting.read_values import number_in
+from stream_app.core.incoming import Reason
 from stream_app.sources.local_times import since_1970
 
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
@@ -28,13 +31,16 @@ _ZULU_FRACTION_DIGITS = {20: 0, 24: 3, 27: 6}
 _OFFSET_LENGTH = 25
 _LOCAL_FRACTION_DIGITS = {19: 0, 23: 3, 26: 6}  # without an offset; T or a space before the time of day
 _SHAPE = "dddd-dd-ddTdd:dd:dd"
+_LEAP_SECOND = re.compile(r":60(?=$|[.,Z+-])")
+_BEFORE_OFFSET = re.compile(r"(?<=[:.,]\d\d|\d\d\d) +(?=Z$|[+-]\d)")
+_UTC = re.compile(r" ?(?:UTC|GMT)$")
 
 
 def times_us(values: Sequence[Any], format: TimeFormat, zone: str | None = None) -> tuple[Int64Array, Bools]:
     """Return the times, and which of the values are valid times.
 
-    Args: values, texts for iso8601, else numbers; zone, of texts without an offset (``local_times.py``);
-        None: such texts are no valid times.
+    Args: values, as read: texts for iso8601, else numbers or their texts; zone, of texts without an offset
+        (``local_times.py``); None: such texts are no valid times.
     Returns: microseconds since 1970, shape (n,), 0 for invalid times; ns are rounded down.
 
     >>> times_us([1.5, 2], "s")[0].tolist()
@@ -43,6 +49,8 @@ def times_us(values: Sequence[Any], format: TimeFormat, zone: str | None = None)
     [[1000000, 0], [True, False]]
     >>> times_us(["1970-01-01 01:00:01"], "iso8601", "Europe/Paris")[0].tolist()
     [1000000]
+    >>> times_us(["1772323200000", " 1e3 ", True], "ms")[0].tolist()
+    [1772323200000000, 1000000, 0]
     """
     if format == "iso8601":
         times = _from_texts(values, zone)
@@ -55,35 +63,56 @@ def times_us(values: Sequence[Any], format: TimeFormat, zone: str | None = None)
 _NONE = np.iinfo(np.int64).min  # outside the calendar: not a time
 
 
-def _from_numbers(values: Sequence[int | float], divide: int, multiply: int) -> Int64Array:
+def why_no_time(value: Any, format: TimeFormat, zone: str | None) -> Reason:
+    """Return why a value is no valid time. Args: as of ``times_us``.
+
+    >>> [str(why_no_time(value, "iso8601", None)) for value in (None, "2026-03-01 00:30:00", "today")]
+    ['null', 'local_time', 'bad_time']
+    """
+    if value is None:
+        return Reason.NULL
+    if isinstance(value, Reason):
+        return value
+    if format == "iso8601" and not zone and type(value) is str and _from_any_form(value, "UTC")[1]:
+        return Reason.LOCAL_TIME
+    return Reason.BAD_TIME
+
+
+def _from_numbers(values: Sequence[Any], divide: int, multiply: int) -> Int64Array:
     kinds = set(map(type, values))
     if kinds == {float}:
-        given = np.array(values, dtype=np.float64)
-        inside = np.abs(given) <= _LAST_US // multiply * divide  # False for NaN
-        scaled = np.rint(np.where(inside, given, 0.0) * multiply / divide).astype(np.int64)
-        return np.where(inside, scaled, _NONE)
+        return _from_floats(values, divide, multiply)
     if kinds == {int}:
-        try:
-            whole = np.array(values, dtype=np.int64)
-        except OverflowError:
-            pass
-        else:
-            largest = _LAST_US // multiply * divide
-            inside = (whole >= -largest) & (whole <= largest)  # the absolute value of -2^63 is negative
-            return np.where(inside, np.where(inside, whole, 0) // divide * multiply, _NONE)
-    # Mixed types, or beyond int64: convert one by one, or a float neighbour would cause an integer to be
-    # rounded.
-    return np.array([_from_number(value, divide, multiply) for value in values], dtype=np.int64)
+        return _from_integers(values, divide, multiply)
+    # Each type by itself, or a float neighbour would cause an integer to be rounded.
+    read: list[Any] = [number_in(value) if type(value) is str else value for value in values]
+    times = np.full(len(values), _NONE, dtype=np.int64)
+    for kind, convert in ((int, _from_integers), (float, _from_floats)):
+        if rows := [row for row, value in enumerate(read) if type(value) is kind]:
+            times[rows] = convert([read[row] for row in rows], divide, multiply)
+    return times
 
 
-def _from_number(value: int | float, divide: int, multiply: int) -> int:
-    if isinstance(value, float):
-        return int(_from_numbers([value], divide, multiply)[0])
-    us = value // divide * multiply
-    return us if _FIRST_US <= us <= _LAST_US else _NONE
+def _from_floats(values: Sequence[float], divide: int, multiply: int) -> Int64Array:
+    given = np.array(values, dtype=np.float64)
+    inside = np.abs(given) <= _LAST_US // multiply * divide  # False for NaN
+    scaled = np.rint(np.where(inside, given, 0.0) * multiply / divide).astype(np.int64)
+    return np.where(inside, scaled, _NONE)
 
 
-def _from_texts(texts: Sequence[str], zone: str | None) -> Int64Array:
+def _from_integers(values: Sequence[int], divide: int, multiply: int) -> Int64Array:
+    try:
+        whole = np.array(values, dtype=np.int64)
+    except OverflowError:
+        scaled = [value // divide * multiply for value in values]
+        return np.array([us if _FIRST_US <= us <= _LAST_US else _NONE for us in scaled], dtype=np.int64)
+    largest = _LAST_US // multiply * divide
+    inside = (whole >= -largest) & (whole <= largest)  # the absolute value of -2^63 is negative
+    return np.where(inside, np.where(inside, whole, 0) // divide * multiply, _NONE)
+
+
+def _from_texts(values: Sequence[Any], zone: str | None) -> Int64Array:
+    texts = values if set(map(type, values)) <= {str} else [v if type(v) is str else "" for v in values]
     plain = [t if len(t) <= _LONGEST_TEXT and t.isascii() and t.isprintable() else "" for t in texts]
     letters = np.array(plain, dtype=f"S{_LONGEST_TEXT}").view(np.uint8).reshape(len(plain), _LONGEST_TEXT)
     lengths = np.count_nonzero(letters, axis=1)
@@ -101,7 +130,7 @@ def _from_texts(texts: Sequence[str], zone: str | None) -> Int64Array:
             found, read = _from_common_form(letters[rows, :length])
             times[rows], common[rows], local[rows] = found, read, read
     for row in np.flatnonzero(~common).tolist():
-        times[row], local[row] = _from_any_form(plain[row], zone)
+        times[row], local[row] = _from_any_form(texts[row], zone)
     if zone and local.any():
         times[local] = since_1970(times[local], zone)
     return times
@@ -152,11 +181,23 @@ def _first_day_of_month(months: Int64Array) -> Int64Array:
 
 
 def _from_any_form(text: str, zone: str | None) -> tuple[int, bool]:
-    """Return the time of any ISO 8601 text, and whether it is a local time, which needs a zone."""
+    """Return the time of any ISO 8601 text, and whether it is a local time, which needs a zone.
+
+    Spaces around it are no part of it, nor are those before its offset; UTC and GMT mean Z. A leap second is
+    read as the second before it, so that it stays on its day.
+    """
+    text = text.strip().upper()
+    if len(text) > _LONGEST_TEXT or not text.isascii() or not text.isprintable():
+        return _NONE, False
+    text = _BEFORE_OFFSET.sub("", _UTC.sub("Z", text))
+    whole = _LEAP_SECOND.sub(":59", text)
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(whole)
         if moment.tzinfo is not None:
-            return (moment - _1970) // _MICROSECOND, False
+            us = (moment - _1970) // _MICROSECOND
+            return us if whole == text or us // 1_000_000 % 86_400 == 86_399 else _NONE, False
+        if whole != text:
+            return _NONE, False
         local_us = (moment.replace(tzinfo=UTC) - _1970) // _MICROSECOND
         return (local_us, True) if zone else (_NONE, False)
     except (ValueError, OverflowError):

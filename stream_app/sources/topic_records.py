@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from stream_app.core.incoming import Reason
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField, decoded_columns
 from stream_app.sources.times import times_us
@@ -131,4 +132,5 @@ class _ByTimestamp(TopicDecoder):
             found = self._fields.decode(values, timestamps_ms)
             for path, column in columns.items():
                 column[found.kept] = found.columns[path]
-        return decoded_columns(range(len(times)), TIMESTAMP, (times, is_time), columns, [])
+        found_us = times, is_time
+        return decoded_columns(range(len(times)), TIMESTAMP, found_us, columns, [], lambda _: Reason.BAD_TIME)

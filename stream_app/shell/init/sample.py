@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import math
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
+from stream_app.core.counting.read_values import numbers
 from stream_app.core.declaration import LogFormat
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField, csv_names, csv_values
@@ -29,7 +30,6 @@ MOST_RECORDS = 2_000
 _DEEPEST = 4  # nested objects whose fields are named
 _MOST_FIELDS = 200
 _FIRST_LINES = 20  # that tell JSON from CSV; some may be damaged
-_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?", flags=re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,8 @@ def number_in(value: Any) -> float | None:
     >>> [number_in(value) for value in (3, "2.5", "Paris", True)]
     [3.0, 2.5, None, None]
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    if isinstance(value, str) and not _NUMBER.fullmatch(value):
-        return None
-    return float(value)
+    [number] = numbers([value]).tolist()
+    return number if math.isfinite(number) else None
 
 
 def _of_csv(line: bytes, names: Sequence[str]) -> dict[str, Any] | None:
@@ -168,7 +165,7 @@ def _of_json(line: bytes) -> dict[str, Any] | None:
 def _flat(event: Mapping[str, Any], above: str, deeper: int) -> Iterator[tuple[str, Any]]:
     """Yield each field that a configuration can name, with its value."""
     for name, value in event.items():
-        if not name or "." in name or value is None:
+        if not name or value is None:
             continue
         if isinstance(value, dict):
             if deeper:

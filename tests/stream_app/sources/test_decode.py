@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+import re
 import time
 from codecs import BOM_UTF8
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from stream_app.core.incoming import Reason
 from stream_app.ports import OperatorError
 from stream_app.sources import decode
 from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField
+from stream_app.sources.json_fields import nested_value
 
 AT = TimeField("at", "us")
 NESTED = TimeField("user.seen", "us")
@@ -32,7 +34,10 @@ times = st.integers(-(10**16), 10**16)
 scalars = st.none() | st.booleans() | times | st.floats(allow_nan=False) | st.text(max_size=5)
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["at", "seen", "x"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["at", "seen", "x", "x.at", "id"]), inner)
+    ),
     max_leaves=4,
 )
 objects = st.fixed_dictionaries(
@@ -40,6 +45,9 @@ objects = st.fixed_dictionaries(
     optional={
         "at": times | values,
         "user": values | st.fixed_dictionaries({}, optional={"seen": times | values, "id": values}),
+        "user.seen": times | values,
+        "user.x": values,
+        "user.x.at": values,
         "other": values,
     },
 )
@@ -73,15 +81,15 @@ def json_oracle(record: bytes, path: str) -> int | Reason:
         return Reason.UNDECODABLE
     if not isinstance(whole, dict):
         return Reason.UNDECODABLE
-    value: Any = whole
-    for key in path.split("."):
-        if value is None:
-            return Reason.NULL
-        if not isinstance(value, dict) or key not in value:
-            return Reason.MISSING_FIELD
-        value = value[key]
+    value = nested_value(whole, path)
+    if isinstance(value, Reason):
+        return value
     if value is None:
         return Reason.NULL
+    if isinstance(value, str) and re.fullmatch(
+        r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", value, re.A | re.I
+    ):
+        value = float(value) if {*value.lower()} & {*".e"} else int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return Reason.BAD_TIME
     return round(value) if FIRST_US <= round(value) <= LAST_US else Reason.BAD_TIME
@@ -97,12 +105,15 @@ def test_ndjson_as_the_json_module_reads_it(lines: list[bytes]) -> None:
         assert outcomes(decoder, lines, field.path) == [json_oracle(line, field.path) for line in lines]
 
 
-@given(st.lists(objects, max_size=6), st.sampled_from([["user.id", "user.x.at"], ["user", "user.id"]]))
+@given(
+    st.lists(objects.filter(lambda record: "Infinity" not in json.dumps(record)), max_size=6),
+    st.sampled_from([["user.id", "user.x.at"], ["user", "user.id"], ["user.x", "user.x.at"]]),
+)
 def test_fields_of_objects_are_as_the_json_module_reads_them(written: list[Any], paths: list[str]) -> None:
     """A record that lacks the object, or has another value in its place, has no value there."""
     found = NdjsonDecoder(None, paths).decode([json.dumps(record).encode() for record in written]).columns
     for path in paths:
-        values = [decode.nested_value(record, path.split(".")) for record in written]
+        values = [nested_value(record, path) for record in written]
         expected = [None if isinstance(value, Reason) else value for value in values]
         assert json.dumps(found[path].tolist()) == json.dumps(expected)
 
@@ -118,7 +129,9 @@ def test_the_outcome_of_a_record_depends_on_it_alone(lines: list[bytes]) -> None
     [
         (b"{}", Reason.MISSING_FIELD),
         (b'{"at": null}', Reason.NULL),
-        (b'{"at": "1"}', Reason.BAD_TIME),
+        (b'{"at": "one"}', Reason.BAD_TIME),
+        (b'{"at": "caf\xe9"}', Reason.BAD_TIME),
+        (b'{"at": 1e400}', Reason.BAD_TIME),
         (b'{"at": true}', Reason.BAD_TIME),
         (b'{"at": {}}', Reason.BAD_TIME),
         (b'{"at": 1e300}', Reason.BAD_TIME),
@@ -167,12 +180,12 @@ def _csv_line(row: tuple[str, ...]) -> bytes:
     return text.getvalue().encode()
 
 
-@pytest.mark.parametrize("line", [b"1", b"1,2,3,4", b'1,2,"open', b"\xff,2,3", b'1,"2"x,3'])
+@pytest.mark.parametrize("line", [b"1", b"1,2,3,4", b'1,2,"open', b'1,"2"x,3'])
 def test_csv_lines_that_are_no_records(line: bytes) -> None:
     assert outcomes(CsvDecoder(["id", "at", "note"], AT), [line, b"1,2,3"], "at") == [Reason.UNDECODABLE, 2]
 
 
-@pytest.mark.parametrize("text", ["1_000", " 5", "\u0663", "0x10", "nan", "1e5", "+-1", "1."])
+@pytest.mark.parametrize("text", ["1_000", "\u0663", "0x10", "nan", "inf", "1e", "+-1", "."])
 def test_csv_numbers_are_plain(text: str) -> None:
     assert outcomes(CsvDecoder(["at"], AT), [text.encode()], "at") == [Reason.BAD_TIME]
 

@@ -1,0 +1,200 @@
+"""Which bytes are a record, and which value each of its fields has, whoever else reads the log."""
+
+from __future__ import annotations
+
+import json
+from codecs import BOM_UTF8
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_app.core.incoming import Reason
+from stream_app.ports import OperatorError
+from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField
+from stream_app.sources.json_fields import nested_value
+
+AT = TimeField("at", "us")
+FIELDS = ("k", "a.b", "a", "a.b.c")
+
+odd = st.sampled_from(
+    [
+        *(
+            b'"\xe9"',
+            b"1e400",
+            b"-1e400",
+            b'"\\ud800"',
+            b'"\\ud83d\\ude00"',
+            b'"\\\\ud800"',
+            b'"\xed\xa0\x80"',
+        ),
+        *(b"1" * 5_000, b"NaN", b"null", b"true", b"7", b"7.0", b'"7"', b"[1e400]", b"{}", b'{"b": "\xe9"}'),
+        *(b'{"b": 1}', b'{"b": {"c": 2}}', b'{"b.c": 3}', b'{"\xe9": 1}', b'{"b": 1e400}', b"{", b'"', b"01"),
+    ]
+)
+names = st.sampled_from([b"at", b"k", b"a", b"a.b", b"a.b.c", b"b", b"\xe9", b"\\u0061t"])
+members = st.lists(st.tuples(names, odd | st.just(b"5")), max_size=5)
+ends = st.sampled_from([b"", b"\n", b"\r\n", b"\0", b"\r", b" ", b"x"])
+
+
+@st.composite
+def records(draw: st.DrawFn) -> bytes:
+    """Draw a line of JSON that may be damaged anywhere."""
+    written = b",".join(b'"%s":%s' % member for member in [(b"at", b"1"), *draw(members)])
+    return draw(st.sampled_from([b"", BOM_UTF8, b"\0\0"])) + b"{" + written + b"}" + draw(ends)
+
+
+def columns(decoder: Decoder, read: list[bytes]) -> dict[str, list[str]]:
+    """Return the value of each record in each column, and the reasons of the refused ones."""
+    decoded = decoder.decode(read)
+    found: dict[str, list[str]] = {}
+    for path, column in decoded.columns.items():
+        values = {index: repr(reason) for index, reason in decoded.refused}
+        values |= dict(zip(decoded.kept.tolist(), map(repr, column.tolist()), strict=True))
+        found[path] = [values[index] for index in range(len(read))]
+    return found
+
+
+@given(st.lists(records(), min_size=1, max_size=4), st.sets(st.sampled_from(FIELDS), min_size=1))
+def test_no_field_that_others_read_changes_a_record(lines: list[bytes], others: set[str]) -> None:
+    """A stream that reads one field finds what it finds if it is alone, and its neighbours change nothing."""
+    together = columns(NdjsonDecoder(AT, sorted(others)), lines)
+    assert together["at"] == columns(NdjsonDecoder(AT), lines)["at"]
+    for path in others:
+        alone = [columns(NdjsonDecoder(AT, [path]), [line])[path] for line in lines]
+        assert together[path] == [value for [value] in alone]
+
+
+def test_json_fields_that_cannot_be_read_have_no_value() -> None:
+    values = [b'"\xe9"', b"1e400", b"-1e400", b'"\\ud800x"', b'"\\\\ud800"', b"1" * 5_000, b'{"b": "\xe9"}']
+    lines = [b'{"at": 1, "k": %s}' % value for value in values]
+    found = NdjsonDecoder(AT, ["k"]).decode(lines).columns["k"].tolist()
+    infinity = float("inf")
+    assert found == [None, infinity, -infinity, "\ufffdx", "\\ud800", None, None]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b'{"at": 1, "k": "a"}\n',
+        b'{"at": 1, "k": "a"}\r\n',
+        b'{"at": 1, "k": "a"}\r',
+        b'{"at": 1, "k": "a"}\0',
+        b'{"at": 1, "k": "a"}\0\n',
+        b'\0\0\0{"at": 1, "k": "a"}',
+        BOM_UTF8 + b'{"at": 1, "k": "a"}\n',
+        b'\t {"at": 1, "k": "a"} ',
+        b'{"at": 1, "n": "\\ud83d", "k": "a"}',
+        b'{"at": 1, "\xe9": "\xe9", "k": "a"}',
+        b'{"at": 1, "at": 1, "k": "x", "k": "a"}',
+        b'{"\\u0061t": 1, "k": "\\u0061"}',
+    ],
+)
+def test_bytes_around_a_json_record_are_no_part_of_it(record: bytes) -> None:
+    for lines in ([record], [record, b'{"at": 1}'], [b"{", record]):
+        decoded = NdjsonDecoder(AT, ["k"]).decode(lines)
+        place = decoded.kept.tolist().index(lines.index(record))
+        assert (decoded.columns["at"][place], decoded.columns["k"][place]) == (1, "a")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"", b"\0", b"[]", b"{} {}", b"{}\n{}", b"{'at': 1}", b'{"at": 1},', b'{"at": NaN}', b"\xff\xfe{\0"],
+)
+def test_bytes_that_are_no_json_object_are_undecodable(record: bytes) -> None:
+    assert NdjsonDecoder(AT).decode([record]).refused == [(0, Reason.UNDECODABLE)]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"1,x,a\n",
+        b"1,x,a\r\n",
+        b"1,x,a\r",
+        b"1,x,a\0",
+        b"\0\0" + b"1,x,a",
+        BOM_UTF8 + b"1,x,a\r\n",
+        b'"1","x","a"\r\n',
+        b'1,"x\ny",a\n',
+        b'1,"x\r\n1,y,b",a\n',
+        b"1,caf\xe9,a",
+        b'1,"caf\xe9",a',
+        b"1,\0,a",
+    ],
+)
+def test_bytes_around_a_row_are_no_part_of_it(record: bytes) -> None:
+    decoded = CsvDecoder(["at", "n", "k"], AT, ["k"]).decode([b"1", record])
+    assert [column.tolist() for column in decoded.columns.values()] == [["a"], [1]]
+    time_last = CsvDecoder(["k", "n", "t"], TimeField("t", "us"), ["k"]).decode([b"a,x,1\r\n", b"a,x,1\n"])
+    assert time_last.columns["t"].tolist() == [1, 1]
+
+
+def test_csv_values_that_are_not_utf_8_are_no_values() -> None:
+    found = CsvDecoder(["at", "k"], AT, ["k"]).decode(
+        [b"1,caf\xe9", "1,café".encode(), b'1,"\xe9"', b"1,\xff\xfe"]
+    )
+    assert found.columns["k"].tolist() == [None, "café", None, None]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["at", "k", "k"], "the header line has the column k 2 times; rename all but one"),
+        (["at", " k", "k "], "the header line has the column k 2 times; rename all but one"),
+        (["at", "at", "k"], "the header line has the column at 2 times; rename all but one"),
+        (["at", "K"], "the header line has no column k; correct keys.field, value.field or where"),
+        (["at", ""], "the header line has no column k; correct keys.field, value.field or where"),
+        (["when", "k"], "the header line has no column at; correct time.field"),
+        ([], "the header line has no column at; correct time.field"),
+        (["at;k"], "the header line has no column at; correct time.field"),
+        (["at", "k", "x", "x"], None),
+        (["at", "k", " k"], None),
+        ([" at", "k "], None),
+        (["at", "k", "", ""], None),
+    ],
+)
+def test_each_field_that_is_read_has_one_column(names: list[str], said: str | None) -> None:
+    if said is None:
+        found = CsvDecoder(names, AT, ["k"]).decode([b",".join([b"1", b"a", *[b"x"] * (len(names) - 2)])])
+        assert [column.tolist() for column in found.columns.values()] == [["a"], [1]]
+    else:
+        with pytest.raises(OperatorError) as refused:
+            CsvDecoder(names, AT, ["k"])
+        assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("event", "path", "expected"),
+    [
+        ({"log.level": 1}, "log.level", 1),
+        ({"log": {"level": 1}}, "log.level", 1),
+        ({"log.level": 1, "log": {"level": 2}}, "log.level", 1),
+        ({"log": {"level": 2}, "log.level": 1}, "log.level", 1),
+        ({"log.level": None, "log": {"level": 2}}, "log.level", Reason.NULL),
+        ({"attributes": {"http.status_code": 1}}, "attributes.http.status_code", 1),
+        ({"attributes": {"http": {"status_code": 1}}}, "attributes.http.status_code", 1),
+        ({"attributes.http": {"status_code": 1}}, "attributes.http.status_code", 1),
+        ({"attributes.http": {}, "attributes": {"http.status_code": 1}}, "attributes.http.status_code", None),
+        ({"attributes.http": 7, "attributes": {"http.status_code": 1}}, "attributes.http.status_code", None),
+        ({"a": {"b.c": 1, "b": {"c": 2}}, "a.b": {"d": 3}}, "a.b.c", None),
+        ({"a": {"b.c": 1, "b": {"c": 2}}}, "a.b.c", 1),
+        ({"log": "x"}, "log.level", None),
+        ({"log": None}, "log.level", Reason.NULL),
+        ({}, "log.level", None),
+    ],
+)
+def test_the_longest_name_counts(event: dict[str, Any], path: str, expected: Any) -> None:
+    wanted = Reason.MISSING_FIELD if expected is None else expected
+    assert nested_value(event, path) == wanted
+    line = json.dumps(event | {"at": 1}).encode()
+    for lines in ([line], [line, json.dumps({path: 5, "at": 1}).encode()], [b'{"at": 1}', line, b"{"]):
+        as_key = NdjsonDecoder(AT, [path]).decode(lines).columns[path]
+        as_time = NdjsonDecoder(TimeField(path, "us"), ["at"]).decode(lines)
+        place = lines.index(line)
+        if isinstance(wanted, Reason):
+            assert as_key[place] is None
+            assert (place, wanted) in as_time.refused
+        else:
+            assert as_key[place] == wanted
+            assert as_time.columns[path][as_time.kept.tolist().index(place)] == wanted
