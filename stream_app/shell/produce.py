@@ -147,10 +147,10 @@ def _opened(what: Production) -> IO[bytes]:
 
     Raises: OperatorError if it cannot be read, or its first lines show that nothing of it can be counted.
     """
-    if not what.file.is_file():
-        how = "is no file" if what.file.exists() else "does not exist"
-        raise OperatorError(f"produce: {what.file} {how}; name a file with one event per line")
     try:
+        if not what.file.is_file():
+            how = "is no file" if what.file.exists() else "does not exist"
+            raise OperatorError(f"produce: {what.file} {how}; name a file with one event per line")
         if what.limit != 0 and (why := _why_no_events(what)):
             raise OperatorError(f"produce: {what.file}: {why}")
         return decompressed(what.file) if what.file.suffix == GZIP else what.file.open("rb")

@@ -58,7 +58,7 @@ def later_lines(files: Sequence[Path]) -> list[bytes]:
         if file.suffix != GZIP:
             with file.open("rb") as content:
                 lines += _lines_before(content, share)
-        elif share == 1 and file.stat().st_size <= _MOST_PACKED_BYTES:
+        elif file == files[-1] and share == 1 and file.stat().st_size <= _MOST_PACKED_BYTES:
             with decompressed(file, most=_MOST_UNPACKED_BYTES) as content:
                 lines += _lines_before(content, share)
     return lines

@@ -151,8 +151,13 @@ def why_unreadable(file: Path) -> str | None:
     """Return why a file of events, or a list of files, cannot be read, with the remedy; None if it can."""
     if is_list(file):
         return _why_unreadable_list(file)
-    if not file.is_file():
-        return f"{file} is {'no file' if file.exists() else 'not there'}; create it or correct the path"
+    try:
+        if file.is_dir():
+            return f"{file} is a directory; name its files, for example '{file}/*.csv'"
+        if not file.is_file():
+            return f"{file} is {'no file' if file.exists() else 'not there'}; create it or correct the path"
+    except OSError as failure:  # a directory above it is closed, for example
+        return f"{file} cannot be read ({failure.strerror}); let this user read it"
     return _why_closed(file)
 
 

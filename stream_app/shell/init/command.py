@@ -330,7 +330,7 @@ def _checked(text: str, config: Path) -> Settings:
 def _refuse_existing(config: Path) -> None:
     if os.path.lexists(config):
         raise OperatorError(f"{config} is there already and is not changed; name another file with --config")
-    if not (directory := config.absolute().parent).is_dir():
+    if not os.path.isdir(directory := config.absolute().parent):
         raise OperatorError(f"{config}: its directory is not there; create it, or name another file")
     if not os.access(directory, os.W_OK | os.X_OK):
         raise OperatorError(f"{config}: {directory} cannot be written; name another file with --config")

@@ -82,18 +82,16 @@ def file_sample(file: Path) -> Sample:
 
     Raises: OperatorError if it cannot be read, or is no file of CSV or JSON lines.
     """
-    if file.is_dir():
-        raise OperatorError(f"{file} is a directory; name its files, for example '{file}/*.csv'")
     if why := why_unreadable(file):
         raise OperatorError(why)
     files = list(files_of(file).values()) if is_list(file) else [file]
-    files = [one for one in files if one.stat().st_size] or files
-    named = f"{files[0]}: " if is_list(file) else ""
     try:
+        files = [one for one in files if one.stat().st_size] or files
         start = start_of(files[0])
         later = later_lines(files)
     except OSError as failure:
         raise OperatorError(f"{files[0]} cannot be read: {failure.strerror}; correct the path") from None
+    named = f"{files[0]}: " if is_list(file) else ""
     if why := why_no_lines(start):
         raise OperatorError(f"{named}{why}")
     lines = lines_in(start)

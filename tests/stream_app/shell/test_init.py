@@ -451,10 +451,13 @@ def test_a_place_that_is_no_file_gets_one_line(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe.csv")
     (tmp_path / "logs").mkdir()
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
     for events, said in (
         ("pipe.csv", "is no file; create it or correct the path"),
         ("logs", "is a directory; name its files, for example 'logs/*.csv'"),
         ("logs/*.csv", "names no file; create the first one or correct the path"),
+        ("loop.csv", "loop.csv "),
+        ("x" * 300, "cannot be read (File name too long)"),
         ("nowhere/*.csv", "cannot be read (No such file or directory)"),
     ):
         refused = init(**ANSWERS | {"events": events})

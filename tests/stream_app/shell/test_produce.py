@@ -150,6 +150,9 @@ def test_a_file_of_which_nothing_could_count_is_refused_before_a_broker_is_asked
 
 
 def test_a_directory_or_a_pipe_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "loop.ndjson").symlink_to("loop.ndjson")
+    with pytest.raises(OperatorError, match=r"loop\.ndjson"):
+        produce(Production(tmp_path / "loop.ndjson", "t", "127.0.0.1:1"))
     os.mkfifo(tmp_path / "pipe")
     for file in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(OperatorError, match="is no file; name a file with one event per line"):
