@@ -3,6 +3,7 @@
 from dphist.noise.sources import (
     LARGEST_SCALE,
     GaussianSource,
+    GeometricSource,
     NoiseSource,
     Scale,
     SeededNoise,
@@ -14,6 +15,7 @@ from dphist.noise.sources import (
 __all__ = [
     "LARGEST_SCALE",
     "GaussianSource",
+    "GeometricSource",
     "NoiseSource",
     "Scale",
     "SeededNoise",

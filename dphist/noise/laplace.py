@@ -1,4 +1,4 @@
-"""Exact discrete Laplace draws."""
+"""Exact draws of geometric and of discrete Laplace variables."""
 
 from fractions import Fraction
 
@@ -15,10 +15,8 @@ _LEAST_STEP = Fraction(1, 32)
 _AT_ONCE = 1 << 16
 
 
-class DiscreteLaplace:
-    """Independent integers Z with P(Z = z) proportional to exp(-|z| / scale).
-
-    A draw is a sign and a size from a geometric variable. "Minus zero" is drawn anew.
+class Geometric:
+    """Independent integers Z >= 0 with P(Z = z) proportional to exp(-z / scale).
 
     Args: scale, above 0 and at most 2^52.
     Guarantee: the law is exact, if the entropy is independent uniform bytes.
@@ -26,13 +24,34 @@ class DiscreteLaplace:
     """
 
     def __init__(self, scale: Fraction) -> None:
-        self.scale = scale
         digits = 0
         while Fraction(1 << _DIGIT_BITS * digits) < _LEAST_STEP * scale:
             digits += 1
         steps = [Fraction(1 << _DIGIT_BITS * digit) / scale for digit in range(digits + 1)]
         self._low = [Block(step, 1 << _DIGIT_BITS) for step in steps[:-1]]
         self._top = Block(steps[-1])
+
+    def draw(self, size: int, entropy: Entropy) -> Int64Array:
+        """Return independent draws, shape (size,)."""
+        drawn = self._top.draw(size, entropy) << _DIGIT_BITS * len(self._low)
+        for place, block in enumerate(self._low):
+            drawn += block.draw(size, entropy) << _DIGIT_BITS * place
+        return drawn
+
+
+class DiscreteLaplace:
+    """Independent integers Z with P(Z = z) proportional to exp(-|z| / scale).
+
+    A draw is a sign and a size from a geometric variable. "Minus zero" is drawn anew.
+
+    Args: scale, above 0 and at most 2^52.
+    Guarantee: the law is exact, if the entropy is independent uniform bytes.
+    Cost: to make, that of ``Geometric``.
+    """
+
+    def __init__(self, scale: Fraction) -> None:
+        self.scale = scale
+        self._sizes = Geometric(scale)
 
     def draw(self, size: int, entropy: Entropy) -> Int64Array:
         """Return independent draws, shape (size,)."""
@@ -48,9 +67,7 @@ class DiscreteLaplace:
 
     def _proposals(self, size: int, entropy: Entropy) -> Int64Array:
         """Return draws from so many proposals, without those that are minus zero."""
-        sizes = self._top.draw(size, entropy) << _DIGIT_BITS * len(self._low)
-        for place, block in enumerate(self._low):
-            sizes += block.draw(size, entropy) << _DIGIT_BITS * place
+        sizes = self._sizes.draw(size, entropy)
         signs = np.frombuffer(entropy(-(-size // 8)), dtype=np.uint8)
         minus = np.unpackbits(signs, count=size).view(np.bool_)
         kept: NDArray[np.bool_] = (sizes != 0) | ~minus

@@ -20,7 +20,7 @@ from stream_app.source_ledger import measured
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.generations import of_all_generations
-from stream_app.wiring.redis_server import redis_server
+from stream_app.wiring.redis_server import looked_at
 from stream_app.wiring.storage import outside_ledger
 
 _ROWS_AT_ONCE = 10_000
@@ -30,12 +30,11 @@ _OF_THE_LOG = ("state_id", "cluster_id", "topic_id")  # added when a worker open
 async def collect(settings: Settings) -> list[Stored]:
     """Return what is stored about each configured stream that was ever opened.
 
-    Raises: OperatorError if the store or the witness cannot be read; an embedded Redis must not be running.
+    Raises: OperatorError if the store or the witness cannot be read.
     """
-    async with redis_server(settings) as connected:
-        assert connected.redis.url is not None
+    async with looked_at(settings) as url:
         try:
-            return await collect_from(settings, connected.redis.url)
+            return await collect_from(settings, url)
         except OSError as failure:
             raise OperatorError(f"redis.url: {failure}; start it, then audit again") from None
 

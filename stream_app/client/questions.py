@@ -157,15 +157,22 @@ def series(
     key: Keys = None,
     not_key: Keys = None,
     of: Of = "count",
+    days: int | None = None,
+    months: int | None = None,
+    week_start: str | None = None,
+    timezone: str | None = None,
 ) -> Question[Series]:
     """Return running counts, counts of ``step`` bins each, or of sliding windows of ``window`` bins.
 
     Args: method, for ``view="consistent"`` only: ``top_down`` if left out, or ``isotonic``; of, "sum" or
-        "mean" for sums or means of the stream's amounts instead of counts.
+        "mean" for sums or means of the stream's amounts instead of counts. With ``kind="bin"``, days or
+        months are a step of the calendar of ``timezone`` instead of ``step`` (``months=3``: quarters;
+        ``days=7``: weeks from ``week_start`` on, for example "sunday"; Monday if left out).
     """
     one_view = of == "mean" and view == "unbiased"  # the service knows no other view of means
     shown: dict[str, Any] = {"kind": kind, "step": step, "window": window, "method": method}
     shown |= {"view": None if one_view else view, "points": points}
+    shown |= {"days": days, "months": months, "week_start": week_start, "timezone": timezone}
     path = "series" if of == "count" else f"{of}/series"
     return _over(stream, path, Series.of, (start, end, confidence), (key, not_key), **shown)
 

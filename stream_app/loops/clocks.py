@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable
 from heapq import heappop, heappush
 from itertools import count
 
+from stream_app.core.instants import format_instant
 from stream_app.ports import Clock, ClockDoubt, Store
 from stream_app.shared_answer import SharedAnswer
 
+LARGEST_US = 2**53  # the latest time that a store can note exactly
 # The store's clock may run faster than ours or be set forward: ask it again this often.
 LONGEST_SLEEP_S = 1.0
 
@@ -35,6 +37,7 @@ class LiveClock(Clock):
         own_us: this worker's clock.
         on_skew: called after each comparison with the seconds by which the store's clock is ahead, and
             whether that is too much.
+        notes: whether the store may note the time; a command that only looks must not store anything.
     Raises (every method): OSError if the store does not answer; ClockDoubt, an OSError, if the clocks
         disagree or the answer took too long to compare them.
     """
@@ -47,11 +50,13 @@ class LiveClock(Clock):
         largest_skew_us: int | None = None,
         own_us: Callable[[], int] = own_clock_us,
         on_skew: Callable[[float, bool], None] = lambda ahead_s, in_doubt: None,
+        notes: bool = True,
     ) -> None:
         self._store = store
         self._largest_skew_us = largest_skew_us
         self._own_us = own_us
         self._on_skew = on_skew
+        self._notes = notes
         self._last_us = 0
         self._asked = SharedAnswer(self._ask)
         self._sleepers = _Sleepers(self.now_us)
@@ -65,17 +70,16 @@ class LiveClock(Clock):
             await self._sleepers.until(instant_us, now_us)
 
     async def _ask(self) -> int:
-        if self._largest_skew_us is None:
-            now_us = max(await self._store.now_us())
-        else:
-            now_us = await self._compared(self._largest_skew_us)
-        self._last_us = max(self._last_us, now_us)
+        largest_us, asked_us = self._largest_skew_us, self._own_us()
+        latest_us = LARGEST_US if largest_us is None else asked_us + largest_us
+        now_us, mark_us = await self._store.now_us(latest_us if self._notes else 0)
+        if largest_us is not None:
+            self._compare(now_us, mark_us, asked_us, largest_us)
+        self._last_us = max(self._last_us, now_us, mark_us)
         return self._last_us
 
-    async def _compared(self, largest_us: int) -> int:
-        """Return the store's time, never earlier than the latest time it has noted. Raises: ClockDoubt."""
-        asked_us = self._own_us()
-        now_us, mark_us = await self._store.now_us(asked_us + largest_us)
+    def _compare(self, now_us: int, mark_us: int, asked_us: int, largest_us: int) -> None:
+        """Raises: ClockDoubt, in the same words while the same clocks disagree: a log repeats them seldom."""
         answered_us = self._own_us()
         # A noted time in the future was noted while both clocks were wrong, or by an older version.
         ahead_us = max(now_us, mark_us) - answered_us
@@ -89,15 +93,34 @@ class LiveClock(Clock):
             raise ClockDoubt(
                 f"clocks: redis took too long to compare them ({most}), nothing is closed meanwhile"
             )
+        if in_doubt and now_us <= mark_us and skew_us > 0:
+            raise ClockDoubt(
+                f"clocks: redis has noted {_instant(mark_us)}, which this worker's clock has not reached "
+                f"({most}); nothing is closed before: if that time was wrong, delete the note "
+                "(docs/runbook.md, PrivateCountsClocksDisagree)"
+            )
         if in_doubt:
-            noted = now_us <= mark_us and skew_us > 0
-            what = "the latest time that redis noted" if noted else "the clock of redis"
             where = "ahead of" if skew_us > 0 else "behind"
             raise ClockDoubt(
-                f"clocks: {what} is {abs(skew_us) / 1e6:.0f} s {where} this worker's ({most}); nothing is "
-                "closed until they agree, set the wrong one"
+                f"clocks: the clock of redis is {_roughly(skew_us)} s {where} this worker's ({most}); "
+                "nothing is closed until they agree, set the wrong one"
             )
-        return max(now_us, mark_us)
+
+
+def _roughly(skew_us: int) -> str:
+    """Return seconds with two digits, so that a clock that is corrected slowly gives few different lines.
+
+    >>> _roughly(-3_599_900_000), _roughly(6_400_000)
+    ('3,600', '6')
+    """
+    return f"{float(f'{abs(skew_us) / 1e6:.1e}'):,.0f}"
+
+
+def _instant(us: int) -> str:
+    try:
+        return format_instant(us // 1_000_000 * 1_000_000)
+    except OverflowError:  # beyond the calendar
+        return "a time after the year 9999"
 
 
 class _Sleepers:

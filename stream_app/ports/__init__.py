@@ -58,10 +58,10 @@ class Store(Protocol):
         ValueError for arguments that no state could accept.
     """
 
-    async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+    async def now_us(self, latest_us: int = 0) -> tuple[int, int]:
         """Return the store's clock, and the latest time it has noted before; microseconds since 1970.
 
-        The store notes the current time, unless that is later than ``latest_us``.
+        The store notes the current time, unless that is later than ``latest_us``: 0: nothing.
         """
 
     async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:

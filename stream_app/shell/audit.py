@@ -46,7 +46,7 @@ def audit(config: Path, report: Path | None, bins: int, seed: int) -> int:
     stream's pipeline on made-up neighbouring logs, in a store of its own, and adds up the privacy loss.
     Then it counts outputs, without looking at what made them. The exit status is 2 if a check fails.
 
-    It changes no release, no ledger and no state. If Redis is embedded, stop the service first.
+    It changes no release, no ledger and no state, and the service may run.
 
     \b
     Example:

@@ -68,6 +68,9 @@ def service(url: str, api_key: str | None) -> Iterator[Client]:
 @of_option
 @click.option("--series", type=click.Choice(["running", "bin", "window"]), help="A series, not one count.")
 @click.option("--step", type=click.IntRange(min=1), default=1, show_default=True, help="Bins per point.")
+@click.option("--days", type=click.IntRange(min=1), help="Calendar days per point, for --series bin.")
+@click.option("--months", type=click.IntRange(min=1), help="Calendar months per point, for --series bin.")
+@click.option("--timezone", help="Of --days and --months.  [default: that of the bins, or UTC]")
 @click.option("--window", type=click.IntRange(min=1), help="Bins in a window, for --series window.")
 @click.option("--key", "keys", multiple=True, help="A key; may be repeated, to count several together.")
 @click.option("--not-key", "not_keys", multiple=True, help="A key that is left out of all; may be repeated.")
@@ -91,6 +94,9 @@ def query(
     of: Of,
     series: Literal["running", "bin", "window"] | None,
     step: int,
+    days: int | None,
+    months: int | None,
+    timezone: str | None,
     window: int | None,
     keys: tuple[str, ...],
     not_keys: tuple[str, ...],
@@ -108,6 +114,7 @@ def query(
     Examples:
       stream-app query departures --start 2013-01-05T00:00:00Z --end 2013-01-06T00:00:00Z
       stream-app query departures --series bin --step 24 --format csv
+      stream-app query departures --series bin --months 1 --timezone Europe/Paris
       stream-app query sales --of sum --key FR
       stream-app query delays --key UA --quantile 0.5 --quantile 0.95
       stream-app query delays --key UA --key DL --series bin --step 24
@@ -118,6 +125,8 @@ def query(
         raise OperatorError("--series, --cdf and --quantile or --histogram: ask for one of them at a time")
     if of != "count" and (cdf or levels or histogram):
         raise OperatorError(f"--of {of}: belongs to single numbers and --series; take it out")
+    if series != "bin" and (days or months or timezone):
+        raise OperatorError("--days, --months, --timezone: belong to --series bin; add it, or leave them out")
     if (series == "window") != (window is not None):
         raise OperatorError("--window: say how many bins with --series window, and leave it out otherwise")
     if histogram and start is not None:
@@ -138,13 +147,9 @@ def query(
         elif levels:
             _print_columns(client.quantile(stream, levels, start, end, confidence, **of_keys), form, zone)
         elif series is not None:
-            _print_series(
-                client.series(
-                    stream, start, end, confidence, kind=series, step=step, window=window, of=of, **of_keys
-                ),
-                form,
-                zone,
-            )
+            steps: dict[str, Any] = {"step": step, "days": days, "months": months, "timezone": timezone}
+            asked = {"kind": series, "window": window, "of": of} | steps | of_keys
+            _print_series(client.series(stream, start, end, confidence, **asked), form, zone)
         else:
             ask: dict[str, Callable[..., Any]] = {
                 "count": client.count,

@@ -80,9 +80,8 @@ class RedisStore(Store):
         """Close all connections."""
         await self._redis.aclose()
 
-    async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
-        latest = checks.LARGEST_INTEGER if latest_us is None else latest_us
-        reply = await script("now")(self._redis, [CLOCK_MARK], [latest])
+    async def now_us(self, latest_us: int = 0) -> tuple[int, int]:
+        reply = await script("now")(self._redis, [CLOCK_MARK], [latest_us])
         now_us, mark_us = map(int, (reply or b"0 0").split())
         await check_clocks(self._redis, now_us)
         return now_us, mark_us

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -30,8 +29,8 @@ from stream_app.state.history import Histories
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_reading
-from stream_app.wiring.redis_server import redis_server
-from stream_app.wiring.storage import no_worker, noise_keys, outside_ledger, store_of
+from stream_app.wiring.redis_server import looked_at, redis_server
+from stream_app.wiring.storage import no_worker, noise_keys, outside_ledger, store_of, time_to_store
 
 _ROWS_AT_ONCE = 10_000
 _LARGEST_VALUES = 1 << 30  # of a row's packed values: no record of a topic holds them here
@@ -127,7 +126,8 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
     Guarantee: no worker ever counts an imported stream. The ledger gets every entry before readers see a row,
         marked as lost, so no worker opens one of these epochs here. The call may be repeated.
     Raises: OperatorError, before anything is written, for a file that cannot be read, a stream that the store
-        has or the configuration names, or a ledger that holds another measurement in the place of an entry.
+        has or the configuration names, a ledger that holds another measurement in the place of an entry, or
+        clocks that disagree.
     """
     try:
         export = read_export(lines)
@@ -147,11 +147,12 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
         store = store_of(settings, url)
         try:
             await store.check_format()
+            now_us = await time_to_store(settings, store)
             await _check_free(store, export)
             _check_totals(settings, export.ledger)
             await _enter(store, outside, export.ledger)
             for one in export.streams:
-                await _put(Histories(store), one, steps[one.strategy.stream])
+                await _put(Histories(store), one, steps[one.strategy.stream], now_us)
         finally:
             await store.close()
     return [f"{one.strategy.stream}: {len(one.rows)} bins are history here" for one in export.streams]
@@ -241,8 +242,8 @@ async def _enter(store: RedisStore, outside: OutsideLedger | None, ledger: Seque
         await outside.append([replace(entry, lost=False) for entry in ledger])
 
 
-async def _put(histories: Histories, one: ExportedStream, steps: Sequence[Restored]) -> None:
-    name, now_us = one.strategy.stream, time.time_ns() // 1_000
+async def _put(histories: Histories, one: ExportedStream, steps: Sequence[Restored], now_us: int) -> None:
+    name = one.strategy.stream
     history = History(one.history.retired_us if one.history else None, now_us)
     reply = await histories.begin_import(_texts(one), one.epochs, one.last, history)
     for step in steps:
@@ -284,6 +285,7 @@ async def _retire(settings: Settings, name: str, store: RedisStore, reader: Redi
         )
         measured = await _ledger(reader, [Strategy.from_json(state.strategy).source])
         _check_totals(others, [entry for entry in measured if entry.stream == name])
+    now_us = await time_to_store(settings, store)
     if not all(await store.hold([name], secrets.token_hex(8), _LEASE_MS)):
         raise OperatorError(f"{name}: a worker closes it now; stop it, or take the stream out of its file")
     histories = Histories(store)
@@ -291,7 +293,7 @@ async def _retire(settings: Settings, name: str, store: RedisStore, reader: Redi
         seq = await _visible(settings, name, store, reader)
         loaded = await store.load(name)
         assert loaded is not None
-        history = History(retired_us=(await store.now_us())[0])
+        history = History(retired_us=now_us)
         reply = await histories.retire(loaded.texts, (loaded.epoch,), loaded.epoch.epoch, seq, history)
         if reply not in (Reply.DONE, Reply.ALREADY):
             raise OperatorError(f"{name}: a worker writes it at this moment; stop it, and retire it again")
@@ -327,7 +329,7 @@ async def writing(settings: Settings) -> AsyncIterator[str]:
 async def _reading(settings: Settings) -> AsyncIterator[str]:
     """Yield a URL at which the store's public keys can be read, best as a user who may read nothing else."""
     if settings.redis.embedded is not None or settings.redis.api_url is None:
-        async with writing(settings) as url:
+        async with looked_at(settings) as url:
             yield url
         return
     await check_reading("redis.api_url", settings.redis.api_url)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from stream_app.config import Settings
 from stream_app.ports import OperatorError
-from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.embedded import EmbeddedRedis, running_url
 from stream_app.state.safety import check_safety
 
 LOOK_EVERY_S = 0.2
@@ -43,6 +46,29 @@ async def redis_server(settings: Settings) -> AsyncIterator[Settings]:
             yield replace(settings, redis=reached)
         finally:
             watching.cancel()
+
+
+@asynccontextmanager
+async def looked_at(settings: Settings) -> AsyncIterator[str]:
+    """Yield the worker's URL of a store that the caller only reads.
+
+    An embedded Redis may run. If it does not, a private one runs over a copy of its files for the block.
+    Raises: OperatorError if it cannot be started or used.
+    """
+    embedded = settings.redis.embedded
+    if embedded is not None and (url := running_url(embedded)) is not None:
+        yield url
+        return
+    with TemporaryDirectory() as copy:
+        if embedded is not None:
+            files = Path(copy) / "redis"
+            if embedded.exists():
+                shutil.copytree(embedded, files, ignore=shutil.ignore_patterns("*.sock", "*.lock"))
+            settings = replace(settings, redis=replace(settings.redis, embedded=files))
+        async with redis_server(settings) as connected:
+            if connected.redis.url is None:
+                raise OperatorError("redis.url: it is missing; name the store")
+            yield connected.redis.url
 
 
 async def _keep_running(server: EmbeddedRedis) -> None:

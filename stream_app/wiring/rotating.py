@@ -23,9 +23,10 @@ It is a rotation from the keys of epochs in ``state.dir`` to the key of the file
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from stream_app.config import Settings
@@ -41,7 +42,7 @@ from stream_app.vault.key_ring import KeyRing
 from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.histories import writing
 from stream_app.wiring.rotating_users import Held, UsersOfStreams, held_in_words
-from stream_app.wiring.storage import no_worker, store_of
+from stream_app.wiring.storage import no_worker, store_of, time_to_store
 
 
 def begin(settings: Settings) -> str:
@@ -61,8 +62,10 @@ async def finish(settings: Settings) -> str:
     """
     file = _file(settings)
     async with _store(settings) as store:
+        now_us = partial(time_to_store, settings, store)
+        await now_us()  # before anything is changed
         pages, taken_out, held = await finish_in(
-            store, StoredPages(store), file, await _names(settings, store)
+            store, StoredPages(store), file, await _names(settings, store), now_us
         )
     said = f"{file}: one key encrypts all stored noise; {pages} pages were encrypted again"
     if taken_out:
@@ -117,7 +120,8 @@ async def give_up(settings: Settings) -> str:
     async with _store(settings) as store:
         configured = await _names(settings, store)
         streams = await give_up_in(store, StoredPages(store), file, configured)
-        users = UsersOfStreams(store, StoredUserKeys(store), KeyRing.read(file), configured)
+        now_us = partial(time_to_store, settings, store)
+        users = UsersOfStreams(store, StoredUserKeys(store), KeyRing.read(file), configured, now_us)
         said = await users.give_up()
     if streams:
         names = ", ".join(streams)
@@ -141,15 +145,19 @@ async def give_up_in(
 
 
 async def finish_in(
-    store: RedisStore, pages: StoredPages, file: Path, configured: Sequence[str]
+    store: RedisStore,
+    pages: StoredPages,
+    file: Path,
+    configured: Sequence[str],
+    now_us: Callable[[], Awaitable[int]],
 ) -> tuple[int, int, list[Held]]:
-    """Do the step in an open store.
+    """Do the step in an open store. Args: now_us, returns the store's time.
 
     Returns: how many pages changed, how many keys left the file, and the streams that need older keys of
         users' hashes than the newest. Raises: as ``finish``.
     """
     ring = KeyRing.read(file)
-    users = UsersOfStreams(store, StoredUserKeys(store), ring, configured)
+    users = UsersOfStreams(store, StoredUserKeys(store), ring, configured, now_us)
     await users.check()
     changed = await _encrypt_again(store, pages, ring, configured)
     return changed, *await users.finish(file, pages.streams)

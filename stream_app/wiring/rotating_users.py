@@ -52,14 +52,15 @@ class Notes(Protocol):
 class UsersOfStreams:
     """The users of the streams of a store.
 
-    Args: noted, the notes of the store; ring, the keys of the file; configured, the
-        names of streams that must use them.
+    Args: noted, the notes of the store; ring, keys of the file; configured, the names of streams that must
+        use them; now_us, which returns the store's time if it is right: the last window follows from it.
     """
 
     store: Store
     noted: Notes
     ring: KeyRing
     configured: Sequence[str]
+    now_us: Callable[[], Awaitable[int]]
 
     async def check(self) -> None:
         """Raises: OperatorError if a configured stream needs keys of users' hashes that the file lacks."""
@@ -107,7 +108,7 @@ class UsersOfStreams:
                     break  # the stream of another service
                 if len(self.ring.users) > 1 and keys.marks[-1:] != self._marks[-1:]:
                     until_now = keys.since(state.released_bin) if keys.marks else self._noted_none
-                    last_old = max([_last_window(state, await self._now_us()), *counted, *keys.after])
+                    last_old = max([_last_window(state, await self.now_us()), *counted, *keys.after])
                     keys = until_now.then(self._marks[-1], last_old)
                 if keys != state.user_keys and len(self.ring.users) > 1:
                     reply = await self.noted.note(name, counted, state.user_keys, keys)
@@ -162,9 +163,6 @@ class UsersOfStreams:
         if set(keys.marks) & set(self._marks):
             return True
         return await self.store.noise_key(name) in self.ring.marks
-
-    async def _now_us(self) -> int:
-        return (await self.store.now_us())[0]
 
     @property
     def _marks(self) -> tuple[bytes, ...]:

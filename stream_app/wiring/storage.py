@@ -12,7 +12,16 @@ from pathlib import Path
 from stream_app.config import Settings, TopicSettings
 from stream_app.core.user_keys import mark_of_users
 from stream_app.durable import locked, secret_directory, state_directory
-from stream_app.ports import ACCEPT_MANAGED, NoiseKeys, OperatorError, OutsideLedger, Witness
+from stream_app.loops.clocks import LiveClock
+from stream_app.ports import (
+    ACCEPT_MANAGED,
+    ClockDoubt,
+    NoiseKeys,
+    OperatorError,
+    OutsideLedger,
+    Store,
+    Witness,
+)
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.redis_store import RedisStore
@@ -32,6 +41,14 @@ def store_of(settings: Settings, url: str) -> RedisStore:
     """Return the store at an address, written as the configuration says."""
     redis = settings.redis
     return RedisStore(url, redis.replicas, rewrites=redis.accept != ACCEPT_MANAGED)
+
+
+async def time_to_store(settings: Settings, store: Store) -> int:
+    """Return the store's time for a command that stores it. Raises: OperatorError if it may be wrong."""
+    try:
+        return await LiveClock(store, settings.redis.largest_clock_skew_us, notes=False).now_us()
+    except ClockDoubt as doubt:
+        raise OperatorError(f"{doubt}; then run this again") from None
 
 
 async def stored_counts(settings: Settings) -> dict[str, Mapping[str, int]]:

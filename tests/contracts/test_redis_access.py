@@ -87,7 +87,7 @@ async def fill(store: RedisStore, stream: str) -> None:
     """Drive one stream until every kind of key exists."""
     await store.need_format(FIRST)
     await store.reserve(ENTRY)
-    await store.now_us()
+    await store.now_us(2**53)
     await store.write_noise(stream, "nonce", 0, b"page")
     await store.open_epoch(stream, TEXT, EPOCH, GENESIS, StoredNoise("nonce", 1))
     await store.start_partition(stream, HASH, "0", 0)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import cast
 from unittest.mock import AsyncMock
@@ -31,6 +32,7 @@ from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring import rotating_users
 from stream_app.wiring.rotating_users import Held, UsersOfStreams
 from tests.faults.test_rotation import Stopping
+from tests.models.memory import time_of
 from tests.models.memory_stream import MemoryStream
 from tests.models.memory_user_keys import MemoryUserKeys
 from tests.stream_app.declared import STREAM, design_of, strategy_of
@@ -68,9 +70,9 @@ class Service:
         """Finish a rotation of the first worker's file. Args: dies_after, so many calls."""
         ring, names = KeyRing.read(self.files[0]), [strategy.stream for strategy in self.one.strategies]
         left, store = [dies_after], self.one.store
-        users = UsersOfStreams(
-            cast(Store, Stopping(store, left)), Stopping(MemoryUserKeys(store), left), ring, names
-        )
+        stopping = cast(Store, Stopping(store, left))
+        notes = Stopping(MemoryUserKeys(store), left)
+        users = UsersOfStreams(stopping, notes, ring, names, partial(time_of, stopping))
         await users.check()
 
         async def streams() -> Sequence[str]:
@@ -277,7 +279,10 @@ def test_under_a_lost_key_later_windows_go_on_when_the_operator_says_so(
         assert "if this key is lost, run stream-app rotate-key lost" in service.said[0]
         with pytest.raises(OperatorError, match="nothing was changed"):
             await service.finish()
-        users = UsersOfStreams(one.store, MemoryUserKeys(one.store), KeyRing.read(file), [STREAM])
+        ring = KeyRing.read(file)
+        users = UsersOfStreams(
+            one.store, MemoryUserKeys(one.store), ring, [STREAM], partial(time_of, one.store)
+        )
         assert await users.give_up() != []
         assert await users.give_up() == []
         for bin in range(FIRST, FIRST + 8):
@@ -313,7 +318,10 @@ def test_a_key_that_left_its_file_too_early_is_given_up(
         await rotate(service)
         ring = KeyRing.read(file)
         file.write_bytes(b"".join(KeyRing(ring.keys, ring.users[-1:]).lines()))
-        users = UsersOfStreams(one.store, MemoryUserKeys(one.store), KeyRing.read(file), [STREAM])
+        ring = KeyRing.read(file)
+        users = UsersOfStreams(
+            one.store, MemoryUserKeys(one.store), ring, [STREAM], partial(time_of, one.store)
+        )
         said = await users.give_up()
         await service.start(0)
         one.append_of((FIRST + 1, "bob"))
@@ -347,7 +355,7 @@ def test_a_stream_of_another_configuration_is_noted_if_its_noise_has_a_key_of_th
         key_ring.begin(file)
         ring = KeyRing.read(file)
         one.store._noise_keys[STREAM] = ring.marks[0] if mine else bytes(16)
-        users = UsersOfStreams(one.store, MemoryUserKeys(one.store), ring, [])
+        users = UsersOfStreams(one.store, MemoryUserKeys(one.store), ring, [], partial(time_of, one.store))
 
         async def streams() -> Sequence[str]:
             return [STREAM]

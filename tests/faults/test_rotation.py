@@ -11,6 +11,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,6 +39,7 @@ from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring import rotating
 from tests.faults.roll_over import DESIGN, HandClock, OnePartition, RecordedNoise, strategy
+from tests.models.memory import time_of
 from tests.simulator.memory_sinks import MemoryDeadLetters
 from tests.stream_app.declared import BIN_US, FIRST_BIN
 
@@ -128,10 +130,11 @@ class Service:
         """Finish the rotation. Args: left, how many calls before it dies; None: it lives."""
         pages = StoredPages(self.store)
         if left is None:
-            await rotating.finish_in(self.store, pages, self.file, [self.name])
+            await rotating.finish_in(self.store, pages, self.file, [self.name], partial(time_of, self.store))
             return
         deadly: Any = [Stopping(inner, left) for inner in (self.store, pages)]
-        await rotating.finish_in(deadly[0], deadly[1], self.file, [self.name])
+        now_us = partial(time_of, deadly[0])
+        await rotating.finish_in(deadly[0], deadly[1], self.file, [self.name], now_us)
 
     async def opened_by(self, key: bytes) -> int:
         """Return how many stored pages a key opens, of whatever epoch."""
@@ -352,7 +355,7 @@ def test_each_step_that_is_left_out_is_noticed(
         store = stores.get(left_out, RedisStore)(server.worker_url, 0, rewrites=False)
         try:
             pages = parts.get(left_out, StoredPages)(store)
-            await rotating.finish_in(store, pages, one.file, [one.name])
+            await rotating.finish_in(store, pages, one.file, [one.name], partial(time_of, store))
         finally:
             await store.close()
 

@@ -94,9 +94,9 @@ class MemoryStore(Store):
         """Return the reader of visible releases."""
         return MemoryReader(self._streams, self._ledgers)
 
-    async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+    async def now_us(self, latest_us: int = 0) -> tuple[int, int]:
         now_us, mark_us = self._clock_us(), self._last_us
-        if latest_us is None or now_us <= latest_us:
+        if now_us <= latest_us:
             self._last_us = max(mark_us, now_us)
         return now_us, mark_us
 
@@ -550,3 +550,8 @@ class MemoryStore(Store):
         if stream not in self._streams:
             raise LookupError(f"stream {stream!r} was never opened; open its first epoch")
         return self._streams[stream]
+
+
+async def time_of(store: Store) -> int:
+    """Return a store's time, for the parts of commands that get it from their caller."""
+    return (await store.now_us())[0]

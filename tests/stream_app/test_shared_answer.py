@@ -109,7 +109,7 @@ def test_streams_that_ask_the_clock_together_ask_the_store_once() -> None:
     asked = 0
 
     class CountingStore(MemoryStore):
-        async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+        async def now_us(self, latest_us: int = 0) -> tuple[int, int]:
             nonlocal asked
             asked += 1
             return await super().now_us(latest_us)
@@ -133,7 +133,7 @@ class HeldClock:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+    async def now_us(self, latest_us: int = 0) -> tuple[int, int]:
         answer = await self._store.now_us(latest_us)
         await self.way_is_free.wait()
         return answer

@@ -15,7 +15,6 @@ from dphist.tree.estimate import Estimate
 from stream_app.api import schemas
 from stream_app.core.answers.answered import QueryError, SeriesPoints
 from stream_app.core.answers.asked_keys import AskedKeys, group_in_words
-from stream_app.core.answers.local_days import groups_of_days, whole_groups
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import point_ranges
 from stream_app.core.instants import format_instant, parse_instant
@@ -100,39 +99,29 @@ def span_of(view: StreamView, query: schemas.RangeQuery) -> Span:
     return view.bins_between(parsed_time("start", query.start), parsed_time("end", query.end))
 
 
-def days_of(view: StreamView, query: schemas.DaysQuery, span: Span, most: int) -> list[Span] | None:
-    """Return a query's groups of calendar days over a range; None for a query without days.
-
-    Raises: QueryError.
-    """
-    if query.days is None:
-        if query.timezone is not None:
-            raise QueryError("timezone: belongs to days; add days=1, or leave timezone out", "timezone")
-        return None
-    return groups_of_days(view.binning, span, query.days, query.timezone or "UTC", most)
-
-
 def ranges_of(
     view: StreamView, query: schemas.SeriesQuery | schemas.MeanSeriesQuery, span: Span
 ) -> tuple[Int64Array, Int64Array]:
-    """Return the starts and the stops of a series' points: groups of bins, or whole groups of calendar days.
+    """Return the starts and the stops of a series' points: groups of bins, or whole steps of the calendar.
 
     Raises: QueryError.
     """
-    window = window_of(query.kind, query.window)
-    if query.days is not None and (query.kind != "bin" or query.step != 1):
-        raise QueryError("days: need kind=bin and no step; change them, or leave days out", "days")
-    groups = days_of(view, query, span, schemas.MAX_POINTS)
-    if groups is None or query.days is None:
+    window, calendar = window_of(query.kind, query.window), query.calendar(view.binning.timezone)
+    if calendar is None:
         return point_ranges(view.binning, query.kind, span, query.step, window, view.span.start)
-    whole = whole_groups(view.binning, groups, query.days, query.timezone or "UTC")
+    if query.kind != "bin" or query.step != 1:
+        unit = calendar.unit
+        raise QueryError(f"{unit}: need kind=bin and no step; change them, or leave {unit} out", unit)
+    groups = calendar.groups(view.binning, span, schemas.MAX_POINTS)
+    whole = [one for one in groups if calendar.is_whole(view.binning, one)]
     starts, stops = np.array(whole, np.int64).reshape(-1, 2).T
     return starts, stops
 
 
-def days_answered(query: schemas.DaysQuery) -> dict[str, Any]:
-    """Return the fields that say which calendar days the points are of."""
-    return {} if query.days is None else {"days": query.days, "timezone": query.timezone or "UTC"}
+def calendar_answered(view: StreamView, query: schemas.CalendarQuery) -> dict[str, Any]:
+    """Return the fields that say which calendar days or months the points are of."""
+    calendar = query.calendar(view.binning.timezone)
+    return {} if calendar is None else {calendar.unit: calendar.count, "timezone": calendar.zone}
 
 
 def parsed_time(parameter: str, text: str | None) -> int | None:
@@ -187,8 +176,10 @@ def ends_left_out(
     ends = [(span.start, span.stop)]
     if len(starts):
         ends = [(span.start, int(starts[0])), (int(stops[-1]), span.stop)]
+    calendar = query.calendar(view.binning.timezone)
+    partial = "its bins fill no group" if calendar is None else f"it is only a part of a {calendar.text}"
     return [
-        f"{edge(view, start)} to {edge(view, stop)} is left out: its bins fill no group."
+        f"{edge(view, start)} to {edge(view, stop)} is left out: {partial}."
         for start, stop in ends
         if start < stop
     ]
@@ -203,7 +194,7 @@ def points_answered(
         **released(view) | about_keys(view, query),
         **query.model_dump(include={"kind", "view", "step", "window", "confidence"}),
         **edges_s(view, found.spans),
-        **days_answered(query),
+        **calendar_answered(view, query),
         "value": found.values.tolist(),
         "stderr": found.laws.deviations().tolist(),
         "lower": (found.values - halves).tolist(),

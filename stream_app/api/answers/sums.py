@@ -9,7 +9,7 @@ from stream_app.api.answers import formats
 from stream_app.api.answers.ranges import (
     OWN_POINT,
     about_keys,
-    days_answered,
+    calendar_answered,
     edges_s,
     ends_left_out,
     estimated,
@@ -84,7 +84,7 @@ def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSerie
         **released_amounts(view, query, "mean"),
         **query.model_dump(include={"kind", "step", "window", "confidence"}),
         **edges_s(view, found.spans),
-        **days_answered(query),
+        **calendar_answered(view, query),
         amounts=amounts,
         value=[one.value for one in found.means],
         lower=[one.lower for one in found.means],

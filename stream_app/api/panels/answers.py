@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,11 +17,11 @@ from stream_app.api.admission.work import check_work, slices_us
 from stream_app.api.answers.ranges import (
     OWN_POINT,
     about_keys,
-    days_of,
     edge,
     edges_s,
     estimated,
     instants_s,
+    measured_of,
     reach,
     released,
     span_of,
@@ -34,7 +34,7 @@ from stream_app.core.alerts.readings import Shown
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answers.answered import QueryError, declared_keys
-from stream_app.core.answers.local_days import DAY_US
+from stream_app.core.answers.calendar import DAY_US, MONDAY
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import Grid
 from stream_app.core.answers.whole import whole_estimate
@@ -42,7 +42,7 @@ from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.cells import Buckets
 from stream_app.core.kinds.tables import Span
 
-_MONDAY_US = 4 * DAY_US  # the first one since 1970
+_MONDAY_US = MONDAY * DAY_US
 _OF_EVENTS = ("count", "sum", "rate")
 _RISING = (
     "Whole counts that fall neither over the value nor over time; they are biased, and stderr is that of the "
@@ -50,34 +50,73 @@ _RISING = (
 )
 
 
-def slices_of(view: StreamView, query: schemas.SlicesQuery) -> list[Span]:
+@dataclass(frozen=True)
+class Slices:
+    """Parts of a range of time. Args: spans; partial, whether each is shorter than a step of the question."""
+
+    spans: Sequence[Span]
+    partial: Sequence[bool]
+
+    def measured(self, view: StreamView) -> Slices:
+        """Return the slices that were measured whole."""
+        kept = [at for at, one in enumerate(self.spans) if not view.unmeasured(one)]
+        return Slices([self.spans[at] for at in kept], [self.partial[at] for at in kept])
+
+    def answered(self, view: StreamView) -> dict[str, Any]:
+        """Return the fields that say which parts of time an answer has numbers of."""
+        return {**edges_s(view, self.spans), "partial": list(self.partial)}
+
+    @property
+    def in_words(self) -> str:
+        """Which slices are missing or shorter than the others, before a note; empty if none is.
+
+        >>> Slices([Span(2, 3), Span(3, 6), Span(6, 9)], [True, False, False]).in_words
+        'The first slice is shorter than the others. '
+        >>> Slices([Span(0, 3), Span(6, 9)], [False, False]).in_words
+        'Slices that no epoch measured whole are left out. '
+        """
+        apart = any(one.stop < after.start for one, after in pairwise(self.spans))
+        missing = "Slices that no epoch measured whole are left out. " if apart else ""
+        ends = [name for name, at in (("first", 0), ("last", -1)) if self.partial[at]]
+        if len(self.spans) == 1 or not ends:
+            return missing
+        verb = "is" if len(ends) == 1 else "are each"
+        return f"{missing}The {' and the '.join(ends)} slice {verb} shorter than the others. "
+
+
+def slices_of(view: StreamView, query: schemas.SlicesQuery) -> Slices:
     """Return the slices of a query's range, except slices that were never measured.
 
     Raises: QueryError if there are too many or none.
     """
     span = span_of(view, query)
-    days = days_of(view, query, span, schemas.MOST_SLICES)
-    grid = Grid.of(view.binning, span)
-    slices = days or _in_steps(grid, query)
-    if not slices:
+    calendar, grid = query.calendar(view.binning.timezone), Grid.of(view.binning, span)
+    if calendar is None:
+        slices = _in_steps(grid, query)
+    else:
+        groups = calendar.groups(view.binning, span, schemas.MOST_SLICES)
+        slices = Slices(groups, [not calendar.is_whole(view.binning, one) for one in groups])
+    if not slices.spans:
         raise QueryError("step: longer than the range; ask for a shorter step or a longer range", "step")
-    if len(slices) > schemas.MOST_SLICES:
+    if len(slices.spans) > schemas.MOST_SLICES:
         least = _least_step(grid.around, query.aligned, grid.least)
         raise QueryError(f"step: at most {schemas.MOST_SLICES} slices; write {least} or more bins", "step")
-    measured = [one for one in slices if not view.unmeasured(one)]
-    check_work(slices_us(view, len(measured)), "step", "ask for longer slices, or one /count for all")
-    if not measured:
+    measured = slices.measured(view)
+    check_work(slices_us(view, len(measured.spans)), "step", "ask for longer slices, or one /count for all")
+    if not measured.spans:
         raise QueryError("start, end: no slice between them was measured whole; ask for others", "start")
     return measured
 
 
-def _in_steps(grid: Grid, query: schemas.SlicesQuery) -> Sequence[Span]:
+def _in_steps(grid: Grid, query: schemas.SlicesQuery) -> Slices:
     """Return all slices of a range by its steps. Raises: QueryError for a step that does not fit all bins."""
-    bins = grid.around if query.aligned else grid.steps
-    grid.check_step(query.step or grid.least)
-    found = slices_between(bins, query, origin_of(grid.binning, bins, query), grid.least)
-    starts, stops = grid.here(np.array(found, np.int64).reshape(-1, 2)).T.tolist()
-    return [Span(*edges) for edges in zip(starts, stops, strict=True)]
+    step = query.step or _least_step(grid.around, query.aligned, grid.least)
+    grid.check_step(step)
+    found = slices_between(grid.around, query, origin_of(grid.binning, grid.around, query), grid.least)
+    there = np.array(found, np.int64).reshape(-1, 2)
+    spans = [Span(*edges) for edges in grid.here(there).tolist()]
+    whole = (there[:, 1] - there[:, 0] == step) & grid.has(there).all(axis=1)
+    return Slices(spans, (~whole).tolist())
 
 
 def origin_of(binning: Binning, span: Span, query: schemas.SlicesQuery) -> int:
@@ -96,8 +135,9 @@ def slices_between(span: Span, query: schemas.SlicesQuery, origin: int = 0, leas
     """
     step = query.step or _least_step(span, query.aligned, least)
     if not query.aligned:
-        starts = range(span.start, span.stop - step + 1, step)[: schemas.MOST_SLICES + 1]
-        return [Span(start, start + step) for start in starts]
+        starts = range(span.start // least * least, span.stop, step)[: schemas.MOST_SLICES + 1]
+        shorter = span.stop - span.start < step
+        return [] if shorter else [Span(start, min(start + step, span.stop)) for start in starts]
     first = span.start + step - (span.start - origin) % step
     inner = range(first, span.stop, step)[: schemas.MOST_SLICES + 1]
     return [Span(*edges) for edges in pairwise((span.start, *inner, span.stop))]
@@ -105,42 +145,25 @@ def slices_between(span: Span, query: schemas.SlicesQuery, origin: int = 0, leas
 
 def _least_step(span: Span, aligned: bool, least: int = 1) -> int:
     """Return the fewest bins of a slice, of multiples of ``least``, that make no more slices than allowed."""
-    return -(-(span.stop - span.start) // (schemas.MOST_SLICES - int(aligned)) // least) * least
-
-
-def uneven_in_words(slices: Sequence[Span]) -> str:
-    """Return which slices are missing or shorter than the others, before a note; empty if none is.
-
-    >>> uneven_in_words([Span(2, 3), Span(3, 6), Span(6, 9)])
-    'The first slice is shorter than the others. '
-    >>> uneven_in_words([Span(0, 3), Span(6, 9)])
-    'Slices that no epoch measured whole are left out. '
-    """
-    apart = any(one.stop < after.start for one, after in pairwise(slices))
-    missing = "Slices that no epoch measured whole are left out. " if apart else ""
-    bins = [one.stop - one.start for one in slices]
-    usual = min(bins[1:-1], default=max(bins))  # days have 23 to 25 hours
-    ends = [name for name, size in (("first", bins[0]), ("last", bins[-1])) if size < usual]
-    verb = "is" if len(ends) == 1 else "are each"
-    short = f"The {' and the '.join(ends)} slice {verb} shorter than the others. " if ends else ""
-    return missing + short
+    return -(-(span.stop - span.start) // (schemas.MOST_SLICES - int(aligned or least > 1)) // least) * least
 
 
 def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     """Return the keys with the largest estimates, with counts over the whole range and in every slice."""
     declared = declared_keys(view.strategy, "configure keys")
-    rows, slices = key_rows_of(view, query, declared), slices_of(view, query)
-    totals, listed = rows.over(span_of(view, query)), rows.listed
+    rows, slices, span = key_rows_of(view, query, declared), slices_of(view, query), span_of(view, query)
+    totals, listed = rows.over(span), rows.listed
     largest_first = listed[np.argsort(-np.asarray(totals.value)[listed], kind="stable")]
     order = largest_first[: query.limit].tolist()
     # Slice by slice, keeping only the keys shown: all slices at once may not fit in memory.
-    counts = [at_places(whole_estimate(rows.of(view.cells(one))), order) for one in slices]
+    counts = [at_places(whole_estimate(rows.of(view.cells(one))), order) for one in slices.spans]
     values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)
     left_out = len(listed) - len(order)
     note = f"{left_out:,} keys with smaller estimates are not shown. " if left_out else ""
     return schemas.KeysAnswer(
         **released(view),
-        **edges_s(view, slices),
+        **slices.answered(view),
+        over=schemas.Over(**measured_of(view, span)),
         keys=[
             schemas.KeyCounts(
                 **estimated(at_places(totals, place), query.confidence),
@@ -152,7 +175,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
             for place, of_key in zip(order, values.T, strict=True)
         ],
         keys_available=len(listed),
-        note=note + uneven_in_words(slices) + OWN_POINT,
+        note=note + slices.in_words + OWN_POINT,
     )
 
 
@@ -162,7 +185,7 @@ def heat(view: StreamView, query: schemas.HeatQuery) -> schemas.HeatAnswer:
     place = view.place_of(query.keys_asked)
     edges = _row_edges(buckets, query.rows)
     counts, stderr = [], []
-    for one in slices:
+    for one in slices.spans:
         histogram = Histogram.of(view.cells(one), place)
         cells = [whole_estimate(histogram.count(start, stop)) for start, stop in pairwise(edges)]
         counts.append([float(cell.value) for cell in cells])
@@ -171,13 +194,11 @@ def heat(view: StreamView, query: schemas.HeatQuery) -> schemas.HeatAnswer:
     note = f"Ranges of the value join up to {edges[1]} of {buckets.count} buckets. " if joined else ""
     return schemas.HeatAnswer(
         **released(view) | about_keys(view, query),
-        **edges_s(view, slices),
+        **slices.answered(view),
         edges=[float(buckets.edges[edge]) for edge in edges],
         counts=counts,
         stderr=stderr,
-        note=note
-        + uneven_in_words(slices)
-        + "Counts are unbiased, so some of nearly empty cells are below zero.",
+        note=note + slices.in_words + "Counts are unbiased, so some of nearly empty cells are below zero.",
     )
 
 
@@ -189,7 +210,7 @@ def running_cdfs(view: StreamView, query: schemas.SlicesQuery) -> schemas.CdfsAn
     """
     place, buckets = view.place_of(query.keys_asked), buckets_of(view)
     slices = slices_of(view, query)
-    start, ends = slices[0].start, [one.stop for one in slices]
+    start, ends = slices.spans[0].start, [one.stop for one in slices.spans]
     found = [Histogram.of(view.cells(Span(start, end)), place) for end in ends]
     return schemas.CdfsAnswer(
         **released(view) | about_keys(view, query),
@@ -207,7 +228,7 @@ def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> sch
     check_quantiles(query.q)
     buckets, slices = buckets_of(view), slices_of(view, query)
     place = view.place_of(query.keys_asked)
-    bands = [Histogram.of(view.cells(one), place).cdf(query.confidence) for one in slices]
+    bands = [Histogram.of(view.cells(one), place).cdf(query.confidence) for one in slices.spans]
     over_time = []
     for q in query.q:
         found = [in_values(band, band.quantile(q), buckets) for band in bands]
@@ -216,13 +237,12 @@ def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> sch
         over_time.append(schemas.QuantileOverTime(q=q, value=value, lower=list(lower), upper=list(upper)))
     return schemas.QuantileSlicesAnswer(
         **released(view) | about_keys(view, query),
-        **edges_s(view, slices),
+        **slices.answered(view),
         confidence=query.confidence,
         low=float(buckets.edges[0]),
         high=float(buckets.edges[-1]),
         quantiles=over_time,
-        note=uneven_in_words(slices)
-        + "In each slice all intervals hold together; over many slices some may not.",
+        note=slices.in_words + "In each slice all intervals hold together; over many slices some may not.",
     )
 
 

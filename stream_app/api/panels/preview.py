@@ -15,9 +15,9 @@ from dphist.privacy import exact
 from dphist.product.columns import KeyPlaces, column_sum
 from dphist.product.sums import sum_columns
 from dphist.tree.forest_laws import RangeErrors
-from stream_app.api.answers.ranges import about_keys, edges_s, released
+from stream_app.api.answers.ranges import about_keys, released
 from stream_app.api.answers.sums import released_amounts
-from stream_app.api.panels.answers import slices_of, uneven_in_words
+from stream_app.api.panels.answers import slices_of
 from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
@@ -35,7 +35,8 @@ _DAY_US = 86_400_000_000
 
 def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
     """Return how wide the intervals of slices and of typical questions are, now and at another epsilon."""
-    slices, asked = slices_of(view, query), _Asked.of(view, query)
+    sliced, asked = slices_of(view, query), _Asked.of(view, query)
+    slices = sliced.spans
     then = replanned(view.strategy, query.epsilon)
     # Streams that have ended stay as they are.
     earlier = [run for run in view.runs if run[1] and run[1][0] not in view.own.epochs]
@@ -46,7 +47,7 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
     of_counts = released(view) | about_keys(view, query)
     return PreviewAnswer(
         **of_counts if asked.amounts is None else released_amounts(view, query, "sum"),
-        **edges_s(view, slices),
+        **sliced.answered(view),
         epsilon=in_words(view.strategy.epsilon),
         preview_epsilon=f"{query.epsilon:g}",
         confidence=query.confidence,
@@ -54,7 +55,7 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
         half_width=widths[0],
         preview_half_width=widths[1],
         questions=_questions(view, then, asked, query.confidence),
-        note=uneven_in_words(slices).strip(),
+        note=sliced.in_words.strip(),
     )
 
 

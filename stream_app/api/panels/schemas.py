@@ -10,8 +10,8 @@ from stream_app.api.schemas import (
     MAX_WHOLE,
     AboutKeys,
     BandConfidence,
+    CalendarQuery,
     Confidence,
-    DaysQuery,
     EpochCount,
     EstimatedCount,
     OfGeneration,
@@ -26,8 +26,8 @@ MOST_KEYS = 48
 LEAST_PREVIEW_EPSILON = 0.01  # as the slider of the page
 
 
-class SlicesQuery(DaysQuery):
-    """A range of time in slices of ``step`` bins; without ``aligned`` an incomplete last one is left out."""
+class SlicesQuery(CalendarQuery):
+    """A range of time in slices of ``step`` bins, which cover it; the last one may be shorter."""
 
     step: int | None = Field(
         default=None,
@@ -38,8 +38,7 @@ class SlicesQuery(DaysQuery):
     aligned: bool = Field(
         default=False,
         description="true: slices begin at whole multiples of step since 1970 (weeks: on Mondays; "
-        "calendar days: at the start of the range) and cover the whole range, "
-        "so the first and the last may be shorter",
+        "calendar days: at the start of the range), so the first may be shorter, too",
     )
 
 
@@ -81,6 +80,16 @@ class PreviewQuery(SlicesQuery):
         default="count", description="count, or the sum of the amounts of a stream with a sum"
     )
     confidence: Confidence = 0.95
+
+
+class Sliced(BaseModel):
+    """The slices of an answer."""
+
+    start: list[float] = Field(description="of each slice, seconds since 1970")
+    end: list[float]
+    partial: list[bool] = Field(
+        description="whether each slice is shorter than a step: the range cuts it off, or the month goes on"
+    )
 
 
 class Sparkline(BaseModel):
@@ -161,6 +170,13 @@ class Overview(BaseModel):
     )
 
 
+class Over(PartlyMeasured):
+    """The range of time that a number is of, RFC 3339."""
+
+    start: str
+    end: str
+
+
 class KeyCounts(EstimatedCount):
     """One key over the whole range and in each slice."""
 
@@ -170,11 +186,10 @@ class KeyCounts(EstimatedCount):
     upper: list[float]
 
 
-class KeysAnswer(Released):
+class KeysAnswer(Released, Sliced):
     """Small multiples: the keys with the largest estimates in the range."""
 
-    start: list[float] = Field(description="of each slice, seconds since 1970")
-    end: list[float]
+    over: Over = Field(description="what value and interval of each key are of, whatever the slices")
     keys: list[KeyCounts] = Field(description="largest estimate first")
     keys_available: int = Field(description="all of the list, or those that the question names")
     note: str = Field(description="totals are over the whole range, whatever the slices")
@@ -206,12 +221,10 @@ class MeanKeysAnswer(Released, PartlyMeasured):
     note: str
 
 
-class HeatAnswer(AboutKeys):
+class HeatAnswer(AboutKeys, Sliced):
     """Events by value and time: ``counts[slice][range of the value]``."""
 
     key: str | None
-    start: list[float] = Field(description="of each slice, seconds since 1970")
-    end: list[float]
     edges: list[float] = Field(description="edges of the ranges of the value; one more than ranges")
     counts: list[list[float]]
     stderr: list[list[float]]
@@ -239,12 +252,10 @@ class QuantileOverTime(BaseModel):
     upper: list[float]
 
 
-class QuantileSlicesAnswer(AboutKeys):
+class QuantileSlicesAnswer(AboutKeys, Sliced):
     """Quantiles over time. All intervals of one slice hold at once, but not those of all slices."""
 
     key: str | None
-    start: list[float]
-    end: list[float]
     confidence: float
     low: float = Field(description="least edge of the value; less is counted in the first bucket")
     high: float
@@ -260,14 +271,12 @@ class PreviewQuestion(BaseModel):
     preview_half_width: float = Field(description="at the other one")
 
 
-class PreviewAnswer(AboutKeys):
+class PreviewAnswer(AboutKeys, Sliced):
     """The same intervals' widths at this epsilon, from a new plan; nothing is measured."""
 
     epsilon: str
     preview_epsilon: str
     confidence: float
-    start: list[float]
-    end: list[float]
     value: list[float] = Field(description="the counts, or sums, as they are released now")
     half_width: list[float]
     preview_half_width: list[float]

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from dphist.tree.estimate import Estimate
-from stream_app.api.answers.ranges import OWN_POINT, edges_s, estimated, measured_of, reach, released, span_of
+from stream_app.api.answers.ranges import OWN_POINT, estimated, measured_of, reach, released, span_of
 from stream_app.api.answers.sums import described
-from stream_app.api.panels.answers import at_places, slices_of, uneven_in_words
-from stream_app.api.panels.schemas import KeyCounts, KeyMean, KeysQuery, MeanKeysAnswer, SumKeysAnswer
+from stream_app.api.panels.answers import at_places, slices_of
+from stream_app.api.panels.schemas import KeyCounts, KeyMean, KeysQuery, MeanKeysAnswer, Over, SumKeysAnswer
 from stream_app.core.answers.answered import QueryError, declared_keys
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import mean_over, sums_of_keys
@@ -23,13 +23,15 @@ def sums_by_key(view: StreamView, query: KeysQuery) -> SumKeysAnswer:
     """Return the keys with the largest sums, over the whole range and in every slice. Raises: QueryError."""
     common = _common(view, query, "sum")
     labels, slices = declared_keys(view.strategy, _REMEDY).labels, slices_of(view, query)
-    totals = sums_of_keys(view, span_of(view, query))
+    span = span_of(view, query)
+    totals = sums_of_keys(view, span)
     order = _largest(view, totals, query)
-    found = [at_places(sums_of_keys(view, one), order) for one in slices]
+    found = [at_places(sums_of_keys(view, one), order) for one in slices.spans]
     values, halves = np.array([one.value for one in found]), reach(found, query.confidence)
     return SumKeysAnswer(
         **common,
-        **edges_s(view, slices),
+        **slices.answered(view),
+        over=Over(**measured_of(view, span)),
         keys=[
             KeyCounts(
                 **estimated(at_places(totals, place), query.confidence),
@@ -41,7 +43,7 @@ def sums_by_key(view: StreamView, query: KeysQuery) -> SumKeysAnswer:
             for place, of_key in zip(order, values.T, strict=True)
         ],
         keys_available=len(labels),
-        note=_left_out(len(labels) - len(order), "sums") + uneven_in_words(slices) + OWN_POINT,
+        note=_left_out(len(labels) - len(order), "sums") + slices.in_words + OWN_POINT,
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
+from stream_app.core.answers.calendar import WEEKDAYS, CalendarStep, check_zone
 from stream_app.core.counting.cells import ANY
 
 Confidence = Annotated[
@@ -42,6 +43,7 @@ Time = Annotated[
 Kind = Literal["running", "bin", "window"]
 View = Literal["unbiased", "first_published", "consistent"]
 Method = Literal["top_down", "isotonic"]
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 
 DEFAULT_CONFIDENCE = 0.95
 MAX_POINTS = 11_000  # the limit of Grafana and Prometheus for one answer
@@ -91,20 +93,52 @@ class RangeQuery(NoQuery):
         return len(self.key) > 1 or bool(self.not_key) or any(ANY in key for key in self.key)
 
 
-class DaysQuery(RangeQuery):
-    """A range of time in groups of calendar days, or of bins."""
+class CalendarQuery(RangeQuery):
+    """A range of time in steps of calendar days or months, or of bins."""
 
     days: int | None = Field(
         default=None,
         ge=1,
         le=3_660,
-        description="calendar days of timezone in a group, in place of step; 7 begin on Mondays",
+        description="calendar days of timezone in a step, in place of bins; 7 begin on Mondays",
+    )
+    months: int | None = Field(
+        default=None,
+        ge=1,
+        le=120,
+        description="calendar months of timezone in a step, in place of bins: 3 are quarters, 12 are years",
+    )
+    week_start: Weekday | None = Field(
+        default=None, description="day on which weeks begin (days=7, 14, ...); default: monday"
     )
     timezone: str | None = Field(
         default=None,
         max_length=80,
-        description="time zone of days, whose midnights must be edges of bins; default: UTC",
+        description="time zone of days and months, whose midnights must be edges of bins; default: that of "
+        "the stream's bins, or UTC",
     )
+
+    def calendar(self, of_bins: str | None) -> CalendarStep | None:
+        """Return the step of days or months; None for a step of bins.
+
+        Args: of_bins, the time zone of the stream's bins.
+        Raises: QueryError for an unknown time zone, and for parameters that do not belong together.
+        """
+        given = self.days or self.months
+        for name in ("timezone", "week_start"):
+            if getattr(self, name) is not None and given is None:
+                raise QueryError(f"{name}: belongs to days; add days=1, or leave {name} out", name)
+        if given is None:
+            return None
+        if self.days and self.months:
+            raise QueryError("months: does not stand beside days; leave one of them out", "months")
+        if self.week_start is not None and (self.days or 1) % 7:
+            raise QueryError(
+                "week_start: belongs to weeks; write days=7, or leave week_start out", "week_start"
+            )
+        weekday = WEEKDAYS.index(self.week_start or "monday")
+        zone = check_zone(self.timezone or of_bins or "UTC")
+        return CalendarStep(given, "days" if self.days else "months", zone, weekday)
 
 
 class CountQuery(RangeQuery):
@@ -137,7 +171,7 @@ class PointsQuery(CountQuery):
     )
 
 
-class SeriesQuery(PointsQuery, DaysQuery):
+class SeriesQuery(PointsQuery, CalendarQuery):
     """Counts, or sums, over a range."""
 
     kind: Kind = Field(
@@ -162,7 +196,7 @@ class SeriesQuery(PointsQuery, DaysQuery):
     )
 
 
-class MeanSeriesQuery(PointsQuery, DaysQuery):
+class MeanSeriesQuery(PointsQuery, CalendarQuery):
     """Means over a range."""
 
     kind: Kind = Field(

@@ -108,7 +108,8 @@ class OfPoints(AboutKeys):
     lower: list[float]
     upper: list[float]
     days: int | None = Field(default=None, description="calendar days of each point; null: step bins each")
-    timezone: str | None = Field(default=None, description="time zone of these days")
+    months: int | None = Field(default=None, exclude_if=absent, description="calendar months of each point")
+    timezone: str | None = Field(default=None, description="time zone of these days or months")
     points_available: int
     downsampled: bool
     note: str = Field(description="what was omitted, if anything, and what the intervals do not promise")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.arrays import Int64Array
+from dphist.arrays import BoolArray, Int64Array
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.counting.bins import Binning
 from stream_app.core.instants import format_instant
@@ -145,6 +145,14 @@ class Grid(NamedTuple):
         if np.any(starts != times):
             raise self._refusal(parameter, 0)
         return found.reshape(bins.shape)
+
+    def has(self, bins: Int64Array) -> BoolArray:
+        """Return whether bins of the last stream begin within the range."""
+        if not self._is_joined:
+            return np.full(bins.shape, True)
+        ends_us = (self.binning.start_us(self.span.start), self.binning.start_us(self.span.stop))
+        times = self._times(bins.ravel()).reshape(bins.shape)
+        return np.asarray((ends_us[0] <= times) & (times <= ends_us[1]))
 
     def windows(self, stops: Int64Array, window: int) -> tuple[Int64Array, Int64Array]:
         """Return the windows that end at some edges of the range, except those that begin inside a bin.

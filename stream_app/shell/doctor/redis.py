@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-import time
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from dphist import SystemNoise
 from stream_app.config import Settings, StreamSettings, TopicSettings
+from stream_app.loops.clocks import LiveClock
 from stream_app.loops.noise_ahead import NoiseAhead
-from stream_app.ports import ACCEPT_MANAGED, NoiseKeys, OperatorError
+from stream_app.ports import ACCEPT_MANAGED, ClockDoubt, NoiseKeys, OperatorError
 from stream_app.shell.doctor.findings import Finding
 from stream_app.shell.doctor.room import redis_room
 from stream_app.shell.doctor.users import users_findings
@@ -24,7 +24,6 @@ from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.storage import noise_keys
 
 SKEW_S = 1.0
-LARGEST_SKEW_S = 30.0
 
 
 async def redis_findings(settings: Settings) -> list[Finding]:
@@ -45,30 +44,38 @@ async def redis_findings(settings: Settings) -> list[Finding]:
         first = Finding(
             "redis.accept", "warn", "may lose acknowledged writes; a lost release would be made twice"
         )
-    found = [first, *await redis_room(url), await _clock(url), await _readers(settings.redis.api_url, url)]
+    found = [
+        first,
+        *await redis_room(url),
+        await _clock(settings, url),
+        await _readers(settings.redis.api_url, url),
+    ]
     if settings.alerts.rules:
         found.append(await _alerts(settings.redis.alerts_url, url))
     found += await _noise_findings(settings, url)
     return found
 
 
-async def _clock(url: str) -> Finding:
-    """Return whether the store's clock, which closes the bins, agrees with this machine's."""
-    redis = connect(url, connections=1)
+async def _clock(settings: Settings, url: str) -> Finding:
+    """Return whether a worker of this machine would close bins by the store's clock now."""
+    what, skews = "redis clock", list[float]()
+    store = RedisStore(url)
     try:
-        before_s = time.time()
-        seconds, microseconds = await execute(redis, "TIME")
-        skew_s = int(seconds) + int(microseconds) / 1e6 - (before_s + time.time()) / 2
-    except (RedisError, OSError) as failure:
-        return Finding("redis clock", "fail", f"its clock cannot be read ({failure}); grant +time")
+        largest_us = settings.redis.largest_clock_skew_us
+        await LiveClock(
+            store, largest_us, on_skew=lambda ahead_s, _: skews.append(ahead_s), notes=False
+        ).now_us()
+    except ClockDoubt as doubt:
+        return Finding(what, "fail", f"{str(doubt).removeprefix('clocks: ')}; run an NTP client on both")
+    except OSError as failure:
+        return Finding(what, "fail", f"its clock cannot be read ({failure}); grant +time and +eval")
     finally:
-        await redis.aclose()
+        await store.close()
+    [skew_s] = skews
     said = f"the store's clock is {abs(skew_s):.2f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's"
-    if abs(skew_s) > LARGEST_SKEW_S:
-        return Finding("redis clock", "fail", f"{said}; bins close by it: run an NTP client on both")
     if abs(skew_s) > SKEW_S:
-        return Finding("redis clock", "warn", f"{said}; run an NTP client on both")
-    return Finding("redis clock", "ok", said)
+        return Finding(what, "warn", f"{said}; run an NTP client on both")
+    return Finding(what, "ok", said)
 
 
 async def _readers(api_url: str | None, url: str) -> Finding:

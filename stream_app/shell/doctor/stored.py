@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,15 +11,16 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import check_measurements
 from stream_app.config.settings import OutputSettings
-from stream_app.core.generations import generation
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
+from stream_app.loops.clocks import LiveClock
 from stream_app.loops.configured import changes_in_words, running_strategy
 from stream_app.ports import OperatorError
-from stream_app.sinks.witness_file import first_witnessed, witnessed_rows
-from stream_app.state.embedded import running_url
+from stream_app.sinks.witness_file import first_witnessed
 from stream_app.state.redis_store import RedisStore
+from stream_app.state.safety import Unreachable
 from stream_app.wiring.event_logs import check_begun_file, id_of_state
+from stream_app.wiring.redis_server import looked_at
 from stream_app.wiring.starting import (
     allowed_generations,
     check_ends,
@@ -54,20 +53,24 @@ async def check_stored(settings: Settings) -> Compared:
     for stream in settings.streams:
         if isinstance(stream.source, SourceSettings):
             check_begun_file(stream, settings.state_dir)
-    url, embedded = settings.redis.url, settings.redis.embedded
-    if embedded is not None:
-        if not embedded.exists():
-            return Compared([], [])
-        if (url := running_url(embedded)) is None:
-            silent = f"the embedded Redis in {embedded} does not run, so it was not asked; {NOT_ASKED}"
-            return Compared([], [silent, *_unlike_witnessed(settings)])
-    if url is None:
+    embedded = settings.redis.embedded
+    if embedded is not None and not embedded.exists():
+        return Compared([], [])
+    if embedded is None and settings.redis.url is None:
         return Compared([], [f"redis.url is missing, so no store was asked; {NOT_ASKED}"])
+    try:
+        async with looked_at(settings) as url:
+            return await _compared(settings, url)
+    except (Unreachable, OSError) as failure:
+        return Compared([], [f"the store cannot be asked ({failure}); {NOT_ASKED}"])
+
+
+async def _compared(settings: Settings, url: str) -> Compared:
     changes: list[str] = []
     store = RedisStore(url)
     try:
         await store.check_format()
-        now_us, _ = await store.now_us()
+        now_us = await LiveClock(store, settings.redis.largest_clock_skew_us, notes=False).now_us()
         turned = await allowed_generations(settings, store, None, now_us)
         for line in turned.refused:
             raise OperatorError(f"stream {line}")
@@ -80,8 +83,6 @@ async def check_stored(settings: Settings) -> Compared:
                 wanted = _as_a_start_plans(stream, settings, state)
                 changes += changes_in_words(running_strategy(state, wanted), wanted, state, now_us)
         await _check_ledger(turned.everything, store, now_us)
-    except OSError as failure:
-        return Compared([], [f"the store cannot be asked ({failure}); {NOT_ASKED}"])
     finally:
         await store.close()
     topics = [stream.name for stream in settings.streams if not isinstance(stream.source, SourceSettings)]
@@ -98,24 +99,6 @@ async def _check_ledger(settings: Settings, store: RedisStore, now_us: int) -> N
     begun = {name for name in names if first_witnessed(settings.state_dir / "witness", name) is not None}
     ledgers = await known_measurements(store, settings, settings.streams)
     check_measurements(settings.streams, now_us, ledgers, begun)
-
-
-def _unlike_witnessed(settings: Settings) -> Iterator[str]:
-    """Yield a line for each stream whose last released row follows from another strategy than is planned."""
-    for stream in settings.streams:
-        rows = witnessed_rows(settings.state_dir / "witness", stream.name)
-        if witnessed_rows(settings.state_dir / "witness", generation(stream.name, 2)):
-            continue  # only the store knows what holds for its newest generation
-        if not rows or not isinstance(stream.source, SourceSettings):
-            continue
-        place = structs.replace(stream.declared.source, state_id=id_of_state(settings.state_dir))
-        strategy = planned(stream)
-        named = replace(strategy, declared=structs.replace(strategy.declared, source=place))
-        if json.loads(rows[-1].row)["strategy"] not in (named.hash, strategy.hash):
-            yield (
-                f"{stream.name} is not planned as what was released under its name; a start says what "
-                "changes, and when, or refuses the change"
-            )
 
 
 def _as_a_start_plans(stream: StreamSettings, settings: Settings, state: StreamState) -> Strategy:

@@ -9,13 +9,20 @@ from stream_app.core.instants import format_instant
 from stream_app.core.records import History
 from tests.patience import eventually
 from tests.stream_app.api.browsing import Backstage, opened
-from tests.stream_app.api.test_generations import EDGE, EDGE_TEXT, SENTENCE, asked, following, status
+from tests.stream_app.api.test_generations import (
+    EDGE,
+    EDGE_TEXT,
+    SENTENCE,
+    announcing_at_once,
+    asked,
+    following,
+    status,
+)
 from tests.stream_app.published import HOUR_US
 
 
-def test_a_mark_before_its_edge_says_what_will_change() -> None:
-    behind = Backstage()
-    try:
+def test_a_mark_before_its_edge_says_what_will_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    with announcing_at_once(monkeypatch) as behind:
         behind.stream([40] * 5)  # half of the bins before the edge
         behind.store._streams["departures"].history = History(retired_us=EDGE * HOUR_US)
         following(behind)
@@ -23,8 +30,6 @@ def test_a_mark_before_its_edge_says_what_will_change() -> None:
         eventually(lambda: status(address, "/v1/streams/departures@2") == 200, "it is not open")
         coming = asked(address, "/v1/streams/departures@2")
         assert [(mark["start"], mark["text"]) for mark in coming["annotations"]] == [(EDGE_TEXT, SENTENCE)]
-    finally:
-        behind.close()
 
 
 @pytest.mark.browser

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 from urllib.error import HTTPError
@@ -37,12 +38,21 @@ SENTENCE = "departures goes on as generation 2: epsilon 1 until then, 2 from the
 @pytest.fixture
 def behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backstage]:
     """Yield a service with a stream whose second generation has released some bins."""
+    with announcing_at_once(monkeypatch) as found:
+        found.stream([40] * 10)
+        found.run(following(found).close([30] * 5))
+        yield found
+
+
+@contextmanager
+def announcing_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backstage]:
+    """Yield a service that announces a change as soon as it knows it, not at the next minute."""
     monkeypatch.setattr(announced, "SHOWN_EVERY_S", 0.1)
     found = Backstage()
-    found.stream([40] * 10)
-    found.run(following(found).close([30] * 5))
-    yield found
-    found.close()
+    try:
+        yield found
+    finally:
+        found.close()
 
 
 def following(behind: Backstage, number: int = 2, edge: int = EDGE, **options: Any) -> Published:
@@ -208,9 +218,8 @@ def test_no_answer_of_one_generation_stands_for_another(behind: Backstage) -> No
         first.close()
 
 
-def test_a_first_generation_is_shown_until_the_next_has_releases() -> None:
-    behind = Backstage()
-    try:
+def test_a_first_generation_is_shown_until_the_next_has_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    with announcing_at_once(monkeypatch) as behind:
         stream = behind.stream([40] * 10)
         address = behind.start()
         tag = json.dumps(asked(address, "/v1/streams/departures/count"))
@@ -224,8 +233,6 @@ def test_a_first_generation_is_shown_until_the_next_has_releases() -> None:
         assert json.dumps(asked(address, "/v1/streams/departures/count")) == tag
         behind.run(later.close([30]))
         eventually(lambda: asked(address, "/v1/streams/departures/count").get("generation") == 2, "no answer")
-    finally:
-        behind.close()
 
 
 def events(address: str, path: str, number: int, **headers: str) -> list[dict[str, str]]:

@@ -232,9 +232,9 @@ def test_running_cdfs_without_noise_are_exact() -> None:
     async def run() -> None:
         async with api_over_axes(epsilon=EXACT) as (api, cells):
             found = await api.json("cdfs", step=5, start=start_of(2), key="B6")
-            exact = cells[2:, 1].cumsum(axis=0).cumsum(axis=1)[4::5]
-            assert found["counts"] == exact.tolist()
-            assert found["end"] == [start_of(7 + 5 * place) for place in range(9)]
+            exact = cells[2:, 1].cumsum(axis=0).cumsum(axis=1)
+            assert found["counts"] == [*exact[4::5].tolist(), exact[-1].tolist()]
+            assert found["end"] == [*(start_of(7 + 5 * place) for place in range(9)), start_of(48)]
             assert found["upto"] == (await api.json("cdf"))["upto"]
             assert (found["start"], found["key"]) == ("2013-01-01T02:00:00Z", "B6")
 
@@ -368,10 +368,54 @@ def test_slices_without_a_step_are_the_shortest_allowed(hours: int, bins: int) -
                 ("preview", {"epsilon": 0.5}),
             ):
                 plain = await api.json(path, **whole, **more)
-                assert len(plain["end"]) == hours // bins <= 120, path
+                assert len(plain["end"]) == -(-hours // bins) <= 120, path
                 assert plain == await api.json(path, step=bins, **whole, **more)
 
     asyncio.run(run())
+
+
+_SLICED: list[tuple[dict[str, Any], list[int], list[int]]] = [
+    ({"step": 7}, [7, 7, 7, 7, 7, 7, 6], [6]),
+    ({"step": 24}, [24, 24], []),
+    ({"step": 47}, [47, 1], [1]),
+    ({"step": 48}, [48], []),
+    ({"step": 5, "start": 3, "end": 21}, [5, 5, 5, 3], [3]),
+    ({"step": 5, "start": 3, "end": 21, "aligned": True}, [3, 5, 5, 5], [0]),
+    ({"step": 60, "aligned": True}, [36, 12], [0, 1]),
+    ({"step": 24, "aligned": True}, [24, 24], []),
+    ({"days": 1}, [24, 24], []),
+    ({"days": 1, "start": 5, "end": 30}, [19, 6], [0, 1]),
+    ({"days": 1, "timezone": "Europe/Paris"}, [23, 24, 1], [0, 2]),
+    ({"days": 1, "timezone": "America/New_York"}, [5, 24, 19], [0, 2]),
+    ({"months": 1}, [48], [0]),
+    ({"months": 1, "timezone": "America/New_York"}, [5, 43], [0, 1]),
+    ({"days": 7, "week_start": "wednesday"}, [24, 24], [0, 1]),
+    ({"days": 7}, [48], [0]),
+    ({}, [1] * 48, []),
+]
+
+
+def test_slices_add_up_to_the_value_and_say_which_are_partial() -> None:
+    async def run() -> None:
+        async with api_over_axes(epsilon=EXACT) as (api, cells):
+            for query, sizes, partial in _SLICED:
+                span = {name: start_of(query[name]) for name in ("start", "end") if name in query}
+                found = await api.json("keys", **query | span)
+                hours = np.subtract(found["end"], found["start"]) / 3600
+                assert hours.tolist() == sizes, query
+                assert [at for at, one in enumerate(found["partial"]) if one] == partial, query
+                assert ("shorter" in found["note"]) == (bool(partial) and len(sizes) > 1)
+                start, end = query.get("start", 0), query.get("end", 48)
+                assert found["over"] == {"start": _rfc(start), "end": _rfc(end), "unmeasured": []}
+                values = [one["value"] for one in found["keys"]]
+                assert values == sorted(cells[start:end].sum(axis=(0, 2)).tolist(), reverse=True)
+                assert all(sum(one["counts"]) == one["value"] for one in found["keys"])
+
+    asyncio.run(run())
+
+
+def _rfc(hour: int) -> str:
+    return f"2013-01-{1 + hour // 24:02}T{hour % 24:02}:00:00Z"
 
 
 def test_slices_with_unmeasured_bins_are_left_out() -> None:

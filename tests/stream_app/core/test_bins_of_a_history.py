@@ -14,7 +14,7 @@ from dphist.product.answers import Histogram
 from dphist.product.columns import key_counts
 from dphist.product.forest import RangeSum
 from stream_app.core.answers.answered import QueryError
-from stream_app.core.answers.local_days import groups_of_days
+from stream_app.core.answers.calendar import CalendarStep
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.succession import continued, edge_in_words
 from stream_app.core.instants import format_instant
@@ -134,7 +134,7 @@ def test_days_after_hours_have_days_before_the_edge() -> None:
         (hour, hour + 24) for hour in range(24 * (DAY + 1), BEGINS["c"], 24)
     ]
     assert points.values.tolist() == [sum(COUNTS["a"][3:]), *COUNTS["b"]]
-    days = groups_of_days(view.binning, view.span, 1, "UTC", 99)
+    days = CalendarStep(1, "days", "UTC").groups(view.binning, view.span, 99)
     assert hours(view, days[0]) == (EDGES[0], 24 * (DAY + 1))
     assert view.count(days[0]).value == sum(COUNTS["a"][:3])
 
@@ -208,7 +208,7 @@ def test_calendar_days_after_hours_and_hours_after_calendar_days() -> None:
     assert days_last.series("bin", days_last.span).values.tolist() == [24] * 4
     for view in (days_last, hours_last):
         assert view.running().value == 96
-        groups = groups_of_days(view.binning, view.span, 1, "Europe/Paris", 9)
+        groups = CalendarStep(1, "days", "Europe/Paris").groups(view.binning, view.span, 9)
         assert [view.count(one).value for one in groups] == [24] * 4
     with pytest.raises(
         QueryError, match=r"step: a bin is 1 day .*ask for days, with timezone=Europe/Paris or"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -11,6 +10,7 @@ from stream_app.core.records import Apply, Reply
 from stream_app.loops.slices import calls_of
 from tests.contracts.examples import FIRST_BIN, apply, of_users, setting_aside
 from tests.models.memory import MemoryStore
+from tests.simulator.loop import simulate
 from tests.stream_app.counting_live import Live, event, log_of
 
 
@@ -66,6 +66,6 @@ def test_a_turn_bins_a_limited_number_of_records(
         await live.run(0.9)
         return live
 
-    live = asyncio.run(count())
+    live = simulate(0, count())
     assert max(calls) == partitions
     assert {partition for partition, _ in live.store.applied_s} == {"p0", "p1", "p2"}

@@ -44,7 +44,7 @@ class CountingStore(MemoryStore):
 
     asked, answers = 0, True
 
-    async def now_us(self, latest_us: int | None = None) -> tuple[int, int]:
+    async def now_us(self, latest_us: int = 0) -> tuple[int, int]:
         self.asked += 1
         if not self.answers:
             raise ConnectionError("the store is down")

@@ -9,10 +9,12 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -24,9 +26,9 @@ from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import ACCEPT_LOSS
 from stream_app.shell.doctor import checks as doctor
-from stream_app.shell.doctor import redis as doctor_redis
 from stream_app.shell.doctor import room as doctor_room
 from stream_app.shell.doctor.findings import Finding, show
+from stream_app.state.keys import CLOCK_MARK
 from stream_app.wiring.storage import new_ledger
 from tests.contracts.servers import server_paths
 from tests.deployment.test_redis import deployed
@@ -194,14 +196,36 @@ class TestOverAServer:
         assert "can read secret keys" in found["operator"].said
         assert "cannot keep the alerts' states" in found["api"].said
 
-    def test_wrong_redis_clock_is_found(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        ("own_ahead_s", "noted_ahead_s", "state", "said"),
+        [
+            (0, 0, "ok", "this machine's"),
+            (2, 0, "warn", "run an NTP client on both"),
+            (-8, 0, "fail", "8 s ahead of this worker's (redis.largest_clock_skew: 5 s); nothing is closed"),
+            (3_600, 0, "fail", "3,600 s behind this worker's"),
+            (0, 3_600, "fail", "if that time was wrong, delete the note (docs/runbook.md,"),
+            (0, 10**13, "fail", "redis has noted a time after the year 9999"),
+        ],
+    )
+    def test_wrong_redis_clock_is_found(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        own_ahead_s: int,
+        noted_ahead_s: int,
+        state: str,
+        said: str,
+    ) -> None:
+        own = SimpleNamespace(time_ns=lambda: time.time_ns() + own_ahead_s * 10**9)
+        monkeypatch.setattr("stream_app.loops.clocks.time", own)
         with deployed(folder / "redis", server_paths()["bundled"]) as server:
+            if noted_ahead_s:
+                noted_us = time.time_ns() // 1_000 + noted_ahead_s * 10**6
+                with redis.Redis.from_url(server.url("operator")) as client:
+                    client.set(CLOCK_MARK, str(noted_us))
             api_url = f', api_url: "{server.api_url}"'
-            for limit, state in (("SKEW_S", "warn"), ("LARGEST_SKEW_S", "fail")):
-                monkeypatch.setattr(doctor_redis, limit, -1.0)
-                found = examined(folder, server.worker_url, more_redis=api_url)
-                assert bad(found) == {"redis clock": state}
-                assert "NTP" in found["redis clock"][0].said
+            [found] = examined(folder, server.worker_url, more_redis=api_url)["redis clock"]
+            assert (found.state, said in found.said) == (state, True), found.said
 
     def test_memory_and_disk_of_redis_are_looked_at(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch

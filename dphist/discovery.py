@@ -1,0 +1,182 @@
+"""Names of keys that nobody listed: a key is shown once enough users have brought it.
+
+Whether a key exists at all can reveal a person, so showing a name needs a threshold with noise, and a delta.
+Counts need neither. The rule decides again and again while the numbers of users grow, and pays for all
+decisions together what one decision costs: see ``DiscoveryRule``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import count
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.arrays import Int64Array
+from dphist.noise import GeometricSource, checked_scale
+from dphist.noise.exponentials import exp_bounds
+
+_BITS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryRule:
+    """When a key that nobody listed may be named.
+
+    Let n_t be the number of users who have brought the key by decision t. A user brings at most
+    ``per_user`` keys: her first ones that are not public when she brings them. Once per key r is drawn, and
+    z_t at each decision t. All are independent with P(value = x) proportional to exp(-x / b) for whole
+    numbers x >= 0, where b = per_user / epsilon. The key is named at the first decision with
+    n_t + z_t > threshold + r. A key that nobody has brought yet does not exist, and is never named.
+
+    Args: epsilon and delta, of all names together; per_user, the most keys that one user brings; decisions,
+        the most decisions about a key; least_users, a key that fewer users have brought is named with
+        probability at most delta / per_user, also if no guarantee needs that.
+    Guarantee: (epsilon, delta)-differential privacy of all names and of the decisions at which they appear.
+        Neighbours: one user more or less, with all that she brings. A key that only she has brought is named
+        with probability at most delta / per_user in all decisions together.
+    Raises: ValueError for numbers out of range.
+    Source: docs/decisions/0055-names-of-keys.md has the proof. The scales of r and z are not added up, as in
+        other sparse vector techniques, because n_t only grows.
+
+    >>> rule = DiscoveryRule(Fraction(1), Fraction(1, 10**9), decisions=24 * 365)
+    >>> rule.threshold
+    30
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    decisions: int
+    per_user: int = 1
+    least_users: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("decisions", "per_user", "least_users"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is not at least 1")
+        if self.epsilon <= 0:
+            raise ValueError(f"epsilon: {self.epsilon} is not above 0")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta: {float(self.delta)} is not between 0 and 1")
+
+    @property
+    def step(self) -> Fraction:
+        """1 / b: what one user more can change in the logarithm of a probability of one key.
+
+        Noise has a scale that is a double, rounded up; so this is at most epsilon / per_user.
+        """
+        return 1 / Fraction(checked_scale(self.per_user / Fraction(self.epsilon)))
+
+    @property
+    def threshold(self) -> int:
+        """The least whole number for which a key of one user stays unnamed often enough."""
+        return _threshold(self) + max(0, self.least_users - 2)
+
+    def chances(self, users: Sequence[int]) -> NDArray[np.float64]:
+        """Return the probability that a key is named at each decision, shape (decisions,).
+
+        Args: users, the number of users who have brought the key by each decision; it never falls.
+        Cost: the number of decisions times some hundred b.
+        """
+        grown = np.asarray(users, dtype=np.int64)
+        if grown.size > self.decisions or np.any(np.diff(grown) < 0):
+            raise ValueError(f"users: needs at most {self.decisions} numbers that never fall")
+        step = float(self.step)
+        r = np.arange(math.ceil(50 / step) + max(0, int(grown.max(initial=0)) - self.threshold) + 1)
+        weight = -math.expm1(-step) * np.exp(-step * r)
+        margin = np.maximum(self.threshold + r[:, None] - grown + 1, 0)  # z of at least this names the key
+        named = np.where(grown > 0, np.exp(-step * margin), 0.0)
+        with np.errstate(divide="ignore"):
+            unnamed = np.exp(np.cumsum(np.log1p(-named), axis=1))
+        before = np.hstack([np.ones((r.size, 1)), unnamed[:, :-1]])
+        return np.asarray(weight @ (before * named))
+
+    def users_for(self, chance: float, decisions: int = 1) -> int:
+        """Return how many users a key needs so that it is named within some decisions with a probability.
+
+        >>> rule = DiscoveryRule(Fraction(1), Fraction(1, 10**9), decisions=24 * 365)
+        >>> rule.users_for(0.5), rule.users_for(0.95), rule.users_for(0.5, decisions=24)
+        (31, 33, 28)
+        """
+        for users in count(1):
+            if self.chances([users] * decisions).sum() >= chance:
+                return users
+        raise AssertionError  # count() does not end
+
+
+@lru_cache(maxsize=256)
+def _threshold(rule: DiscoveryRule) -> int:
+    """Return the least t with decisions * P(1 + z > t + r) <= delta / per_user, by certified bounds.
+
+    z - r is a discrete Laplace variable: P(z - r >= t) = q^t / (1 + q) with q = exp(-1 / b).
+    """
+    one = 1 << _BITS
+    least_q, _ = exp_bounds(rule.step, _BITS)
+    allowed = rule.delta * (one + least_q) / (rule.per_user * rule.decisions)  # over 2^_BITS
+
+    def holds(threshold: int) -> bool:
+        return exp_bounds(threshold * rule.step, _BITS)[1] <= allowed
+
+    high = 1
+    while not holds(high):
+        high *= 2
+    low = 0 if holds(0) else high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low if holds(low) else high
+
+
+class KeyDiscovery:
+    """Decides about a growing list of keys which of them are named now.
+
+    Keys have numbers in the order in which they are added. The caller knows their names, keeps them secret
+    until they are named, and counts users as ``DiscoveryRule`` says.
+
+    Args: rule; noise, the source of all draws.
+    Guarantee: that of the rule.
+    Cost: of a decision, one draw for each key that is not named yet.
+    """
+
+    def __init__(self, rule: DiscoveryRule, noise: GeometricSource) -> None:
+        self.rule = rule
+        self._noise = noise
+        self._decided = 0
+        self._users = np.empty(0, dtype=np.int64)
+        self._bars = np.empty(0, dtype=np.int64)  # threshold + r of each key
+        self._open = np.empty(0, dtype=np.int64)  # numbers of the keys that are not named
+
+    @property
+    def unnamed(self) -> Int64Array:
+        """The numbers of the keys that are not named yet, ascending."""
+        return self._open
+
+    def add(self, keys: int) -> None:
+        """Add keys that nobody has brought before."""
+        first = self._bars.size
+        drawn = self._noise.geometric(1 / self.rule.step, keys)
+        self._bars = np.concatenate([self._bars, self.rule.threshold + drawn])
+        self._users = np.concatenate([self._users, np.zeros(keys, dtype=np.int64)])
+        self._open = np.concatenate([self._open, np.arange(first, first + keys)])
+
+    def decide(self, users: Int64Array) -> Int64Array:
+        """Return the numbers of the keys that are named at this decision, ascending.
+
+        Args: users, the number of users who have brought each key so far, shape (keys,).
+        Raises: ValueError if a number has fallen, or after the last decision of the rule.
+        """
+        if self._decided == self.rule.decisions:
+            raise ValueError(f"decisions: the rule allows {self.rule.decisions}")
+        if users.shape != self._bars.shape or np.any(users < self._users):
+            raise ValueError(f"users: needs shape {self._bars.shape}, and no number may fall")
+        self._users, self._decided = users.astype(np.int64), self._decided + 1
+        drawn = self._noise.geometric(1 / self.rule.step, self._open.size)
+        brought = self._users[self._open]
+        crossed = (brought > 0) & (brought + drawn > self._bars[self._open])
+        named, self._open = self._open[crossed], self._open[~crossed]
+        return named
