@@ -271,6 +271,7 @@ class Replicas:
         self._asked: dict[str, SharedAnswer[tuple[LedgerEntry, ...]]] = {}  # by source
         self._left_of: dict[str, tuple[tuple[LedgerEntry, ...], Left | None]] = {}  # by stream
         self.alerts: dict[str, State] = {}  # each rule's state, by rule
+        self.refused: dict[str, list[str]] = {}  # how targets refused its last notification, by rule
         self.transitions: dict[str, tuple[bytes, ...]] = {}  # by stream: the last ones, oldest first
         self.closed = False
         self.looked = asyncio.Event()  # set once the store was read, or could not be
@@ -351,7 +352,8 @@ class Replicas:
 
     async def _read_alerts(self) -> tuple[dict[str, State], dict[str, tuple[bytes, ...]]]:
         """Return the rules' states, and all transitions of streams with a changed state."""
-        alerts = {rule: _state(text) for rule, text in (await self._reader.alerts()).items()}
+        states, self.refused = await self._reader.alerts()
+        alerts = {rule: _state(text) for rule, text in states.items()}
         changed = (state for rule, state in alerts.items() if state != self.alerts.get(rule))
         streams = {generation_of(state.last) for state in changed if state.last is not None}
         return alerts, {stream: tuple(await self._reader.transitions(stream)) for stream in streams}

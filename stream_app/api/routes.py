@@ -109,7 +109,7 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
         found = replicas.streams.shown_as(stream)
         return found is None or found.private
 
-    found = statements.alerts(replicas.alerts, private, now)
+    found = statements.alerts(replicas.alerts, private, now, replicas.refused)
     return schemas.AlertList(alerts=[one for one in found.alerts if may_read(request, one.stream)])
 
 

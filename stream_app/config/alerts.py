@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from dphist.product.distance import LARGEST_DISTANCE_CONFIDENCE
 from stream_app.config import values
@@ -22,9 +23,19 @@ from stream_app.core.alerts.rules import (
     parse_condition,
     text_of_key,
 )
+from stream_app.core.alerts.targets import (
+    FORMATS,
+    Webhook,
+    alerts_of_alertmanager,
+    canonical,
+    known_format,
+    shown,
+)
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError, label_values
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.instants import format_instant
+
+Target = TypeVar("Target")
 
 SET_BY_THE_SERVICE = ("alertname", "stream", "private")  # labels of every alert
 _LEAST, _MOST = 0.5, 0.999999  # confidence
@@ -44,8 +55,8 @@ def read_alerts(
     rules, by_name = section.section("rules"), {stream.name: stream for stream in streams}
     settings = AlertSettings(
         rules=tuple(rule for name in rules.names() for rule in _rules(rules, name, by_name)),
-        webhooks=section.take("webhooks", _urls, ()),
-        alertmanagers=section.take("alertmanagers", _urls, ()),
+        webhooks=_targets(section, "webhooks", _webhook, lambda hook: hook.url),
+        alertmanagers=_targets(section, "alertmanagers", _address, alerts_of_alertmanager),
         topic=section.take("topic", topic_name, None),
         cluster=section.take("cluster", cluster_name, ""),
         operator=read_operator_port(section, operator),
@@ -245,9 +256,56 @@ def _labels(value: object) -> dict[str, str]:
     raise ValueError("must be names with words, for example {severity: page}")
 
 
-def _urls(value: object) -> tuple[str, ...]:
+def _targets(
+    section: Section, key: str, read: Callable[[object], Target], sends_to: Callable[[Target], str]
+) -> tuple[Target, ...]:
+    """Return the targets of a list. Raises: ConfigError, which shows no URL, for it may hold a secret."""
+    found: dict[str, tuple[int, Target]] = {}  # by address
+    for place, written in enumerate(section.take(key, _list, list[object]())):
+        try:
+            target = read(written)
+            earlier, _ = found.setdefault(canonical(sends_to(target)), (place, target))
+            if earlier != place:
+                raise ValueError(f"is the address of [{earlier}], written again; take one out")
+        except ValueError as refusal:
+            raise section.error(key, f"[{place}]: {refusal}") from None
+    return tuple(target for _, target in found.values())
+
+
+def _list(value: object) -> list[object]:
     if not isinstance(value, list):
         raise ValueError("must be a list of URLs")
-    for url in value:
-        values.url(url, ("http", "https"))
-    return tuple(value)
+    return value
+
+
+def _address(value: object) -> str:
+    values.url(value, ("http", "https"))
+    address = values.text(value)
+    try:
+        canonical(address)
+    except ValueError:
+        raise ValueError("names a host that cannot be written in ASCII; correct it") from None
+    return address
+
+
+def _webhook(value: object) -> Webhook:
+    if not isinstance(value, dict):
+        return Webhook(_address(value))
+    if "url" not in value or not value.keys() <= {"url", "format"}:
+        raise ValueError("must be a URL, or {url: ..., format: slack}")
+    try:
+        form = values.one_of(*FORMATS)(value.get("format", "alertmanager"))
+    except ValueError as refusal:
+        raise ValueError(f"format {refusal}") from None
+    return Webhook(_address(value["url"]), form)
+
+
+def format_warnings(alerts: AlertSettings) -> list[str]:
+    """Return a line for each webhook whose host is known to refuse the bodies that it would get."""
+    lines = []
+    for place, hook in enumerate(alerts.webhooks):
+        known = known_format(hook.url)
+        if known not in (None, hook.form):
+            line = f"alerts.webhooks[{place}]: {shown(hook.url)} takes other bodies than format: {hook.form}"
+            lines.append(f"{line}; write {{url: ..., format: {known}}}")
+    return lines

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from stream_app.core.alerts.rules import Rule
+from stream_app.core.alerts.targets import Webhook
 from stream_app.core.boards import Annotation, Board
 from stream_app.core.budget import Total
 from stream_app.core.declaration import Declaration
@@ -229,13 +230,13 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """Alert rules, and the URLs and topic to notify of their transitions. The URLs may hold secrets.
+    """Alert rules, and what to notify of their transitions. URLs may hold secrets.
 
     Args: operator, where the watcher's own metrics are served; None: nowhere.
     """
 
     rules: tuple[Rule, ...] = ()
-    webhooks: tuple[str, ...] = ()
+    webhooks: tuple[Webhook, ...] = ()
     alertmanagers: tuple[str, ...] = ()
     topic: str | None = None
     cluster: str = ""

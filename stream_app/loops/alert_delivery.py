@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 
 from stream_app.core.alerts.states import State
-from stream_app.ports.alerts import AlertStore, AlertTarget, NotDelivered
+from stream_app.ports.alerts import AlertStore, AlertTarget, NotDelivered, Refused
 from stream_app.together import until_all_end
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ async def _send(store: AlertStore, target: AlertTarget) -> None:
         try:
             sent = await send_waiting(store, target)
         except (NotDelivered, OSError) as failure:
-            log.warning("alerts to %s wait (%s); trying again in %g s", target.name, failure, pause_s)
+            log.warning("alerts to %s wait (%s); trying again in %g s", target.shown, failure, pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             continue
@@ -46,11 +46,17 @@ async def send_waiting(store: AlertStore, target: AlertTarget) -> int:
     A crash between a target's answer and its acknowledgement sends one transition twice, with the same key.
     Raises: NotDelivered, OSError.
     """
-    after = await store.register(target.name)
+    after = await store.register(target.identity)
     waiting = await store.transitions(after, _TRANSITIONS_A_READ)
     for place, text in waiting:
-        await target.send(json.loads(text))
-        await store.acknowledge(target.name, place)
+        told, refusal = json.loads(text), ""
+        try:
+            was_sent = bool(await target.send(told))
+        except Refused as refused:
+            # Repeating a refused alert would block all later ones for ever.
+            log.error("alert refused by %s (%s); it is not repeated", target.shown, str(refused))
+            was_sent, refusal = True, f"{target.name} ({refused})"
+        await store.acknowledge(target.identity, place, told["rule"] if was_sent else "", refusal)
     return len(waiting)
 
 
@@ -62,5 +68,5 @@ async def _remind(store: AlertStore, target: AlertTarget) -> None:
             states, _ = await store.load()
             firing = [state for text in states.values() if (state := State.from_json(text)).phase == "firing"]
             await target.remind([state.last for state in firing if state.last is not None])
-        except (NotDelivered, OSError) as failure:
-            log.warning("alerts to %s are not repeated now (%s)", target.name, failure)
+        except (NotDelivered, Refused, OSError) as failure:
+            log.warning("alerts to %s are not repeated now (%s)", target.shown, failure)

@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from stream_app.monitoring.waiting import REDIS, Waiting
-from stream_app.ports.alerts import AlertTarget, NotDelivered
+from stream_app.ports.alerts import AlertTarget, NotDelivered, Refused
 
 
 class AlertingMetrics:
@@ -23,7 +23,7 @@ class AlertingMetrics:
         self._now_s = now_s
         self.deliveries = Counter(
             "alert_deliveries",
-            "Attempts to notify a target of an alert, delivered or failed",
+            "Attempts to notify a target of an alert: delivered, failed or refused",
             ["target", "outcome"],
             namespace="stream_app",
             registry=self.registry,
@@ -44,7 +44,7 @@ class AlertingMetrics:
 
     def know(self, target: str) -> None:
         """Start a target's metrics at 0. Args: target, the place in the configuration that names it."""
-        for outcome in ("delivered", "failed"):
+        for outcome in ("delivered", "failed", "refused"):
             self.deliveries.labels(target, outcome)
         self.undelivered.labels(target).set_function(partial(self._undelivered_s, target))
 
@@ -58,6 +58,11 @@ class AlertingMetrics:
         self.deliveries.labels(target, "failed").inc()
         self._failing_s.setdefault(target, self._now_s())
 
+    def refused(self, target: str) -> None:
+        """Count a notification that the target refused, which is not repeated."""
+        self.deliveries.labels(target, "refused").inc()
+        self._failing_s.pop(target, None)
+
     def _undelivered_s(self, target: str) -> float:
         now_s = self._now_s()
         return now_s - self._failing_s.get(target, now_s)
@@ -67,23 +72,26 @@ class AlertingMetrics:
 
 
 class WatchedTarget(AlertTarget):
-    """Passes alerts on to a target, and counts them under its place in the configuration.
+    """Passes alerts on to a target, and counts them under its place in the configuration."""
 
-    The target's own name holds a host, which is nobody's business but the configuration's.
-    """
+    def __init__(self, inner: AlertTarget, metrics: AlertingMetrics) -> None:
+        self.name, self.shown = inner.name, inner.shown
+        self.identity, self.former = inner.identity, inner.former
+        self._inner, self._metrics = inner, metrics
+        metrics.know(self.name)
 
-    def __init__(self, inner: AlertTarget, place: str, metrics: AlertingMetrics) -> None:
-        self.name = inner.name
-        self._inner, self._place, self._metrics = inner, place, metrics
-        metrics.know(place)
-
-    async def send(self, transition: Mapping[str, Any]) -> None:
+    async def send(self, transition: Mapping[str, Any]) -> str:
         try:
-            await self._inner.send(transition)
+            answer = await self._inner.send(transition)
         except (NotDelivered, OSError):
-            self._metrics.failed(self._place)
+            self._metrics.failed(self.name)
             raise
-        self._metrics.delivered(self._place)
+        except Refused:
+            self._metrics.refused(self.name)
+            raise
+        if answer:
+            self._metrics.delivered(self.name)
+        return answer
 
     async def remind(self, firing: Sequence[Mapping[str, Any]]) -> None:
         await self._inner.remind(firing)

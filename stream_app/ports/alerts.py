@@ -25,25 +25,57 @@ class AlertStore(Protocol):
     async def transitions(self, after: str, limit: int) -> list[tuple[str, bytes]]:
         """Return the transitions after a place in the outbox, in order, each with its place."""
 
+    async def begin(self, former: Mapping[str, str]) -> None:
+        """Take over the places that older versions kept, and forget refusals of targets that are gone.
+
+        The targets of one host once shared a place: each goes on there, unless one of them has its own.
+        Args: former, per target that is notified now, the name of its place in older versions, or "".
+        """
+
     async def register(self, target: str) -> str:
         """Return the place up to which a target was notified; a new target starts at the current end."""
 
-    async def acknowledge(self, target: str, place: str) -> None:
-        """Note that a target was notified of everything up to a place."""
+    async def acknowledge(self, target: str, place: str, rule: str = "", refusal: str = "") -> None:
+        """Note that a target was notified of everything up to a place.
+
+        Args: rule, of which it got a notification last; refusal, how it refused that one, for readers;
+            empty if it accepted it.
+        """
 
 
 class NotDelivered(Exception):
     """A target did not accept a transition; try again later. The message contains no secret."""
 
 
+class Refused(Exception):
+    """A target refused a transition, and would refuse it again.
+
+    Args: status, of its answer; said, what else it answered, for the operator's eyes only.
+    """
+
+    def __init__(self, status: int, said: str = "") -> None:
+        super().__init__(f"status {status}")
+        self.said = "".join(letter for letter in said[:200] if letter.isprintable())
+
+
 class AlertTarget(Protocol):
-    """A receiver of alert transitions."""
+    """A receiver of alert transitions.
+
+    Args: name, its place in the configuration; shown, the same with its host, for log lines; identity, under
+        which the store keeps its place in the list of transitions; former, the same in older versions.
+    """
 
     name: str
+    shown: str
+    identity: str
+    former: str
 
-    async def send(self, transition: Mapping[str, Any]) -> None:
-        """Send one transition. Raises: NotDelivered."""
+    async def send(self, transition: Mapping[str, Any]) -> str:
+        """Send one transition; return what the target answered, or "" if it gets no such transitions.
+
+        Raises: NotDelivered, Refused.
+        """
 
     async def remind(self, firing: Sequence[Mapping[str, Any]]) -> None:
-        """Send firing alerts again, if the target would otherwise drop them. Raises: NotDelivered."""
+        """Send firing alerts again, if the target would drop them. Raises: as ``send``."""
         return  # most targets remember firing alerts, so there is nothing to send

@@ -56,8 +56,8 @@ class PublicReader(Protocol):
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return every measurement of a source, oldest first."""
 
-    async def alerts(self) -> dict[str, bytes]:
-        """Return the state of every rule, by its name."""
+    async def alerts(self) -> tuple[dict[str, bytes], dict[str, list[str]]]:
+        """Return the state of every rule, and how targets refused its last notification; both by rule."""
 
     async def transitions(self, stream: str) -> list[bytes]:
         """Return the public part of the last transitions of a stream's rules, oldest first."""

@@ -221,17 +221,28 @@ def api(config: Path) -> None:
 
 
 @main.command()
+@click.argument("test", type=click.Choice(["test"]), required=False)
 @config_option
-def alerts(config: Path) -> None:
+def alerts(test: str | None, config: Path) -> int | None:
     """Watch the alert rules and send notifications. It sees released values and nothing else.
 
-    \b
-    Example:
-      STREAM_APP_REDIS_ALERTS_URL=redis://alerts:secret@db/0 stream-app alerts --config app.yaml
-    """
-    from stream_app.wiring.public import run_alerts
+    stream-app alerts test sends one test notification to every target instead, and prints what each
+    answered. The exit status is 2 if a target did not accept it.
 
+    \b
+    Examples:
+      STREAM_APP_REDIS_ALERTS_URL=redis://alerts:secret@db/0 stream-app alerts --config app.yaml
+      stream-app alerts test --config app.yaml
+    """
+    from stream_app.wiring.public import run_alerts, try_targets
+
+    if test is not None:
+        answers = asyncio.run(try_targets(load(config)))
+        for target, answer, _ in answers:
+            click.echo(f"{target}: {answer}")
+        return 0 if all(accepted for *_, accepted in answers) else 2
     asyncio.run(until_stopped(run_alerts(load(config)), within_s=STOP_S))
+    return None
 
 
 @main.command()
@@ -278,6 +289,7 @@ def check_config(config: Path) -> None:
     Example:
       stream-app check-config --config examples/flights.yaml
     """
+    from stream_app.config.alerts import format_warnings
     from stream_app.shell.doctor.on_this_machine import check_here
     from stream_app.shell.doctor.stored import check_stored
     from stream_app.shell.totals import total_warnings
@@ -292,7 +304,7 @@ def check_config(config: Path) -> None:
         click.echo(line)
     for line in compared.not_compared:
         click.echo(f"not checked: {line}")
-    for line in total_warnings(settings.streams):
+    for line in [*format_warnings(settings.alerts), *total_warnings(settings.streams)]:
         click.echo(f"warning: {line}")
     if any(stream.declared.privacy.per_user for stream in settings.streams):
         click.echo(f"not checked: what caps leave out; stream-app doctor --config {config} reads a sample")

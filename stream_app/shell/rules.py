@@ -62,6 +62,7 @@ def _print(found: Sequence[AlertRule], titles: dict[str, str]) -> None:
     words = sorted(
         {f"{titles.get(rule.stream, rule.stream)}: {rule.meaning}" for rule in found if rule.meaning}
     )
+    words += [f"{rule.rule}: refused by {', '.join(rule.refused)}" for rule in found if rule.refused]
     print_whole(table, escape("\n".join(words)))
 
 

@@ -7,33 +7,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote, urlsplit
 
 import httpx
 
+from stream_app.core.alerts.targets import Format, alerts_of_alertmanager, identity, shown
 from stream_app.core.instants import format_instant
-from stream_app.ports.alerts import AlertTarget, NotDelivered
+from stream_app.ports.alerts import AlertTarget, NotDelivered, Refused
+from stream_app.sinks.alert_texts import Transition, body_of, page_of
 
 log = logging.getLogger(__name__)
-
-Transition = Mapping[str, Any]
 
 ANSWER_S = 10.0
 # An Alertmanager drops alerts that are not repeated; reminders are sent every minute.
 HELD_FOR = timedelta(minutes=5)
 _NEVER = "0001-01-01T00:00:00Z"
 _SENT = ("firing", "resolved")
-
-
-def page_of(told: Transition, site: str | None) -> str:
-    """Return the address of the page that shows a rule's stream; empty without a site.
-
-    Args: site, where readers open the pages, as ``api.url``.
-
-    >>> page_of({"stream": "a b"}, "https://counts.example.org")
-    'https://counts.example.org/streams/a%20b'
-    """
-    return "" if site is None else f"{site}/streams/{quote(told['stream'], safe='')}"
 
 
 def alert_of(told: Transition, site: str | None) -> dict[str, Any]:
@@ -90,70 +78,91 @@ def webhook_body(told: Transition, site: str | None = None) -> dict[str, Any]:
 class LogTarget(AlertTarget):
     """One line in the log for every transition."""
 
-    name = "log"
+    name = shown = identity = "log"
+    former = ""
 
-    async def send(self, transition: Transition) -> None:
+    async def send(self, transition: Transition) -> str:
         said = [transition[name] for name in ("rule", "kind", "condition")]
         at, key = format_instant(transition["at_us"]), transition["key"]
         log.warning("alert %s is %s: %s at %s (key %s)", *said, at, key)
+        return "written into the log"
 
 
-class WebhookTarget(AlertTarget):
-    """A URL that accepts Alertmanager's webhook body; the header Idempotency-Key names the transition.
+class HttpTarget(AlertTarget):
+    """A URL that notifications are posted to.
 
-    Args: url; it may hold a secret, so only its host is ever shown; site, where readers open the pages.
+    Args: name, its place in the configuration; url, which may hold a secret, so only its host is ever shown;
+        site, where readers open the pages.
     """
 
-    def __init__(self, url: str, client: httpx.AsyncClient, site: str | None = None) -> None:
-        self.name = f"webhook {_shown(url)}"
+    kind: str  # in the store, before what identifies the address
+
+    def __init__(self, name: str, url: str, client: httpx.AsyncClient, site: str | None = None) -> None:
+        self.name, self.shown = name, f"alerts.{name} ({shown(url)})"
+        self.identity, self.former = identity(self.kind, url), f"{self.kind} {shown(url)}"
         self._url, self._client, self._site = url, client, site
 
-    async def send(self, transition: Transition) -> None:
-        if transition["kind"] in _SENT:
-            key = {"Idempotency-Key": transition["key"]}
-            await _post(self._client, self.name, self._url, webhook_body(transition, self._site), key)
+    async def _post(self, body: Any, more_headers: Mapping[str, str] | None = None) -> str:
+        """Post a body and return the status of the answer. Raises: NotDelivered, Refused."""
+        content = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **(more_headers or {})}
+        try:
+            answer = await self._client.post(self._url, content=content, headers=headers, timeout=ANSWER_S)
+        except (httpx.HTTPError, httpx.InvalidURL) as failure:
+            raise NotDelivered(f"not reached: {type(failure).__name__}") from None
+        if answer.status_code in (408, 429) or answer.status_code >= 500:
+            raise NotDelivered(f"it answered {answer.status_code}")
+        if answer.status_code >= 300:
+            raise Refused(answer.status_code, answer.text)
+        return f"status {answer.status_code}"
 
 
-class AlertmanagerTarget(AlertTarget):
+class WebhookTarget(HttpTarget):
+    """A URL that accepts Alertmanager's webhook body, or a chat service's.
+
+    The header Idempotency-Key names the transition. Args: form, of the body; others, as ``HttpTarget``.
+    """
+
+    kind = "webhook"
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        client: httpx.AsyncClient,
+        site: str | None = None,
+        form: Format = "alertmanager",
+    ) -> None:
+        super().__init__(name, url, client, site)
+        self._form = form
+
+    async def send(self, transition: Transition) -> str:
+        if transition["kind"] not in _SENT:
+            return ""
+        if self._form == "alertmanager":
+            body = webhook_body(transition, self._site)
+        else:
+            body = body_of(self._form, transition, self._site)
+        return await self._post(body, {"Idempotency-Key": transition["key"]})
+
+
+class AlertmanagerTarget(HttpTarget):
     """An Alertmanager, which groups, silences and routes alerts. It identifies an alert by its labels."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient, site: str | None = None) -> None:
-        self.name = f"alertmanager {_shown(url)}"
-        base = httpx.URL(url)
-        self._url = str(base.copy_with(path=f"{base.path.rstrip('/')}/api/v2/alerts"))
-        self._client, self._site = client, site
+    kind = "alertmanager"
 
-    async def send(self, transition: Transition) -> None:
-        if transition["kind"] in _SENT:
-            await self._send([transition])
+    def __init__(self, name: str, url: str, client: httpx.AsyncClient, site: str | None = None) -> None:
+        super().__init__(name, alerts_of_alertmanager(url), client, site)
+
+    async def send(self, transition: Transition) -> str:
+        return await self._send([transition]) if transition["kind"] in _SENT else ""
 
     async def remind(self, firing: Sequence[Transition]) -> None:
         if firing:  # an alert that is not sent again counts as resolved
             await self._send(firing)
 
-    async def _send(self, transitions: Sequence[Transition]) -> None:
+    async def _send(self, transitions: Sequence[Transition]) -> str:
         held_until = (datetime.now(UTC) + HELD_FOR).isoformat()
         alerts = [alert_of(told, self._site) for told in transitions]
         body = [alert | ({"endsAt": held_until} if alert["endsAt"] == _NEVER else {}) for alert in alerts]
-        await _post(self._client, self.name, self._url, body)
-
-
-async def _post(
-    client: httpx.AsyncClient, name: str, url: str, body: Any, more_headers: Mapping[str, str] | None = None
-) -> None:
-    content = json.dumps(body).encode()
-    headers = {"Content-Type": "application/json", **(more_headers or {})}
-    try:
-        answer = await client.post(url, content=content, headers=headers, timeout=ANSWER_S)
-    except httpx.HTTPError as failure:
-        raise NotDelivered(f"not reached: {type(failure).__name__}") from None
-    if answer.status_code in (408, 429) or answer.status_code >= 500:
-        raise NotDelivered(f"it answered {answer.status_code}")
-    if answer.status_code >= 300:
-        # Repeating a refused alert would block all later ones for ever.
-        log.error("alert refused by %s with %d; it is not repeated", name, answer.status_code)
-
-
-def _shown(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+        return await self._post(body)

@@ -14,7 +14,7 @@ from stream_app.core.instants import format_instant
 from stream_app.kafka_cluster import Cluster, translating_errors
 from stream_app.ports import OperatorError
 from stream_app.ports.alerts import AlertTarget, NotDelivered
-from stream_app.sinks.alert_targets import page_of
+from stream_app.sinks.alert_texts import page_of
 
 CONTENT_TYPE = b"application/cloudevents+json; charset=UTF-8"
 _TYPE = "private-counts.alert"
@@ -50,14 +50,18 @@ class TopicTarget(AlertTarget):
     """An existing topic. A transition is a record with its rule as key, so a rule's records stay in order.
 
     Delivery is at least once: a record whose acknowledgement was lost is sent again with the same id.
+    Args: named, the cluster's name in the configuration; empty for that of the section ``kafka``.
     """
 
-    def __init__(self, cluster: Cluster, topic: str, site: str | None = None) -> None:
-        self.name = f"topic {topic}"
+    def __init__(self, cluster: Cluster, topic: str, site: str | None = None, named: str = "") -> None:
+        self.name, self.shown = "topic", f"alerts.topic {topic}"
+        # A topic of this name in another cluster has got nothing yet.
+        self.identity = f"topic {named}/{topic}" if named else f"topic {topic}"
+        self.former = f"topic {topic}" if named else ""
         self._cluster, self._topic, self._site = cluster, topic, site
         self._producer: AIOKafkaProducer | None = None
 
-    async def send(self, transition: Mapping[str, Any]) -> None:
+    async def send(self, transition: Mapping[str, Any]) -> str:
         try:
             producer = await self._started()
             value = json.dumps(cloud_event(transition, self._site), separators=(",", ":")).encode()
@@ -68,6 +72,7 @@ class TopicTarget(AlertTarget):
             # Records that this producer still holds must not overtake the next ones.
             await self.close()
             raise NotDelivered(str(failure)) from None
+        return "acknowledged by all replicas"
 
     async def close(self) -> None:
         """Close the connections."""

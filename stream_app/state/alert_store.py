@@ -10,7 +10,15 @@ from stream_app.core.alerts.states import KEPT_FOR_READERS, for_readers
 from stream_app.ports.alerts import AlertStore
 from stream_app.state.connection import batch, connect, script, transaction
 from stream_app.state.greeting import Expected
-from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD, transitions_key
+from stream_app.state.keys import (
+    ALERT_DECIDED,
+    ALERT_OUTBOX,
+    ALERT_REFUSED,
+    ALERT_STATES,
+    ALERT_TOLD,
+    transitions_key,
+)
+from stream_app.state.round_trips import Command
 
 KEPT_TRANSITIONS = 10_000
 
@@ -23,6 +31,8 @@ class RedisAlertStore(AlertStore):
 
     def __init__(self, url: str) -> None:
         self._redis = connect(url, expected=Expected(writes=True))
+        self._former: dict[str, str] = {}  # by target: the name of its place in older versions
+        self._refused: set[str] = set()  # fields of the refusals that readers see
 
     async def close(self) -> None:
         """Close all connections."""
@@ -63,6 +73,21 @@ class RedisAlertStore(AlertStore):
         [entries] = await batch(self._redis, [("XRANGE", ALERT_OUTBOX, start, "+", "COUNT", limit)])
         return [(place.decode(), fields[b"transition"]) for place, fields in entries]
 
+    async def begin(self, former: Mapping[str, str]) -> None:
+        [stored, refused] = await batch(self._redis, [("HGETALL", ALERT_TOLD), ("HGETALL", ALERT_REFUSED)])
+        told = {name.decode(): place for name, place in stored.items()}
+        self._former = dict(former)
+        self._refused = {field.decode() for field, refusal in refused.items() if refusal}
+        gone = [field for field in self._refused if json.loads(field)[0] not in former]
+        shared = {was for target, was in former.items() if target in told}
+        # A target that is added beside others of its host is new: it would get all that they got.
+        heirs = [target for target, was in former.items() if was in told and was not in shared]
+        commands: list[Command] = [("HSET", ALERT_TOLD, target, told[former[target]]) for target in heirs]
+        commands += [("HSET", ALERT_REFUSED, field, "") for field in gone]
+        self._refused -= set(gone)
+        if commands:
+            await transaction(self._redis, commands)
+
     async def register(self, target: str) -> str:
         [place] = await batch(self._redis, [("HGET", ALERT_TOLD, target)])
         if place is not None:
@@ -72,5 +97,11 @@ class RedisAlertStore(AlertStore):
         await self.acknowledge(target, end)
         return end
 
-    async def acknowledge(self, target: str, place: str) -> None:
-        await batch(self._redis, [("HSET", ALERT_TOLD, target, place)])
+    async def acknowledge(self, target: str, place: str, rule: str = "", refusal: str = "") -> None:
+        names = filter(None, (target, self._former.get(target)))  # older builds go on at the former place
+        commands: list[Command] = [("HSET", ALERT_TOLD, *(part for name in names for part in (name, place)))]
+        field = json.dumps([target, rule])
+        if refusal or field in self._refused:
+            commands.append(("HSET", ALERT_REFUSED, field, refusal))
+        await transaction(self._redis, commands)
+        (self._refused.add if refusal else self._refused.discard)(field)

@@ -78,6 +78,7 @@ TABLE = (
     KeyKind("pub:transitions:<stream>", "stream", "decide_alerts", "the last 1,000",
             "a stream's transitions as readers see them; tag: !alerts"),
     KeyKind("pub:told", "hash", "the delivery", "the store's", "target: place in the outbox; tag: !alerts"),
+    KeyKind("pub:refused", "hash", "the delivery", "the store's", "[target, rule]: refusal; tag: !alerts"),
     KeyKind("sec:mark", "string", "now", "the store's", "an instant that the clock has passed; tag: clock"),
 )  # fmt: skip
 
@@ -91,6 +92,7 @@ ALERT_STATES = "dp:{!alerts}:pub:states"
 ALERT_DECIDED = "dp:{!alerts}:pub:decided"
 ALERT_OUTBOX = "dp:{!alerts}:pub:outbox"
 ALERT_TOLD = "dp:{!alerts}:pub:told"
+ALERT_REFUSED = "dp:{!alerts}:pub:refused"
 
 
 def transitions_key(stream: str) -> str:

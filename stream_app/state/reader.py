@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 
@@ -16,7 +18,7 @@ from stream_app.ports.reader import News, PublicReader
 from stream_app.state.codec import decode_rows
 from stream_app.state.connection import batch, connect
 from stream_app.state.greeting import Expected
-from stream_app.state.keys import ALERT_STATES, STREAM_NAMES, StreamKeys, transitions_key
+from stream_app.state.keys import ALERT_REFUSED, ALERT_STATES, STREAM_NAMES, StreamKeys, transitions_key
 from stream_app.state.round_trips import Command
 from stream_app.state.seen_epochs import Epochs, SeenEpochs
 from stream_app.state.seen_ledgers import SeenLedgers
@@ -111,9 +113,13 @@ class RedisReader(PublicReader):
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         return await self._ledgers.read(source)
 
-    async def alerts(self) -> dict[str, bytes]:
-        [states] = await batch(self._redis, [("HGETALL", ALERT_STATES)])
-        return {name.decode(): text for name, text in states.items()}
+    async def alerts(self) -> tuple[dict[str, bytes], dict[str, list[str]]]:
+        [states, told] = await batch(self._redis, [("HGETALL", ALERT_STATES), ("HGETALL", ALERT_REFUSED)])
+        refused = defaultdict[str, list[str]](list)
+        for field, refusal in sorted(told.items(), key=lambda item: item[1]):
+            if refusal:  # otherwise the target has accepted a notification since
+                refused[json.loads(field)[1]].append(refusal.decode())
+        return {name.decode(): text for name, text in states.items()}, dict(refused)
 
     async def transitions(self, stream: str) -> list[bytes]:
         [entries] = await batch(self._redis, [("XRANGE", transitions_key(stream), "-", "+")])

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 from stream_app.addresses import once_free
 from stream_app.config import Settings
 from stream_app.config.access import check_operator
+from stream_app.config.alerts import format_warnings
+from stream_app.core.alerts.states import trial
 from stream_app.core.answers.labels import AllLabels
 from stream_app.loops.alert_delivery import deliver
 from stream_app.loops.alert_watch import AlertWatcher
+from stream_app.loops.clocks import own_clock_us
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.ports.access import ApiKey
-from stream_app.ports.alerts import AlertTarget
+from stream_app.ports.alerts import AlertTarget, NotDelivered, Refused
 from stream_app.ports.reader import PublicReader
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
@@ -32,8 +35,6 @@ from stream_app.wiring.operator_endpoint import operator_endpoint
 
 if TYPE_CHECKING:
     import httpx
-
-    from stream_app.monitoring.alerting import AlertingMetrics
 
 log = logging.getLogger(__name__)
 
@@ -135,11 +136,13 @@ async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: 
     """
     import httpx  # imported here because the API needs no client
 
-    from stream_app.monitoring.alerting import AlertingMetrics
+    from stream_app.monitoring.alerting import AlertingMetrics, WatchedTarget
 
     if settings.redis.alerts_url is None:
         raise OperatorError("redis.alerts_url: it is missing; name the store that keeps the alerts' states")
     check_operator(settings.alerts.operator)
+    for line in format_warnings(settings.alerts):
+        log.warning("%s", line)
     store, metrics = RedisAlertStore(settings.redis.alerts_url), AlertingMetrics()
     async with AsyncExitStack() as resources:
         # Before anything answers: a watcher that waits is alive, and says for what it waits.
@@ -153,7 +156,7 @@ async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: 
             log.info("%s", failure)  # the registration of targets waits, and logs it
         reader = await resources.enter_async_context(open_reader(settings))
         client = await resources.enter_async_context(httpx.AsyncClient())
-        targets = _targets(settings, client, resources, metrics)
+        targets = [WatchedTarget(target, metrics) for target in _targets(settings, client, resources)]
         await _register_targets(store, targets)
         metrics.waiting.detail = "no rule was compared with released values yet"
         on_ready()
@@ -161,31 +164,50 @@ async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: 
         await until_all_end(deliver(store, targets), watcher.run())
 
 
-def _targets(
-    settings: Settings, client: httpx.AsyncClient, resources: AsyncExitStack, metrics: AlertingMetrics
-) -> list[AlertTarget]:
-    """Return the targets of the configuration, each measured under its place there."""
-    from stream_app.monitoring.alerting import WatchedTarget
+def _targets(settings: Settings, client: httpx.AsyncClient, resources: AsyncExitStack) -> list[AlertTarget]:
+    """Return the targets of the configuration."""
     from stream_app.sinks.alert_targets import AlertmanagerTarget, LogTarget, WebhookTarget
 
     alerts, site = settings.alerts, settings.api.url
-    named: dict[str, AlertTarget] = {"log": LogTarget()}
-    for number, url in enumerate(alerts.webhooks):
-        named[f"webhooks[{number}]"] = WebhookTarget(url, client, site)
+    found: list[AlertTarget] = [LogTarget()]
+    for number, hook in enumerate(alerts.webhooks):
+        found.append(WebhookTarget(f"webhooks[{number}]", hook.url, client, site, hook.form))
     for number, url in enumerate(alerts.alertmanagers):
-        named[f"alertmanagers[{number}]"] = AlertmanagerTarget(url, client, site)
+        found.append(AlertmanagerTarget(f"alertmanagers[{number}]", url, client, site))
     if alerts.topic is not None:
         from stream_app.sinks.alert_topic import TopicTarget
         from stream_app.wiring.topics import cluster_of
 
-        named["topic"] = topic = TopicTarget(cluster_of(settings, alerts.cluster), alerts.topic, site)
+        cluster = cluster_of(settings, alerts.cluster)
+        found.append(topic := TopicTarget(cluster, alerts.topic, site, alerts.cluster))
         resources.push_async_callback(topic.close)
-    return [WatchedTarget(target, place, metrics) for place, target in named.items()]
+    return found
+
+
+async def try_targets(settings: Settings) -> list[tuple[str, str, bool]]:
+    """Send every target one test notification, once; return its name, what it answered and if it accepted."""
+    import httpx
+
+    now_us = own_clock_us()
+    told = trial(settings.streams[0].name, now_us)
+    async with AsyncExitStack() as resources:
+        client = await resources.enter_async_context(httpx.AsyncClient())
+
+        async def answer(target: AlertTarget) -> tuple[str, str, bool]:
+            try:
+                return target.shown, await target.send(told), True
+            except Refused as refused:
+                return target.shown, f"refused: {refused} {refused.said}".rstrip(), False
+            except NotDelivered as failure:
+                return target.shown, f"not delivered: {failure}", False
+
+        return await asyncio.gather(*map(answer, _targets(settings, client, resources)))
 
 
 async def _register_targets(store: RedisAlertStore, targets: Sequence[AlertTarget]) -> None:
     """Start new targets at the next decision; if the store is unreachable, wait for it."""
     outage = Outage(log, "alerts: redis.alerts_url")
+    await outage.outlast(partial(store.begin, {target.identity: target.former for target in targets}))
     for target in targets:
-        await outage.outlast(partial(store.register, target.name))
+        await outage.outlast(partial(store.register, target.identity))
     outage.over()

@@ -15,7 +15,14 @@ from stream_app.core.alerts.states import KEPT_FOR_READERS
 from stream_app.ports.alerts import AlertStore
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.connection import connect, execute
-from stream_app.state.keys import ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD, transitions_key
+from stream_app.state.keys import (
+    ALERT_DECIDED,
+    ALERT_OUTBOX,
+    ALERT_REFUSED,
+    ALERT_STATES,
+    ALERT_TOLD,
+    transitions_key,
+)
 from stream_app.state.reader import RedisReader
 from tests.contracts.conftest import SERVERS, Servers
 from tests.models.memory_alerts import MemoryAlertStore
@@ -36,7 +43,8 @@ def over_store(request: pytest.FixtureRequest, servers: Servers) -> OverStore:
             server = servers[request.param]
             admin = connect(server.worker_url)
             shown = [transitions_key(stream) for stream in ("clicks", "views")]
-            await execute(admin, "DEL", ALERT_DECIDED, ALERT_OUTBOX, ALERT_STATES, ALERT_TOLD, *shown)
+            own = (ALERT_DECIDED, ALERT_OUTBOX, ALERT_REFUSED, ALERT_STATES, ALERT_TOLD)
+            await execute(admin, "DEL", *own, *shown)
             await admin.aclose()
             store = RedisAlertStore(server.alerts_url)
             await test(store)
@@ -82,6 +90,64 @@ def test_a_new_target_before_anything_was_sent_gets_all(over_store: OverStore) -
         assert await store.transitions(await store.register("new"), 10) == []
         await store.commit("clicks", None, 1, {}, [{"key": "first"}])
         assert len(await store.transitions(await store.register("new"), 10)) == 1
+
+    over_store(test)
+
+
+def test_targets_of_one_host_take_over_the_place_that_they_shared(over_store: OverStore) -> None:
+    async def test(store: AlertStore) -> None:
+        async def waiting(target: str) -> list[str]:
+            found = await store.transitions(await store.register(target), 10)
+            return [json.loads(text)["key"] for _, text in found]
+
+        await store.register("webhook https://h")
+        await store.commit("clicks", None, 1, {}, [{"key": key} for key in "abc"])
+        [first, *_] = await store.transitions(await store.register("webhook https://h"), 10)
+        await store.acknowledge("webhook https://h", first[0])
+        former = {"webhook 1": "webhook https://h", "webhook 2": "webhook https://h", "log": ""}
+        for _ in range(2):  # a second start changes nothing
+            await store.begin(former | {"webhook 9": "webhook https://other"})
+            assert await waiting("webhook 1") == await waiting("webhook 2") == ["b", "c"]
+            assert await waiting("log") == await waiting("webhook 9") == []
+        # A target that is added later must not start there, for it would get all that came since.
+        await store.begin(former | {"webhook 3": "webhook https://h"})
+        assert await waiting("webhook 3") == []
+        assert await waiting("webhook 1") == ["b", "c"]
+        # An older build, and the only target of a host under a new address, go on where the last one was.
+        [second] = await store.transitions(first[0], 1)
+        await store.acknowledge("webhook 1", second[0])
+        assert await waiting("webhook https://h") == ["c"]
+        assert await waiting("webhook 2") == ["b", "c"]
+        await store.begin({"webhook 4": "webhook https://h"})
+        assert await waiting("webhook 4") == ["c"]
+
+    over_store(test)
+
+
+def test_a_refusal_is_shown_until_the_target_accepts_the_rule_or_is_taken_out(
+    request: pytest.FixtureRequest, over_store: OverStore, servers: Servers
+) -> None:
+    parameter = request.node.callspec.params["over_store"]
+
+    async def test(store: AlertStore) -> None:
+        reader = None if parameter == "memory" else RedisReader(servers[parameter].api_url)
+
+        async def refused() -> dict[str, list[str]]:
+            return (await reader.alerts())[1] if reader else store.refusals()  # type: ignore[attr-defined]
+
+        await store.begin({"webhook 1": "", "webhook 2": ""})
+        await store.acknowledge("webhook 1", "1-0", "busy", "webhooks[0] (status 400)")
+        await store.acknowledge("webhook 2", "1-0", "busy", "webhooks[1] (status 404)")
+        await store.acknowledge("webhook 1", "2-0", "calm", "webhooks[0] (status 400)")
+        await store.acknowledge("webhook 1", "3-0")  # nothing was sent, so nothing is known of it
+        both = ["webhooks[0] (status 400)", "webhooks[1] (status 404)"]
+        assert await refused() == {"busy": both, "calm": both[:1]}
+        await store.acknowledge("webhook 1", "4-0", "busy")
+        assert await refused() == {"busy": both[1:], "calm": both[:1]}
+        await store.begin({"webhook 2": ""})
+        assert await refused() == {"busy": both[1:]}
+        if reader:
+            await reader.close()
 
     over_store(test)
 

@@ -117,6 +117,8 @@ async def fill_alerts(url: str) -> None:
     before = (await alerts.load())[1].get("clicks")
     assert await alerts.commit("clicks", before, 1, {"busy": b"{}"}, [{"key": "k"}])
     assert await alerts.register("log")
+    await alerts.acknowledge("log", "0-0", "busy", "log (status 400)")
+    await alerts.begin({"log": ""})
     await alerts.close()
 
 

@@ -19,6 +19,8 @@ class MemoryAlertStore(AlertStore):
         self._outbox: list[bytes] = []
         self._for_readers: dict[str, list[bytes]] = {}
         self._told: dict[str, str] = {}
+        self._former: dict[str, str] = {}
+        self._refused: dict[tuple[str, str], str] = {}
 
     async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:
         return dict(self._states), dict(self._decided)
@@ -51,8 +53,29 @@ class MemoryAlertStore(AlertStore):
         page = self._outbox[first : first + limit]
         return [(f"{place}-0", text) for place, text in enumerate(page, start=first + 1)]
 
+    async def begin(self, former: Mapping[str, str]) -> None:
+        self._former = dict(former)
+        shared = {was for target, was in former.items() if target in self._told}
+        for target, was in former.items():
+            if was in self._told and was not in shared:
+                self._told[target] = self._told[was]
+        self._refused = {key: said for key, said in self._refused.items() if key[0] in former}
+
+    def refusals(self) -> dict[str, list[str]]:
+        """Return by rule how targets refused its last notification."""
+        found: dict[str, list[str]] = {}
+        for (_, rule), said in sorted(self._refused.items(), key=lambda item: item[1]):
+            found.setdefault(rule, []).append(said)
+        return found
+
     async def register(self, target: str) -> str:
         return self._told.setdefault(target, f"{len(self._outbox)}-0")
 
-    async def acknowledge(self, target: str, place: str) -> None:
+    async def acknowledge(self, target: str, place: str, rule: str = "", refusal: str = "") -> None:
         self._told[target] = place
+        if former := self._former.get(target):
+            self._told[former] = place
+        if rule:
+            self._refused.pop((target, rule), None)
+        if refusal:
+            self._refused[target, rule] = refusal

@@ -91,9 +91,9 @@ class MemoryReader(PublicReader):
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         return tuple(self._ledgers.get(source, ()))
 
-    async def alerts(self) -> dict[str, bytes]:
+    async def alerts(self) -> tuple[dict[str, bytes], dict[str, list[str]]]:
         """Return nothing: ``MemoryAlertStore`` keeps the states of rules."""
-        return {}
+        return {}, {}
 
     async def transitions(self, stream: str) -> list[bytes]:
         """Return nothing: ``MemoryAlertStore`` keeps the transitions."""

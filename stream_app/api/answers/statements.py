@@ -164,11 +164,15 @@ def _total(view: StreamView) -> schemas.TotalAnswer | None:
 
 
 def alerts(
-    states: Mapping[str, State], private: Callable[[str], bool], now: Mapping[str, Shown]
+    states: Mapping[str, State],
+    private: Callable[[str], bool],
+    now: Mapping[str, Shown],
+    refused: Mapping[str, list[str]],
 ) -> schemas.AlertList:
     """Return the states of all rules that are watched.
 
-    Args: private, says whether a stream is private now; now, what rules read at the last release.
+    Args: private, says whether a stream is private now; now, what rules read at the last release;
+        refused, how targets refused a rule's last notification.
     """
     return schemas.AlertList(
         alerts=[
@@ -176,6 +180,7 @@ def alerts(
                 **last | {"private": last["private"] and private(last["stream"])},
                 **times_of(last, format_instant),
                 **reading_of(now, name),
+                refused=refused.get(name, []),
                 phase=state.phase,
                 since=format_instant(state.since_us),
             )

@@ -246,11 +246,19 @@ def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> sch
     )
 
 
-def marks(view: StreamView, states: Mapping[str, State], now: Mapping[str, Shown]) -> schemas.AlertMarks:
-    """Return the rules over a stream: their thresholds and last changes. Args: now, what rules read."""
+def marks(
+    view: StreamView,
+    states: Mapping[str, State],
+    now: Mapping[str, Shown],
+    refused: Mapping[str, list[str]],
+) -> schemas.AlertMarks:
+    """Return the rules over a stream: their thresholds and last changes.
+
+    Args: now, what rules read; refused, how targets refused a rule's last notification.
+    """
     name = view.name
     lasts = [(state, state.last) for _, state in sorted(states.items()) if state.last is not None]
-    found = [_mark(view, state, last, now) for state, last in lasts if last["stream"] == name]
+    found = [_mark(view, state, last, now, refused) for state, last in lasts if last["stream"] == name]
     return schemas.AlertMarks(**released(view), alerts=found)
 
 
@@ -278,7 +286,11 @@ def transitions(
 
 
 def _mark(
-    view: StreamView, state: State, last: dict[str, Any], now: Mapping[str, Shown]
+    view: StreamView,
+    state: State,
+    last: dict[str, Any],
+    now: Mapping[str, Shown],
+    refused: Mapping[str, list[str]],
 ) -> schemas.AlertMark:
     condition = _condition(last["condition"])
     window_us = condition.window_us if condition else None
@@ -299,6 +311,7 @@ def _mark(
         since=state.since_us / 1e6,
         **times_of(last, lambda at_us: at_us / 1e6),
         **reading_of(now, last["rule"]),
+        refused=refused.get(last["rule"], []),
     )
 
 

@@ -99,7 +99,8 @@ async def marks(request: Request, replica: Known, _query: Nothing) -> schemas.Al
     assert replica.view is not None
     now = await request.app.state.rule_readings.of(replica)
     is_newest = all_replicas(request).streams.shown_as(replica.view.name) is replica
-    return panels.marks(replica.view, all_replicas(request).alerts if is_newest else {}, now)
+    replicas = all_replicas(request)
+    return panels.marks(replica.view, replicas.alerts if is_newest else {}, now, replicas.refused)
 
 
 @router.get("/streams/{stream}/transitions", tags=["Alerts"], response_model=schemas.AlertTransitions)

@@ -133,6 +133,11 @@ class AlertAnswer(BaseModel):
     labels: dict[str, str]
     summary: str
     key: str = Field(description="idempotency key of that change")
+    refused: list[str] = Field(
+        default=[],
+        description="targets that refused the last notification of this rule, by their place in the "
+        "configuration, with the status of their answer: webhooks[0] (status 400)",
+    )
 
 
 class AlertList(BaseModel):

@@ -218,6 +218,13 @@ class Ranges:
         assert level is not None
         return _quantile(counts, level, buckets), None
 
+    def reach(self, condition: Condition, question: Question) -> float | None:
+        """Return half the width of the 95 % interval of what ``shown`` returns; None without an error."""
+        if condition.measure == "ks" or (question.below is not None and condition.measure != "total"):
+            return None
+        interval = self.estimate(question).interval()
+        return condition.in_unit(float(interval.upper - interval.lower) / 2)
+
     def _over_cells(self, question: Question, span: Span | None) -> Estimate:
         """Return a sum of columns with its law. The law depends on the number of keys, not on which keys."""
         total, columns = self._cells_of(span), self._columns(question)

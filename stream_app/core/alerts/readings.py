@@ -33,12 +33,14 @@ class Reading:
         beyond_clear: how far the estimate is past the value at which a firing alert ends.
         show: the value and its standard error in the condition's own unit, for notifications; None if
             there is none.
+        reach: half the width of the value's 95 % interval, in the same unit; None if there is none.
     """
 
     beyond: float
     margin: float
     beyond_clear: float
     show: Callable[[], Shown]
+    reach: Callable[[], float | None] = lambda: None
 
     def past(self, rule: Rule) -> bool:
         """Return whether the true value is past the threshold with the rule's confidence.
@@ -185,4 +187,10 @@ def _reading(
         certain = ranges.certain_distance(question, rule.confidence)
         value = ranges.distance(question)
         margin = max(0.0, value - certain.lower if rule.condition.upward else certain.upper - value)
-    return Reading(beyond, margin, back, lambda: ranges.shown(rule.condition, question))
+    return Reading(
+        beyond,
+        margin,
+        back,
+        lambda: ranges.shown(rule.condition, question),
+        lambda: ranges.reach(rule.condition, question),
+    )

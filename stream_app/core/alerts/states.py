@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from stream_app.core.alerts.readings import Reading, readings
-from stream_app.core.alerts.rules import OF_AMOUNTS, Rule
+from stream_app.core.alerts.rules import OF_AMOUNTS, Condition, Rule
 from stream_app.core.answers.query import StreamView
 from stream_app.core.declaration import Declaration
 from stream_app.core.generations import base_of, generation, number_of
@@ -81,6 +81,17 @@ class Moment:
     now_us: int
     private: bool
     declared: Declaration | None = None
+
+
+def trial(stream: str, now_us: int) -> dict[str, Any]:
+    """Return a transition that is about no rule, to try targets out. Args: stream, whose page it links to."""
+    rule = Rule(
+        name="test",
+        text="none",
+        condition=Condition(measure="no_data", stream=stream),
+        summary="This is a test: no rule fired. It was sent by stream-app alerts test.",
+    )
+    return _transition(rule, Moment(stream, 0, now_us, now_us, True), "firing", now_us, now_us, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +208,7 @@ def _transition(
     rule: Rule, moment: Moment, kind: Change, since_us: int, fired_us: int, reading: Reading | None
 ) -> dict[str, Any]:
     value, stderr = (None, None) if reading is None else reading.show()
+    reach = None if reading is None else reading.reach()
     return {
         "key": _key(rule.fingerprint, moment.stream, moment.seq, kind),
         "kind": kind,
@@ -212,6 +224,7 @@ def _transition(
         "fired_us": fired_us,
         "value": value,
         "stderr": stderr,
+        **({} if reach is None else {"reach": reach}),
         "unit": rule.condition.unit,
         "counted_in": counted_in(moment.declared),
         "meaning": _meaning(rule, moment.declared),

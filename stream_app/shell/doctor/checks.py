@@ -13,6 +13,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
+from stream_app.config.alerts import format_warnings
 from stream_app.config.second_measurement import check_measurements
 from stream_app.config.settings import IngestSettings, OutputSettings
 from stream_app.core.incoming import RecordBatch
@@ -54,6 +55,7 @@ async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
         findings += _directory("redis.url", settings.redis.embedded)
     findings += _measurements(settings)
     findings += key_file_findings(settings)
+    findings += [Finding("alerts", "warn", line) for line in format_warnings(settings.alerts)]
     step("asking the ledger")
     findings += await _ledger(settings)
     step("looking at ports, and asking Redis")

@@ -17,6 +17,7 @@ from stream_app.shell.doctor.users import users_findings
 from stream_app.state.connection import batch, connect, execute
 from stream_app.state.embedded import find_server
 from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREAM_NAMES, StreamKeys
+from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
 from stream_app.vault.key_ring import KeyRing
@@ -51,7 +52,7 @@ async def redis_findings(settings: Settings) -> list[Finding]:
         await _readers(settings.redis.api_url, url),
     ]
     if settings.alerts.rules:
-        found.append(await _alerts(settings.redis.alerts_url, url))
+        found += [await _alerts(settings.redis.alerts_url, url), *await _refusals(url)]
     found += await _noise_findings(settings, url)
     return found
 
@@ -123,6 +124,24 @@ async def _alerts(alerts_url: str | None, url: str) -> Finding:
         return Finding(what, "fail", f"{said}; see deploy/redis/make_users.py")
     finally:
         await redis.aclose()
+
+
+async def _refusals(url: str) -> list[Finding]:
+    """Return a warning for each rule whose last notification a target refused."""
+    reader = RedisReader(url)
+    try:
+        _, refused = await reader.alerts()
+    except OSError:
+        return []  # other findings say so
+    finally:
+        await reader.close()
+    remedy = "try it with stream-app alerts test"
+    return [
+        Finding(
+            "alerts", "warn", f"the last notification of {rule} was refused by {', '.join(said)}; {remedy}"
+        )
+        for rule, said in sorted(refused.items())
+    ]
 
 
 def key_file_findings(settings: Settings) -> list[Finding]:

@@ -61,10 +61,10 @@ class WithAlerts:
     def __init__(self, reader: PublicReader, alerts: MemoryAlertStore) -> None:
         self._reader, self._alerts = reader, alerts
 
-    async def alerts(self) -> dict[str, bytes]:
-        """Return the state of every alert rule."""
+    async def alerts(self) -> tuple[dict[str, bytes], dict[str, list[str]]]:
+        """Return the state of every alert rule, and the refusals of its last notification."""
         states, _decided = await self._alerts.load()
-        return states
+        return states, self._alerts.refusals()
 
     async def transitions(self, stream: str) -> list[bytes]:
         """Return the transitions of the rules over a stream."""

@@ -70,6 +70,17 @@ async def test_rule_that_never_changed_is_listed_with_what_it_reads_now(api: Api
 
 
 @with_api([40, 50], epsilon=EXACT)
+async def test_a_rule_says_which_target_refused_its_last_notification(api: Api) -> None:
+    alerts = MemoryAlertStore()
+    await watched(api, alerts, rules("calm", "busy"))
+    await alerts.acknowledge("webhook 1234", "1-0", "busy", "webhooks[0] (status 400)")
+    found = await listed(api)
+    assert (found["busy"]["refused"], found["calm"]["refused"]) == (["webhooks[0] (status 400)"], [])
+    marks = {one["rule"]: one["refused"] for one in (await api.json("marks"))["alerts"]}
+    assert marks == {"busy": ["webhooks[0] (status 400)"], "calm": []}
+
+
+@with_api([40, 50], epsilon=EXACT)
 async def test_beginning_of_a_watch_is_no_change(api: Api) -> None:
     alerts = MemoryAlertStore()
     watcher = await watched(api, alerts, rules("calm", "busy"))

@@ -104,7 +104,7 @@ def test_prometheus_holds_every_key_and_sends_firing_alerts(tmp_path: Path) -> N
             states[name] = state.to_json()
         assert set(states) == {"busy"}
         reader = one.store.reader()
-        reader.alerts = lambda: asyncio.sleep(0, states)  # type: ignore[method-assign]
+        reader.alerts = lambda: asyncio.sleep(0, (states, {}))  # type: ignore[method-assign]
 
         @asynccontextmanager
         async def readers() -> AsyncIterator[PublicReader]:

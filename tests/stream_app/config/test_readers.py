@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from stream_app.config import ConfigError, Settings, load_text
+from stream_app.config.alerts import format_warnings
+from stream_app.core.alerts.targets import Webhook
 from stream_app.ports.access import Limits
 
 STREAMS = """\
@@ -40,8 +42,57 @@ def test_rules_are_read() -> None:
         3_600_000_000,
         "no_data",
     )
-    assert settings.alerts.webhooks == ("https://hooks.example.org/x",)
+    assert settings.alerts.webhooks == (Webhook("https://hooks.example.org/x"),)
     assert read("").alerts.rules == ()
+
+
+HOOK = "https://hooks.example.org/x"
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (f'webhooks: ["{HOOK}", "{HOOK}"]', "alerts.webhooks [1]: is the address of [0], written again"),
+        (f'webhooks: ["{HOOK}", {{url: "{HOOK}", format: slack}}]', "[1]: is the address of [0]"),
+        (f'webhooks: ["{HOOK}", "https://HOOKS.example.org:443/x#a"]', "[1]: is the address of [0]"),
+        ('alertmanagers: ["http://am:9093", "http://am:9093/"]', "alerts.alertmanagers [1]: is the address"),
+        (
+            f'webhooks: [{{url: "{HOOK}", format: slak}}]',
+            "[0]: format must be one of alertmanager, slack, teams",
+        ),
+        (f'webhooks: [{{url: "{HOOK}", form: slack}}]', "[0]: must be a URL, or {url: ..., format: slack}"),
+        ("webhooks: [{format: slack}]", "[0]: must be a URL, or {url: ..., format: slack}"),
+        (
+            'webhooks: [{url: "ftp://example.org/x"}]',
+            "[0]: must be a URL that begins with http:// or https://",
+        ),
+        (f'webhooks: "{HOOK}"', "must be a list of URLs"),
+        ("webhooks: [5]", "[0]: must be a word"),
+        (
+            'webhooks: ["http://' + "ü" * 70 + '.example/x"]',
+            "[0]: names a host that cannot be written in ASCII",
+        ),
+    ],
+)
+def test_targets_that_are_equal_or_wrong_are_refused(targets: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        read(f"alerts:\n  {targets}\n")
+    assert expected in str(refusal.value)
+    assert "/x" not in str(refusal.value) or "must be a list" in expected
+
+
+def test_webhooks_have_a_format_and_known_hosts_without_theirs_are_warned_of() -> None:
+    slack, discord = (
+        "https://hooks.slack.com/services/T/B/secret",
+        "https://discord.com/api/webhooks/1/secret",
+    )
+    settings = read(f'alerts:\n  webhooks: ["{slack}", {{url: "{discord}", format: discord}}, "{HOOK}"]\n')
+    assert [hook.form for hook in settings.alerts.webhooks] == ["alertmanager", "discord", "alertmanager"]
+    [line] = format_warnings(settings.alerts)
+    assert line == (
+        "alerts.webhooks[0]: https://hooks.slack.com takes other bodies than format: alertmanager; "
+        "write {url: ..., format: slack}"
+    )
 
 
 @pytest.mark.parametrize(

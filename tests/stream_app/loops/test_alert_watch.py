@@ -148,16 +148,18 @@ def test_a_changed_rule_ends_its_old_alert() -> None:
 class Flaky:
     """A target that takes every transition, but dies before it acknowledges every second one."""
 
-    name = "flaky"
+    name = shown = identity = "flaky"
+    former = ""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
         self._calls = itertools.count()
 
-    async def send(self, transition: Mapping[str, Any]) -> None:
+    async def send(self, transition: Mapping[str, Any]) -> str:
         self.taken.append(transition["key"])
         if next(self._calls) % 2 == 0:
             raise NotDelivered("it died")
+        return "taken"
 
     async def remind(self, firing: Sequence[Mapping[str, Any]]) -> None:
         raise AssertionError(firing)
@@ -166,8 +168,8 @@ class Flaky:
 def test_every_transition_is_sent_in_order_at_least_once() -> None:
     async def run() -> None:
         store, target = MemoryAlertStore(), Flaky()
-        await store.register(target.name)
-        await store.commit("clicks", None, 1, {}, [{"key": str(number)} for number in range(20)])
+        await store.register(target.identity)
+        await store.commit("clicks", None, 1, {}, [{"key": str(n), "rule": "busy"} for n in range(20)])
         for _ in range(100):
             try:
                 if not await send_waiting(store, target):

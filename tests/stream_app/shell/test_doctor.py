@@ -28,6 +28,7 @@ from stream_app.ports import ACCEPT_LOSS
 from stream_app.shell.doctor import checks as doctor
 from stream_app.shell.doctor import room as doctor_room
 from stream_app.shell.doctor.findings import Finding, show
+from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.keys import CLOCK_MARK
 from stream_app.wiring.storage import new_ledger
 from tests.contracts.servers import server_paths
@@ -195,6 +196,24 @@ class TestOverAServer:
         assert {user: finding.state for user, finding in found.items()} == users
         assert "can read secret keys" in found["operator"].said
         assert "cannot keep the alerts' states" in found["api"].said
+
+    def test_a_refused_notification_and_a_host_without_its_format_are_found(self, folder: Path) -> None:
+        hook = 'webhooks: ["https://hooks.slack.com/services/secret"]'
+        rules = f"alerts: {{rules: {{many: {{when: count(clicks) > 1}}}}, {hook}}}"
+        with deployed(folder / "redis", server_paths()["bundled"]) as server:
+            store = RedisAlertStore(server.alerts_url)
+
+            async def refuse() -> None:
+                await store.acknowledge("webhook 1234", "1-0", "many", "webhooks[0] (status 400)")
+                await store.close()
+
+            asyncio.run(refuse())
+            urls = f', api_url: "{server.api_url}", alerts_url: "{server.alerts_url}"'
+            found = examined(folder, server.worker_url, more=rules, more_redis=urls)["alerts"]
+        assert [finding.state for finding in found] == ["warn", "warn"]
+        assert "write {url: ..., format: slack}" in found[0].said
+        assert "the last notification of many was refused by webhooks[0] (status 400)" in found[1].said
+        assert "secret" not in str(found)
 
     @pytest.mark.parametrize(
         ("own_ahead_s", "noted_ahead_s", "state", "said"),

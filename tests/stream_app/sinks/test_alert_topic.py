@@ -72,7 +72,7 @@ def test_waiting_transitions_are_sent_in_order_and_once(bootstrap_servers: str) 
 
     async def run() -> None:
         store, target = MemoryAlertStore(), TopicTarget(Cluster(bootstrap_servers), topic.name)
-        await store.register(target.name)
+        await store.register(target.identity)
         await store.commit("a b", None, 1, {}, [TOLD | {"key": f"k{n}", "kind": kind} for n, kind in steps])
         assert await send_waiting(store, target) == 4
         assert await send_waiting(store, target) == 0

@@ -34,10 +34,10 @@ export class Alerts extends Panel {
   }
 
   #words(one) {
-    const { confidence, watched, value_now: value, stderr_now: stderr, unit, summary } = one;
+    const { confidence, refused, watched, value_now: value, stderr_now: stderr, unit, summary } = one;
     const since = watched === null ? "" : ` Watched since ${this.page.times.onPage(this.page.times.until(watched))}.`;
     const now = value === null ? "" : `; it now reads ${estimate(value, stderr, unit)}`;
-    return `${this.#change(one)}${now}.${since} Fires when the condition holds with ${percent(confidence)} confidence.${summary ? ` ${summary}` : ""}`;
+    return `${this.#change(one)}${now}.${since} Fires when the condition holds with ${percent(confidence)} confidence.${refused.length ? ` Its last notification was refused by ${refused.join(", ")}.` : ""}${summary ? ` ${summary}` : ""}`;
   }
 
   #change({ phase, kind, since, changed, value, stderr, unit }) {
