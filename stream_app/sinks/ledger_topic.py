@@ -7,6 +7,7 @@ both write an entry. Its key and bytes are the same, so the second record change
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -16,8 +17,10 @@ from stream_app.core.records import LedgerEntry
 from stream_app.kafka_cluster import Cluster, create_compacted, records_of, topic_facts, translating_errors
 from stream_app.ports import OperatorError, OutsideLedger
 from stream_app.sinks.ledger_file import HEADER, is_ledger, missing
+from stream_app.sinks.own_records import NotOwn, Record, own_records
 
 _HEADER_KEY = b"private_counts_ledger"
+_KEY = re.compile(rb".+/.+/\d+/\w+/-?\d+", re.DOTALL)  # of an entry
 _LOOKS, _LOOK_AGAIN_S = 6, 0.2
 
 
@@ -51,17 +54,28 @@ class LedgerTopic(OutsideLedger):
     async def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all entries, oldest first. Cost: reads the whole topic, one record per epoch."""
         await self._check()
-        header, *records = await self._records() or [(b"", b"")]
-        if header[0] != _HEADER_KEY or not is_ledger(self.name, header[1]):
+        found = [*own_records(await self._records(), self._read)]
+        if None not in found:  # the header
             raise OperatorError(missing(self.name))
+        entries = tuple(dict.fromkeys(entry for entry in found if entry is not None))
+        self._known = {entry_to_json(entry) for entry in entries}
+        return entries
+
+    def _read(self, key: bytes, value: bytes, _record: Record) -> LedgerEntry | None:
+        """Return an entry; None for the header. Raises: NotOwn; OperatorError for an unknown version."""
+        if key == _HEADER_KEY:
+            if not is_ledger(self.name, value):
+                raise OperatorError(missing(self.name))
+            return None
         try:
-            entries = tuple(entry_from_json(value) for _, value in records)
-        except (ValueError, TypeError):
+            return entry_from_json(value)
+        except (ValueError, TypeError, RecursionError):
+            if not _KEY.fullmatch(key):
+                raise NotOwn from None
+            # It may be an entry of a newer build: without it the ledger would understate a source.
             raise OperatorError(
                 f"{self.name} holds a record that is no entry; name another topic, or update the service"
             ) from None
-        self._known = {value for _, value in records}
-        return tuple(dict.fromkeys(entries))
 
     async def append(self, entries: Sequence[LedgerEntry]) -> None:
         if self._known is None:
@@ -97,11 +111,10 @@ class LedgerTopic(OutsideLedger):
             finally:
                 await producer.stop()
 
-    async def _records(self) -> list[tuple[bytes, bytes]]:
-        """Return (key, value) of every record, oldest first."""
+    async def _records(self) -> list[Record]:
+        """Return every record, oldest first."""
         # Entries are sent without a transaction; an open one of another producer must hide none.
-        found = await records_of(self._cluster, self._place, isolation_level="read_uncommitted")
-        return [(record.key or b"", record.value or b"") for record in found]
+        return await records_of(self._cluster, self._place, isolation_level="read_uncommitted")
 
 
 def _key(entry: LedgerEntry) -> bytes:

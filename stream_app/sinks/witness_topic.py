@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_app.core.changes import is_change
 from stream_app.core.records import WitnessRow
@@ -30,6 +30,7 @@ from stream_app.kafka_cluster import (
     topic_facts,
 )
 from stream_app.ports import OperatorError, Witness
+from stream_app.sinks.own_records import NotOwn, Record, own_records
 from stream_app.stored_format import CHANGES, GENERATIONS, check_format
 
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
@@ -143,17 +144,15 @@ class WitnessTopic(Witness):
     async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
         """Return rows with seq > after_seq, in order. Cost: reads the whole topic."""
         records = await records_of(self._cluster, self._place, await self._first(), await self._settled_end())
-        rows = (_row(record) for record in records if _stream(record) == stream)
-        return [row for row in rows if row.seq > after_seq]
+        return [row for row, _ in _rows(records, stream) if row.seq > after_seq]
 
     async def first(self, stream: str) -> tuple[WitnessRow, bytes] | None:
         """Return a stream's first row and the settings that it keeps; None if there is no row."""
         start, end, window = await self._first(), await self._settled_end(), _FIRST_WINDOW
         while start < end:
             stop = min(start + window, end)
-            for record in await records_of(self._cluster, self._place, start, stop):
-                if _stream(record) == stream:
-                    return _row(record), dict(record.headers).get(_NOTES, b"")
+            for row, notes in _rows(await records_of(self._cluster, self._place, start, stop), stream):
+                return row, notes
             start, window = stop, window * 4
         return None
 
@@ -211,9 +210,8 @@ class WitnessTopic(Witness):
             start, before = max(start - window, stop_at), start
             window *= 4
             read = await records_of(self._cluster, self._place, start, before)
-            own = [record for record in read if _stream(record) == stream]
-            if own:
-                self._heads[stream] = _row(own[-1])[:2]
+            if own := [row for row, _ in _rows(read, stream)]:
+                self._heads[stream] = own[-1][:2]
                 break
         self._looked_at[stream] = end
         if stream in self._writers:
@@ -250,8 +248,10 @@ def _key(stream: str, row: bytes) -> bytes:
     return f"{stream}/{message['epoch']}/{message['bin']}".encode()
 
 
-def _stream(record: ConsumerRecord[bytes, bytes]) -> str:
-    return (record.key or b"").decode(errors="replace").split("/", 1)[0]
+def _rows(records: Iterable[Record], stream: str) -> Iterator[tuple[WitnessRow, bytes]]:
+    """Yield each row of a stream, and the settings that it keeps."""
+    of_stream = (record for record in records if (record.key or b"").startswith(f"{stream}/".encode()))
+    return own_records(of_stream, _read)
 
 
 def _headers(row: WitnessRow, notes: bytes | None, *, with_notes: bool) -> list[tuple[str, bytes]]:
@@ -262,10 +262,18 @@ def _headers(row: WitnessRow, notes: bytes | None, *, with_notes: bool) -> list[
     return [*headers, (_FORMAT, b"%d" % CHANGES)] if is_change(row.row) else headers
 
 
-def _row(record: ConsumerRecord[bytes, bytes]) -> WitnessRow:
-    row, headers = record.value or b"{}", dict(record.headers)
+def _read(key: bytes, row: bytes, record: Record) -> tuple[WitnessRow, bytes]:
+    """Return a row and the settings that it keeps. Raises: NotOwn; OperatorError for a newer format."""
+    headers = dict(record.headers)
     check_format(f"topic {record.topic}", headers.get(_FORMAT))
-    return WitnessRow(int(json.loads(row)["seq"]), row, headers.get(_VALUES, b""))
+    try:
+        seq = json.loads(row)["seq"]
+        is_own = type(seq) is int and _key(key.decode().split("/", 1)[0], row) == key
+    except (ValueError, LookupError, TypeError, RecursionError):
+        is_own = False
+    if not is_own:
+        raise NotOwn
+    return WitnessRow(seq, row, headers.get(_VALUES, b"")), headers.get(_NOTES, b"")
 
 
 async def first_in_topic(cluster: Cluster, topic: str, stream: str) -> tuple[WitnessRow, bytes] | None:

@@ -167,6 +167,38 @@ async def test_a_topic_of_something_else_is_refused(bootstrap_servers: str) -> N
         await LedgerTopic.create(cluster, topic)
 
 
+FOREIGN = [
+    (b"key", b"a row"),
+    (b"key", b"{}"),
+    (b"private_counts_ledger/", b"{}"),
+    (b"a/b/c/d/e", b"not json"),
+    (b"a/b/0/d", b"not json"),
+    (b"key", b"\xff"),
+    (b"key", b"[" * 100_000),
+    (b"key", b""),
+    (b"key", None),
+]
+
+
+@pytest.mark.kafka
+@pytest.mark.anyio
+async def test_records_of_others_and_tombstones_are_read_past(bootstrap_servers: str) -> None:
+    cluster, topic = Cluster(bootstrap_servers), f"ledger-{uuid4().hex[:8]}"
+    ledger = await LedgerTopic.create(cluster, topic)
+    await ledger.append(ENTRIES[:1])
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as other:
+        for key, value in FOREIGN:
+            await other.send_and_wait(topic, value, key, partition=0)
+        again = LedgerTopic(cluster, topic)
+        assert await again.entries() == tuple(ENTRIES[:1])
+        await again.append(ENTRIES)
+        assert await LedgerTopic(cluster, topic).entries() == tuple(ENTRIES)
+        # An entry that a newer build wrote is not read past: the ledger would understate its source.
+        await other.send_and_wait(topic, b'{"unknown": 1}', b"log/clicks/7/ab12/-5", partition=0)
+    with pytest.raises(OperatorError, match="holds a record that is no entry"):
+        await LedgerTopic(cluster, topic).entries()
+
+
 async def made(servers: str, settings: dict[str, str], partitions: int) -> str:
     topic = f"ledger-{uuid4().hex[:8]}"
     admin = AIOKafkaAdminClient(bootstrap_servers=servers)

@@ -228,6 +228,50 @@ async def test_a_row_of_a_newer_format_is_refused(bootstrap_servers: str) -> Non
             await witness.head("a")
 
 
+FOREIGN = [
+    (b"a", b"not json"),
+    (b"a/0/103", b"not json"),
+    (b"a/0/103", b"{}"),
+    (b"a/0/103", b"[]"),
+    (b"a/0/103", b"5"),
+    (b"a/0/103", b'{"seq": "4", "epoch": 0, "bin": 103}'),
+    (b"a/0/103", b'{"seq": true, "epoch": 0, "bin": 103}'),
+    (b"a/0/103", b'{"seq": 9, "epoch": 0, "bin": 104}'),
+    (b"a/0/103", b"\xff\xfe"),
+    (b"a/0/103", b"[" * 100_000),
+    (b"a/0/103", b""),
+    (b"a/0/101", None),
+    (b"a/", b"{}"),
+    (None, b"a"),
+    (b"\xff", b"{}"),
+    (b"b/0/101", b'{"seq": 1, "epoch": 0, "bin": 101}'),
+]
+
+
+@pytest.mark.parametrize("place", ["before", "between", "after"])
+async def test_records_of_others_and_tombstones_are_read_past(bootstrap_servers: str, place: str) -> None:
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+
+    async def foreign(when: str) -> None:
+        if when == place:
+            async with AIOKafkaProducer(bootstrap_servers=topic.servers) as other:
+                for key, value in FOREIGN:
+                    # The broker refuses a record without a key in a compacted topic.
+                    await other.send_and_wait(topic.name, value, key or b"-")
+
+    await foreign("before")
+    async with opened(topic, "a") as witness:
+        await witness.append("a", [row(1)])
+        await foreign("between")
+        await witness.append("a", [row(2)])
+    await foreign("after")
+    async with opened(topic, "a") as witness:
+        assert await witness.head("a") == (2, row(2).row)
+        assert await witness.rows("a", 0) == [row(1), row(2)]
+        await witness.append("a", [row(3)])
+    assert await first_in_topic(Cluster(topic.servers), topic.name, "a") == (row(1), b"")
+
+
 async def test_the_first_row_of_a_generation_keeps_the_settings(bootstrap_servers: str) -> None:
     """Rows of a stream with several generations need a build that knows them, those of the first one, too."""
     topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
