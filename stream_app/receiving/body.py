@@ -8,6 +8,8 @@ from itertools import islice
 
 import msgspec
 
+from stream_app.core.json_objects import UNDECODABLE, is_object
+
 MOST_OTHERS = (
     10_000  # records of a body that may be no objects: finding one costs more than reading ten objects
 )
@@ -16,14 +18,6 @@ HINT = (
     "send one JSON object per line, or one array of objects, uncompressed and in UTF-8 "
     "(curl --data-binary @FILE keeps lines; -d joins them)"
 )
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
-
-class _Object(msgspec.Struct):
-    """Any JSON object."""
-
-
-_object = msgspec.json.Decoder(_Object).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
@@ -61,26 +55,18 @@ def no_objects(lines: Iterable[bytes], most: int | None = None) -> int:
 
     Args: most, after one more than so many the rest is not looked at.
     """
-    found = (1 for line in lines if not _is_object(line))
+    found = (1 for line in lines if not is_object(line))
     return sum(found if most is None else islice(found, most + 1))
-
-
-def _is_object(line: bytes) -> bool:
-    try:
-        _object(line.removeprefix(BOM_UTF8))
-    except _UNDECODABLE:
-        return False
-    return True
 
 
 def _whole(body: bytes) -> list[bytes] | None:
     """Return the records of a body that is one JSON text: an array, or an object. None if it is neither."""
     text = body.removeprefix(BOM_UTF8).strip()
     if not text.startswith(b"["):
-        return [_on_one_line(text)] if _is_object(text) else None
+        return [_on_one_line(text)] if is_object(text) else None
     try:
         return list(map(_on_one_line, _elements(text)))
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return None
 
 

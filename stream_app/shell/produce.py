@@ -27,6 +27,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from stream_app.config.source import format_of
 from stream_app.config.values import format_duration
 from stream_app.core.instants import format_instant
+from stream_app.core.json_objects import is_object
 from stream_app.kafka_cluster import Cluster, reach
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
@@ -34,7 +35,7 @@ from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import csv_names, csv_values
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.shapes import why_no_lines
-from stream_app.sources.starts import has_objects, is_object, lines_in, start_of, why_no_header
+from stream_app.sources.starts import has_objects, lines_in, start_of, why_no_header
 from stream_app.sources.times import TimeFormat, times_us
 
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

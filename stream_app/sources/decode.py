@@ -22,18 +22,22 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.incoming import Reason
+from stream_app.core.json_objects import (
+    MOST_VALUES,
+    UNDECODABLE,
+    bare,
+    decode_nothing,
+    has_too_many_values,
+    mended,
+)
 from stream_app.ports import OperatorError
 from stream_app.sources.json_fields import record_type
 from stream_app.sources.times import Bools, TimeFormat, times_us, why_no_time
 
 RECORDS_AT_ONCE = 2_000
 BYTES_AT_ONCE = 1 << 16
-MOST_VALUES = 1 << 16  # of a text record with more bytes than this, estimated from its punctuation
 
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _LOST = re.compile("[\udc80-\udcff]")  # what ``surrogateescape`` makes of bytes that are not UTF-8
-# The escapes of a text; those of half a character, which JSON cannot hold but JavaScript writes, in a group.
-_ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", flags=re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +101,6 @@ def _turns(records: Sequence[bytes]) -> list[int]:
     return turns if len(turns) > 1 else [0, 0]
 
 
-def _has_too_many_values(record: bytes) -> bool:
-    """Return whether a record may hold more than ``MOST_VALUES`` values, by counting punctuation.
-
-    Commas, brackets and braces within texts count too, because excluding them is slow. One record must not
-    delay a cut, or it would decide in which bin another record counts.
-    """
-    return len(record) > MOST_VALUES and sum(map(record.count, (b",", b"[", b"{"))) > MOST_VALUES
-
-
-def bare(record: bytes) -> bytes:
-    """Return a record without what is not part of it: a byte order mark before it, line ends and zeros.
-
-    Such zeros end texts of C. They are also what a file has where it was truncated under its writer.
-    """
-    return record.strip(b"\0\r\n").removeprefix(BOM_UTF8)
-
-
 class NdjsonDecoder(Decoder):
     """Decodes JSON objects, one per line.
 
@@ -134,17 +121,16 @@ class NdjsonDecoder(Decoder):
         timed = None if time is None else time.path
         typed, self._columns = record_type(timed, others)
         self._decode = msgspec.json.Decoder(typed).decode
-        self._decode_nothing = msgspec.json.Decoder(record_type(None, ())[0]).decode
         self._alone = {path: _FieldAlone(path, path == timed) for path in self._columns}
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         refused: list[tuple[int, Reason]] = []
         try:
-            if max(map(len, records), default=0) > MOST_VALUES and any(map(_has_too_many_values, records)):
+            if max(map(len, records), default=0) > MOST_VALUES and any(map(has_too_many_values, records)):
                 raise msgspec.MsgspecError
             found, kept = list(map(self._decode, records)), list(range(len(records)))
             columns = {path: column(found) for path, column in self._columns.items()}
-        except _UNDECODABLE:
+        except UNDECODABLE:
             kept, columns = self._decode_each(records, refused)
         if self._time is None:
             return untimed_columns(kept, columns, refused)
@@ -155,7 +141,7 @@ class NdjsonDecoder(Decoder):
     ) -> tuple[list[int], dict[str, list[Any]]]:
         kept, rows = [], []
         for index, record in enumerate(map(bare, records)):
-            row = None if _has_too_many_values(record) else self._row(record)
+            row = None if has_too_many_values(record) else self._row(record)
             if row is None:
                 refused.append((index, Reason.UNDECODABLE))
             else:
@@ -165,12 +151,12 @@ class NdjsonDecoder(Decoder):
 
     def _row(self, record: bytes) -> dict[str, Any] | None:
         """Return the values of one record; None if it is no JSON object."""
-        for one in (record, _mended(record)):
-            with suppress(*_UNDECODABLE):
+        for one in (record, mended(record)):
+            with suppress(*UNDECODABLE):
                 found = [self._decode(one)]
                 return {path: column(found)[0] for path, column in self._columns.items()}
-            with suppress(*_UNDECODABLE):
-                self._decode_nothing(one)
+            with suppress(*UNDECODABLE):
+                decode_nothing(one)
                 return {path: alone.value(one) for path, alone in self._alone.items()}
         return None
 
@@ -192,18 +178,8 @@ class _FieldAlone:
         """Return the field's value; for a time that cannot be read the reason, else None."""
         try:
             return self._column([self._decode(record)])[0]
-        except _UNDECODABLE:
+        except UNDECODABLE:
             return self._unreadable
-
-
-def _mended(record: bytes) -> bytes:
-    """Return a record with halves of characters replaced, as they arise where a program cuts a text.
-
-    A long record stays as it is, because this could delay a cut.
-    """
-    if len(record) > MOST_VALUES:
-        return record
-    return _ESCAPES.sub(lambda found: b"\\ufffd" if found[1] else found[0], record)
 
 
 class CsvDecoder(Decoder):
@@ -320,7 +296,7 @@ def csv_values(line: bytes) -> list[str] | None:
 
     A value that is not UTF-8 is empty.
     """
-    if _has_too_many_values(line):
+    if has_too_many_values(line):
         return None
     try:
         return _split(line.decode())

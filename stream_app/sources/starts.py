@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-import msgspec
-
+from stream_app.core.json_objects import is_object
 from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import csv_names
 from stream_app.sources.finished_files import decompressed
@@ -81,14 +80,6 @@ def lines_in(start: bytes) -> list[bytes]:
     return [line.rstrip(b"\r") for line in whole.split(b"\n") if line.strip()]
 
 
-def is_object(line: bytes) -> bool:
-    """Return whether a line is a JSON object."""
-    try:
-        return isinstance(msgspec.json.decode(line.removeprefix(BOM_UTF8)), dict)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-
-
 def has_objects(lines: Sequence[bytes]) -> bool:
     """Return whether some of the first lines are JSON objects."""
     return any(map(is_object, lines[:_FIRST_LINES]))
@@ -106,7 +97,7 @@ def why_no_header(line: bytes) -> str | None:
     if b"\0" in line:
         return "it is not text; only CSV and JSON lines can be read, plain or .gz"
     names = csv_names(line)
-    if not names:
+    if not any(names):
         return (
             "its first line is neither a JSON object nor a header of CSV in UTF-8; write one event per line"
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -18,6 +18,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.counting.read_values import numbers
 from stream_app.core.declaration import LogFormat
+from stream_app.core.json_objects import UNDECODABLE, bare, is_object, mended
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField, csv_names, csv_values
 from stream_app.sources.file_list import files_of, is_list
@@ -153,11 +154,11 @@ def _of_csv(line: bytes, names: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _of_json(line: bytes) -> dict[str, Any] | None:
-    try:
-        event = msgspec.json.decode(line.removeprefix(BOM_UTF8))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    if not is_object(line):
         return None
-    return dict(_flat(event, "", _DEEPEST)) if isinstance(event, dict) else None
+    with suppress(*UNDECODABLE):
+        return dict(_flat(msgspec.json.decode(mended(bare(line)).decode(errors="replace")), "", _DEEPEST))
+    return {}  # the service reads its fields one by one
 
 
 def _flat(event: Mapping[str, Any], above: str, deeper: int) -> Iterator[tuple[str, Any]]:

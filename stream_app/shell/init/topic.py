@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-import msgspec
-
+from stream_app.core.json_objects import is_object
 from stream_app.kafka_cluster import Cluster, reach, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor.topic_sample import newest_records
@@ -71,18 +69,11 @@ def refused(topic: str) -> OperatorError:
 
 
 def _held(record: bytes) -> Held:
-    if _is_object(record):
+    if record[:1] == b"\0" and is_object(record[HEADER_BYTES:]):
+        return "json_schema"
+    if is_object(record):
         return "json"
     if record[:1] == b"\0":
-        if len(record) > HEADER_BYTES and _is_object(record[HEADER_BYTES:]):
-            return "json_schema"
         return "schema" if schema_id(record) is not None else ""
     values = csv_values(record)
     return "csv" if values is not None and len(values) > 1 and b"\0" not in record else ""
-
-
-def _is_object(record: bytes) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(record.removeprefix(BOM_UTF8)), dict)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False

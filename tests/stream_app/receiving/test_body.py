@@ -122,8 +122,17 @@ def test_a_broken_or_large_body_costs_little() -> None:
     )
 )
 def test_the_reply_and_the_counting_agree_on_what_is_an_object(lines: list[bytes]) -> None:
-    refused = len(NdjsonDecoder(None).decode(lines).refused)
-    assert body.no_objects(lines) == refused
+    odd = [
+        b"\0\0{}",
+        b'{"a":1}\0\r',
+        MARK + b"{}",
+        b'{"a":"\\ud800"}',
+        b'{"a":"\xff"}',
+        b'{"a":1e999}',
+        b"\0",
+    ]
+    for some in (lines, odd, [b'{"a":[' + b"1," * 70_000 + b"1]}"]):
+        assert body.no_objects(some) == len(NdjsonDecoder(None).decode(some).refused)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""What a record of JSON is: an object, by its own bytes alone, whichever fields are read."""
+
+from __future__ import annotations
+
+import re
+from codecs import BOM_UTF8
+from contextlib import suppress
+
+import msgspec
+
+MOST_VALUES = 1 << 16  # of a text record with more bytes than this, estimated from its punctuation
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+# The escapes of a text; those of half a character, which JSON cannot hold but JavaScript writes, in a group.
+_ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", flags=re.DOTALL)
+
+
+class _Object(msgspec.Struct):
+    """Any JSON object."""
+
+
+decode_nothing = msgspec.json.Decoder(_Object).decode  # raises for anything but an object
+
+
+def is_object(record: bytes) -> bool:
+    """Return whether a record is a JSON object; any other one is refused as undecodable.
+
+    >>> [is_object(record) for record in (b'{"at": 1}', b'[{"at": 1}]', b"at,page")]
+    [True, False, False]
+    """
+    if len(record) > MOST_VALUES and has_too_many_values(record):
+        return False
+    try:
+        decode_nothing(record)
+    except UNDECODABLE:
+        return _is_object_when_clean(record)
+    return True
+
+
+def _is_object_when_clean(record: bytes) -> bool:
+    for one in (clean := bare(record), mended(clean)):
+        with suppress(*UNDECODABLE):
+            decode_nothing(one)
+            return True
+    return False
+
+
+def bare(record: bytes) -> bytes:
+    """Return a record without what is not part of it: a byte order mark before it, line ends and zeros.
+
+    Such zeros end texts of C. They are also what a file has where it was truncated under its writer.
+    """
+    return record.strip(b"\0\r\n").removeprefix(BOM_UTF8)
+
+
+def has_too_many_values(record: bytes) -> bool:
+    """Return whether a record may hold more than ``MOST_VALUES`` values, by counting punctuation.
+
+    Commas, brackets and braces within texts count too, because excluding them is slow. One record must not
+    delay a cut, or it would decide in which bin another record counts.
+    """
+    return len(record) > MOST_VALUES and sum(map(record.count, (b",", b"[", b"{"))) > MOST_VALUES
+
+
+def mended(record: bytes) -> bytes:
+    """Return a record with halves of characters replaced, as they arise where a program cuts a text.
+
+    A long record stays as it is, because this could delay a cut.
+    """
+    if len(record) > MOST_VALUES:
+        return record
+    return _ESCAPES.sub(lambda found: b"\\ufffd" if found[1] else found[0], record)
