@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,7 +72,13 @@ class Followers:
 
     def __init__(self, port: int, stream: str) -> None:
         self.seen: list[list[int]] = [[] for _ in range(FOLLOWERS)]
-        self._port, self._stream = port, stream
+        self.arrived_s: dict[int, list[float]] = defaultdict(list)  # by seq
+        self._port, self._stream, self._began_s = port, stream, time.perf_counter()
+
+    def lag_ms(self) -> float:
+        """Return how long after the first follower 99 of 100 have a release, over all releases."""
+        lags = [np.array(times) - min(times) for times in self.arrived_s.values()]
+        return round(1e3 * float(np.quantile(np.concatenate(lags), 0.99)), 2)
 
     async def follow(self, number: int) -> None:
         """Follow the stream until cancelled; drop the connection every few seconds and resume."""
@@ -82,6 +89,8 @@ class Followers:
                 async with asyncio.timeout(RESUME_EVERY_S):
                     async for seq in self._connection(after):
                         self.seen[number].append(seq)
+                        if time.perf_counter() - self._began_s > RESUME_EVERY_S + 1:  # all follow
+                            self.arrived_s[seq].append(time.perf_counter())
                         after = seq
 
     async def _connection(self, after: int) -> AsyncIterator[int]:
@@ -97,7 +106,7 @@ class Followers:
 
 
 async def followed(port: int) -> None:
-    """Hold followers until standard input gives the last seq; print how many saw every row exactly once."""
+    """Hold followers until standard input gives the last seq; print what they saw."""
     followers = Followers(port, "clicks")
     tasks = [asyncio.create_task(followers.follow(number)) for number in range(FOLLOWERS)]
     seq = int(await asyncio.to_thread(sys.stdin.readline))
@@ -108,7 +117,7 @@ async def followed(port: int) -> None:
     whole = sum(
         seen[:seq] == list(range(1, seq + 1)) and sorted(set(seen)) == seen for seen in followers.seen
     )
-    print(whole)
+    print(json.dumps({"saw_every_release_once": whole, "lag_p99_ms": followers.lag_ms()}))
 
 
 class Asker:
@@ -174,11 +183,12 @@ def measured(port: int, api: int) -> dict[str, Any]:
         took_s = time.perf_counter() - start_s
         share, busy = (cpu_s(api) - before_s) / took_s, (machine_cpu_s() - load) / took_s
         seq = get(port, "/v1/streams/clicks")["seq"]
-        said, _ = holding.communicate(f"{seq}\n", timeout=60)
+        followers = json.loads(holding.communicate(f"{seq}\n", timeout=60)[0])
     milliseconds = np.array(times_s) * 1e3
     return {
         "followers": FOLLOWERS,
-        "followers_that_saw_every_release_once": int(said),
+        "followers_that_saw_every_release_once": followers["saw_every_release_once"],
+        "followers_lag_p99_ms": followers["lag_p99_ms"],
         "releases": seq,
         "questions": len(times_s),
         "questions_per_s": QUESTIONS_PER_S,

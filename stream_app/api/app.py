@@ -135,12 +135,13 @@ async def serve_on(
     publish_every_us: int = PUBLISH_EVERY_US,
     meter: Meter | None = None,
     apart: Apart | None = None,
+    on_started: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve on a listening socket until a signal or cancellation; then end followers and requests first.
 
     Args: tls, files of the certificate and its key; None for plain HTTP; labels, how streams are shown;
         publish_every_us, results become visible at multiples of this; meter, of requests; apart, as for
-        ``create_app``.
+        ``create_app``; on_started, called when the store was read and the first reader may come.
     Raises: OperatorError if the files cannot be used.
     """
     async with reader_factory() as reader:
@@ -161,7 +162,7 @@ async def serve_on(
             config.load()
         except OSError as failure:  # ssl.SSLError is one
             raise OperatorError(f"api.tls: the certificate or its key cannot be used ({failure})") from None
-        server = _Server(config, app.state.replicas, listener, rules)
+        server = _Server(config, app.state.replicas, listener, rules, on_started)
         async with following(config.ssl, tls, "api.tls"):
             await run_server(server)
 
@@ -173,15 +174,22 @@ class _Server(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, replicas: Replicas, listener: socket.socket, rules: AccessRules
+        self,
+        config: uvicorn.Config,
+        replicas: Replicas,
+        listener: socket.socket,
+        rules: AccessRules,
+        on_started: Callable[[], None],
     ) -> None:
         super().__init__(config)
+        self._on_started = on_started
         self._replicas, self._listener, self._rules = replicas, listener, rules
         self._entrance: Entrance | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and accept connections."""
         await super().startup(sockets)
+        self._on_started()
         protocol = type("Protocol", (BoundedProtocol,), {"slow_s": self._rules.limits.slow_s})
         self._entrance = Entrance(
             self._listener,

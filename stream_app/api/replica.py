@@ -19,6 +19,7 @@ from operator import itemgetter
 from dphist.arrays import Int64Array
 from stream_app.api.announced import Announced, Coming
 from stream_app.api.generations import Generations
+from stream_app.api.news import News
 from stream_app.core.alerts.states import State, generation_of
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import NO_LABELS, UNLABELLED, AllLabels, Labels
@@ -47,7 +48,6 @@ NEWS_S = 0.01  # interval for checking known streams for new rows, in one round 
 LONGEST_POLL_S = 5.0
 _ROWS_A_READ = 2_000
 _FEW_ROWS = 64
-_WOKEN_A_TURN = 16
 _state = lru_cache(maxsize=1_024)(State.from_json)  # the states are read again and again
 
 
@@ -77,7 +77,8 @@ class StreamReplica:
         self._reader, self._stated, self._known = reader, stated, known
         self._announced = Announced()
         self._recent: deque[tuple[int, bytes]] = deque()
-        self._waiting: dict[asyncio.Future[None], None] = {}  # followers that wait for new rows
+        self.newest: tuple[tuple[int, bytes], ...] = ()  # the rows that were shown last, together
+        self.news = News()
 
     @property
     def parts(self) -> tuple[StreamReplica, ...]:
@@ -160,8 +161,8 @@ class StreamReplica:
         self._recent.extend(rows)
         for _ in range(len(self._recent) - max(RECENT_ROWS, len(rows))):
             self._recent.popleft()
-        self.seq = state.visible_seq
-        self._wake()
+        self.seq, self.newest = state.visible_seq, tuple(rows)
+        self.news.tell()
 
     @property
     def _last_seq(self) -> int:
@@ -192,24 +193,6 @@ class StreamReplica:
             return list(islice(self._recent, skipped, skipped + _ROWS_A_READ))
         return await self._reader.rows(self.stream, seq, _ROWS_A_READ)
 
-    async def wait_beyond(self, seq: int, timeout_s: float, goes_on: bool = False) -> bool:
-        """Wait for rows after ``seq``, until the timeout or closing; return whether there are any.
-
-        Args: goes_on, whether to wait for the next generation, too.
-        """
-        deadline = time.monotonic() + timeout_s
-        while not (come := self.seq > seq or (goes_on and self.continued_by is not None)) and not self.closed:
-            changed = asyncio.get_running_loop().create_future()
-            self._waiting[changed] = None
-            try:
-                async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
-                    await changed
-            except TimeoutError:
-                return False
-            finally:
-                self._waiting.pop(changed, None)
-        return come
-
     def say(self, labels: Labels) -> None:
         """Set the words that the stream is shown with, and forget the answers that hold others."""
         self.labels = labels
@@ -221,16 +204,12 @@ class StreamReplica:
         """Set the generation in which the followers of this one go on; None: none yet."""
         if self.continued_by is not following:
             self.continued_by = following
-            self._wake()
+            self.news.tell()
 
     def close(self) -> None:
         """End all followers."""
         self.closed = True
-        self._wake()
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        _wake_some(list(waiting))
+        self.news.tell()
 
     async def _new_rows(self, visible_seq: int) -> list[tuple[int, bytes]]:
         last = self._last_seq
@@ -245,18 +224,6 @@ class StreamReplica:
             rows.extend(page)
             after = page[-1][0]
         return rows
-
-
-def _wake_some(waiting: list[asyncio.Future[None]]) -> None:
-    """Wake some followers now, and the others in later turns of the loop.
-
-    Hundreds of followers woken at once would delay every request by their total time.
-    """
-    for changed in waiting[:_WOKEN_A_TURN]:
-        if not changed.done():
-            changed.set_result(None)
-    if rest := waiting[_WOKEN_A_TURN:]:
-        rest[0].get_loop().call_soon(_wake_some, rest)
 
 
 class Replicas:

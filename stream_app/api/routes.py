@@ -294,7 +294,8 @@ async def events(
     if asked is not None:
         own = all_replicas(request).streams.generations(stream) if goes_on else [replica]
         began, after = sse.start_of(own, replica, sse.Place.of(asked))
-    return followed(request, sse.follow(began, after, goes_on=goes_on))
+    push = getattr(request.state, "push", None)
+    return followed(request, sse.follow(began, after, goes_on=goes_on, push=push))
 
 
 def followed(request: Request, events: AsyncIterator[bytes]) -> StreamingResponse:

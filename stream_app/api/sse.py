@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from fastapi.responses import StreamingResponse
@@ -12,6 +15,8 @@ from starlette.types import Receive, Scope, Send
 from stream_app.api.admission.turns import Places
 from stream_app.api.replica import StreamReplica
 from stream_app.core.generations import base_of, number_of
+
+Push = Callable[[bytes], bool]  # writes a part of a running answer now; False: it cannot
 
 HEARTBEAT_S = 15.0
 RETRY_MS = 2_000
@@ -51,11 +56,29 @@ class Following(StreamingResponse):
         super().__init__(events, media_type="text/event-stream", headers=HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the reader leaves."""
+        """Send events until the reader leaves. A group of tasks would leave more garbage at each end."""
+        sending, left = asyncio.current_task(), asyncio.create_task(_reader_left(receive))
+        assert sending is not None
+
+        def end(_: asyncio.Task[None]) -> None:
+            sending.cancel()
+
+        left.add_done_callback(end)
         try:
-            await super().__call__(scope, receive, send)
+            await self.stream_response(send)
+        except asyncio.CancelledError:
+            if not left.done():
+                raise
+            left.result()
         finally:
+            left.remove_done_callback(end)
+            left.cancel()
             self._places.give_back(self._reader)
+
+
+async def _reader_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def start_of(
@@ -73,33 +96,68 @@ def start_of(
     return first, have.seq if number_of(first.stream) == have.generation else 0
 
 
+class _Follower:
+    """How far one follower is: after which row, of which generation."""
+
+    def __init__(self, replica: StreamReplica, after: int, goes_on: bool, push: Push | None) -> None:
+        self.replica, self.after, self.told = replica, after, replica.private
+        self.sent_s = time.monotonic()
+        self._goes_on, self._push = goes_on, push
+
+    @property
+    def continued_by(self) -> StreamReplica | None:
+        return self.replica.continued_by if self._goes_on else None
+
+    def take(self) -> bool:
+        """Send the newest rows at once; return False if something else has to be sent, or in another way."""
+        replica, rows = self.replica, self.replica.newest
+        if replica.closed or replica.private != self.told or self.continued_by is not None:
+            return False
+        if replica.seq <= self.after:
+            return True
+        if self._push is None or not rows or rows[0][0] != self.after + 1:
+            return False
+        if not self._push(_frames_once(rows, number_of(replica.stream))):
+            return False
+        self.after, self.sent_s = rows[-1][0], time.monotonic()
+        return True
+
+
 async def follow(
-    replica: StreamReplica, after: int, heartbeat_s: float = HEARTBEAT_S, goes_on: bool = False
+    replica: StreamReplica,
+    after: int,
+    heartbeat_s: float = HEARTBEAT_S,
+    goes_on: bool = False,
+    push: Push | None = None,
 ) -> AsyncIterator[bytes]:
     """Yield every visible row after a seq, then each new one, without end.
 
     An event ``privacy`` comes first, and before the next row whenever it changes. Rows keep the bytes of
     their release, which do not include other streams that later count the same events.
-    Args: goes_on, whether the rows of the next generations follow. An event ``generation`` comes before each.
+    Args: goes_on, whether the rows of the next generations follow. An event ``generation`` comes before each;
+        push, sends a follower that waits the newest rows: they are not yielded then.
     Cost: waiting rows are sent together, so catching up costs a write per 2,000 bins.
     """
-    told = replica.private
-    yield b"retry: %d\n\n" % RETRY_MS + _privacy(replica, told)
-    while not replica.closed:
-        known = replica.seq
-        rows = await replica.rows_after(after)
-        changed = b"" if replica.private == told else _privacy(replica, told := replica.private)
-        if rows:
-            after = rows[-1][0]
-            yield changed + frames(rows, number_of(replica.stream))
-        elif changed:
-            yield changed
-        elif known > after:
-            after = known  # a restored store lost these rows: wait for the next one
-        elif goes_on and replica.continued_by is not None:
-            replica, after = replica.continued_by, 0
-            yield _generation(replica)
-        elif not await replica.wait_beyond(after, heartbeat_s, goes_on) and not replica.closed:
+    one = _Follower(replica, after, goes_on, push)
+    yield b"retry: %d\n\n" % RETRY_MS + _privacy(replica, one.told)
+    while not one.replica.closed:
+        replica, known = one.replica, one.replica.seq
+        rows = await replica.rows_after(one.after)
+        if changed := replica.private != one.told:
+            one.told = replica.private
+        if rows or changed:
+            one.after, one.sent_s = rows[-1][0] if rows else one.after, time.monotonic()
+            said = _privacy(replica, one.told) if changed else b""
+            yield said + frames(rows, number_of(replica.stream))
+        elif known > one.after:
+            one.after = known  # a restored store lost these rows: wait for the next one
+        elif (following := one.continued_by) is not None:
+            one.replica, one.after = following, 0
+            yield _generation(following)
+        elif (left_s := one.sent_s + heartbeat_s - time.monotonic()) > 0:
+            await replica.news.awaited(left_s, one.take)
+        else:
+            one.sent_s = time.monotonic()
             yield b": nothing new yet\n\n"
 
 
@@ -114,6 +172,12 @@ def _generation(replica: StreamReplica) -> bytes:
 
 def _event(name: str, said: dict[str, object]) -> bytes:
     return f"event: {name}\ndata: {json.dumps(said, separators=(',', ':'))}\n\n".encode()
+
+
+@lru_cache(maxsize=64)
+def _frames_once(rows: tuple[tuple[int, bytes], ...], generation: int) -> bytes:
+    """Return rows as events, made once for all followers."""
+    return frames(rows, generation)
 
 
 def frames(rows: Iterable[tuple[int, bytes]], generation: int = 1) -> bytes:

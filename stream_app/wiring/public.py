@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,6 +36,10 @@ from stream_app.wiring.operator_endpoint import operator_endpoint
 
 if TYPE_CHECKING:
     import httpx
+
+# New objects before a search for garbage among them; such searches before a longer one; and such longer ones
+# before one among all objects. Nothing is answered meanwhile: it takes 0.1 ms, 1 ms, and 50 ms if 500 follow.
+GARBAGE = 700, 3, 200
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +106,7 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
         scrapes=api.scrapes,
         boards={board.name: board for board in settings.boards},
     )
-    # Objects loaded by now stay for good; a search for garbage among them would stop all answers for 0.1 s.
-    exempt_live_objects()
+    gc.set_threshold(*GARBAGE)
     tls = None if api.tls is None else (api.tls.certificate, api.tls.key)
 
     def take_keys(keys: tuple[ApiKey, ...]) -> None:
@@ -122,7 +126,16 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
             shown = {"api.tls.certificate": api.tls.certificate} if api.tls else {}
             endpoint = operator_endpoint("api.operator_port", metrics, api.operator, certificates=shown)
             async with endpoint, freed_memory_returned():
-                await serve_on(listener, lambda: open_reader(settings), rules, tls, labels, every_us, meter)
+                await serve_on(
+                    listener,
+                    lambda: open_reader(settings),
+                    rules,
+                    tls,
+                    labels,
+                    every_us,
+                    meter,
+                    on_started=exempt_live_objects,  # to search them for garbage takes 0.1 s
+                )
         finally:
             if following is not None:
                 following.cancel()

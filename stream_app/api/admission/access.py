@@ -157,8 +157,11 @@ class Access:
             answer.headers.update(refusal.headers or {})
             await answer(scope, receive, exchange.send)
             return
-        scope.setdefault("state", {})["reader"] = reader or NOBODY
+        state = scope.setdefault("state", {})
+        state["reader"] = reader or NOBODY
         still_in = partial(self._still_accepted, reader, self._rules.keys, headers, address)
+        connection = state.get("connection", _no_connection)
+        state["push"] = lambda part: (open := connection()) is not None and still_in() and open.push(part)
         await self.app(scope, exchange.receive, _while_let_in(exchange.send, still_in))
 
     def _still_accepted(
@@ -237,6 +240,10 @@ class Access:
         streams = frozenset[str]().union(*(board.streams for board in boards))
         questions = frozenset[tuple[str, str | None]]().union(*(board.questions() for board in boards))
         return Reader(f"key:{key.name}@{client_of(address)}", streams, key.boards, questions)
+
+
+def _no_connection() -> None:
+    """Return nothing: this request has no connection, or another server's."""
 
 
 def _question_of(scope: Scope) -> tuple[str, str | None] | None:

@@ -11,6 +11,7 @@ import ipaddress
 import json
 import socket
 import ssl
+import weakref
 from asyncio import TimerHandle
 from collections.abc import Callable
 from contextlib import suppress
@@ -181,6 +182,7 @@ class BoundedProtocol(H11Protocol):
         self._arriving: TimerHandle | None = None
         self._taking: TimerHandle | None = None
         self._leaving: TimerHandle | None = None
+        self.app_state = {**self.app_state, "connection": weakref.ref(self)}  # the state of every request
         super().connection_made(transport)
         self.conn = _Wire(h11.SERVER, _MOST_HEAD_BYTES)
         if self.scheme == "http":  # TLS has its own time limit, and treats a limit of 0 differently
@@ -192,6 +194,16 @@ class BoundedProtocol(H11Protocol):
         self._stop_timers()
         super().connection_lost(exc)
         self.lost.set()
+
+    def push(self, part: bytes) -> bool:
+        """Write a part of the answer that is being streamed, now; return False if that cannot be done.
+
+        It cannot if the reader has not received all of the parts before.
+        """
+        if self.flow.write_paused or self.transport.is_closing() or self.conn.our_state is not h11.SEND_BODY:
+            return False
+        self.transport.write(self.conn.send(h11.Data(data=part)) or b"")
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Read in small parts, so that a request head that is too large is refused early."""

@@ -9,8 +9,10 @@ import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 
 _AT_ONCE_S = 0.000_5
+_AHEAD_S = 0.05
 _LONGEST_REST_S = 0.05
 MOST_WAITING = 24  # long questions of one reader, beside the one that runs
 
@@ -20,16 +22,20 @@ class TooManyError(Exception):
 
 
 class Turnstile:
-    """Admits one request of each reader at a time. The next requests wait for as long as these took.
+    """Admits one request of each reader at a time. If requests use the loop much, the next ones wait.
 
     Guarantee: however many requests one reader sends, another reader waits for only one of them. Half of the
-        loop's time stays free for other tasks.
+        loop's time stays free for other tasks: requests may use ``_AHEAD_S`` of it before they wait.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._passed: set[str] = set()
         self._since_s: float | None = None  # when the current requests were admitted
+        self._ahead_s, self._counted_s = (
+            _AHEAD_S,
+            -inf,
+        )  # the loop's time that requests may use, and as of when
 
     async def passed(self, reader: str) -> None:
         """Wait for the reader's turn."""
@@ -48,14 +54,19 @@ class Turnstile:
             loop.call_soon(self._rest)
 
     def _rest(self) -> None:
-        """Admit the next requests after a pause, about as long as the current ones used the loop."""
+        """Admit the next requests, after a pause if requests have used more than half of the loop's time."""
         assert self._since_s is not None
         loop = asyncio.get_running_loop()
-        took_s = loop.time() - self._since_s
-        if took_s < _AT_ONCE_S:
-            self._next()
-        else:
-            loop.call_later(min(took_s, _LONGEST_REST_S), self._next)
+        now_s = loop.time()
+        took_s = now_s - self._since_s
+        if took_s >= _AT_ONCE_S:
+            gained_s = (now_s - self._counted_s) / 2
+            self._ahead_s = min(_AHEAD_S, self._ahead_s + gained_s) - took_s
+            self._counted_s = now_s
+            if self._ahead_s < 0:
+                loop.call_later(min(-2 * self._ahead_s, _LONGEST_REST_S), self._next)
+                return
+        self._next()
 
     def _next(self) -> None:
         self._since_s = None

@@ -129,12 +129,24 @@ def test_removed_key_reads_nothing_and_its_open_answers_end() -> None:
         sent: list[Message] = []
         gone, read = asyncio.Event(), asyncio.Event()
 
+        pushed: list[bytes] = []
+
+        class Connection:
+            def push(self, part: bytes) -> bool:
+                pushed.append(part)
+                return True
+
+        connection = Connection()
+
         async def follower(scope: Scope, receive: Receive, send: Send) -> None:
             await send({"type": "http.response.start", "status": 200, "headers": []})
+            push = scope["state"]["push"]
+            assert push(b"before")
             for part in (b"first", b"second", b"third"):
                 await send({"type": "http.response.body", "body": part, "more_body": True})
                 if part == b"first":
                     await gone.wait()
+                    assert not push(b"after")
 
         async def collect(message: Message) -> None:
             sent.append(message)
@@ -152,6 +164,7 @@ def test_removed_key_reads_nothing_and_its_open_answers_end() -> None:
             "path": "/v1/streams/clicks/events",
             "headers": headers,
             "client": ("::1", 1),
+            "state": {"connection": lambda: connection},
         }
         following = asyncio.create_task(access(scope, nothing, collect))
         await read.wait()
@@ -160,6 +173,7 @@ def test_removed_key_reads_nothing_and_its_open_answers_end() -> None:
         await following
         assert [message.get("body") for message in sent] == [None, b"first", b""]
         assert sent[-1]["more_body"] is False
+        assert pushed == [b"before"]
         for left in (KEYS[:1], ()):  # with an empty list of keys nobody has access
             rules.keys = left
             sent.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -114,6 +115,69 @@ async def test_follower_gets_heartbeats_and_ends_when_the_service_closes(api: Ap
 
 
 @with_api([5] * 3)
+async def test_follower_that_waits_gets_each_row_once_pushed_or_yielded(api: Api) -> None:
+    pushed: list[bytes] = []
+    tries = iter([True, True, False, True, False, False])  # False: the connection is full
+
+    def push(part: bytes) -> bool:
+        if taken := next(tries):
+            pushed.append(part)
+            got.append(part)
+        return taken
+
+    got: list[bytes] = []
+    stream = follow(api.replica, 0, push=push)
+    got += await take(stream, 3)
+    for closed in range(6):
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        await api.stream.close([closed] * (1 + closed % 2))
+        await api.refresh()
+        await asyncio.sleep(0)
+        if waiting.done():
+            got.append(await waiting)
+        else:
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            stream = follow(api.replica, api.replica.seq, push=push)
+            await anext(stream)
+        assert events_of(got) == await stored(api)
+    assert [len(events_of([part])) for part in pushed] == [1, 2, 2]
+
+
+@with_api([5] * 3)
+async def test_news_reach_requests_between_groups_of_followers(api: Api) -> None:
+    order: list[str] = []
+
+    def slow(part: bytes) -> bool:
+        order.append("follower")
+        until_s = time.perf_counter() + 0.000_1
+        while time.perf_counter() < until_s:
+            pass
+        return True
+
+    async def wait(stream: AsyncIterator[bytes]) -> None:
+        async for _ in stream:
+            pass
+
+    followers = [asyncio.create_task(wait(follow(api.replica, 3, push=slow))) for _ in range(40)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    await api.stream.close([1])
+    refreshing = asyncio.create_task(api.refresh())
+    async with asyncio.timeout(PATIENCE_S):
+        while order.count("follower") < 40:
+            order.append("request")
+            await asyncio.sleep(0)
+    await refreshing
+    groups = "".join("f" if one == "follower" else " " for one in order).split()
+    assert max(len(group) for group in groups) <= 10
+    api.replica.close()
+    await asyncio.gather(*followers)
+
+
+@with_api([5] * 3)
 async def test_follower_waits_for_a_future_seq(api: Api) -> None:
     # Another process may have shown the follower rows that this one has not read yet.
     stream = follow(api.replica, 5, heartbeat_s=0.01)
@@ -162,7 +226,7 @@ def test_answers_stay_complete_while_the_store_fails(
         assert replica.view is not None
         assert replica.view.span.stop - replica.view.span.start in (2, 5)
         reader.failing = ""
-        assert await replica.wait_beyond(4, timeout_s=PATIENCE_S)
+        assert await replica.news.awaited(PATIENCE_S, lambda: replica.seq < 5)
         assert (replica.seq, replica.view.visible_seq) == (5, 5)
         assert [seq for seq, _ in await replica.rows_after(0)] == [1, 2, 3, 4, 5]
         task.cancel()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,46 @@ def test_many_requests_of_one_reader_do_not_delay_another() -> None:
     order = asyncio.run(run())
     assert order.index("alone") <= 2
     assert order.count("crowd") == 50
+
+
+@pytest.mark.parametrize(
+    ("requests", "each_s", "least_s", "most_s"),
+    [
+        (1, 0.02, 0.0, 0.0),
+        (2, 0.02, 0.0, 0.0),  # a few answers in a row wait for nothing
+        (20, 0.0004, 0.0, 0.0),
+        (20, 0.02, 0.28, 0.4),  # many wait for as long as they take, but for the first 50 ms
+        (100, 0.005, 0.38, 0.5),
+        (10, 0.2, 0.4, 0.55),  # a request that takes long is followed by a short pause
+    ],
+)
+def test_requests_use_half_of_the_time_and_a_little_ahead(
+    requests: int, each_s: float, least_s: float, most_s: float
+) -> None:
+    class Clock(asyncio.SelectorEventLoop):
+        """A loop whose time passes only while it sleeps, or a request works."""
+
+        now_s = rested_s = 0.0
+
+        def time(self) -> float:
+            return self.now_s
+
+        def call_later(  # type: ignore[override]
+            self, delay: float, callback: Any, *given: Any, context: Any = None
+        ) -> Any:
+            self.now_s += delay
+            self.rested_s += delay
+            return self.call_soon(callback, *given, context=context)
+
+    async def run(clock: Clock) -> None:
+        turnstile = Turnstile()
+        for _ in range(requests):
+            await turnstile.passed("one")
+            clock.now_s += each_s
+
+    with contextlib.closing(Clock()) as clock:
+        clock.run_until_complete(run(clock))
+        assert least_s <= clock.rested_s <= most_s
 
 
 def test_cancelled_request_delays_nobody() -> None:
